@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from artimon.model.clock import Clock
-from bookkeeper.rpc.framed_server import CallTimeoutError
+from bookkeeper.rpc.framed_client import CallTimeoutError
 from pipeline.link.answers import MessageAnswer, decode_answers, granted_credit, is_any_accepted
 from pipeline.link.connections import CALL_FAILURES, ConnectionPool
 from pipeline.link.endpoints import CollectorEndpoint

@@ -136,7 +136,7 @@ class LogCore:
     # -- called by the owner, under its lock
 
     def append(self, entries: Sequence[LogEntry], beyond_quota: bool = False) -> AppendRequest:
-        """Accept all of `entries` or none with the next `write`. Raises SinkRefused (QuotaFull) when nothing is kept.
+        """Accept all of `entries` or none with the next `write`. Raises SinkRefused (QuotaExceededError) when nothing is kept.
         `beyond_quota`: for small records that free space."""
         ticket = AppendRequest(entries, sum(RECORD_BYTES + len(entry.payload) for entry in entries))
         self._refuse(ticket.size, beyond_quota)
@@ -240,16 +240,20 @@ class LogCore:
 
     def tidy(self) -> None:
         """Delete segments that are no longer needed."""
-        if not self.keep_segments and self.complete and not self.problem:
+        if self._may_delete:
             self._segments.delete_done(self.before_delete)
 
     def _roll_acked(self) -> None:
         """Begin a new segment if the active one fills half of the quota and no record is needed any more: the newest
         segment is never deleted, so the log would refuse everything for ever."""
-        idle = not self.live and not self.keep_segments and self.complete and not self.problem
-        if idle and self._segments.active is not None and self._segments.size > self.quota_bytes // 2:
-            self._seal()
-            self._segments.begin(self.epoch, self._written)
+        large = self._segments.active is not None and self._segments.size > self.quota_bytes // 2
+        if large and self._may_delete and not self.live:
+            self._next_segment()
+
+    @property
+    def _may_delete(self) -> bool:
+        """True if segments may be deleted now."""
+        return not self.keep_segments and self.complete and not self.problem
 
     def _make_room(self) -> None:
         """Free space after a refused write: the disk may be full, and a later write may then fit."""
@@ -378,8 +382,7 @@ class LogCore:
         self.new_epoch_because = because
         self._begin_epoch()
         self._written = [0] * self._lanes
-        self.roll()
-        self._segments.begin(self.epoch, self._written)
+        self._next_segment()
 
     # -- writing
 
@@ -450,6 +453,11 @@ class LogCore:
         if self._segments.active is None:
             raise OSError("no segment could be opened")
         return self._segments.active
+
+    def _next_segment(self) -> None:
+        """Seal the active segment and begin the next one."""
+        self.roll()
+        self._segments.begin(self.epoch, self._written)
 
     def roll(self) -> None:
         """Write the END record of the active segment, whatever its size, and retire it."""

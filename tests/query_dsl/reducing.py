@@ -53,7 +53,7 @@ def _cell(kind: type, value: Any, strings: list[str]) -> int:
 
 
 def context() -> QueryEvaluator:
-    """Context without requests."""
+    """Evaluator that has made no request yet."""
     tree = parse("fetch('x').range('5m')").node
     return QueryEvaluator(PlainStore(), plan(tree, LEVELS, MINUTE * 1000), tree)
 

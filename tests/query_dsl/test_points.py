@@ -206,7 +206,7 @@ def test_replace() -> None:
 
 
 def test_equal_texts_are_one_cell() -> None:
-    """Convert them for a comparison as cells."""
+    """Equal texts share one cell, so they compare as cells."""
     store = PlainStore(level_table=((10, 100),)).add("x", {}, [(10, "a-1"), (20, "a-2"), (30, "b")])
     text = "fetch('x').replace('-.*', '').map('changes', '20ms').between(0, 30)"
     assert evaluate(parse(text), store, 30 + SETTLE_MS).tolist(0) == [0, 0, 1]

@@ -14,7 +14,8 @@ from time import perf_counter
 import pytest
 
 from bookkeeper.rpc import tls
-from bookkeeper.rpc.framed_server import CallTimeoutError, ConnectionLostError, FramedError
+from bookkeeper.rpc.framed_client import CallTimeoutError, ConnectionLostError
+from bookkeeper.rpc.framed_server import FramedError
 from bookkeeper.rpc.security import Security, SecurityConfigError, UnauthorizedError, security_from_settings
 from bookkeeper.rpc.tls import Tls, TlsFiles
 from tests.security.certificates import Authority, Pair

@@ -12,7 +12,8 @@ import pytest
 from thriftpy2.thrift import TApplicationException
 
 from bookkeeper.rpc import tokens as module
-from bookkeeper.rpc.framed_server import ConnectionLostError, FramedClient, FramedError, encode_call
+from bookkeeper.rpc.framed_client import ConnectionLostError
+from bookkeeper.rpc.framed_server import FramedClient, FramedError, encode_call
 from bookkeeper.rpc.security import Security, SecurityConfigError, UnauthorizedError
 from bookkeeper.rpc.tokens import ServerHello, Tokens
 from tests.security.certificates import Authority, Pair

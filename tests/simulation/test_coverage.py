@@ -11,13 +11,17 @@ import pytest
 from tests.simulation.machines import MACHINES, covered
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 800
+SEEDS = 2_400
+SCARCE = 500
+"""More seeds, with scarce credits."""
 RUN = f"""
 import logging
 logging.disable(logging.CRITICAL)
+from tests.simulation.credit import run_scarce
 from tests.simulation.run import run_seed
 for seed in range(1, {SEEDS}):
     run_seed(seed)
+run_scarce({SEEDS}, {SCARCE})
 """
 
 

@@ -25,8 +25,10 @@ from pipeline.link.endpoints import Collectors
 from pipeline.link.timer import AdaptiveTimer
 from pipeline.spark.buckets import BucketsQuery, BucketsRun
 from pipeline.spark.raw import RawQuery, RawRun
+from tests.seeds import drawn
 from tests.simulation import spark, table
 from tests.simulation.__main__ import app
+from tests.simulation.credit import run_scarce
 from tests.simulation.faults import FAULTS as COMMON_FAULTS
 from tests.simulation.faults_of_readers import READER_FAULTS
 from tests.simulation.machines import MACHINES
@@ -57,6 +59,8 @@ ONCE_BROKEN = (
 )
 OFTEN = ("late", "recreated", "checkpoint", "zombie")
 """Each must happen in at least 5 % of the runs."""
+SCARCE = 40
+"""Fresh seeds with scarce credits."""
 QUICK = 100
 """Runs in which most faults are found; the slow run takes up to 2,000."""
 RARE = {
@@ -100,6 +104,13 @@ def test_every_promise_is_kept_on_fresh_seeds(record_property: Callable[[str, ob
     summary = run_many(first, FRESH, processes=1)
     failures = [f"{one.violation}: `{replay(one.seed)}`" for one in summary.violations]
     assert not failures, f"seeds {first} to {first + FRESH - 1}: {failures}"
+
+
+def test_every_promise_is_kept_with_scarce_credits() -> None:
+    """The seed of the run of the tests repeats these seeds; `./scripts/simulate` has ordinary credits."""
+    outcomes = run_scarce(drawn("simulation with scarce credits"), SCARCE)
+    broken = [f"{one.seed}: {one.violation}" for one in outcomes if one.violation]
+    assert not broken
 
 
 def check_shares(summary: Summary) -> None:
@@ -180,34 +191,34 @@ def test_a_seed_gives_the_same_run_in_every_process() -> None:
 
 SHARED = [
     ("agents", "LogCore", "pipeline.wal.log"),
-    ("agents", "Numbering", "pipeline.delivery.intake"),
+    ("agents", "BatchNumberer", "pipeline.delivery.intake"),
     ("agents", "Tracker", "pipeline.flows.runtime.agent"),
     ("agents", "Shedder", "pipeline.delivery.intake"),
-    ("two_sites", "Placing", "pipeline.sites.links"),
-    ("two_sites", "SiteBinding", "pipeline.sites.links"),
-    ("two_sites", "save", "pipeline.sites.links"),
-    ("two_sites", "load", "pipeline.sites.links"),
+    ("two_sites", "SiteRouter", "pipeline.sites.links"),
+    ("two_sites", "SiteAssignment", "pipeline.sites.links"),
+    ("two_sites", "save_record", "pipeline.sites.links"),
+    ("two_sites", "load_record", "pipeline.sites.links"),
     ("agents", "SendPlanner", "pipeline.delivery.sender"),
-    ("agents", "restore", "pipeline.delivery.sender"),
+    ("agents", "restore_tracker", "pipeline.delivery.sender"),
     ("agents", "notes_of_sent", "pipeline.delivery.sender"),
-    ("agents", "notes_of_done", "pipeline.delivery.sender"),
-    ("agents", "Control", "pipeline.flows.runtime.agent"),
+    ("agents", "notes_of_released", "pipeline.delivery.sender"),
+    ("agents", "AckWatcher", "pipeline.flows.runtime.agent"),
     ("collectors", "Collector", "pipeline.collector.collector"),
-    ("collectors", "Quota", "pipeline.collector.collector"),
+    ("collectors", "KafkaQuotaGate", "pipeline.collector.collector"),
     ("kafka", "is_same_leader", "pipeline.collector.broker"),
     ("kafka", "position_of", "pipeline.collector.broker"),
     ("spark", "AcksPublisher", "pipeline.spark.application"),
-    ("spark", "Retention", "pipeline.spark.application"),
-    ("spark", "Reader", "pipeline.spark.tasks"),
+    ("spark", "TopicTrimmer", "pipeline.spark.application"),
+    ("spark", "PartitionReader", "pipeline.spark.tasks"),
     ("spark", "feed_records", "pipeline.spark.feeding"),
     ("shards", "admit", "varstore.shard.shard"),
-    ("shards", "sift", "varstore.shard.shard"),
+    ("shards", "drop_repeats", "varstore.shard.shard"),
     ("shards", "advance", "varstore.shard.shard"),
     ("shards", "check_range", "varstore.shard.shard"),
-    ("shards", "Groups", "varstore.store.holdings"),
-    ("shards", "can_go_on", "varstore.server"),
-    ("shards", "is_from_table", "varstore.snapshot.recovery"),
-    ("shards", "has_lost", "varstore.snapshot.recovery"),
+    ("shards", "FeedGroups", "varstore.store.holdings"),
+    ("shards", "can_continue", "varstore.server"),
+    ("shards", "prefers_table", "varstore.snapshot.recovery"),
+    ("shards", "table_has", "varstore.snapshot.recovery"),
     ("shards", "RawHead", "varstore.snapshot.refill"),
 ]
 """Module of the simulation, name, and module of the shipped process that uses the same object."""

@@ -32,8 +32,12 @@ EVENT = st.tuples(st.sampled_from(USUAL) | st.sampled_from(RARE), NUMBER, NUMBER
 def make_world() -> Iterator[World]:
     clock = ManualClock(START_MS)
     decode = codec.decode_columns
-    with local_files(clock) as client, pytest.MonkeyPatch.context() as patch:
-        world = World(Path(tempfile.mkdtemp(prefix="artimon-model-")), clock, client)
+    with (
+        tempfile.TemporaryDirectory(prefix="artimon-model-") as folder,
+        local_files(clock) as client,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        world = World(Path(folder), clock, client)
 
         def decode_with_defect(header: BatchHeader, value: bytes) -> object:
             world.refuse_buggy(header)

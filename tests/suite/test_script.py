@@ -99,7 +99,7 @@ def test_the_fast_run_keeps_the_checks_and_leaves_out_what_needs_servers(checkou
     code, called = run(checkout, "./scripts/test", "--fast")
     assert code == 0
     assert sorted(called) == sorted(
-        [*STEPS, "pytest -m not slow and not stack and not programs -n 2", "setup --programs"]
+        [*STEPS, "pytest -m not slow and not stack and not programs -n 4", "setup --programs"]
     )
 
 

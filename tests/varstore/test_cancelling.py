@@ -15,7 +15,8 @@ from artimon.compute.reducing import WindowPlan
 from artimon.model.batch import BatchId
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectRequest
-from bookkeeper.rpc.framed_server import ConnectionLostError, FramedClient, FramedServer
+from bookkeeper.rpc.framed_client import ConnectionLostError
+from bookkeeper.rpc.framed_server import FramedClient, FramedServer
 from tests.varstore.worlds import TestBatch, announce, print_of, range_of
 from tests.waiting import eventually
 from varstore.query import parts, pushdown

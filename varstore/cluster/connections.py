@@ -13,7 +13,8 @@ from typing import Any
 from artimon.model.clock import Clock
 from artimon.model.vshards import union
 from artimon.runtime.settings import security
-from bookkeeper.rpc.framed_server import FramedClient, FramedError, PendingCall
+from bookkeeper.rpc.framed_client import PendingCall
+from bookkeeper.rpc.framed_server import FramedClient, FramedError
 from varstore.cluster.choosing import HolderChoice
 from varstore.cluster.directory import ClusterState, ShardAddress
 from varstore.query.answer import ANSWER_BYTES

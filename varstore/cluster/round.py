@@ -10,7 +10,8 @@ from thriftpy2.thrift import TException
 
 from artimon.model.select import NOT_OWNED, select_error
 from artimon.model.vshards import union
-from bookkeeper.rpc.framed_server import ConnectionLostError, FramedError
+from bookkeeper.rpc.framed_client import ConnectionLostError
+from bookkeeper.rpc.framed_server import FramedError
 from varstore.cluster.choosing import REFILLING, WHOLE, HolderChoice, choose_holders, missing_notes
 from varstore.cluster.connections import Check, RequestFor, ShardAnswer, ShardConnections, SubRequest
 from varstore.cluster.directory import ClusterState, ShardAddress

@@ -279,7 +279,7 @@ def test_inspect_lists_segments_and_quarantine(tmp_path: Path) -> None:
     report = inspect(tmp_path)
     assert report.batches == 3
     assert report.sources == 1
-    assert report.next_sequences[f"{told.ids[0].epoch:016x}/0"] == 4
+    assert report.next_sequences[f"{recorded.ids[0].epoch:016x}/0"] == 4
     shown = RUN.invoke(app, ["wal", "inspect", str(tmp_path)])
     assert shown.exit_code == 0
     assert "refused: too odd" in " ".join(shown.stdout.split())

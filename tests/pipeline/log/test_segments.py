@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.wal.recovery import segments_in
 from pipeline.wal.segments import Segments
-from tests.crash_disk import CrashDisk, PowerLoss
+from tests.crash_disk import CrashDisk, PowerLoss, allow
 
 FOLDER = Path("/log")
 FULL = 5
@@ -43,7 +43,7 @@ def test_a_loss_of_power_restores_no_deleted_segment_without_the_later_ones(surv
         disk.before = off
         with pytest.raises(PowerLoss):
             segments.delete_done()
-        disk.before = lambda *_: None
+        disk.before = allow
         disk.power_off(random.Random(seed))
         left = segments_in(FOLDER, disk)
         assert left == list(range(min(left), FULL + 1)), f"seed {seed}"
@@ -62,5 +62,5 @@ def test_a_failed_deletion_leaves_the_earlier_segments_deleted() -> None:
         segments.delete_done()
     assert segments.held == range(2, FULL + 1)
     assert segments_in(FOLDER, disk) == [2, 3, 4, 5]
-    disk.before = lambda *_: None
+    disk.before = allow
     assert segments.delete_done() == [2, 3, 4]
