@@ -17,15 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thriftpy2.thrift import TApplicationException
 
-from bookkeeper.rpc.framed_server import (
-    CallTimeoutError,
-    ConnectionLostError,
-    FramedClient,
-    FramedServer,
-    FrameError,
-    decode_reply,
-    encode_call,
-)
+from bookkeeper.rpc.framed_client import CallTimeoutError, ConnectionLostError
+from bookkeeper.rpc.framed_server import FramedClient, FramedServer, FrameError, decode_reply, encode_call
 from bookkeeper.rpc.thrift_messages import HEADER, encode_message, parse_message
 from tests.waiting import eventually
 

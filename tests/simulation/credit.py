@@ -10,7 +10,6 @@ from unittest.mock import patch
 from pipeline.collector import collector
 from pipeline.delivery import dispatch
 from pipeline.link import credits
-from pipeline.link.credits import Shares
 from tests.simulation.plan import draw
 from tests.simulation.run import Outcome, run_seed
 
@@ -24,7 +23,7 @@ def scarce_credit() -> Iterator[None]:
     with (
         patch.object(credits, "LEAST", LEAST),
         patch.object(dispatch, "LEAST", LEAST),
-        patch.object(collector, "Shares", lambda _total: Shares(LEAST)),
+        patch.object(collector, "CollectorCredits", lambda _total: Shares(LEAST)),
     ):
         yield
 
