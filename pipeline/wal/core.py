@@ -136,8 +136,8 @@ class LogCore:
     # -- called by the owner, under its lock
 
     def append(self, entries: Sequence[LogEntry], beyond_quota: bool = False) -> AppendRequest:
-        """Accept all of `entries` or none with the next `write`. Raises SinkRefused (QuotaExceededError) when nothing is
-        kept. `beyond_quota`: for small records that free space."""
+        """Accept all of `entries` or none with the next `write`. Raises SinkRefused (QuotaExceededError) when nothing
+        is kept. `beyond_quota`: for small records that free space."""
         ticket = AppendRequest(entries, sum(RECORD_BYTES + len(entry.payload) for entry in entries))
         self._refuse(ticket.size, beyond_quota)
         self._waiting.append(ticket)

@@ -23,7 +23,7 @@ def scarce_credit() -> Iterator[None]:
     with (
         patch.object(credits, "LEAST", LEAST),
         patch.object(dispatch, "LEAST", LEAST),
-        patch.object(collector, "CollectorCredits", lambda _total: Shares(LEAST)),
+        patch.object(collector, "CollectorCredits", lambda _total: CollectorCredits(LEAST)),
     ):
         yield
 
