@@ -10,6 +10,7 @@ from unittest.mock import patch
 from pipeline.collector import collector
 from pipeline.delivery import dispatch
 from pipeline.link import credits
+from pipeline.link.credits import CollectorCredits
 from tests.simulation.plan import draw
 from tests.simulation.run import Outcome, run_seed
 
