@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -169,8 +170,18 @@ def test_a_dead_supervisor_is_restarted(flows: Flows, monkeypatch: pytest.Monkey
     eventually(lambda: any(t.name == "flows" for t in threading.enumerate()), "another one")
 
 
+def files_open() -> int:
+    """Number of handles of this process that are no sockets."""
+    count = 0
+    for handle in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile, as that of the listing is
+            count += not handle.readlink().name.startswith("socket:")
+    return count
+
+
 def test_scenario_41_thousands_of_batches_leak_nothing(flows: Flows, sinks: Sinks) -> None:
-    """Handles and threads return to their number; memory grows only by the data of the test itself."""
+    """Files and threads return to their number; memory grows only by the data of the test itself. Sockets do not count:
+    this flow has none, and clients of other tests of the process may connect again meanwhile."""
     running(flows, "fixed")
     flow, sink = flows.flow("fixed"), sinks["fixed"]
     me = psutil.Process()
@@ -182,13 +193,13 @@ def test_scenario_41_thousands_of_batches_leak_nothing(flows: Flows, sinks: Sink
         assert len(sink.parcels) == 800
         assert numbers_of(sink.parcels[-1:]) == [first + 799]
         sink.parcels.clear()
-        return me.num_fds(), me.num_threads(), me.memory_info().rss
+        return files_open(), threading.active_count(), me.memory_info().rss
 
     many(0)
-    fds, threads, memory = many(800)
+    files, threads, memory = many(800)
     for turn in range(2, 5):
         after = many(800 * turn)
-    assert after[0] <= fds
+    assert after[0] <= files
     assert after[1] <= threads
     assert after[2] < memory + 8 * 1024 * 1024
 
