@@ -22,7 +22,7 @@ MAX_AGENTS = 10_000
 
 @dataclass(slots=True)
 class CollectorCredits:
-    """Credits on the collector's side. `total` bytes are divided evenly. The least share is LEAST, so with very many
+    """Credits on the collector's side. `total` bytes are divided evenly. The least share is MIN_CREDIT_BYTES, so with very many
     agents the read limit (FramedServer's budget) bounds the memory instead."""
 
     total: int

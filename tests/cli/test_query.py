@@ -196,7 +196,7 @@ def test_watch_may_stand_anywhere_and_alone(words: tuple[str, ...]) -> None:
 
 PROGRAM = """
 import sys
-from artimon.cli.asking import Asking, run
+from artimon.cli.asking import QueryOptions, run_query
 from artimon.model.clock import ManualClock
 from artimon.session import Session
 from query_dsl.stores.levels import SETTLE_MS
@@ -215,7 +215,7 @@ class Flaky:
         return self.store.select(request)
 
 session = Session(Flaky(), "nowhere", ManualClock(3 * MINUTE + SETTLE_MS))
-sys.exit(run(session, Asking(QUESTION, form=sys.argv[1], every_s=1.0)))
+sys.exit(run_query(session, QueryOptions(QUESTION, form=sys.argv[1], every_s=1.0)))
 """
 
 

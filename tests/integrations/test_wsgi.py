@@ -144,7 +144,7 @@ urlpatterns = [path("", one), path("later/<slug:what>", later), path("broken", b
 django.setup()
 import bookkeeper
 from bookkeeper import testing
-from tests.integrations.asking import ask, ask_wsgi, counted
+from tests.integrations.asking import ask_asgi, ask_wsgi, counted
 paths = ["/", "/later/x", "/later/y", "/broken", "/v1/items/7/", "/v1/items/7", "/old/2011/", "/nothing/1"]
 found = []
 for form in ("wsgi", "asgi"):
@@ -156,7 +156,7 @@ for form in ("wsgi", "asgi"):
         else:
             from django.core.asgi import get_asgi_application
             app = get_asgi_application()
-            for one_path in paths: ask(app, one_path)
+            for one_path in paths: ask_asgi(app, one_path)
         assert book.get_integer_var("http.requests.active", {}) == 0
         found.append(sorted(counted(book).items()))
 assert found[0] == found[1], found

@@ -13,8 +13,8 @@ from artimon.model.collector import OLD, gc_tuned
 
 EXIT = """
 import {library}
-from artimon.model.collector import settled
-with settled():
+from artimon.model.collector import gc_tuned
+with gc_tuned():
     pass
 """
 

@@ -19,9 +19,9 @@ from tests.zookeepers import connected
 SCRIPT = """
 import sys, threading, time
 from artimon.runtime.health import HealthFile
-from artimon.runtime.own_process import publishing
+from artimon.runtime.own_process import published_metrics
 stop = threading.Event()
-with publishing("api", INSTANCE, ZOOKEEPER, stop) as publish:
+with published_metrics("api", INSTANCE, ZOOKEEPER, stop) as publish:
     began = time.monotonic()
     HealthFile(None, "api", publish=publish).write("ok", running=3)
     print(round(time.monotonic() - began, 3), flush=True)

@@ -31,14 +31,14 @@ import resource, sys, time, uuid
 from concurrent.futures import ThreadPoolExecutor
 import threading
 threading.stack_size(512 * 1024)
-from pipeline.collector.broker import Broker, TopicInfo, _produce_request, position_of
+from pipeline.collector.broker import KafkaWriter, TopicDescription, _produce_request, position_of
 from pipeline.collector.collector import Collector, CollectorConfig, server_of
 
-class SlowKafka(Broker):
+class SlowKafka(KafkaWriter):
     '''Everything that a broker's client does but for the network: requests are built, kept a while, and answered.'''
 
     def _describe(self, name):
-        return TopicInfo("c", name, uuid.UUID(int=7), dict.fromkeys(range(8), 1), 1e18)
+        return TopicDescription("c", name, uuid.UUID(int=7), dict.fromkeys(range(8), 1), 1e18)
 
     def _send(self, node, rounds, results, until):
         sent = []

@@ -289,8 +289,8 @@ def test_clean_restarts_keep_the_epoch(tmp_path: Path) -> None:
 def test_a_second_process_is_refused_with_the_owner(tmp_path: Path) -> None:
     wal = open_log(tmp_path)
     code = (
-        "import sys; from pathlib import Path; from pipeline.wal.log import Log\n"
-        f"Log(Path(sys.argv[1]), {AGENT!r}, {LANES}, lambda placed: None, host={HOST!r})"
+        "import sys; from pathlib import Path; from pipeline.wal.log import WriteAheadLog\n"
+        f"WriteAheadLog(Path(sys.argv[1]), {AGENT!r}, {LANES}, lambda placed: None, host={HOST!r})"
     )
     outcome = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
     assert outcome.returncode != 0

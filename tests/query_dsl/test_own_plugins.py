@@ -16,7 +16,7 @@ from query_dsl.functions.tables import built_in_names
 ROOT = Path(__file__).parents[2]
 MODULE = """
 import numpy as np
-from artimon.compute.frames import over
+from artimon.compute.frames import window_view
 from artimon.compute.arrays import Mapped
 from query_dsl import Matrix
 from query_dsl.functions.mappers import Mapper
@@ -28,7 +28,7 @@ from query_dsl.results.cells import Cells, Example, as_floats, doubles
 
 
 def _spread(data, frame, *args):
-    values = over(as_floats(data.types, np.ascontiguousarray(data.stats["last"])), frame)
+    values = window_view(as_floats(data.types, np.ascontiguousarray(data.stats["last"])), frame)
     return Mapped(doubles(values.max(axis=2) - values.min(axis=2), np.ones(values.shape[:2], bool)))
 
 
@@ -177,8 +177,8 @@ def test_they_are_found_when_they_are_asked(installed: Path) -> None:
         ("own_one", "query_dsl.functions.reducers:ENTRIES", "not an entry"),
         ("own_one", "query_dsl.nothing:X", "ModuleNotFoundError"),
         ("own_one", "query_dsl.tree.errors:NOTHING", "AttributeError"),
-        ("own-one", "query_dsl.tree.errors:near", "not a valid function name"),
-        ("_one", "query_dsl.tree.errors:near", "not a valid function name"),
+        ("own-one", "query_dsl.tree.errors:similar_hint", "not a valid function name"),
+        ("_one", "query_dsl.tree.errors:similar_hint", "not a valid function name"),
     ],
 )
 def test_unusable_plugins_are_skipped_with_a_reason(name: str, value: str, told: str) -> None:

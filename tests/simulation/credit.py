@@ -14,7 +14,7 @@ from pipeline.link.credits import CollectorCredits
 from tests.simulation.plan import draw
 from tests.simulation.run import Outcome, run_seed
 
-LEAST = 1_000
+LEAST_BYTES = 1_000
 """Bytes; greater than any message but the records of an agent that sheds."""
 
 
@@ -22,9 +22,9 @@ LEAST = 1_000
 def scarce_credit() -> Iterator[None]:
     """Give each agent the credit of a few messages."""
     with (
-        patch.object(credits, "LEAST", LEAST),
-        patch.object(dispatch, "LEAST", LEAST),
-        patch.object(collector, "CollectorCredits", lambda _total: CollectorCredits(LEAST)),
+        patch.object(credits, "MIN_CREDIT_BYTES", LEAST_BYTES),
+        patch.object(dispatch, "MIN_CREDIT_BYTES", LEAST_BYTES),
+        patch.object(collector, "CollectorCredits", lambda _total: CollectorCredits(LEAST_BYTES)),
     ):
         yield
 

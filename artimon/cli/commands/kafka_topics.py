@@ -64,7 +64,7 @@ def check(
     raise typer.Exit(DIFFERENT if found else 0)
 
 
-@settings_command(topics_app, "artimon.stack.topics:TopicPlace")
+@settings_command(topics_app, "artimon.stack.topics:TopicOptions")
 def grow(
     given: OptionValues, partitions: Annotated[int, typer.Option(min=1, max=1024, help="Of the new topic of samples.")]
 ) -> None:

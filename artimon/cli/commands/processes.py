@@ -18,7 +18,9 @@ PANEL = Panel.PROCESS
 app = typer.Typer()
 
 
-@settings_command(app, "pipeline.collector.collector:CollectorConfig", "pipeline.collector.direct.process:DirectConfig")
+@settings_command(
+    app, "pipeline.collector.collector:CollectorConfig", "pipeline.collector.direct.process:HdfsCollectorConfig"
+)
 def collector(
     given: OptionValues,
     store: Annotated[

@@ -64,7 +64,7 @@ def verify(
     raise typer.Exit(0 if report.once else 1)
 
 
-@settings_command(app, "pipeline.sites.handover:HandoverConfig")
+@settings_command(app, "pipeline.sites.handover:MirrorConfig")
 def handover(
     given: OptionValues,
     source: Annotated[str, typer.Option("--from", help="NAME=KAFKA of the site whose topics are read.")],

@@ -34,11 +34,11 @@ COLLECTOR = """
 import sys, threading
 from pipeline.collector.direct.names import Scheme
 from pipeline.collector.direct.roll import RollConfig
-from pipeline.collector.direct.process import DirectConfig, run_direct_collector
+from pipeline.collector.direct.process import HdfsCollectorConfig, run_hdfs_collector
 id, zookeeper, folder, scheme, seconds = sys.argv[1:]
 roll = RollConfig(seconds=float(seconds))
-config = DirectConfig(id, zookeeper, folder, Scheme(scheme), roll, scan_s=0.5, grace_s=1.0, sync_s=0.1)
-run_direct_collector(config, threading.Event())
+config = HdfsCollectorConfig(id, zookeeper, folder, Scheme(scheme), roll, scan_s=0.5, grace_s=1.0, sync_s=0.1)
+run_hdfs_collector(config, threading.Event())
 """
 
 
