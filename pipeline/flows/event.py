@@ -1,7 +1,8 @@
-"""Events, and parcels: groups of events that keep identity and bytes from hop to hop."""
+"""Events, and batches of events that keep identity and bytes from hop to hop."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,13 @@ __all__ = [
 ]
 
 _BATCH_OVERHEAD = 128
+
+
+def __getattr__(name: str) -> object:
+    if name == "Parcel":
+        warnings.warn("pipeline.flows.event.Parcel is called EventBatch now", DeprecationWarning, stacklevel=2)
+        return EventBatch
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @dataclass(frozen=True, slots=True)

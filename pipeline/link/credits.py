@@ -22,8 +22,8 @@ MAX_AGENTS = 10_000
 
 @dataclass(slots=True)
 class CollectorCredits:
-    """Credits on the collector's side. `total` bytes are divided evenly. The least share is MIN_CREDIT_BYTES, so with very many
-    agents the read limit (FramedServer's budget) bounds the memory instead."""
+    """Credits on the collector's side. `total` bytes are divided evenly. The least share is MIN_CREDIT_BYTES, so
+    with very many agents the read limit (FramedServer's budget) bounds the memory instead."""
 
     total: int
     _seen: dict[str, float] = field(default_factory=dict)
