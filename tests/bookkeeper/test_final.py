@@ -141,7 +141,7 @@ def test_a_folder_where_others_may_replace_files(dropin: Path) -> None:
 PATIENT = """
 import bookkeeper
 from bookkeeper.process import endpoint
-endpoint.REGISTER_S = endpoint.LEAVE_S = 60.0
+endpoint.REGISTRATION_TIMEOUT_S = endpoint.EXIT_TIMEOUT_S = 60.0
 """
 PROGRAM = (
     PATIENT
@@ -178,7 +178,7 @@ def test_a_program_leaves_its_values(tmp_path: Path, dropin: Path, ending: str) 
 
 
 def test_a_hanging_disk_does_not_hold_up_the_end(tmp_path: Path, dropin: Path) -> None:
-    script = PROGRAM + "import os, time\nos.fsync = lambda _: time.sleep(600)\nendpoint.LEAVE_S = 0.1\n"
+    script = PROGRAM + "import os, time\nos.fsync = lambda _: time.sleep(600)\nendpoint.EXIT_TIMEOUT_S = 0.1\n"
     end(application(script, tmp_path, ARTIMON_ZOOKEEPER=NOWHERE, ARTIMON_DROPIN=str(dropin)), 60.0)
 
 

@@ -132,7 +132,7 @@ from artimon.cli import processes
 from pipeline.collector.collector import CollectorConfig, run_collector
 from varstore.server import ShardConfig, run_shard
 stop = threading.Event()
-with processes.checked_topics(stop):
+with processes.check_topics_or_exit(stop):
     if {process!r} == "collector":
         run_collector(CollectorConfig({prefix!r}, {zookeeper!r}, {kafka!r}, topic_prefix={prefix!r}), stop)
     else:

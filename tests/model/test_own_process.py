@@ -33,7 +33,7 @@ print(round(time.monotonic() - began, 3), flush=True)
 
 PATIENT = """
 from artimon.runtime import own_process
-own_process.LAST_POLL_S = own_process.LEAVE_S = 100.0
+own_process.LAST_POLL_TIMEOUT_S = own_process.EXIT_TIMEOUT_S = 100.0
 """
 REFUSALS = "import bookkeeper; print(bookkeeper.refusals(), flush=True)"
 

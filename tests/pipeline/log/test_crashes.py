@@ -56,7 +56,7 @@ def test_accepted_batches_survive_a_crash_after_each_operation(seed: int) -> Non
 def fsyncs_in(path: Path) -> list[int]:
     """Lines that call fsync or fsync_folder, except in the file layer itself."""
     tree = ast.parse(path.read_text())
-    layer = {"SystemFiles", "Files"}
+    layer = {"LocalFileSystem", "FileSystem"}
     tree.body = [node for node in tree.body if not (isinstance(node, ast.ClassDef) and node.name in layer)]
     return [
         node.lineno

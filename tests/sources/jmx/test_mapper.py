@@ -132,7 +132,7 @@ def test_one_bad_entry_of_a_table_does_not_lose_the_others() -> None:
 def test_a_bare_nan_is_no_value() -> None:
     answer = parse_answers([b'{"beans":[{"name":"shop:type=Queue,name=q","Nanos":NaN,"Size":NaN,"Done":1}]}'])
     assert [v.value for v in BeanMapper(RULES, 100).variables(answer)] == [1]
-    assert not answer.faults
+    assert not answer.faults.counts
 
 
 def test_labels_follow_a_tag_that_changes() -> None:

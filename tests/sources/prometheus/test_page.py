@@ -79,7 +79,7 @@ def test_kinds_units_help_and_births_are_those_of_the_family() -> None:
         "h_sum": 1520430001000,
     }
     assert dict(page.ignored) == {"timestamp": 1, "exemplar": 1}
-    assert not page.faults
+    assert not page.faults.counts
 
 
 def test_the_text_format_knows_counters_by_their_own_name() -> None:
@@ -177,7 +177,7 @@ def test_series_that_come_and_go_are_forgotten() -> None:
     for turn in range(50):
         page = reader.read(b"".join(b'a{n="%d"} 1\n' % (10 * turn + i) for i in range(10)), False, True)
         assert len(page.values) == 10
-        assert not page.faults
+        assert not page.faults.counts
     assert len(reader._known) <= 50
 
 
