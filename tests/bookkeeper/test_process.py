@@ -294,7 +294,7 @@ def test_numbers_are_the_lowest_free_ones(tmp_path: Path) -> None:
 def test_a_number_is_held_until_its_process_is_gone(tmp_path: Path) -> None:
     """kill -9 frees it; a restart gets it back."""
     script = (
-        "import sys; from bookkeeper.process import instances; held = instances.take(sys.argv[1], 'c');"
+        "import sys; from bookkeeper.process import instances; held = instances.lock_instance(sys.argv[1], 'c');"
         "print(held.name, flush=True); input()"
     )
 

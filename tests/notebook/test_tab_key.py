@@ -30,13 +30,13 @@ def session(*names):
     return Session(store, "nowhere", ManualClock(2 * MINUTE + SETTLE_MS))
 """
 TAB = """
-assert tab_key.load(session("x")) is False
+assert tab_key.install(session("x")) is False
 from IPython.core.completer import provisionalcompleter
 from IPython.testing.globalipapp import start_ipython
 ip = start_ipython()
 ip.Completer.use_jedi = False
 first, second = session("load"), session("disk.used", "disk.size")
-assert tab_key.load(first) and tab_key.load(second)
+assert tab_key.install(first) and tab_key.install(second)
 ip.user_ns.update(s=second, q=second.fetch("disk.used"))
 found = {}
 with provisionalcompleter():
