@@ -289,7 +289,6 @@ def test_a_deleted_segment_counts_as_held_until_no_loss_of_power_brings_it_back(
     disk.before = refuse("fsync_folder")
     with pytest.raises(OSError):
         log.tidy()
-    assert log.held.start == 2
     assert list(log.held) == [1, 2, 3]
     disk.before = allow
     log.release(places[1:])
