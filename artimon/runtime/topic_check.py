@@ -21,7 +21,7 @@ from artimon.model.topic_spec import (
     platform_topics,
     vital,
 )
-from artimon.runtime.kafka_access import access_text, client_options
+from artimon.runtime.kafka_access import access_text, client_options, open_client
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def open_admin(bootstrap: str, options: dict[str, Any] | None = None) -> Any:
     access = client_options() if options is None else options
     timeouts = {"request_timeout_ms": ASK_MS, "bootstrap_timeout_ms": BOOTSTRAP_MS}
     try:
-        return KafkaAdminClient(bootstrap_servers=bootstrap, **timeouts, **access)
+        return open_client(KafkaAdminClient, access, bootstrap_servers=bootstrap, **timeouts)
     except (KafkaError, OSError, RuntimeError, ValueError) as error:
         why = f"{access_text(access)}: {type(error).__name__}: {error}"
         raise TopicsUnknown(f"Kafka at {bootstrap} {why}") from error

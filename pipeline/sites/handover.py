@@ -17,7 +17,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from artimon.model.acks import Sent, Verdict
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.znode import read_table
-from artimon.runtime.kafka_access import client_options
+from artimon.runtime.kafka_access import open_client
 from artimon.runtime.process_options import Health, Option
 from artimon.runtime.supervise import Retry
 from artimon.runtime.zookeeper import zookeeper_client
@@ -259,7 +259,8 @@ class TopicHandover:
             self._saved = until
 
     def _consumer(self) -> Any:
-        return KafkaConsumer(
+        return open_client(
+            KafkaConsumer,
             bootstrap_servers=self._config.kafka,
             group_id=None,
             enable_auto_commit=False,
@@ -269,7 +270,6 @@ class TopicHandover:
             max_poll_records=CALL_COUNT,
             request_timeout_ms=int(KAFKA_S * 1000),
             bootstrap_timeout_ms=5_000,
-            **client_options(),
         )
 
 
