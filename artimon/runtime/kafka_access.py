@@ -5,6 +5,7 @@ artimon/runtime/settings.py reads the variables ARTIMON_KAFKA_*; no other module
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,28 @@ def client_options(access: KafkaSecurity | None = None) -> dict[str, Any]:
     if access.is_sasl:
         options |= {"sasl_mechanism": access.mechanism, **_sasl(access)}
     return options
+
+
+def open_client(kind: Callable[..., Any], access: dict[str, Any] | None = None, **options: Any) -> Any:
+    """Open a client of kafka-python of class `kind` with `options`; `access` replaces the security options of this
+    process. Raises what the constructor raises.
+
+    A constructor that fails leaves the network thread of its client and its sockets behind: they end here, since
+    whoever follows a topic opens clients for as long as Kafka is away."""
+    from kafka.net.compat import KafkaNetClient
+
+    networks: list[Any] = []
+
+    def network(**settings: Any) -> Any:
+        networks.append(KafkaNetClient(**settings))
+        return networks[-1]
+
+    try:
+        return kind(kafka_client=network, **options, **(client_options() if access is None else access))
+    except BaseException:
+        for one in networks:
+            one.close()
+        raise
 
 
 def _sasl(access: KafkaSecurity) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from artimon.model.topic_spec import (
     platform_topics,
     vital,
 )
-from artimon.runtime.kafka_access import client_options, describe_access
+from artimon.runtime.kafka_access import client_options, describe_access, open_client
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def open_admin(bootstrap: str, options: dict[str, Any] | None = None) -> Any:
     access = client_options() if options is None else options
     timeouts = {"request_timeout_ms": REQUEST_TIMEOUT_MS, "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS}
     try:
-        return KafkaAdminClient(bootstrap_servers=bootstrap, **timeouts, **access)
+        return open_client(KafkaAdminClient, access, bootstrap_servers=bootstrap, **timeouts)
     except (KafkaError, OSError, RuntimeError, ValueError) as error:
         why = f"{describe_access(access)}: {type(error).__name__}: {error}"
         raise TopicsUnknownError(f"Kafka at {bootstrap} {why}") from error

@@ -17,7 +17,7 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from artimon.model.acks import AckDecision, SentBatch
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.znode import parse_json_object
-from artimon.runtime.kafka_access import client_options
+from artimon.runtime.kafka_access import open_client
 from artimon.runtime.process_options import Health, Option
 from artimon.runtime.supervise import RetryLoop
 from artimon.runtime.zookeeper import zookeeper_client
@@ -257,7 +257,8 @@ class TopicMirror:
             self._saved = until
 
     def _consumer(self) -> Any:
-        return KafkaConsumer(
+        return open_client(
+            KafkaConsumer,
             bootstrap_servers=self._config.kafka,
             group_id=None,
             enable_auto_commit=False,
@@ -267,7 +268,6 @@ class TopicMirror:
             max_poll_records=MAX_CALL_MESSAGES,
             request_timeout_ms=int(KAFKA_S * 1000),
             bootstrap_timeout_ms=5_000,
-            **client_options(),
         )
 
 

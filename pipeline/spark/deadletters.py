@@ -21,7 +21,7 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.routing import partition_of
 from artimon.rawtable.head import HeadReader
 from artimon.rawtable.schema import TableError
-from artimon.runtime.kafka_access import client_options
+from artimon.runtime.kafka_access import open_client
 from artimon.runtime.topic_check import TopicsUnfitError, TopicsUnknownError, check_required_topics, required_topics
 from pipeline.collector.broker import KafkaMessage, KafkaWriteError, KafkaWriter
 from pipeline.spark import messages
@@ -158,7 +158,8 @@ class DeadLetters:
     def _records(self, stop: threading.Event) -> Iterator[Any]:
         """Yield the records now in the topic; a few MiB are held at a time."""
         try:
-            consumer = KafkaConsumer(
+            consumer = open_client(
+                KafkaConsumer,
                 bootstrap_servers=self.kafka,
                 group_id=None,
                 enable_auto_commit=False,
@@ -168,7 +169,6 @@ class DeadLetters:
                 max_poll_records=50,
                 request_timeout_ms=int(STALL_S * 1000),
                 bootstrap_timeout_ms=BOOTSTRAP_MS,
-                **client_options(),
             )
         except (KafkaError, OSError) as error:
             raise DeadLetterError(f"Kafka at {self.kafka} does not answer: {error!r}") from error

@@ -21,7 +21,7 @@ from artimon.model.probe import Failpoint, no_failpoint
 from artimon.rawtable.series import SeriesTable
 from artimon.rawtable.series_rows import rows_of
 from artimon.rawtable.sources import SourcesTable
-from artimon.runtime.kafka_access import client_options
+from artimon.runtime.kafka_access import open_client
 from artimon.runtime.supervise import RetryLoop
 from pipeline.spark.topic import TopicClient, TopicError
 
@@ -152,7 +152,8 @@ class SeriesWriter:
 
     def _consumer(self) -> Any:
         try:
-            return KafkaConsumer(
+            return open_client(
+                KafkaConsumer,
                 bootstrap_servers=self._kafka,
                 group_id=None,
                 enable_auto_commit=False,
@@ -161,7 +162,6 @@ class SeriesWriter:
                 fetch_max_bytes=4 * 1024 * 1024,
                 max_partition_fetch_bytes=1024 * 1024,
                 request_timeout_ms=REQUEST_TIMEOUT_MS * 2,
-                **client_options(),
             )
         except KafkaError as error:
             raise TopicError(f"Kafka at {self._kafka}: {error!r}") from error

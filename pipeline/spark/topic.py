@@ -18,7 +18,7 @@ from kafka.protocol.consumer import OffsetSpec
 from artimon.model.leader_epochs import epoch_end_offset, printed_id, send_to_broker
 from artimon.model.topic_spec import generations
 from artimon.rawtable.state import MAX_EPOCHS, Epochs, Span, append_epoch
-from artimon.runtime.kafka_access import client_options
+from artimon.runtime.kafka_access import open_client
 from pipeline.collector.quota import LogSizes, sizes_of
 
 TIMEOUT_MS = 15_000
@@ -211,9 +211,7 @@ class TopicClient:
         """Copy each message with its reason to the topic `graveyard`; on return all are acknowledged. Raises
         TopicError."""
         try:
-            producer = KafkaProducer(
-                bootstrap_servers=self.bootstrap, acks="all", max_block_ms=TIMEOUT_MS, **client_options()
-            )
+            producer = open_client(KafkaProducer, bootstrap_servers=self.bootstrap, acks="all", max_block_ms=TIMEOUT_MS)
         except (KafkaError, OSError) as error:
             raise TopicError(f"Kafka at {self.bootstrap}: {error!r}") from error
         try:
@@ -258,21 +256,19 @@ class TopicClient:
 
     def _admin_client(self) -> Any:
         if self._admin is None:
-            self._admin = KafkaAdminClient(
-                bootstrap_servers=self.bootstrap, request_timeout_ms=TIMEOUT_MS, **client_options()
-            )
+            self._admin = open_client(KafkaAdminClient, bootstrap_servers=self.bootstrap, request_timeout_ms=TIMEOUT_MS)
         return self._admin
 
     def _reader(self) -> Any:
         if self._consumer is None:
-            self._consumer = KafkaConsumer(
+            self._consumer = open_client(
+                KafkaConsumer,
                 bootstrap_servers=self.bootstrap,
                 group_id=None,
                 enable_auto_commit=False,
                 auto_offset_reset="none",
                 fetch_max_bytes=4 * 1024 * 1024,
                 max_partition_fetch_bytes=2 * 1024 * 1024,
-                **client_options(),
             )
         return self._consumer
 

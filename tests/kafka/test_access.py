@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.errors import KafkaError
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from artimon.runtime import topic_check
-from artimon.runtime.kafka_access import client_options, java_options
+from artimon.runtime.kafka_access import client_options, java_options, open_client
 from artimon.runtime.settings import KafkaSecurity, SettingsError, kafka_security, read_kafka_security
 from artimon.runtime.topic_check import TopicsUnknownError, check_topics
 from artimon.stack.stack import Stack
@@ -177,3 +181,11 @@ def test_a_password_that_changed_is_a_reason_and_no_loss(guarded: tuple[Stack, s
     ]
     with pytest.raises(KafkaWriteError, match="does not answer"):
         KafkaWriter(allowed).topic("artimon.events")
+
+
+@pytest.mark.parametrize("kind", [KafkaConsumer, KafkaProducer, KafkaAdminClient])
+def test_a_client_that_does_not_open_leaves_no_thread(kind: type[Any]) -> None:
+    """A follower opens clients for as long as Kafka is away."""
+    with pytest.raises(KafkaError):
+        open_client(kind, bootstrap_servers="127.0.0.1:1", client_id="never-opened", bootstrap_timeout_ms=300)
+    assert not [thread.name for thread in threading.enumerate() if "never-opened" in thread.name]

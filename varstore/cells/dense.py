@@ -30,7 +30,8 @@ class OpenBlock:
     """Block of n cells. Not locked: the owner's lock guards it.
 
     Invariants: a cell with count == 0 is empty, whatever the other arrays hold. A cell with count == 1 has no folded
-    statistics written; they equal `last`. `wide` is True if any folded statistics were written.
+    statistics written; they equal `last`. `wide` is True if any folded statistics were written. Folded statistics of
+    STRING cells are undefined.
     """
 
     __slots__ = ("_block", "_columns", "count", "last", "n", "offset", "wide")

@@ -16,7 +16,7 @@ from kafka.protocol.consumer import OffsetSpec
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.leader_epochs import epoch_end_offset, printed_id
 from artimon.model.topic_spec import generations
-from artimon.runtime.kafka_access import client_options
+from artimon.runtime.kafka_access import open_client
 from artimon.runtime.partition_counts import PartitionCounts
 from artimon.runtime.supervise import LoopGuard
 from varstore.cluster.freshness import partition_number
@@ -51,8 +51,11 @@ def log_span(
 
 
 def _admin(kafka: str) -> Any:
-    timeouts = {"request_timeout_ms": _REQUEST_TIMEOUT_MS, "bootstrap_timeout_ms": _BOOTSTRAP_TIMEOUT_MS}
-    return KafkaAdminClient(bootstrap_servers=kafka, **timeouts, **client_options())
+    timeouts: dict[str, Any] = {
+        "request_timeout_ms": _REQUEST_TIMEOUT_MS,
+        "bootstrap_timeout_ms": _BOOTSTRAP_TIMEOUT_MS,
+    }
+    return open_client(KafkaAdminClient, bootstrap_servers=kafka, **timeouts)
 
 
 def _offsets(client: Any, found: Mapping[str, Any], which: OffsetSpec) -> tuple[str, dict[int, int]]:

@@ -13,7 +13,7 @@ from kafka import KafkaConsumer, TopicPartition
 from artimon.model.batch import BatchError, BatchHeader, SeriesBlock
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import decode_series, parse_header, verify
-from artimon.runtime.kafka_access import client_options
+from artimon.runtime.kafka_access import open_client
 from artimon.runtime.supervise import RetryLoop
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,8 @@ class AnnouncementConsumer:
         self._retry.run(self._follow, self._stop)
 
     def _follow(self) -> None:
-        consumer = KafkaConsumer(
+        consumer = open_client(
+            KafkaConsumer,
             bootstrap_servers=self._kafka,
             group_id=None,
             enable_auto_commit=False,
@@ -98,7 +99,6 @@ class AnnouncementConsumer:
             fetch_max_bytes=16 * 1024 * 1024,
             request_timeout_ms=_REQUEST_TIMEOUT_MS * 2,
             bootstrap_timeout_ms=_BOOTSTRAP_TIMEOUT_MS,
-            **client_options(),
         )
         try:
             ends = self._ends(consumer, self._topic)

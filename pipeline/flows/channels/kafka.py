@@ -18,7 +18,7 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.codec import verify_limits
 from artimon.model.routing import partition_of
 from artimon.runtime.deadline import DeadlineExceededError, call_with_timeout
-from artimon.runtime.kafka_access import client_options
+from artimon.runtime.kafka_access import open_client
 from pipeline.delivery.numbering import LaneNumbers
 from pipeline.flows.context import Context
 from pipeline.flows.event import EventBatch, with_identity_and_bytes
@@ -224,13 +224,13 @@ class KafkaChannel:
             log.warning("%s: %s", self._name, error)
 
     def _new_producer(self) -> Any:
-        producer = KafkaProducer(
+        producer = open_client(
+            KafkaProducer,
             bootstrap_servers=self._options.bootstrap,
             transactional_id=self._name,
             acks="all",
             max_request_size=1024 * 1024,
             max_block_ms=round(self._options.call_s * 1000),
-            **client_options(),
         )
         try:
             producer.init_transactions()
@@ -240,7 +240,8 @@ class KafkaChannel:
         return producer
 
     def _new_consumer(self) -> Any:
-        consumer = KafkaConsumer(
+        consumer = open_client(
+            KafkaConsumer,
             bootstrap_servers=self._options.bootstrap,
             group_id=self._options.group or self._name,
             enable_auto_commit=False,
@@ -248,7 +249,6 @@ class KafkaChannel:
             auto_offset_reset="earliest",
             max_poll_interval_ms=_DAY_MS,  # a sink that is down for hours must keep its partitions
             allow_auto_create_topics=False,
-            **client_options(),
         )
         consumer.subscribe([self._options.topic])
         return consumer

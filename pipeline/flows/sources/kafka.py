@@ -16,7 +16,7 @@ from artimon.model.batch import BatchError
 from artimon.model.codec import verify_limits
 from artimon.model.event import EventError, split_events
 from artimon.runtime.deadline import DeadlineExceededError, call_with_timeout
-from artimon.runtime.kafka_access import client_options
+from artimon.runtime.kafka_access import open_client
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, EventBatch
 from pipeline.flows.options import Options
@@ -182,14 +182,14 @@ class KafkaSource:
             return
         reset = "earliest" if self._options.start == "beginning" else "latest"
         self._consumer = self._call(
-            lambda: KafkaConsumer(
+            lambda: open_client(
+                KafkaConsumer,
                 bootstrap_servers=self._options.bootstrap,
                 group_id=None,
                 enable_auto_commit=False,
                 isolation_level="read_committed",
                 auto_offset_reset=reset,
                 allow_auto_create_topics=False,
-                **client_options(),
             )
         )
         self._waiting.clear()

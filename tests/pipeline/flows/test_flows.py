@@ -193,7 +193,7 @@ def test_scenario_41_thousands_of_batches_leak_nothing(flows: Flows, sinks: Sink
         assert len(sink.parcels) == 800
         assert numbers_of(sink.parcels[-1:]) == [first + 799]
         sink.parcels.clear()
-        return files_open(), threading.active_count(), me.memory_info().rss
+        return files_open(), me.num_threads(), me.memory_info().rss
 
     many(0)
     files, threads, memory = many(800)
