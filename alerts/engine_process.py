@@ -116,9 +116,9 @@ class AlertsProcess:
         self._engine, self._senders, self._database, self._clock = engine, senders, database, clock
         self._damage = damage
         self._failing = ""
-        self._turned = self._shown = clock.monotonic()
-        self._shown_mail: dict[str, Any] = {}
-        self._showing = threading.Lock()
+        self._evaluated_at = self._published_at = clock.monotonic()
+        self._published_mail: dict[str, Any] = {}
+        self._publish_lock = threading.Lock()
         """Guards `_shown`, `_shown_mail` and the order of updates; the registration's own lock is taken within."""
 
     def run(self, health: HealthFile, stop: threading.Event) -> None:
@@ -128,8 +128,8 @@ class AlertsProcess:
         evaluating = threading.Thread(target=self._evaluate, args=(stop,), name="alert rules", daemon=True)
         evaluating.start()
         while not stop.is_set():
-            self._say(health)
-            self._show_mail()
+            self._report_health(health)
+            self._publish_mail()
             self._clock.wait(stop, HEALTH_S)
         self._senders.stop(8.0)
         evaluating.join(3.0)
@@ -142,24 +142,24 @@ class AlertsProcess:
                 if engine.evaluate_due():
                     self._senders.wake()
                     self._failing = ""
-                    self._show()
+                    self._publish()
             except Exception as error:  # a full disk, or a defect: report it and retry
                 if not stop.is_set():
                     log.exception("evaluation")
                     self._failing = f"evaluation: {type(error).__name__}: {error}"
                     self._clock.wait(stop, 5.0)
-            self._turned = self._clock.monotonic()
+            self._evaluated_at = self._clock.monotonic()
             self._clock.wait(stop, engine.wait_s())
 
-    def _show(self) -> None:
-        with self._showing:
-            self._shown, self._shown_mail = self._clock.monotonic(), self.mail()
-            self.registration.update(self._engine.display(self._shown_mail))
+    def _publish(self) -> None:
+        with self._publish_lock:
+            self._published_at, self._published_mail = self._clock.monotonic(), self.mail()
+            self.registration.update(self._engine.display(self._published_mail))
 
-    def _show_mail(self) -> None:
+    def _publish_mail(self) -> None:
         """Publish again if the counts of mails changed: mails are sent after the evaluation was published."""
-        if self._clock.monotonic() - self._shown >= PUBLISH_PERIOD_S and self.mail() != self._shown_mail:
-            self._show()
+        if self._clock.monotonic() - self._published_at >= PUBLISH_PERIOD_S and self.mail() != self._published_mail:
+            self._publish()
 
     def mail(self) -> dict[str, Any]:
         """Counts of mails for the znode."""
@@ -169,17 +169,17 @@ class AlertsProcess:
 
     def figures(self) -> dict[str, Any]:
         """Counts since the start, and current values."""
-        engine, shot, sent = self._engine, self._engine.snapshot, self._senders.figures
+        engine, shot, sent = self._engine, self._engine.result, self._senders.figures
         return {
             "rules": dict(shot.rules or {}),
             "alerts": dict(shot.alerts or {}),
             "evaluations": engine.evaluations,
             "last_ms": shot.time_ms,
             "duration_ms": round(shot.duration_ms),
-            "questions": shot.questions,
+            "questions": shot.queries,
             "missed": engine.missed,
             "mail": {
-                "made": engine.made,
+                "made": engine.letters_made,
                 "sent": sent.sent,
                 "failed": sent.failed,
                 "pending": self._database.counts()["pending"],
@@ -192,12 +192,12 @@ class AlertsProcess:
     def _problems(self) -> list[str]:
         dropped = self._database.dropped
         too_many = f"{dropped} letters dropped: too many were waiting" if dropped else ""
-        own = [self._damage, too_many, self._senders.figures.problem, self._engine.snapshot.failing]
+        own = [self._damage, too_many, self._senders.figures.problem, self._engine.result.failing]
         own += [f"letter not sent: {problem}" for problem in self._database.failures(3)]
         conflict = "another engine has the same id" if self.registration.conflict else ""
-        return [*(problem for problem in (*own, conflict) if problem), *self._engine.snapshot.problems]
+        return [*(problem for problem in (*own, conflict) if problem), *self._engine.result.problems]
 
-    def _say(self, health: HealthFile) -> None:
-        stuck = self._clock.monotonic() - self._turned > STUCK_TIMEOUT_S
+    def _report_health(self, health: HealthFile) -> None:
+        stuck = self._clock.monotonic() - self._evaluated_at > STUCK_TIMEOUT_S
         problem = self._failing or ("the evaluation hangs" if stuck else "")
         health.write("failing" if problem else "ok", problem, **self.figures())

@@ -20,25 +20,25 @@ class ProgressBar:
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stderr
-        self._begun = self._shown = monotonic()
-        self._shows: NotebookDisplay | TerminalDisplay | None = None
+        self._begun = self._shown_at = monotonic()
+        self._display: NotebookDisplay | TerminalDisplay | None = None
 
     def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._shows is not None:
-            self._shows.clear()
-            self._shows = None
+        if self._display is not None:
+            self._display.clear()
+            self._display = None
 
     def __call__(self, done: float, text: str) -> None:
         now = monotonic()
-        if now - self._begun < DELAY_S or (self._shows is not None and now - self._shown < REFRESH_S):
+        if now - self._begun < DELAY_S or (self._display is not None and now - self._shown_at < REFRESH_S):
             return
-        self._shown = now
-        if self._shows is None:
-            self._shows = NotebookDisplay() if in_notebook() else TerminalDisplay(self._out)
-        self._shows.show(min(1.0, max(0.0, done)), text)
+        self._shown_at = now
+        if self._display is None:
+            self._display = NotebookDisplay() if in_notebook() else TerminalDisplay(self._out)
+        self._display.show(min(1.0, max(0.0, done)), text)
 
 
 class TerminalDisplay:
@@ -46,10 +46,10 @@ class TerminalDisplay:
 
     def __init__(self, out: TextIO) -> None:
         self._out, self._width = out, 0
-        self._is = out.isatty()
+        self._is_tty = out.isatty()
 
     def show(self, done: float, text: str) -> None:
-        if self._is:
+        if self._is_tty:
             full = int(done * WIDTH)
             self._write(f"[{'#' * full}{'.' * (WIDTH - full)}] {done:4.0%} {text}")
 

@@ -49,9 +49,9 @@ class Session(QueryRunner):
         open_history: Callable[[], History] | None = None,
     ) -> None:
         self._store: Store | None = store
-        self._where, self._clock, self._open_history = where, clock, open_history
+        self._address, self._clock, self._open_history = where, clock, open_history
         self._history: History | None = None
-        self._past: HistoryStore | None = None
+        self._history_store: HistoryStore | None = None
 
     def __enter__(self) -> Session:
         return self
@@ -62,7 +62,7 @@ class Session(QueryRunner):
     def close(self) -> None:
         """Close the connections; later queries raise QueryError. Idempotent."""
         store, self._store = self._store, None
-        history, self._history, self._past = self._history, None, None
+        history, self._history, self._history_store = self._history, None, None
         clear_default_runner(self)
         if history is not None:
             history.close()
@@ -86,9 +86,9 @@ class Session(QueryRunner):
     def _engine(self, engine: str) -> Iterator[Store]:
         """The store that answers one query, while a bar shows its progress."""
         with ProgressBar() as bar:
-            yield self._asked(engine, bar)
+            yield self._store_of(engine, bar)
 
-    def _asked(self, engine: str, progress: ProgressBar | None = None) -> Store:
+    def _store_of(self, engine: str, progress: ProgressBar | None = None) -> Store:
         """Return the store for `engine`. Raises QueryError."""
         memory = self._open_store()
         if engine not in ENGINES:
@@ -99,9 +99,9 @@ class Session(QueryRunner):
         def past() -> HistoryStore:
             from query_dsl.stores.past import HistoryStore
 
-            if self._past is None:
-                self._past = HistoryStore(self.open_history(), memory.levels())
-            return self._past.showing(progress or ProgressBar())
+            if self._history_store is None:
+                self._history_store = HistoryStore(self.open_history(), memory.levels())
+            return self._history_store.with_progress(progress or ProgressBar())
 
         return past() if engine == "history" else AutoStore(memory, past, self._clock)
 
@@ -130,12 +130,12 @@ class Session(QueryRunner):
     def names(self, prefix: str = "", *, engine: str = "memory") -> list[str]:
         """Return the names of variables that begin with `prefix`, sorted. `engine` as in `query`: the history also
         knows names that are no longer in memory."""
-        return [name for name in self._asked(engine).names() if name.startswith(prefix)]
+        return [name for name in self._store_of(engine).names() if name.startswith(prefix)]
 
     def find(self, selector: str, limit: int = DEFAULT_LIMIT, *, engine: str = "memory") -> SeriesList:
         """Return the series that match the selector, at most `limit`, with or without current values. `engine` as in
         `query`: the history also knows series that are no longer in memory."""
-        found = self._asked(engine).find(parse_selector(selector).matchers, limit + 1)
+        found = self._store_of(engine).find(parse_selector(selector).matchers, limit + 1)
         return SeriesList(found[:limit], more=len(found) > limit)
 
     def labels(self) -> list[str]:
@@ -170,7 +170,7 @@ class Session(QueryRunner):
             return []
 
     def __repr__(self) -> str:
-        return f"<artimon session: {self._where}{'' if self._store is not None else ', closed'}>"
+        return f"<artimon session: {self._address}{'' if self._store is not None else ', closed'}>"
 
 
 class SeriesList(Sequence[Series]):

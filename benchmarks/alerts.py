@@ -102,8 +102,8 @@ def one(engine: AlertEngine, clock: ManualClock, port: Connection, minute: int, 
         raise RuntimeError("nothing was due")
     engine.display({})
     took = perf_counter() - began
-    if engine.snapshot.failing or engine.snapshot.problems:
-        raise RuntimeError(f"{engine.snapshot.failing} {engine.snapshot.problems[:3]}")
+    if engine.result.failing or engine.result.problems:
+        raise RuntimeError(f"{engine.result.failing} {engine.result.problems[:3]}")
     return took
 
 
@@ -129,12 +129,12 @@ def measure(port: Connection, folder: Path) -> None:
     first = one(engine, clock, port, WARM, False)
     steady = [one(engine, clock, port, WARM + i, False) for i in range(1, ROUNDS)]
     firing = one(engine, clock, port, WARM + ROUNDS, True)
-    if engine.snapshot.alerts != {"pending": 0, "firing": 4_000} or database.counts()["pending"] != 4_000:
-        raise RuntimeError(f"expected 4,000 alerts and mails: {engine.snapshot}, {database.counts()}")
+    if engine.result.alerts != {"pending": 0, "firing": 4_000} or database.counts()["pending"] != 4_000:
+        raise RuntimeError(f"expected 4,000 alerts and mails: {engine.result}, {database.counts()}")
     emit("alerts.10000", statistics.median(steady), "s")
     emit("alerts.10000.firing", firing, "s")
     emit("alerts.10000.load", first - statistics.median(steady), "s")
-    emit("alerts.10000.questions", engine.snapshot.questions, "selects")
+    emit("alerts.10000.questions", engine.result.queries, "selects")
     store.close()
     database.close()
 

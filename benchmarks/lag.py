@@ -139,7 +139,7 @@ class Poller:
             polled.append(PollResult(source.name, source.endpoint, source.birth_ms, now, source.poll(now)))
         for one in polled:
             self._waiting.add(self.name, lane_of(one.source, DEFAULT_LANES), one.poll_ms)
-        self.agent.intake.accept_now(polled)
+        self.agent.wal_sink.accept_now(polled)
 
 
 def _phase_s(source: Source) -> float:

@@ -133,7 +133,7 @@ def _child(data: Path, zookeeper: str) -> None:
     agent.start()
     now_ms = SYSTEM_CLOCK.now_ms()
     samples = bodies.Counters(0, np.random.default_rng(1), now_ms).poll(now_ms)
-    agent.intake.accept_now([PollResult("restarted/here/0", bytes(16), now_ms, now_ms, samples)])
+    agent.wal_sink.accept_now([PollResult("restarted/here/0", bytes(16), now_ms, now_ms, samples)])
     told: dict[str, Any] = {"accept": time.monotonic()}
     _until(lambda: not agent.figures()["recovering"])
     told["scan"] = time.monotonic()

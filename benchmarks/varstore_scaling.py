@@ -129,7 +129,7 @@ def start_shards(stack: Stack, folder: Path, members: list[str], replicas: int, 
 
 def feed(directory: ShardDirectory, work: Records) -> float:
     """Feed the shards; return the seconds. Raises WrongCounts if one did not take everything."""
-    held = [group for shard in directory.live().values() for group, _ in read_groups(shard, TOPIC_ID) or ()]
+    held = [group for shard in directory.live_shards().values() for group, _ in read_groups(shard, TOPIC_ID) or ()]
     plan = FeedPlan(TOPIC_ID, tuple(held))
     began = time.monotonic()
     with ThreadPoolExecutor(FEEDERS) as threads:

@@ -70,7 +70,7 @@ class ArtimonSource:
             self._session,
             config.agent,
             networks,
-            lambda mine, leaving: self._following.settled(mine, leaving),
+            lambda mine, leaving: self._processes.on_assigned(mine, leaving),
             grace_s=config.takeover_s,
             reconcile_s=config.reconcile_s,
         )
@@ -83,28 +83,30 @@ class ArtimonSource:
             SourceOwners(),
             self._statuses,
             self._figures,
-            lambda endpoint: self._leases.sure(group_of(endpoint)),
+            lambda endpoint: self._leases.holds_lease(group_of(endpoint)),
             self._take_final,
         )
-        self._finals = FinalFolder(config.dropin, self._shared, networks) if config.dropin else None
-        self._foreign = ScrapeManager(self._shared, named)
-        self._following = FollowedProcesses(self._shared, self._leases)
+        self._final_folder = FinalFolder(config.dropin, self._shared, networks) if config.dropin else None
+        self._scraping = ScrapeManager(self._shared, named)
+        self._processes = FollowedProcesses(self._shared, self._leases)
         self._tasks: set[asyncio.Task[None]] = set()
         self._dropin: DropinFolder | None = None
         self._host_labels: dict[str, str] = {}
-        self._discovery = Discovery(self._session, config.reconcile_s, self._following.heard, self._following.listed)
+        self._discovery = Discovery(
+            self._session, config.reconcile_s, self._processes.on_context_changed, self._processes.on_listed
+        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Poll until `stop` is set; then close connections and write the state."""
         await asyncio.to_thread(self._load)
         await self._take_finals()
-        self._following.resume(self._store)
+        self._processes.resume(self._store)
         self._session.start()
         self._discovery.start(asyncio.get_running_loop())
         self._leases.start(asyncio.get_running_loop())
         try:
             await self._start_local()
-            self._spawn(self._foreign.run(), "foreign sources")
+            self._spawn(self._scraping.run(), "foreign sources")
             self._spawn(self._store.write_forever(), "source state")
             await stop.wait()
         finally:
@@ -118,7 +120,7 @@ class ArtimonSource:
         """Return counts, refusals and problems for the health file. May be called from any thread."""
         up, down = self._statuses.counts()
         figures = {"endpoints_up": up, "endpoints_down": down, **self._figures.to_json()}
-        figures["warnings"] = self._statuses.who_vanished(self._clock.now_ms())
+        figures["warnings"] = self._statuses.list_vanished(self._clock.now_ms())
         bad = dict(self._discovery.bad_nodes)
         if bad:
             figures["refused"]["bad znode"] = len(bad)
@@ -129,7 +131,7 @@ class ArtimonSource:
         figures["zookeeper_failures"] = self._discovery.failures + self._leases.failures
         figures["leases"] = self._leases.counts()
         figures["damaged_states"] = self._store.damaged
-        figures.update(self._foreign.figures())
+        figures.update(self._scraping.figures())
         return figures
 
     # --- start and stop
@@ -140,14 +142,14 @@ class ArtimonSource:
 
     async def _take_finals(self) -> None:
         """Deliver last values of ended processes before their successors are polled. Waits at most _FINALS_S."""
-        if self._finals is not None:
-            self._spawn(self._finals.run(self._pace("final")), "final snapshots")
+        if self._final_folder is not None:
+            self._spawn(self._final_folder.run(self._pace("final")), "final snapshots")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._finals.swept.wait(), _FINALS_S)
+                await asyncio.wait_for(self._final_folder.swept.wait(), _FINALS_S)
 
     async def _take_final(self, uuid: bytes) -> None:
-        if self._finals is not None:
-            await self._finals.take(uuid)
+        if self._final_folder is not None:
+            await self._final_folder.take(uuid)
 
     async def _start_local(self) -> None:
         labels = await self._placement.labels("127.0.0.1")
@@ -179,21 +181,21 @@ class ArtimonSource:
         variables = self._statuses.variables(now_ms)
         if self._dropin is not None:
             variables += self._dropin.variables(now_ms)
-        variables += self._foreign.variables()
-        if self._finals is not None:
-            variables += self._finals.variables(self._host_labels)
+        variables += self._scraping.variables()
+        if self._final_folder is not None:
+            variables += self._final_folder.variables(self._host_labels)
         await self._statuses.save()
         return variables
 
     async def _stop(self) -> None:
-        await asyncio.gather(end_tasks(list(self._tasks)), self._following.stop())
+        await asyncio.gather(end_tasks(list(self._tasks)), self._processes.stop())
         for stop in (self._discovery.stop, self._leases.stop, self._session.stop):
             await asyncio.to_thread(stop)
         self._placement.close()
         if self._dropin is not None:
             self._dropin.close()
-        if self._finals is not None:
-            self._finals.close()
+        if self._final_folder is not None:
+            self._final_folder.close()
         await self._store.flush()
         await self._statuses.save()
 

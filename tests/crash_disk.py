@@ -190,7 +190,7 @@ class CrashDisk:
             if path.name not in parent.entries:
                 parent.change({path.name: Folder()})
 
-    def names(self, folder: Path) -> list[str]:
+    def list_names(self, folder: Path) -> list[str]:
         return list(self.folder(folder).entries)
 
     def exists(self, path: Path) -> bool:

@@ -141,12 +141,14 @@ class ShardProcess:
         memory = limits.memory_bytes or memory_limit() // config.sharing
         capacity = settle_capacity(config.capacity, config.levels, memory)
         self.shard = Shard(config.id, config.levels, capacity, frozenset(), replace(limits, memory_bytes=memory))
-        self._here = config.sharing
+        self._shards_here = config.sharing
         """Shards on this machine."""
         self._freshness = Freshness(clock.monotonic())
         self._samples = f"{config.topic_prefix}.samples"
         self._counts = PartitionCounts(confirmed_partitions(self._client), clock)
-        self._log_ends = LogEnds(config.kafka, self._samples, self._freshness.saw, clock, self.shard, self._counts)
+        self._log_ends = LogEnds(
+            config.kafka, self._samples, self._freshness.update_ends, clock, self.shard, self._counts
+        )
         self.topics = TopicCheck(config.kafka, required_topics(config.topic_prefix, ("samples", "series")), clock)
         self._announcements = AnnouncementConsumer(
             config.kafka, f"{config.topic_prefix}.series", self.shard.announce, clock, self._is_wanted
@@ -154,12 +156,12 @@ class ShardProcess:
         wanted = Membership(tuple(config.members), config.replicas, tuple(config.levels))
         self._membership = MembershipWatch(self._client, wanted, clock)
         self._directory = ClusterDirectory(self._client, clock=clock)
-        self._mover = Rebalancer(config.id, self.shard, self._bring)
+        self._rebalancer = Rebalancer(config.id, self.shard, self._restore_vshards)
         self._service = ShardService(self.shard, self.notes)
-        self._snapshots = self._in_folder(config.data) if config.data is not None else None
-        self._bringing = Restore(
+        self._snapshots = self._open_snapshots(config.data) if config.data is not None else None
+        self._restore = Restore(
             self.shard,
-            self._announcements.again,
+            self._announcements.reread,
             self._span,
             self._is_usable,
             config.hdfs,
@@ -167,20 +169,20 @@ class ShardProcess:
             self._client,
             self._stop,
         )
-        self._healing = GapRepair(config.id, self.shard, self._bringing.has_lost)
-        self._moving = threading.Thread(target=self._move, name="mover", daemon=True)
+        self._gap_repair = GapRepair(config.id, self.shard, self._restore.table_has)
+        self._move_thread = threading.Thread(target=self._run_rebalancer, name="mover", daemon=True)
 
     def start(self, stop: threading.Event) -> None:
         """Serve, register, begin to take over virtual shards. Waits for ZooKeeper at most 3 s. Raises OSError if the
         port is taken, LevelsDiffer if the store has other levels."""
         config = self._config
-        self.say("starting", "waiting for ZooKeeper")
+        self.report_state("starting", "waiting for ZooKeeper")
         connecting = self._client.start_async()
         waited = 0.0
         while not (connecting.is_set() or stop.is_set() or waited >= _REQUEST_TIMEOUT_S):
             self._clock.wait(stop, 0.05)
             waited += 0.05
-        self._members = self._membership.look()
+        self._members = self._membership.poll()
         self._server = FramedServer(
             idl().Shard,
             self._service,
@@ -200,7 +202,7 @@ class ShardProcess:
         path = f"{SHARDS_PATH}/{config.id}"
         self._registration = EphemeralNode(self._client, path, self._place.to_bytes(os.getpid()))
         self._registration.start()
-        self._moving.start()
+        self._move_thread.start()
         log.info("shard %s serves on %s:%d; %s", config.id, config.host, self.port, self._members)
 
     # virtual shards held
@@ -208,19 +210,19 @@ class ShardProcess:
     def _is_wanted(self, header: BatchHeader) -> bool:
         return self.shard.is_wanted(header.source, header.block, header.poll_ms)
 
-    def _in_folder(self, data: Path) -> Snapshots:
+    def _open_snapshots(self, data: Path) -> Snapshots:
         hdfs = f"{self._config.hdfs}{SNAPSHOTS_PATH}" if self._config.hdfs else None
         every_s = self._config.snapshot_s
         return Snapshots(
             self.shard, data / "snapshots", hdfs, every_s, self._clock, hdfs_interval_s=self._config.copy_s
         )
 
-    def _load(self) -> None:
+    def _load_snapshot(self) -> None:
         """Load the last snapshot of this shard, so that only later samples are missing."""
         if self._snapshots is None:
             return
         try:
-            with self._announcements.again():
+            with self._announcements.reread():
                 loaded = self._snapshots.load(self._is_usable)
             log.info("snapshot: %s", f"{self.shard.vshards.bit_count()} virtual shards" if loaded else "none")
         except Exception:  # without it everything is taken over from other sources
@@ -231,38 +233,38 @@ class ShardProcess:
         """Return True if Kafka still has everything after these groups' positions, or if that is unknown."""
         return can_continue(self._span(), groups)
 
-    def _move(self) -> None:
+    def _run_rebalancer(self) -> None:
         """Run the mover's thread: a copy from another shard may take minutes and must not delay anything else."""
-        self._load()
+        self._load_snapshot()
         while not self._stop.is_set():
             try:
-                self._mover.step(self._members, self._shards(), self._clock.monotonic())
-                self._healing.step(self._members, self._shards(), self._clock.monotonic())
+                self._rebalancer.step(self._members, self._shards(), self._clock.monotonic())
+                self._gap_repair.step(self._members, self._shards(), self._clock.monotonic())
             except Exception as error:  # this thread must survive any error
-                self._mover.problem = f"moving virtual shards: {error!r}"
+                self._rebalancer.problem = f"moving virtual shards: {error!r}"
                 log.exception("moving virtual shards")
             self._clock.wait(self._stop, MOVE_INTERVAL_S)
 
     def _shards(self) -> ClusterState | None:
         shards = self._directory.read()
         if not self._config.limits.memory_bytes:
-            self._share(sum(place.host == self._config.host for place in shards.live))
+            self._share_memory(sum(place.host == self._config.host for place in shards.live))
         known = self._members.confirmed and not self._directory.stale and shards.membership == self._members
         return shards if known else None
 
-    def _share(self, here: int) -> None:
+    def _share_memory(self, here: int) -> None:
         """Share the machine's memory among `here` shards."""
         here = max(here, self._config.sharing)
-        if here != self._here:
-            self._here = here
-            self.shard.allow_memory(memory_limit() // here)
+        if here != self._shards_here:
+            self._shards_here = here
+            self.shard.set_memory_limit(memory_limit() // here)
             log.info("shard %s: %d shards share the memory of this machine", self._config.id, here)
 
-    def _bring(self, vshards: int, giver: ShardAddress | None) -> None:
+    def _restore_vshards(self, vshards: int, giver: ShardAddress | None) -> None:
         if giver is None:
-            self._bringing.bring(vshards)
+            self._restore.restore(vshards)
             return
-        with self._announcements.again(), closing(fetch_snapshot(giver, vshards)) as parts:
+        with self._announcements.reread(), closing(fetch_snapshot(giver, vshards)) as parts:
             self.shard.adopt(vshards, parts)
 
     def _span(self) -> LogSpan | None:
@@ -272,16 +274,24 @@ class ShardProcess:
             log.warning("the range of the log cannot be read from Kafka: %r", error)
             return None
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Update membership, groups and freshness, and the registration; called once a second. Raises LevelsDiffer if
         ZooKeeper was absent at the start and names other levels now."""
-        self._members = self._membership.look()
+        self._members = self._membership.poll()
         standings = group_positions(self.shard.groups(), self._log_ends.topic_ids)
-        self._freshness.look(standings, self._announcements.due, self._announcements.read, self._clock.monotonic())
-        lacking = union(standing.vshards for standing in standings if standing.lost and standing.ready)
-        ready = (self._freshness.ready | lacking) & ~self._mover.leaving
+        self._freshness.update_groups(
+            standings, self._announcements.required_pass, self._announcements.completed_pass, self._clock.monotonic()
+        )
+        lacking = union(standing.vshards for standing in standings if standing.has_lost and standing.ready)
+        ready = (self._freshness.ready | lacking) & ~self._rebalancer.leaving
         lagging = self._freshness.lagging | lacking
-        place = replace(self._place, held=self._freshness.held, ready=ready, lagging=lagging, lacking=lacking)
+        place = replace(
+            self._place,
+            held_vshards=self._freshness.held,
+            ready_vshards=ready,
+            lagging_vshards=lagging,
+            lacking_vshards=lacking,
+        )
         if self._registration is not None and place.to_bytes(0) != self._place.to_bytes(0):
             self._registration.update(place.to_bytes(os.getpid()))
         self._place = place
@@ -295,59 +305,59 @@ class ShardProcess:
         found = []
         if not self._announcements.caught_up:
             found.append(f"{me} is still reading announcements")
-        if lacks := self._healing.lacks(asked):
+        if lacks := self._gap_repair.describe_loss(asked):
             found.append(f"{me} {lacks}")
         elif asked & ~self._freshness.ready:
-            doing = self._bringing.doing or f"{self._freshness.missing(asked)} batches to go"
+            doing = self._restore.progress or f"{self._freshness.missing(asked)} batches to go"
             found.append(f"{me} is refilling: {doing}")
         if asked & self._freshness.lagging:
             found.append(f"{me} lags: it lacks samples that Kafka has had for {self._freshness.lag_s():.0f} s")
-        if self._freshness.is_unsure(now_s):
+        if self._freshness.is_unknown(now_s):
             found.append(f"{me} was suspended and does not know yet what it lacks")
         return tuple(found)
 
-    def report(self) -> None:
+    def write_report(self) -> None:
         """Write the health file. Raises ShardBroken if this process must restart empty."""
         status = self.shard.status()
         self.topics.raise_unfit()
         if self.shard.broken:
-            self.say("failing", self.shard.broken, **status)
+            self.report_state("failing", self.shard.broken, **status)
             raise ShardBroken(self.shard.broken)
         problems = self._problems(status)
         starting = bool(problems) and not self._announcements.caught_up
-        held, ready = self._place.held, self._place.ready & ~self._place.lacking
+        held, ready = self._place.held_vshards, self._place.ready_vshards & ~self._place.lacking_vshards
         figures = {
             **status,
             "port": self.port,
             "refilling": self._freshness.missing(),
             "vshards": held.bit_count(),
             "vshards_ready": ready.bit_count(),
-            "vshards_wanted": self._members.wanted(self._config.id).bit_count(),
-            "vshards_lacking": self._place.lacking.bit_count(),
-            **self._healing.figures(),
+            "vshards_wanted": self._members.owned_by(self._config.id).bit_count(),
+            "vshards_lacking": self._place.lacking_vshards.bit_count(),
+            **self._gap_repair.figures(),
             "lag_ms": int(self._freshness.lag_s() * 1000),
-            "questions": self._service.figures(),
+            "questions": self._service.query_counts(),
             **(self._snapshots.figures() if self._snapshots is not None else {}),
         }
-        self.say("starting" if starting else "ok", "; ".join(problems), **figures)
+        self.report_state("starting" if starting else "ok", "; ".join(problems), **figures)
 
     def _problems(self, status: dict[str, Any]) -> list[str]:
         id_ = self._config.id
         own = (self.topics.problem, self._counts.problem, self._announcements.problem)
-        problems = [text for text in (*own, self._log_ends.problem, self._mover.problem) if text]
+        problems = [text for text in (*own, self._log_ends.problem, self._rebalancer.problem) if text]
         problems += self._snapshots.problems if self._snapshots is not None else []
-        problems += self._healing.problems
+        problems += self._gap_repair.problems
         if self._registration is not None and self._registration.conflict:
             problems.append(f"another process is registered as shard {id_}")
         elif self._registration is not None and not self._registration.registered:
             problems.append(f"not registered in ZooKeeper at {self._config.zookeeper}")
         if id_ not in self._members.members:
-            left = self._place.held.bit_count()
+            left = self._place.held_vshards.bit_count()
             doing = f"hands over {left} virtual shards" if left else "holds nothing: it can be stopped"
             problems.append(f"shard {id_} is not among the members {', '.join(self._members.members)}, and {doing}")
         return problems + refusal_warnings(status)
 
-    def say(self, state: str, problem: str = "", **figures: Any) -> None:
+    def report_state(self, state: str, problem: str = "", **figures: Any) -> None:
         """Write one health report."""
         self._health.write(state, problem, warnings=self.warnings, **figures)
 
@@ -360,7 +370,7 @@ class ShardProcess:
             self._server.stop()
             self._announcements.stop()
             self._log_ends.stop()
-            self._moving.join(5)
+            self._move_thread.join(5)
             if self._snapshots is not None:
                 self._snapshots.stop(last=not self.shard.broken)
         close_client(self._client)
@@ -377,8 +387,8 @@ def run_shard(
         try:
             process.start(stop)
             while not stop.is_set():
-                process.look()
-                process.report()
+                process.update()
+                process.write_report()
                 clock.wait(stop, HEALTH_INTERVAL_S)
         finally:
             process.stop()

@@ -50,7 +50,7 @@ class EvaluationResult:
 
     time_ms: int = 0
     duration_ms: float = 0.0
-    questions: int = 0
+    queries: int = 0
     rules: Mapping[str, int] | None = None
     alerts: Mapping[str, int] | None = None
     problems: tuple[str, ...] = ()
@@ -71,19 +71,19 @@ class AlertEngine:
         newest_samples: Callable[[], Iterable[int]] = tuple,
     ) -> None:
         self._config, self._store, self._database, self._clock = config, store, database, clock
-        self._memory, self._newest_samples = memory, newest_samples
-        self._book = RuleFolder(config.rules, config.default, memory.files)
-        self._force = ActiveRules()
-        self._judged: dict[str, RuleResult] = {}
+        self._state, self._newest_samples = memory, newest_samples
+        self._folder = RuleFolder(config.rules, config.default, memory.files)
+        self._active = ActiveRules()
+        self._results: dict[str, RuleResult] = {}
         self.evaluations = 0
-        self.made = 0
+        self.letters_made = 0
         """Letters created since the start."""
-        self.snapshot = EvaluationResult(memory.time_ms)
+        self.result = EvaluationResult(memory.time_ms)
 
     @property
     def missed(self) -> int:
         """Minutes that were never evaluated since the database was created."""
-        return self._memory.missed
+        return self._state.missed
 
     # ---- schedule
 
@@ -92,14 +92,14 @@ class AlertEngine:
 
         If the clock went back by more than two minutes, later evaluations are ignored."""
         newest = (self._clock.now_ms() - self._config.settle_ms) // STEP_MS * STEP_MS
-        last = self._memory.time_ms
+        last = self._state.time_ms
         if last < newest or last - newest > 2 * STEP_MS:
             return newest
         return None
 
     def wait_s(self) -> float:
         """Seconds until the next evaluation is due, at most one."""
-        next_ms = self._memory.time_ms + STEP_MS + self._config.settle_ms
+        next_ms = self._state.time_ms + STEP_MS + self._config.settle_ms
         return min(1.0, max(0.05, (next_ms - self._clock.now_ms()) / 1000))
 
     def evaluate_due(self) -> bool:
@@ -115,8 +115,8 @@ class AlertEngine:
     def evaluate(self, time_ms: int) -> None:
         """Run one evaluation, from the rule files to the commit. Raises errors of the database before any change."""
         began = perf_counter()
-        self._force = force = self._book.read(self._clock.now_ms())
-        memory = self._memory
+        self._active = force = self._folder.read(self._clock.now_ms())
+        memory = self._state
         missed = max(0, (time_ms - memory.time_ms) // STEP_MS - 1) if memory.time_ms else 0
         gone = end_orphaned_alerts(memory.known, force.rules, time_ms)
         evaluator = RuleEvaluator(
@@ -126,14 +126,14 @@ class AlertEngine:
         for name, rule in force.rules.items():
             known = memory.known.get(name)
             before = known.alerts if known is not None and name not in gone else {}
-            judged[name] = evaluator.judge(rule, before)
+            judged[name] = evaluator.evaluate_rule(rule, before)
         self._database.hook("evaluated")
         rows, told = self._rows(gone, judged)
         self._commit(time_ms, memory.missed + missed, rows, told)
         self._database.hook("committed")
-        self._judged = judged
+        self._results = judged
         self.evaluations += 1
-        self._take_snapshot((perf_counter() - began) * 1000, evaluator.questions)
+        self._store_result((perf_counter() - began) * 1000, evaluator.queries)
 
     def _in_time(self, began: float) -> Callable[[], bool]:
         return lambda: perf_counter() - began < MAX_EVALUATION_S
@@ -153,14 +153,14 @@ class AlertEngine:
         for name, steps in gone.items():
             rows += [self._row(name, None, one, told) for one in steps]
         for name, found in judged.items():
-            rule = self._force.rules[name]
+            rule = self._active.rules[name]
             rows += [self._row(name, rule, one, told) for one in found.steps]
         return rows, told
 
     def _row(self, name: str, rule: Rule | None, one: AlertStep, told: list[AlertLetter]) -> AlertRow:
-        before = self._memory.told.get((name, one.labels), ())
+        before = self._state.firing_letters.get((name, one.labels), ())
         if one.change is AlertChange.FIRING and rule is not None and one.alert is not None:
-            before = tuple(letters(notify(rule, one.labels, one.alert, AlertChange.FIRING), self._force.targets(rule)))
+            before = tuple(letters(notify(rule, one.labels, one.alert, AlertChange.FIRING), self._active.targets(rule)))
             told += before
         elif one.change is AlertChange.RESOLVED and one.alert is not None:
             # targets notified of the firing get the resolution, even if the rule's receivers have changed
@@ -176,23 +176,23 @@ class AlertEngine:
 
     def _commit(self, time_ms: int, missed: int, rows: list[AlertRow], told: list[AlertLetter]) -> None:
         """Commit to the database first, then update the memory."""
-        memory, force = self._memory, self._force
+        memory, force = self._state, self._active
         changed = [row for row in rows if self._differs(row)]
         digests = {name: rule.digest for name, rule in force.rules.items()}
         files = force.files if dict(force.files) != memory.files else None
         held = {name for name, _, alert, _ in rows if alert is not None}
         needed = {name: digest for name, digest in digests.items() if name in held}
         self._database.commit(EvaluationCommit(time_ms, missed, needed, changed, told, files))
-        self.made += len(told)
+        self.letters_made += len(told)
         memory.time_ms, memory.missed, memory.files = time_ms, missed, dict(force.files)
         known = {name: dict(one.alerts) for name, one in memory.known.items()}
         for name, labels, alert, letters_of in rows:
             if alert is None:
                 known.get(name, {}).pop(labels, None)
-                memory.told.pop((name, labels), None)
+                memory.firing_letters.pop((name, labels), None)
             else:
                 known.setdefault(name, {})[labels] = alert
-                memory.told[name, labels] = letters_of
+                memory.firing_letters[name, labels] = letters_of
         old = memory.known
         memory.known = {
             name: RuleMemory(digests.get(name) or old[name].digest, alerts) for name, alerts in known.items() if alerts
@@ -200,16 +200,16 @@ class AlertEngine:
 
     def _differs(self, row: AlertRow) -> bool:
         name, labels, alert, told = row
-        known = self._memory.known.get(name)
+        known = self._state.known.get(name)
         return alert is None or known is None or known.alerts.get(labels) != alert or bool(told)
 
     # ---- publication
 
-    def _take_snapshot(self, duration_ms: float, questions: int) -> None:
-        force, memory, view = self._force, self._memory, self.view()
+    def _store_result(self, duration_ms: float, questions: int) -> None:
+        force, memory, view = self._active, self._state, self.view()
         states = view.rule_counts()
-        errors = sorted({judged.error for judged in self._judged.values() if judged.error})
-        self.snapshot = EvaluationResult(
+        errors = sorted({judged.error for judged in self._results.values() if judged.error})
+        self.result = EvaluationResult(
             memory.time_ms,
             duration_ms,
             questions,
@@ -221,8 +221,10 @@ class AlertEngine:
 
     def view(self) -> AlertView:
         """View of the current state."""
-        config, memory = self._config, self._memory
-        return AlertView(config.id, config.page, memory.time_ms, self._force, memory.known, memory.told, self._judged)
+        config, memory = self._config, self._state
+        return AlertView(
+            config.id, config.page, memory.time_ms, self._active, memory.known, memory.firing_letters, self._results
+        )
 
     def display(self, mail: Mapping[str, Any]) -> bytes:
         """JSON for the znode."""

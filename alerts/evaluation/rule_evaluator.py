@@ -50,16 +50,16 @@ class RuleEvaluator:
     ) -> None:
         rules = list(rules)
         self._store = SharedStore(store, popular_names(rule.query.node for rule in rules))
-        self._twice = {text for text, count in Counter(rule.expr for rule in rules).items() if count > 1}
+        self._shared_expressions = {text for text, count in Counter(rule.expr for rule in rules).items() if count > 1}
         self._answers: dict[str, tuple[NewestValues, str, list[BucketsSource]]] = {}
         self._time_ms, self._lagging, self._in_time = time_ms, lagging, in_time
 
     @property
-    def questions(self) -> int:
+    def queries(self) -> int:
         """Number of queries sent to the store."""
-        return self._store.questions
+        return self._store.queries
 
-    def judge(self, rule: Rule, alerts: Mapping[Labels, Alert]) -> RuleResult:
+    def evaluate_rule(self, rule: Rule, alerts: Mapping[Labels, Alert]) -> RuleResult:
         """Compute the next states of the rule's alerts."""
         began = perf_counter()
         if not self._in_time():
@@ -75,19 +75,19 @@ class RuleEvaluator:
         return RuleResult(steps, "", (perf_counter() - began) * 1000)
 
     def _steps(self, rule: Rule, alerts: Mapping[Labels, Alert]) -> list[AlertStep]:
-        newest, error, asked = self._ask(rule)
+        newest, error, asked = self._query(rule)
         if error:
             raise RuleFailedError(error)
         answer = values_by_alert(rule, newest)
         endings = _SeriesEndings(asked, {name for name, _ in rule.labels})
         return advance(rule, alerts, answer, self._time_ms, endings, self._lagging)
 
-    def _ask(self, rule: Rule) -> tuple[NewestValues, str, list[BucketsSource]]:
+    def _query(self, rule: Rule) -> tuple[NewestValues, str, list[BucketsSource]]:
         """(newest values, empty if nothing is selected; error or ""; queries sent to the store)."""
         found = self._answers.get(rule.expr)
         if found is None:
             found = self._evaluated(rule)
-            if rule.expr in self._twice:
+            if rule.expr in self._shared_expressions:
                 self._answers[rule.expr] = found
         return found
 
@@ -102,35 +102,35 @@ class RuleEvaluator:
         except (QueryError, SelectError) as problem:
             error = problem.message if isinstance(problem, QueryError) else str(problem)
         partial = self._store.partial
-        return newest, error or (f"the answer is incomplete: {partial}" if partial else ""), self._store.asked
+        return newest, error or (f"the answer is incomplete: {partial}" if partial else ""), self._store.answers
 
 
 class _SeriesEndings:
     """Checks if every series behind the labels of an alert has ended, by the answers to the queries of its rule."""
 
     def __init__(self, asked: Sequence[BucketsSource], own: set[str]) -> None:
-        self._questions, self._own = asked, own
-        self._asked: list[Buckets] = []
+        self._sources, self._own = asked, own
+        self._buckets: list[Buckets] = []
         self._rows: dict[tuple[str, str], set[tuple[int, int]]] | None = None
         self._all: set[tuple[int, int]] = set()
 
     def __call__(self, labels: Labels) -> bool:
         if self._rows is None:
-            self._asked = self._answered()
+            self._buckets = self._read_buckets()
             self._rows = self._index()
         pairs = [pair for pair in labels if pair[0] not in self._own]
         behind = set.intersection(*(self._rows.get(pair, set()) for pair in pairs)) if pairs else self._all
-        return bool(behind) and all(int(self._asked[i].ended_ms[row]) > 0 for i, row in behind)
+        return bool(behind) and all(int(self._buckets[i].ended_ms[row]) > 0 for i, row in behind)
 
-    def _answered(self) -> list[Buckets]:
+    def _read_buckets(self) -> list[Buckets]:
         try:
-            return [ask() for ask in self._questions]
+            return [ask() for ask in self._sources]
         except SelectError:
             return []  # unknown counts as not ended
 
     def _index(self) -> dict[tuple[str, str], set[tuple[int, int]]]:
         rows: dict[tuple[str, str], set[tuple[int, int]]] = {}
-        for i, buckets in enumerate(self._asked):
+        for i, buckets in enumerate(self._buckets):
             if len(buckets.ended_ms) != len(buckets.series):
                 continue
             for row, series in enumerate(buckets.series):

@@ -54,16 +54,16 @@ class SharedStore:
         self._answers: dict[SelectRequest, Buckets] = {}
         self._whole: dict[tuple[str, Grid, tuple[str, ...]], _WholeVariable | None] = {}
         self._levels: tuple[tuple[int, int], ...] | None = None
-        self._gone: StoreUnavailable | None = None
+        self._unavailable: StoreUnavailable | None = None
         self._aggregates: dict[AggregateRequest, Aggregate] = {}
-        self.asked: list[BucketsSource] = []
+        self.answers: list[BucketsSource] = []
         self._notes: list[tuple[str, ...]] = []
         """Notes of incomplete answers."""
-        self.questions = 0
+        self.queries = 0
 
     def begin(self) -> None:
         """Start a new rule."""
-        self.asked, self._notes = [], []
+        self.answers, self._notes = [], []
 
     @property
     def partial(self) -> str:
@@ -76,9 +76,9 @@ class SharedStore:
         """See Store."""
         found = self._answers.get(request)
         if found is None:
-            found = self._from_whole(request) or self._ask(request)
+            found = self._from_whole(request) or self._query(request)
             self._answers[request] = found
-        self.asked.append(lambda: found)
+        self.answers.append(lambda: found)
         if found.partial:
             self._notes.append(found.notes)
         return found
@@ -90,8 +90,8 @@ class SharedStore:
             raise NotPushed("shared with other rules")
         found = self._aggregates.get(request)
         if found is None:
-            found = self._aggregates[request] = self._guarded(lambda: store.aggregate(request))
-        self.asked.append(lambda: self._ask(request.buckets()))  # rarely needed: only for alerts without a value
+            found = self._aggregates[request] = self._query_once(lambda: store.aggregate(request))
+        self.answers.append(lambda: self._query(request.buckets()))  # rarely needed: only for alerts without a value
         if found.partial:
             self._notes.append(found.notes)
         return found
@@ -114,17 +114,17 @@ class SharedStore:
         """See `names`."""
         return []
 
-    def _ask(self, request: SelectRequest) -> Buckets:
-        return self._guarded(lambda: self._store.select(request))
+    def _query(self, request: SelectRequest) -> Buckets:
+        return self._query_once(lambda: self._store.select(request))
 
-    def _guarded(self, question: Callable[[], T]) -> T:
-        if self._gone is not None:
-            raise self._gone
-        self.questions += 1
+    def _query_once(self, question: Callable[[], T]) -> T:
+        if self._unavailable is not None:
+            raise self._unavailable
+        self.queries += 1
         try:
             return question()
         except StoreUnavailable as problem:
-            self._gone = problem
+            self._unavailable = problem
             raise
 
     def _from_whole(self, request: SelectRequest) -> Buckets | None:
@@ -136,14 +136,14 @@ class SharedStore:
         if key not in self._whole:
             self._whole[key] = self._fetch_whole(name, request)
         whole = self._whole[key]
-        return None if whole is None else whole.part(request.matchers)
+        return None if whole is None else whole.select(request.matchers)
 
     def _fetch_whole(self, name: str, request: SelectRequest) -> _WholeVariable | None:
         limit = min(MAX_SHARED_SERIES, MAX_SHARED_CELLS // (request.grid.n * len(request.statistics)))
         if limit < 1:
             return None
         try:
-            return _WholeVariable(self._ask(replace(request, matchers=(Matcher(NAME, "=", name),), limit=limit)))
+            return _WholeVariable(self._query(replace(request, matchers=(Matcher(NAME, "=", name),), limit=limit)))
         except StoreUnavailable:
             raise
         except SelectError:  # too many series: each rule sends its own query
@@ -159,7 +159,7 @@ class _WholeVariable:
         self._starts = np.searchsorted(buckets.births["row"], np.arange(len(buckets.series) + 1))
         self._index: dict[str, dict[str, RowIndexes]] = {}
 
-    def part(self, matchers: tuple[Matcher, ...]) -> Buckets:
+    def select(self, matchers: tuple[Matcher, ...]) -> Buckets:
         """Rows that match, as the store itself would answer."""
         rows: RowIndexes | None = None
         for matcher in matchers:

@@ -97,7 +97,7 @@ def advance(
     steps = []
     for labels, value in answer.items():
         known, verdict = alerts.get(labels), verdict_on(rule, value)
-        if known is None and verdict.says is not Outcome.TRUE and rule.missing is not MissingDataPolicy.FIRE:
+        if known is None and verdict.outcome is not Outcome.TRUE and rule.missing is not MissingDataPolicy.FIRE:
             continue
         alert, change = next_state(known, verdict, now_ms, rule.hold_ms)
         if (
@@ -116,7 +116,7 @@ def advance(
 def _step_without_value(rule: Rule, labels: Labels, known: Alert, now_ms: int, ended: bool, lagging: bool) -> AlertStep:
     verdict = verdict_without_data(rule, known, now_ms, ended=ended, lagging=lagging)
     alert, change = next_state(known, verdict, now_ms, rule.hold_ms)
-    if known.phase is AlertPhase.INACTIVE and verdict.says is Outcome.KEEP:
+    if known.phase is AlertPhase.INACTIVE and verdict.outcome is Outcome.KEEP:
         alert = known
     return AlertStep(labels, alert, change)
 

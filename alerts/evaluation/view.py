@@ -30,21 +30,21 @@ class AlertView:
     id: str
     page: str
     time_ms: int
-    force: ActiveRules
+    active: ActiveRules
     known: Mapping[str, RuleMemory]
-    told: Mapping[tuple[str, Labels], tuple[AlertLetter, ...]]
-    judged: Mapping[str, RuleResult]
+    firing_letters: Mapping[tuple[str, Labels], tuple[AlertLetter, ...]]
+    results: Mapping[str, RuleResult]
 
     def encode(self, mail: Mapping[str, Any]) -> bytes:
         """JSON for the znode. Rules are sorted by state (firing, error, pending, inactive), then by name."""
-        states = {name: self.rule_state(name) for name in self.force.rules}
+        states = {name: self.rule_state(name) for name in self.active.rules}
         names = sorted(states, key=lambda name: (RULE_STATES.index(states[name]), name))
-        head = {"id": self.id, "time_ms": self.time_ms, "mail": mail, "problems": list(self.force.problems)}
+        head = {"id": self.id, "time_ms": self.time_ms, "mail": mail, "problems": list(self.active.problems)}
         return encode_display(head, (self._rule(name, states[name]) for name in names), self.alerts())
 
     def rule_state(self, name: str) -> str:
         """State of a rule: an error, or the state of its most urgent active alert."""
-        if self.judged[name].error:
+        if self.results[name].error:
             return ERROR
         known = self.known.get(name)
         found = {alert.phase for alert in known.alerts.values()} if known else set()
@@ -52,7 +52,7 @@ class AlertView:
 
     def rule_counts(self) -> dict[str, int]:
         """Rules by state."""
-        counts = Counter(map(self.rule_state, self.force.rules))
+        counts = Counter(map(self.rule_state, self.active.rules))
         return {state: counts[state] for state in RULE_STATES}
 
     def alert_counts(self) -> dict[str, int]:
@@ -61,7 +61,7 @@ class AlertView:
         return {phase.value: counts[phase] for phase in ACTIVE}
 
     def _rule(self, name: str, state: str) -> dict[str, Any]:
-        rule, judged = self.force.rules[name], self.judged[name]
+        rule, judged = self.active.rules[name], self.results[name]
         return {
             "name": name,
             "file": rule.file,
@@ -87,8 +87,8 @@ class AlertView:
         return [self._alert(name, labels, alert) for _, _, name, labels, alert in found[:MAX_ALERTS_SHOWN]]
 
     def _alert(self, name: str, labels: Labels, alert: Alert) -> dict[str, Any]:
-        rule = self.force.rules.get(name)
-        told = self.told.get((name, labels), ())
+        rule = self.active.rules.get(name)
+        told = self.firing_letters.get((name, labels), ())
         first = told[0].notification if told else None
         summary = rule.text(labels, alert.value) if rule else first.summary if first else ""
         return {

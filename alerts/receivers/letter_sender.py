@@ -79,7 +79,7 @@ class LetterSender:
         while not self._stop.is_set():
             self._wake.clear()
             try:
-                more, wait_s = self.round()
+                more, wait_s = self.send_due()
             except Exception as error:  # a defect must not end the thread: the letters would wait forever
                 log.exception("sending alerts by %s", self._kind.name)
                 self.figures.problem = f"{type(error).__name__}: {error}"
@@ -89,9 +89,9 @@ class LetterSender:
             elif not more:
                 self._wake.wait(IDLE_WAIT_S)
 
-    def round(self) -> tuple[bool, float]:
+    def send_due(self) -> tuple[bool, float]:
         """Send due letters, at most a batch. Returns True if there may be more, and the back-off in seconds."""
-        due = self._database.due(self._clock.now_ms(), BATCH_LETTERS, self._kind.name)
+        due = self._database.due_letters(self._clock.now_ms(), BATCH_LETTERS, self._kind.name)
         if not due:
             return False, 0.0
         try:
@@ -99,7 +99,7 @@ class LetterSender:
                 for waiting in due:
                     if self._stop.is_set():
                         return False, 0.0
-                    self._one(delivery, waiting)
+                    self._send_one(delivery, waiting)
         except ServerUnreachableError as problem:
             self._failures += 1
             wait_s = min(FIRST_WAIT_S * 2 ** min(self._failures - 1, 10), LONGEST_WAIT_S)
@@ -110,18 +110,18 @@ class LetterSender:
         self._failures, self.figures.problem = 0, ""
         return True, 0.0
 
-    def _one(self, delivery: LetterDelivery, waiting: DueLetter) -> None:
+    def _send_one(self, delivery: LetterDelivery, waiting: DueLetter) -> None:
         letter, now_ms = waiting.letter, self._clock.now_ms()
         try:
             self._database.hook("sending")
             delivery.send(letter.notification, split_target(letter.target)[1], now_ms)
         except LetterDeferredError as problem:
-            self._put_off(waiting, str(problem), FIRST_LATER_S)
+            self._postpone(waiting, str(problem), FIRST_LATER_S)
         except LetterRefusedError as problem:
             self._give_up(waiting, str(problem))
         except ServerUnreachableError as problem:
             # other letters go first next time: this letter may be the one that breaks the server
-            self._put_off(waiting, str(problem), FIRST_WAIT_S)
+            self._postpone(waiting, str(problem), FIRST_WAIT_S)
             raise
         except (ValueError, LookupError, UnicodeError, TypeError) as problem:
             self._give_up(waiting, f"the {self._kind.name} cannot be written: {type(problem).__name__}: {problem}")
@@ -132,13 +132,13 @@ class LetterSender:
             self.figures.sent += 1
             self._failures = 0
 
-    def _put_off(self, waiting: DueLetter, problem: str, first_s: float) -> None:
+    def _postpone(self, waiting: DueLetter, problem: str, first_s: float) -> None:
         now_ms = self._clock.now_ms()
         if now_ms - waiting.made_ms > MAX_LETTER_AGE_MS:
             self._give_up(waiting, f"put off for {MAX_LETTER_AGE_MS // 86_400_000} days: {problem}")
             return
         wait_s = min(first_s * 2 ** min(waiting.attempts, 20), LONGEST_LATER_S)
-        self._database.later(waiting.seq, now_ms + int(wait_s * 1000), problem)
+        self._database.postpone(waiting.seq, now_ms + int(wait_s * 1000), problem)
         log.info("%s for %s waits: %s", self._kind.name, waiting.letter.target, problem)
 
     def _give_up(self, waiting: DueLetter, problem: str) -> None:

@@ -125,7 +125,7 @@ class MailComposer:
         """Message-ID for the id of a notification."""
         return f"<{id}@{self.sender.rpartition('@')[2]}>"
 
-    def write(self, told: Notification, address: str, now_ms: int) -> EmailMessage:
+    def compose(self, told: Notification, address: str, now_ms: int) -> EmailMessage:
         """Compose the mail. The Message-ID depends only on the notification and the sender."""
         mail, href = EmailMessage(policy=SMTP.clone(max_line_length=78)), page_link(self.page, told.expr)
         mail["From"], mail["To"] = self.sender, address
@@ -227,7 +227,7 @@ class SmtpClient:
     def __enter__(self) -> SmtpClient:
         settings = self._settings
         self._smtp = smtplib.SMTP(timeout=TIMEOUT_S, local_hostname=_host_name())
-        with self._server("connecting"), self._deadline():
+        with self._translate_errors("connecting"), self._deadline():
             self._expect(self._smtp.connect(settings.host, settings.port), 220, "greeting")
             self._smtp.ehlo_or_helo_if_needed()
             if settings.starttls:
@@ -247,13 +247,13 @@ class SmtpClient:
 
         If the connection breaks after the last byte and before the answer, the outcome is unknown: then Unreachable is
         raised, and the letter is sent again with the same Message-ID."""
-        mail = self._writer.write(told, address, now_ms)
-        with self._server("sending"), self._deadline():
-            self._judge(self._smtp.mail(self._settings.sender), "sender")
-            self._judge(self._smtp.rcpt(address), f"recipient {address}")
-            self._judge(self._smtp.data(mail.as_bytes()), "letter")
+        mail = self._writer.compose(told, address, now_ms)
+        with self._translate_errors("sending"), self._deadline():
+            self._raise_for_reply(self._smtp.mail(self._settings.sender), "sender")
+            self._raise_for_reply(self._smtp.rcpt(address), f"recipient {address}")
+            self._raise_for_reply(self._smtp.data(mail.as_bytes()), "letter")
 
-    def _judge(self, answer: tuple[int, bytes], what: str) -> None:
+    def _raise_for_reply(self, answer: tuple[int, bytes], what: str) -> None:
         code, said = answer
         if 200 <= code < 300:
             return
@@ -270,14 +270,14 @@ class SmtpClient:
             raise ServerUnreachableError(f"unexpected {what} from the server: {said}")
 
     @contextmanager
-    def _server(self, doing: str) -> Iterator[None]:
+    def _translate_errors(self, doing: str) -> Iterator[None]:
         """Convert errors of the server or the connection to Unreachable."""
         where = f"{self._settings.host}:{self._settings.port}"
         try:
             yield
         except smtplib.SMTPDataError as error:  # answer to the DATA command itself
             if 400 <= error.smtp_code < 600:
-                self._judge((error.smtp_code, _bytes(error.smtp_error)), "letter")
+                self._raise_for_reply((error.smtp_code, _bytes(error.smtp_error)), "letter")
             self._smtp.close()  # a success code before the content does not accept the letter
             raise ServerUnreachableError(f"{where} answers DATA with {error.smtp_code} instead of 354") from error
         except smtplib.SMTPResponseException as error:

@@ -53,26 +53,28 @@ class RuleFolder:
 
     def __init__(self, folder: Path, default: Iterable[str], remembered: Mapping[str, str]) -> None:
         self._folder, self._default = folder, tuple(default)
-        self._seen: dict[str, _ReadFile] = {}
-        self._good: dict[str, ParsedRuleFile] = {}
-        self._absent: set[str] = set()
+        self._read_files: dict[str, _ReadFile] = {}
+        self._valid: dict[str, ParsedRuleFile] = {}
+        self._missing: set[str] = set()
         for name, text in remembered.items():
             try:
-                self._good[name] = parse_rules(text, name)
+                self._valid[name] = parse_rules(text, name)
             except ConfigFileError:  # valid for an older version of the program only: dropped until it is fixed
                 continue
 
     def read(self, now_ms: int) -> ActiveRules:
         """Read changed files and return the rules now in force."""
-        problems = self._look(now_ms)
-        chosen, found = choose_versions({name: self._seen[name].parsed for name in self._seen}, self._good)
+        problems = self._read_folder(now_ms)
+        chosen, found = choose_versions({name: self._read_files[name].parsed for name in self._read_files}, self._valid)
         pruned, _ = check_together(chosen)
-        for seen in self._seen.values():
+        for seen in self._read_files.values():
             problems += seen.problems
-        kept = {name for name in self._good if name not in self._seen}  # absent once, or the folder is unreadable
-        chosen += [self._good[name] for name in sorted(kept)]
-        pruned += [self._good[name] for name in sorted(kept)]
-        self._good = {file.name: file for file in chosen}
+        kept = {
+            name for name in self._valid if name not in self._read_files
+        }  # absent once, or the folder is unreadable
+        chosen += [self._valid[name] for name in sorted(kept)]
+        pruned += [self._valid[name] for name in sorted(kept)]
+        self._valid = {file.name: file for file in chosen}
         receivers = {one.name: one.targets for file in pruned for one in file.receivers}
         rules: dict[str, Rule] = {}
         for file in pruned:
@@ -82,7 +84,7 @@ class RuleFolder:
         files = {file.name: file.text for file in chosen}
         return ActiveRules(rules, {DEFAULT_RECEIVER: self._default, **receivers}, tuple(texts), files)
 
-    def _look(self, now_ms: int) -> list[ConfigProblem]:
+    def _read_folder(self, now_ms: int) -> list[ConfigProblem]:
         """Read changed files; returns the problems of the folder itself."""
         try:
             entries = sorted(e.name for e in os.scandir(self._folder) if e.name.endswith(SUFFIXES) and e.is_file())
@@ -96,33 +98,33 @@ class RuleFolder:
             problems.append(ConfigProblem(str(self._folder), 0, 0, f"more than {MAX_FILES} files: the rest is ignored"))
             entries = entries[:MAX_FILES]
         for name in entries:
-            self._look_at(name, now_ms)
+            self._read_file(name, now_ms)
         # an editor may remove a file for a moment: a file counts as deleted only if it is absent twice
-        for name in (set(self._good) - set(entries)) & self._absent:
-            del self._good[name]
-        self._seen = {name: seen for name, seen in self._seen.items() if name in entries}
-        self._absent = set(self._good) - set(entries)
+        for name in (set(self._valid) - set(entries)) & self._missing:
+            del self._valid[name]
+        self._read_files = {name: seen for name, seen in self._read_files.items() if name in entries}
+        self._missing = set(self._valid) - set(entries)
         return problems
 
-    def _look_at(self, name: str, now_ms: int) -> None:
+    def _read_file(self, name: str, now_ms: int) -> None:
         path = self._folder / name
         try:
             stat = path.stat()
             signature = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-            known = self._seen.get(name)
+            known = self._read_files.get(name)
             if known and known.signature == signature:
                 return
-            if name in self._good and 0 <= now_ms - stat.st_mtime_ns // 1_000_000 < MIN_FILE_AGE_MS:
-                self._seen.setdefault(name, _ReadFile((0, 0, 0), self._good[name], []))
+            if name in self._valid and 0 <= now_ms - stat.st_mtime_ns // 1_000_000 < MIN_FILE_AGE_MS:
+                self._read_files.setdefault(name, _ReadFile((0, 0, 0), self._valid[name], []))
                 return
             parsed = parse_rules(read_config_text(path, name), name)
         except OSError as error:
             problem = ConfigProblem(name, 0, 0, f"cannot be read: {error.strerror}")
-            self._seen[name] = _ReadFile((0, 0, 0), None, [problem])
+            self._read_files[name] = _ReadFile((0, 0, 0), None, [problem])
         except ConfigFileError as error:
-            self._seen[name] = _ReadFile(signature, None, error.problems)
+            self._read_files[name] = _ReadFile(signature, None, error.problems)
         else:
-            self._seen[name] = _ReadFile(signature, parsed, [])
+            self._read_files[name] = _ReadFile(signature, parsed, [])
 
 
 # ---- checks across files

@@ -57,7 +57,7 @@ class AlertChange(StrEnum):
 class AlertVerdict:
     """Verdict on one alert. `value` None: no data. `reason`: the cause if the value did not decide."""
 
-    says: Outcome
+    outcome: Outcome
     value: Value | None = None
     reason: str = ""
 
@@ -103,7 +103,7 @@ def next_state(
     <Change.RESOLVED: 'resolved'>
     """
     phase = alert.phase if alert else AlertPhase.INACTIVE
-    match phase, verdict.says:
+    match phase, verdict.outcome:
         case AlertPhase.FIRING, Outcome.FALSE if alert:
             value = alert.value if verdict.value is None else verdict.value
             ended = replace(alert, phase=AlertPhase.RESOLVED, resolved_ms=now_ms, value=value, reason=verdict.reason)
@@ -132,7 +132,7 @@ def _promote_pending(alert: Alert, now_ms: int, hold_ms: int) -> tuple[Alert, Al
 
 def _with_value(alert: Alert, verdict: AlertVerdict, now_ms: int) -> Alert:
     """Update the alert by the newest verdict; without a value the last one stays."""
-    true_ms = now_ms if verdict.says is Outcome.TRUE else alert.true_ms
+    true_ms = now_ms if verdict.outcome is Outcome.TRUE else alert.true_ms
     if verdict.value is None:
         return replace(alert, true_ms=true_ms, reason=verdict.reason)
     return replace(alert, true_ms=true_ms, data_ms=now_ms, value=verdict.value, reason=verdict.reason)

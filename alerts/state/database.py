@@ -89,7 +89,7 @@ class EngineState:
     time_ms: int = 0
     missed: int = 0
     known: dict[str, RuleMemory] = field(default_factory=dict)
-    told: dict[tuple[str, Labels], tuple[AlertLetter, ...]] = field(default_factory=dict)
+    firing_letters: dict[tuple[str, Labels], tuple[AlertLetter, ...]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
 
 
@@ -154,7 +154,7 @@ class AlertDatabase:
                 commit.digests.items(),
             )
             self._write_alerts(db, commit)
-            self._put(db, commit)
+            self._add_letters(db, commit)
             if commit.files is not None:
                 db.execute("DELETE FROM files")
                 db.executemany("INSERT INTO files VALUES (?, ?)", [(n, _sealed(t)) for n, t in commit.files.items()])
@@ -173,7 +173,7 @@ class AlertDatabase:
         db.executemany("INSERT INTO alerts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET alert = excluded.alert", here)
         db.execute("DELETE FROM rules WHERE name NOT IN (SELECT rule FROM alerts)")
 
-    def _put(self, db: sqlite3.Connection, commit: EvaluationCommit) -> None:
+    def _add_letters(self, db: sqlite3.Connection, commit: EvaluationCommit) -> None:
         rows = [(one.key, one.thread, _sealed(_letter_text(one)), commit.time_ms) for one in commit.letters]
         if not rows:
             return
@@ -187,7 +187,7 @@ class AlertDatabase:
 
     # ---- outbox
 
-    def due(self, now_ms: int, limit: int = 50, kind: str | None = None) -> list[DueLetter]:
+    def due_letters(self, now_ms: int, limit: int = 50, kind: str | None = None) -> list[DueLetter]:
         """Due letters, oldest first, for receivers of one kind or of all kinds. Of each alert and target only the first
         waiting letter counts."""
         with self._lock:
@@ -196,20 +196,20 @@ class AlertDatabase:
 
     def sent(self, seq: int) -> None:
         """Mark a letter as accepted by the server."""
-        self._settle(seq, "sent", "")
+        self._finish(seq, "sent", "")
 
     def failed(self, seq: int, problem: str) -> None:
         """Mark a letter as permanently refused."""
-        self._settle(seq, "failed", problem)
+        self._finish(seq, "failed", problem)
 
-    def _settle(self, seq: int, state: str, problem: str) -> None:
+    def _finish(self, seq: int, state: str, problem: str) -> None:
         with self._transaction() as db:
             db.execute(
                 "UPDATE outbox SET state = ?, problem = ?, attempts = attempts + 1 WHERE seq = ?",
                 (state, problem[:500], seq),
             )
 
-    def later(self, seq: int, next_ms: int, problem: str) -> None:
+    def postpone(self, seq: int, next_ms: int, problem: str) -> None:
         """Schedule the next attempt for `next_ms`."""
         with self._transaction() as db:
             db.execute(
@@ -251,7 +251,7 @@ def _read(db: sqlite3.Connection) -> EngineState:
         labels: Labels = tuple((str(name), str(value)) for name, value in json.loads(labels_text))
         found.setdefault(rule, {})[labels] = Alert(**{**body["alert"], "phase": AlertPhase(body["alert"]["phase"])})
         if body["told"]:
-            memory.told[rule, labels] = tuple(_letter_of(text) for text in body["told"])
+            memory.firing_letters[rule, labels] = tuple(_letter_of(text) for text in body["told"])
     memory.known = {rule: RuleMemory(digests.get(rule, ""), alerts) for rule, alerts in found.items()}
     memory.files = {name: _opened(text) for name, text in db.execute("SELECT name, text FROM files")}
     for (letter,) in db.execute("SELECT letter FROM outbox WHERE state = 'pending'"):

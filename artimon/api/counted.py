@@ -22,12 +22,12 @@ class RequestCounters:
         self._errors: Counter[str] = Counter()
         self._running = 0
 
-    def begin(self) -> None:
+    def request_started(self) -> None:
         """Count a request as running."""
         with self._lock:
             self._running += 1
 
-    def end(self, route: str, status: int, took_s: float) -> None:
+    def request_ended(self, route: str, status: int, took_s: float) -> None:
         """Count a finished request. `route` is the path of a known route, never a client's text (label cardinality)."""
         with self._lock:
             self._running -= 1
@@ -65,9 +65,9 @@ class CountingMiddleware:
                 status = message["status"]
             await send(message)
 
-        self._counts.begin()
+        self._counts.request_started()
         try:
             await self._app(scope, receive, watched)
         finally:
             route = getattr(scope.get("route"), "path", UNKNOWN)
-            self._counts.end(route, status, monotonic() - began)
+            self._counts.request_ended(route, status, monotonic() - began)

@@ -37,27 +37,29 @@ class QueryExecutor:
     ) -> None:
         """`history` opens the history as a store; called when a query needs it."""
         self.clock, self.limits, self._history = clock, limits, history
-        self.purse = ByteBudget(limits.unsent_bytes)
+        self.budget = ByteBudget(limits.unsent_bytes)
         self._store = store
-        self._gate: BoundedExecutor | None = None
-        self._calls: ThreadPoolExecutor | None = None
+        self._executor: BoundedExecutor | None = None
+        self._store_threads: ThreadPoolExecutor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opened = threading.Event()
 
     def open(self) -> None:
         """Start; called in the server's event loop."""
-        self._gate = BoundedExecutor(self.limits, self.limits.running, "api-query")
-        self._calls = ThreadPoolExecutor(STORE_THREADS_PER_SLOT * self.limits.running, thread_name_prefix="api-store")
+        self._executor = BoundedExecutor(self.limits, self.limits.running, "api-query")
+        self._store_threads = ThreadPoolExecutor(
+            STORE_THREADS_PER_SLOT * self.limits.running, thread_name_prefix="api-store"
+        )
         self._loop = asyncio.get_running_loop()
         self._opened.set()
 
     def close(self) -> None:
         """Refuse new queries and shut the threads down."""
-        gate, self._gate, self._loop = self._gate, None, None
+        gate, self._executor, self._loop = self._executor, None, None
         if gate is not None:
             gate.close()
-        if self._calls is not None:
-            self._calls.shutdown(wait=False, cancel_futures=True)
+        if self._store_threads is not None:
+            self._store_threads.shutdown(wait=False, cancel_futures=True)
 
     def _engine(self, name: str | None) -> Store:
         """Return the store of an engine. Raises ApiError if there is none."""
@@ -77,16 +79,16 @@ class QueryExecutor:
         `engine` None means auto: memory if it has the range, else the history."""
         stop = threading.Event()
         try:
-            if self._gate is None:
+            if self._executor is None:
                 raise ApiError(503, "the server is starting or stopping: try again")
-            store = LimitedStore(as_engine_store(self._engine(engine)), self.limits, stop, threads=self._calls)
+            store = LimitedStore(as_engine_store(self._engine(engine)), self.limits, stop, threads=self._store_threads)
         except ApiError:
             if isinstance(gone, Coroutine):
                 gone.close()  # it will not be awaited
             raise
-        return await self._gate.run(lambda: as_api_errors(lambda: work(store.looked_after())), stop, gone)
+        return await self._executor.run(lambda: as_api_errors(lambda: work(store.cancellable())), stop, gone)
 
-    def wait_for(self, work: Callable[[LimitedStore], T]) -> T:
+    def run_blocking(self, work: Callable[[LimitedStore], T]) -> T:
         """Run `work` as `run` does, for callers in other threads; waits at most as long as a query may take."""
         self._opened.wait(self.limits.wait_s)  # Thrift may listen before HTTP has opened the executor
         loop = self._loop

@@ -31,9 +31,9 @@ class OutputFormat:
     """Format of a matrix. `smaller`: formats to suggest if an answer is too large."""
 
     name: str
-    kind: str
+    content_type: str
     write: Callable[[Matrix], Iterator[bytes]]
-    smaller: str = ""
+    smaller_hint: str = ""
     headers: Mapping[str, str] | None = None
 
 
@@ -45,7 +45,7 @@ def negotiate_format(named: str | None, accept: str) -> OutputFormat:
         return FORMATS[named]
     best, best_weight = FORMATS["json"], 0.0
     for kind, weight in _accepted(accept):
-        form = next((form for form in FORMATS.values() if form.kind.partition(";")[0] == kind), None)
+        form = next((form for form in FORMATS.values() if form.content_type.partition(";")[0] == kind), None)
         if form is not None and weight > best_weight:
             best, best_weight = form, weight
     return best
@@ -61,7 +61,7 @@ def _accepted(accept: str) -> Iterator[tuple[str, float]]:
 def headers_of(form: OutputFormat, matrix: Matrix) -> dict[str, str]:
     """Return the headers of an answer: content type, flags, engine and notes, which CSV cannot hold."""
     found = {
-        "content-type": form.kind,
+        "content-type": form.content_type,
         "x-artimon-complete": str(matrix.complete).lower(),
         "x-artimon-partial": str(matrix.partial).lower(),
         **(form.headers or {}),

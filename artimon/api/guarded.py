@@ -41,14 +41,14 @@ class LimitedStore(ForwardingStore):
     limits: ApiLimits
     stop: threading.Event = field(default_factory=threading.Event)
     """Set when the query is over or abandoned; its next call to the store then fails."""
-    columns: int = 1
+    buckets_per_series: int = 1
     threads: Executor | None = None
 
     def select(self, request: SelectRequest) -> Buckets:
         """Select within the limits. Raises TooLarge if more series match than this query may read."""
-        allowed, what = self._allowed(max(self.columns, request.grid.n))
+        allowed, what = self._series_limit(max(self.buckets_per_series, request.grid.n))
         try:
-            found = self._ask(lambda: self.store.select(replace(request, limit=min(request.limit, allowed))))
+            found = self._call(lambda: self.store.select(replace(request, limit=min(request.limit, allowed))))
         except StoreUnavailable:
             raise
         except SelectError as problem:
@@ -61,17 +61,17 @@ class LimitedStore(ForwardingStore):
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
         """Aggregate within the limits. Raises TooLarge if too many series match, NotPushed if the store cannot."""
-        columns = max(self.columns, request.grid.n)
+        columns = max(self.buckets_per_series, request.grid.n)
         allowed = min(request.limit, self.limits.cells_reduced // columns)
         try:
-            return self._ask(lambda: self.store.aggregate(replace(request, limit=allowed)))
+            return self._call(lambda: self.store.aggregate(replace(request, limit=allowed)))
         except TooManySeries as problem:
             raise QueryTooLargeError(
                 f"too much to reduce: over {allowed} series of {columns} buckets, more than the limit of "
                 f"{self.limits.cells_reduced} cells (cells_reduced): add matchers, or ask for a shorter range or window"
             ) from problem
 
-    def _allowed(self, columns: int) -> tuple[int, str]:
+    def _series_limit(self, columns: int) -> tuple[int, str]:
         by_cells = self.limits.cells_read // columns
         if by_cells < self.limits.series:
             return by_cells, (
@@ -85,7 +85,7 @@ class LimitedStore(ForwardingStore):
         if self.stop.is_set():
             raise QueryCancelledError("the query took too long")
 
-    def _ask(self, question: Callable[[], T]) -> T:
+    def _call(self, question: Callable[[], T]) -> T:
         self.check()
         if self.threads is None:
             return question()
@@ -101,20 +101,20 @@ class LimitedStore(ForwardingStore):
 
     def watching(self, watch: QueryBudget) -> LimitedStore:
         """Return a wrapper for one evaluation. A store that checks `watch` itself is called without another thread."""
-        if not self.interruptible:
+        if not self.checks_budget:
             return self
         return replace(self, store=self.store.watching(watch), threads=None)
 
-    def looked_after(self) -> LimitedStore:
+    def cancellable(self) -> LimitedStore:
         """Return a wrapper that checks `stop`, for calls outside an evaluation."""
         return self.watching(QueryBudget(checks=(self.check,)))
 
-    def past(self) -> EngineStore:
-        return replace(self, store=self.store.past())
+    def history(self) -> EngineStore:
+        return replace(self, store=self.store.history())
 
     def samples(self, request: SampleRequest) -> RawSamples:
-        allowed, _ = self._allowed(1)
-        return self._ask(lambda: self.store.samples(replace(request, limit=min(request.limit, allowed))))
+        allowed, _ = self._series_limit(1)
+        return self._call(lambda: self.store.samples(replace(request, limit=min(request.limit, allowed))))
 
 
 def evaluate_query(query: str | Expr, store: LimitedStore, now_ms: int) -> Matrix:
@@ -153,7 +153,7 @@ def _prepare_query(query: str | Expr, store: LimitedStore, now_ms: int) -> Query
             "(cells_read): ask for a shorter range or window"
         )
     if isinstance(evaluator.store, LimitedStore):
-        evaluator.store.columns = columns
+        evaluator.store.buckets_per_series = columns
     return evaluator
 
 

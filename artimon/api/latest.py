@@ -31,22 +31,22 @@ class TimedCall(Generic[T]):
     def __init__(
         self, what: str, ask: Callable[[], T], clock: Clock, wait_s: float = 1.5, fresh_s: float = 1.0
     ) -> None:
-        self._what, self._ask, self._clock, self._wait_s, self._fresh_s = what, ask, clock, wait_s, fresh_s
+        self._name, self._call, self._clock, self._wait_s, self._fresh_s = what, ask, clock, wait_s, fresh_s
         self._lock = threading.Lock()
-        self._asked: Future[None] | None = None
-        self._began = 0.0
+        self._running: Future[None] | None = None
+        self._started_at = 0.0
         self._value: T | None = None
-        self._at: float | None = None
+        self._received_at: float | None = None
         self._failure = ""
 
     def get(self) -> LatestAnswer[T]:
         """Return the newest answer after at most `wait_s` seconds; never raises the errors of `ask`."""
         with self._lock:
             if self._is_fresh() and not self._failure:
-                return self._told("")
-            if self._asked is None:
-                self._begin()
-            asked = self._asked
+                return self._answer("")
+            if self._running is None:
+                self._start()
+            asked = self._running
         late = False
         if asked is not None:
             try:
@@ -54,30 +54,30 @@ class TimedCall(Generic[T]):
             except TimeoutError:
                 late = True
         with self._lock:
-            waited = self._clock.monotonic() - self._began
-            problem = f"{self._what}: no answer for {waited:.1f} s" if late else self._failure
-            return self._told(problem)
+            waited = self._clock.monotonic() - self._started_at
+            problem = f"{self._name}: no answer for {waited:.1f} s" if late else self._failure
+            return self._answer(problem)
 
     def _is_fresh(self) -> bool:
-        return self._at is not None and self._clock.monotonic() - self._at <= self._fresh_s
+        return self._received_at is not None and self._clock.monotonic() - self._received_at <= self._fresh_s
 
-    def _told(self, problem: str) -> LatestAnswer[T]:
-        age_s = 0.0 if self._at is None else max(0.0, self._clock.monotonic() - self._at)
-        if problem and self._at is not None:
+    def _answer(self, problem: str) -> LatestAnswer[T]:
+        age_s = 0.0 if self._received_at is None else max(0.0, self._clock.monotonic() - self._received_at)
+        if problem and self._received_at is not None:
             problem += f"; the data shown is {age_s:.0f} s old"
         return LatestAnswer(self._value, age_s, problem)
 
-    def _begin(self) -> None:
-        self._asked, self._began = Future(), self._clock.monotonic()
-        threading.Thread(target=self._run, args=(self._asked,), name=f"api-{self._what}", daemon=True).start()
+    def _start(self) -> None:
+        self._running, self._started_at = Future(), self._clock.monotonic()
+        threading.Thread(target=self._run, args=(self._running,), name=f"api-{self._name}", daemon=True).start()
 
     def _run(self, asked: Future[None]) -> None:
         try:
-            value, failure = self._ask(), ""
+            value, failure = self._call(), ""
         except Exception as error:
-            value, failure = None, f"{self._what}: {error}"
+            value, failure = None, f"{self._name}: {error}"
         with self._lock:
-            self._failure, self._asked = failure, None
+            self._failure, self._running = failure, None
             if not failure:
-                self._value, self._at = value, self._clock.monotonic()
+                self._value, self._received_at = value, self._clock.monotonic()
         asked.set_result(None)

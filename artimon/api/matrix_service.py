@@ -58,7 +58,7 @@ class MatrixServer:
             idle_timeout=limits.thrift_idle_s,
             request_timeout=limits.write_s,
             name="api-thrift",
-            on_reply=handler.replied,
+            on_reply=handler.on_reply,
         )
         self.port = 0
 
@@ -78,12 +78,12 @@ class MatrixService:
     the thread ends."""
 
     def __init__(self, desk: QueryExecutor) -> None:
-        self._desk, self._held = desk, threading.local()
+        self._executor, self._reserved = desk, threading.local()
 
     def query(self, q: str | None, time_ms: int | None) -> Any:
         """See the IDL. A missing argument is None."""
         try:
-            text = QueryParameters(q).checked(self._desk.limits)
+            text = QueryParameters(q).validate(self._executor.limits)
             return self._answer(lambda: text, _instant(time_ms))
         except ApiError as problem:
             raise _to_thrift_error(problem) from problem
@@ -95,13 +95,13 @@ class MatrixService:
         except ApiError as problem:
             raise _to_thrift_error(problem) from problem
 
-    def replied(self, _method: str) -> None:
+    def on_reply(self, _method: str) -> None:
         """Release the bytes of a reply that was passed to the kernel."""
-        self._held.reply = None
+        self._reserved.reply = None
 
     def _answer(self, question: Callable[[], str | Expr], time_ms: int) -> Any:
-        now_ms = time_ms or self._desk.clock.now_ms()
-        limits, purse = self._desk.limits, self._desk.purse
+        now_ms = time_ms or self._executor.clock.now_ms()
+        limits, purse = self._executor.limits, self._executor.budget
 
         def work(store: LimitedStore) -> tuple[Any, _Reservation]:
             matrix = evaluate_query(question(), store, now_ms)
@@ -114,7 +114,7 @@ class MatrixService:
             held = _Reservation(purse, size)
             return to_thrift(matrix), held
 
-        found, self._held.reply = self._desk.wait_for(work)
+        found, self._reserved.reply = self._executor.run_blocking(work)
         return found
 
 
@@ -122,12 +122,12 @@ class _Reservation:
     """Bytes of the budget, held for the lifetime of this object."""
 
     def __init__(self, purse: ByteBudget, size: int) -> None:
-        purse.take(size)
-        self._purse, self._size = purse, size
+        purse.reserve(size)
+        self._budget, self._size = purse, size
 
     def __del__(self) -> None:
         if hasattr(self, "_purse"):
-            self._purse.give(self._size)
+            self._budget.release(self._size)
 
 
 def _instant(time_ms: int | None) -> int:

@@ -57,9 +57,9 @@ class StaticFile:
     """One file; `packed` is its gzip form, None if not smaller. `tag` is a weak ETag, the same for both forms."""
 
     body: bytes
-    packed: bytes | None
-    kind: str
-    tag: str
+    gzipped: bytes | None
+    content_type: str
+    etag: str
 
 
 class Pages:
@@ -89,11 +89,11 @@ class Pages:
         file = self._files.get(name)
         if file is None:
             raise ApiError(404, f"file not found: {name[:200]}")
-        headers = {**HEADERS, "etag": file.tag, "content-type": file.kind}
-        if _matches(request.headers.get("if-none-match", ""), file.tag):
+        headers = {**HEADERS, "etag": file.etag, "content-type": file.content_type}
+        if _matches(request.headers.get("if-none-match", ""), file.etag):
             return Response(status_code=304, headers=headers)
-        if file.packed is not None and accepts_gzip(request.headers.get("accept-encoding", "")):
-            return Response(file.packed, headers={**headers, "content-encoding": "gzip"})
+        if file.gzipped is not None and accepts_gzip(request.headers.get("accept-encoding", "")):
+            return Response(file.gzipped, headers={**headers, "content-encoding": "gzip"})
         return Response(file.body, headers=headers)
 
 

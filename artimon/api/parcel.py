@@ -23,37 +23,37 @@ class ByteBudget:
     """Byte budget of all answers of this process. `_lock` guards `held`."""
 
     def __init__(self, most: int) -> None:
-        self._most, self._lock = most, threading.Lock()
-        self.held = 0
+        self._limit, self._lock = most, threading.Lock()
+        self.used = 0
 
-    def take(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
         """Reserve bytes. Raises ApiError 503 if the budget is exhausted."""
         with self._lock:
-            if self.held + size > self._most:
+            if self.used + size > self._limit:
                 raise ApiError(
                     503,
-                    f"answers that are not read yet hold {self.held} bytes, the limit unsent_bytes is {self._most}: "
+                    f"answers that are not read yet hold {self.used} bytes, the limit unsent_bytes is {self._limit}: "
                     "try again later, or ask for less",
                 )
-            self.held += size
+            self.used += size
 
-    def give(self, size: int) -> None:
+    def release(self, size: int) -> None:
         with self._lock:
-            self.held -= size
+            self.used -= size
 
 
 class BufferedAnswer:
     """One answer. Its bytes count in the budget until they are sent or it is closed."""
 
     def __init__(self, purse: ByteBudget) -> None:
-        self._purse, self._pieces = purse, deque[bytes]()
+        self._budget, self._pieces = purse, deque[bytes]()
         self.size = 0
         """Bytes on the wire."""
-        self.packed = False
+        self.gzipped = False
 
     def add(self, piece: bytes) -> None:
         """Append bytes, split into pieces of PIECE bytes. Raises ApiError 503."""
-        self._purse.take(len(piece))
+        self._budget.reserve(len(piece))
         self.size += len(piece)
         self._pieces.extend(piece[at : at + PIECE_BYTES] for at in range(0, len(piece), PIECE_BYTES))
 
@@ -62,7 +62,7 @@ class BufferedAnswer:
         if not self._pieces:
             return None
         piece = self._pieces.popleft()
-        self._purse.give(len(piece))
+        self._budget.release(len(piece))
         return piece
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ def buffer_answer(
             parcel.add(piece if packer is None else packer.compress(piece))
         if packer is not None:
             parcel.add(packer.flush())
-            parcel.packed = True
+            parcel.gzipped = True
     except BaseException:
         parcel.close()
         raise
@@ -112,19 +112,19 @@ class BufferedResponse(Response):
 
     def __init__(self, parcel: BufferedAnswer, headers: Mapping[str, str]) -> None:
         super().__init__(status_code=200)
-        self._parcel = parcel
+        self._answer = parcel
         told = {**headers, "content-length": str(parcel.size), "vary": "accept, accept-encoding"}
-        if parcel.packed:
+        if parcel.gzipped:
             told["content-encoding"] = "gzip"
         self.init_headers(told)
 
     async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            piece = self._parcel.pop() or b""
-            while (following := self._parcel.pop()) is not None:
+            piece = self._answer.pop() or b""
+            while (following := self._answer.pop()) is not None:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
                 piece = following
             await send({"type": "http.response.body", "body": piece, "more_body": False})
         finally:
-            self._parcel.close()
+            self._answer.close()

@@ -25,7 +25,7 @@ class QueryParameters:
     engine: str | None = None
     explain: bool = False
 
-    def checked(self, limits: ApiLimits) -> str:
+    def validate(self, limits: ApiLimits) -> str:
         """Return the text. Raises ApiError if it is missing, invalid Unicode, or too long."""
         if self.text is None:
             raise ApiError(400, "the parameter q is missing: give it a query, such as q=fetch('host.cpu.ms').rate()")

@@ -55,19 +55,19 @@ class Routes:
     """Handlers of the endpoints. `lifespan` creates the gates in the server's event loop."""
 
     def __init__(self, desk: QueryExecutor, status: Status, alerts: Status | None) -> None:
-        self._desk, self._limits = desk, desk.limits
+        self._executor, self._limits = desk, desk.limits
         self._status, self._alerts = status, alerts or (lambda: NO_ENGINE)
 
     @asynccontextmanager
     async def lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
         """Open the executor, and separate threads for the status, so that it answers while queries use all others."""
-        self._desk.open()
-        self._statuses = BoundedExecutor(self._limits, CONCURRENT_STATUS_CALLS, "api-status")
+        self._executor.open()
+        self._status_executor = BoundedExecutor(self._limits, CONCURRENT_STATUS_CALLS, "api-status")
         try:
             yield
         finally:
-            self._desk.close()
-            self._statuses.close()
+            self._executor.close()
+            self._status_executor.close()
 
     async def query(
         self,
@@ -88,28 +88,28 @@ class Routes:
 
     async def answer(self, request: Request, question: QueryParameters) -> Response:
         """Return the matrix or its explanation. Raises ApiError."""
-        text = question.checked(self._limits)
+        text = question.validate(self._limits)
         form = negotiate_format(question.format, request.headers.get("accept", ""))
         gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
-        now_ms = self._desk.clock.now_ms() if question.time_ms is None else question.time_ms
+        now_ms = self._executor.clock.now_ms() if question.time_ms is None else question.time_ms
         if question.explain:
             told = lambda store: explain_query(text, store, now_ms).to_dict()  # noqa: E731
-            return await self._ask(request, told, question.engine)
+            return await self._run(request, told, question.engine)
 
         def work(store: LimitedStore) -> tuple[BufferedAnswer, dict[str, str]]:
             matrix = evaluate_query(text, store, now_ms)
             pieces = until_cancelled(form.write(matrix), store)
             most = self._limits.answer_bytes
-            parcel = buffer_answer(pieces, self._desk.purse, most=most, gzip=gzip, smaller=form.smaller)
+            parcel = buffer_answer(pieces, self._executor.budget, most=most, gzip=gzip, smaller=form.smaller_hint)
             return parcel, headers_of(form, matrix)
 
-        parcel, headers = await self._desk.run(work, _wait_disconnect(request), question.engine)
+        parcel, headers = await self._executor.run(work, _wait_disconnect(request), question.engine)
         return BufferedResponse(parcel, {**plain_headers(), **headers})
 
     async def find(self, request: Request, selector: str, limit: LimitParameter = 1_000) -> Response:
         """Find the series that match a selector, in canonical order, with or without current samples."""
         self._check_limit(limit)
-        text = QueryParameters(selector, None).checked(self._limits)
+        text = QueryParameters(selector, None).validate(self._limits)
 
         def work(store: LimitedStore) -> Mapping[str, Any]:
             found = store.find(parse_selector(text).matchers, limit + 1)
@@ -125,7 +125,7 @@ class Routes:
             ]
             return {"series": rows, "truncated": len(found) > limit}
 
-        return await self._ask(request, work)
+        return await self._run(request, work)
 
     async def names(self, request: Request, prefix: PrefixParameter = "", limit: LimitParameter = 1_000) -> Response:
         """List names of variables, sorted."""
@@ -148,18 +148,18 @@ class Routes:
     async def endpoints(self, request: Request, limit: LimitParameter = 1_000) -> Response:
         """List the processes that agents poll, those that are down first."""
         self._check_limit(limit)
-        now_ms = self._desk.clock.now_ms()
-        return await self._ask(request, lambda store: read_endpoints(store, now_ms, limit))
+        now_ms = self._executor.clock.now_ms()
+        return await self._run(request, lambda store: read_endpoints(store, now_ms, limit))
 
     async def alerts(self, request: Request) -> Response:
         """Return rules and alerts of every running engine after its last evaluation."""
-        packed = self._packer(request)
-        return buffered_response(await self._statuses.run(lambda: as_api_errors(lambda: packed(self._alerts()))))
+        packed = self._accepts_gzip(request)
+        return buffered_response(await self._status_executor.run(lambda: as_api_errors(lambda: packed(self._alerts()))))
 
     async def status(self, request: Request) -> Response:
         """Return the state of every part, hop and shard."""
-        packed = self._packer(request)
-        return buffered_response(await self._statuses.run(lambda: as_api_errors(lambda: packed(self._status()))))
+        packed = self._accepts_gzip(request)
+        return buffered_response(await self._status_executor.run(lambda: as_api_errors(lambda: packed(self._status()))))
 
     async def health(self) -> Response:
         """Answer if this process runs; the shards are not checked."""
@@ -172,23 +172,23 @@ class Routes:
             found, more = work(store)
             return {word: found, "truncated": more}
 
-        return await self._ask(request, listed)
+        return await self._run(request, listed)
 
-    async def _ask(
+    async def _run(
         self, request: Request, work: Callable[[LimitedStore], Mapping[str, Any]], engine: str | None = "memory"
     ) -> Response:
-        packed = self._packer(request)
+        packed = self._accepts_gzip(request)
         return buffered_response(
-            await self._desk.run(lambda store: packed(work(store)), _wait_disconnect(request), engine)
+            await self._executor.run(lambda store: packed(work(store)), _wait_disconnect(request), engine)
         )
 
-    def _packer(self, request: Request) -> Callable[[Mapping[str, Any]], BufferedAnswer]:
+    def _accepts_gzip(self, request: Request) -> Callable[[Mapping[str, Any]], BufferedAnswer]:
         """Return a function that encodes an answer as JSON; lone surrogates become escapes."""
         gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
 
         def packed(found: Mapping[str, Any]) -> BufferedAnswer:
             text = json.dumps(found, ensure_ascii=False).encode("utf-8", "backslashreplace")
-            return buffer_answer([text], self._desk.purse, most=self._limits.answer_bytes, gzip=gzip)
+            return buffer_answer([text], self._executor.budget, most=self._limits.answer_bytes, gzip=gzip)
 
         return packed
 

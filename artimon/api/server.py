@@ -51,14 +51,16 @@ class ApiServer:
             timeout_graceful_shutdown=STOP_S,
             h11_max_incomplete_event_size=bounds.header_bytes,
         )
-        self._host, self._wished = host, port
+        self._host, self._requested_port = host, port
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
         self.port = 0
 
     def start(self) -> None:
         """Listen and serve. Raises OSError if the port is in use."""
-        self._socket = socket.create_server((self._host, self._wished), family=family_of(self._host), backlog=BACKLOG)
+        self._socket = socket.create_server(
+            (self._host, self._requested_port), family=family_of(self._host), backlog=BACKLOG
+        )
         self.port = int(self._socket.getsockname()[1])
         self._thread.start()
 

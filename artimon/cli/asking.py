@@ -26,7 +26,7 @@ class QueryOptions:
     """Query and output options. `every_s`: interval of repeated queries in seconds; None: query once."""
 
     text: str
-    form: Form = "text"
+    format: Form = "text"
     at: str | None = None
     engine: str = "auto"
     ascii_only: bool = False
@@ -74,7 +74,7 @@ def _watch_query(session: Session, asking: QueryOptions, painter: Painter) -> No
                 raise
             text = f"artimon: {problem}"
         begun = True
-        head = [] if asking.form != "text" else [f"{format_time(SYSTEM_CLOCK.now_ms())}  {asking.text}"]
+        head = [] if asking.format != "text" else [f"{format_time(SYSTEM_CLOCK.now_ms())}  {asking.text}"]
         painter.paint("\n".join([*head, text]))
 
     repeat_query(ask, asking.every_s or 0.0)
@@ -85,17 +85,17 @@ def _answer(session: Session, asking: QueryOptions, painter: Painter) -> Iterato
     options: dict[str, Any] = {} if asking.engine == "auto" else {"engine": asking.engine}
     if asking.explain:
         plan = session.explain(asking.text, at=asking.at, **options)
-        lines = [plan.to_json()] if asking.form == "json" else [printable(line) for line in str(plan).split("\n")]
+        lines = [plan.to_json()] if asking.format == "json" else [printable(line) for line in str(plan).split("\n")]
         yield "\n".join([*lines, ""])
         return
     answer = session.query(asking.text, at=asking.at, **options)
-    if asking.form == "csv":
+    if asking.format == "csv":
         _print_notes(answer)
-    if asking.form == "json":
+    if asking.format == "json":
         yield answer.to_json() + "\n"
     elif not isinstance(answer, Matrix):
         yield from _samples_csv(answer) if asking.form == "csv" else (f"{answer!r}\n",)
-    elif asking.form == "csv":
+    elif asking.format == "csv":
         yield from (piece.decode() for piece in csv_pieces(answer))
     else:
         yield _table(answer, asking, painter) + "\n"

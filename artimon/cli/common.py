@@ -20,7 +20,7 @@ class Panel(StrEnum):
     """Headings of `--help`, in order."""
 
     MACHINE = "On this machine"
-    ASK = "Query"
+    QUERY = "Query"
     OPERATE = "Operate"
     PROCESS = "Run one process"
 

@@ -123,14 +123,14 @@ def run_agent_process(
         ours = open_flows(settings.flows, settings.name, settings.data, settings.zookeeper, allow=settings.allow)
     with _exits(LogError, KeyFileError):
         running = Agent(replace(settings, zookeeper=home, return_s=settings.patience_s), SYSTEM_CLOCK)
-    running.runtime.flows = ours
-    ours.share(GROUPS, running.plane.directory)
-    ours.share(INSECURE, settings.insecure)
+    running.controls.flows = ours
+    ours.share_object(GROUPS, running.plane.directory)
+    ours.share_object(INSECURE, settings.insecure)
     own = SelfMetricsEndpoint("agent", instance_of("agent", settings.name), settings.zookeeper, stop)
     try:
         source = ArtimonSource(polls, wrap_sink(running.sink) if wrap_sink else running.sink, SYSTEM_CLOCK)
         period_ms = polls.period_ms
-        running.runtime.on_setting("poll", lambda other_ms: source.set_period(other_ms or period_ms))
+        running.controls.on_setting("poll", lambda other_ms: source.set_period(other_ms or period_ms))
         ours.start()
         running.start()
         health = HealthFile(settings.health, "agent", publish=own)
@@ -139,7 +139,7 @@ def run_agent_process(
         for problem in ours.stop():
             log.error("%s", problem)
         running.stop()
-        own.end()
+        own.close()
 
 
 async def _run_source(
@@ -160,7 +160,7 @@ async def _run_source(
         health.write("failing" if problem else "ok", problem, **figures)
         await asyncio.wait([polling], timeout=HEALTH_S)
     if not polling.done():
-        await asyncio.to_thread(own.left.wait, EXIT_TIMEOUT_S)
+        await asyncio.to_thread(own.unregistered.wait, EXIT_TIMEOUT_S)
     ended.set()
     await polling
 

@@ -30,7 +30,7 @@ class OptionValues:
         self._values, self._data = values, data
 
     @cached_property
-    def place(self) -> Settings:
+    def defaults(self) -> Settings:
         """Default addresses of the servers."""
         return locate_settings(self._data)
 
@@ -50,10 +50,10 @@ class OptionValues:
         """Return the value of an option, None for the field's own default."""
         option, written = bound.option, self._values[bound.name]
         if written is None or written == [] or option.of_stack:
-            written = option.place(self.place) if option.place else None
+            written = option.default_of(self.defaults) if option.default_of else None
         if written is None:
             return None
-        if option.read and (isinstance(written, option.kind or str) or option.many):
+        if option.read and (isinstance(written, option.kind or str) or option.multiple):
             return as_usage_error(option.read, written)
         if option.unit != 1:
             return written * option.unit
@@ -65,21 +65,21 @@ class SettingsCommand(TyperCommand):
     and every other command, starts without them."""
 
     @cached_property
-    def _whole(self) -> TyperCommand:
+    def _all_params(self) -> TyperCommand:
         made = typer.Typer(add_completion=False)
         made.command()(_with_options(*cast(Any, self.callback).declared))
         return cast(TyperCommand, typer.main.get_command(made))
 
     @property
     def params(self) -> list[Any]:
-        return self._whole.params
+        return self._all_params.params
 
     @params.setter
     def params(self, given: list[Any]) -> None:
         """Ignore the parameters of the placeholder, which has none."""
 
     def invoke(self, ctx: Any) -> Any:
-        return ctx.invoke(self._whole.callback, **ctx.params)
+        return ctx.invoke(self._all_params.callback, **ctx.params)
 
 
 def settings_command(app: typer.Typer, *classes: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -126,8 +126,8 @@ def _parameter(bound: BoundOption) -> inspect.Parameter:
     declared = typer.Option(
         *([option.flag] if option.flag else []),
         help=option.help,
-        min=option.least,
-        max=option.most,
+        min=option.min,
+        max=option.max,
         callback=option_validator(option.read, option.check),
     )
     default, kind = _default(bound), _kind(bound)
@@ -138,11 +138,11 @@ def _parameter(bound: BoundOption) -> inspect.Parameter:
 def _default(bound: BoundOption) -> Any:
     """Return the default as a user writes it; None: computed, or none to show; empty: the option is required."""
     option, default = bound.option, bound.default
-    if option.usual is not None or option.place:
-        return option.usual
+    if option.default is not None or option.default_of:
+        return option.default
     if default is MISSING:
         return inspect.Parameter.empty
-    if default is None or option.many or isinstance(default, tuple | list):
+    if default is None or option.multiple or isinstance(default, tuple | list):
         return None
     if option.read:
         return option.show(default)
@@ -153,7 +153,7 @@ def _kind(bound: BoundOption) -> Any:
     """Return the type of the parameter."""
     if bound.option.read or bound.option.kind:
         kind = bound.option.kind or str
-        return list[kind] if bound.option.many else kind  # type: ignore[valid-type]
+        return list[kind] if bound.option.multiple else kind  # type: ignore[valid-type]
     hint = bound.hint
     if get_origin(hint) in (Union, types.UnionType):
         hint = next(one for one in get_args(hint) if one is not types.NoneType)

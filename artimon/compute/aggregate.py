@@ -60,7 +60,7 @@ class AggregateRequest:
     """Restrict to these virtual shards (bit v: virtual shard v); None: all that are held."""
     exclude: tuple[int, ...] = ()
     """Fingerprints to omit: these series are in two stores and are merged elsewhere."""
-    prints: bool = False
+    with_fingerprints: bool = False
     """True if the answer must list the fingerprints of the selected series."""
     deadline_ms: int | None = None
     """Timeout of the caller, in milliseconds after the arrival of the request."""
@@ -81,7 +81,7 @@ class AggregateRequest:
             "limit": self.limit,
             "vshards": None if self.vshards is None else to_hex(self.vshards),
             "exclude": list(self.exclude),
-            "prints": self.prints,
+            "prints": self.with_fingerprints,
             "deadline_ms": self.deadline_ms,
             "args": [list(pair) for pair in self.args],
             "gather": self.gather,
@@ -169,12 +169,12 @@ class Aggregate:
     """Name and labels of the first gauge in canonical order, if `counts.gauges`."""
     newest_ms: int = 0
     """Time of the newest sample of the selected series; 0 if a sample is in the range."""
-    prints: Fingerprints = field(default_factory=lambda: NO_FINGERPRINTS)
+    fingerprints: Fingerprints = field(default_factory=lambda: NO_FINGERPRINTS)
     """Fingerprints of the selected series, sorted, if requested."""
     notes: tuple[str, ...] = ()
     partial: bool = False
     """True if series are missing."""
-    best: Fingerprints = field(default_factory=lambda: NO_FINGERPRINTS)
+    candidates: Fingerprints = field(default_factory=lambda: NO_FINGERPRINTS)
     """For reducers that choose members (BEST): a superset of the members to choose, sorted."""
     gathered: Blocks | None = None
     """If requested, the values of all members with the numbers of their classes; `values` then has members only."""
@@ -202,7 +202,7 @@ def classes_of(
 
 def aggregate_buckets(buckets: Buckets, request: AggregateRequest) -> Aggregate:
     """Compute an aggregate from buckets that were selected with `request.buckets()`."""
-    table = SeriesTable.of(buckets.series)
+    table = SeriesTable.from_series(buckets.series)
     keys: list[ClassLabels] = [((NAME, name), *pairs) for name, pairs in table.texts()]
     found = classes_of(keys, request.by, request.without)
     codes: dict[ClassLabels, int] = {}
@@ -223,10 +223,10 @@ def aggregate_buckets(buckets: Buckets, request: AggregateRequest) -> Aggregate:
         reducing.add(data, numbers, np.arange(n))
     gauges = np.concatenate(reducing.gauge_rows) if reducing.gauge_rows else np.zeros(0, np.intp)
     gauge = min((keys[row] for row in gauges.tolist()), default=())
-    prints = np.sort(table.fingerprints) if request.prints else NO_FINGERPRINTS
+    prints = np.sort(table.fingerprints) if request.with_fingerprints else NO_FINGERPRINTS
     newest = int(buckets.newest_ms.max(initial=0)) if not reducing.counts.sampled else 0
     whole = Aggregate(
-        tuple(codes), reducing.finished(request.gather), reducing.counts, gauge, newest, prints, buckets.notes,
+        tuple(codes), reducing.result(request.gather), reducing.counts, gauge, newest, prints, buckets.notes,
         buckets.partial, distinct_fingerprints(table.fingerprints, reducing.best), gathered_values(reducing, request),
     )  # fmt: skip
     return drop_empty_classes(whole)
@@ -296,10 +296,10 @@ def merge_aggregates(parts: Sequence[Aggregate]) -> Aggregate:
         counts,
         min((part.gauge for part in parts if part.gauge), default=()),
         0 if counts.sampled else max(part.newest_ms for part in parts),
-        np.sort(np.concatenate([part.prints for part in parts])),
+        np.sort(np.concatenate([part.fingerprints for part in parts])),
         tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         any(part.partial for part in parts),
-        np.unique(np.concatenate([part.best for part in parts])),
+        np.unique(np.concatenate([part.candidates for part in parts])),
         tuple(
             block
             for part, place in zip(parts, places, strict=True)
@@ -335,7 +335,7 @@ def encode_aggregate(found: Aggregate) -> bytes:
         "gathered": None if found.gathered is None else block_sizes(found.gathered),
     }
     batch = pa.record_batch(list(columns.values()), names=list(columns))
-    prints = {b"prints": found.prints, b"best": found.best}
+    prints = {b"prints": found.fingerprints, b"best": found.candidates}
     head = {b"artimon": json.dumps(meta).encode()} | {name: p.astype("<u8").tobytes() for name, p in prints.items()}
     first = write_ipc(batch.replace_schema_metadata(head))
     return first if found.gathered is None else write_blocks(first, found.gathered)

@@ -56,7 +56,7 @@ def resets(data: Arrays, frame: WindowFrame) -> Cells:
     """Count the incarnations that begin in the window within `max_gap` of another. Of computed values, count decreases;
     the predecessor may lie before the window, as for `increase`."""
     some = integer_totals(data.present.astype(np.int64), frame) > 0
-    counted = IncarnationIndex.of(data).followers(frame) if data.stored else _decreases(data, frame)
+    counted = IncarnationIndex.of(data).count_restarts(frame) if data.stored else _decreases(data, frame)
     return of_type(INTEGER, counted, some)
 
 
@@ -85,7 +85,7 @@ def last_rate(data: Arrays, frame: WindowFrame) -> Cells:
     before = np.where(last > 0, pick(known, last - 1), -1)
     present = (before > frame.starts) & (before >= 0)
     since_ms, until_ms = pick(data.stats["last_time"], before), pick(data.stats["last_time"], last)
-    anew = IncarnationIndex.of(data).begun(since_ms, until_ms)
+    anew = IncarnationIndex.of(data).begins_in(since_ms, until_ms)
     base = np.where(anew, 0, pick(data.stats["last"], before))  # 0 is also the bits of 0.0
     with np.errstate(all="ignore"):
         grown = _subtract(data, pick(data.stats["last"], last), base)

@@ -63,7 +63,7 @@ def _sums(column: Cells, starts: Ints) -> ExactSums:
         return float_sums(values, starts)
     values[exact] = 0.0
     integers = np.where(present & exact[:, None], cells, 0)
-    return float_sums(values, starts).plus(integer_sums(integers, starts))
+    return float_sums(values, starts).add(integer_sums(integers, starts))
 
 
 def _extreme(reducer: str, column: Cells, starts: Ints, double: Bools) -> Ints:
@@ -104,7 +104,7 @@ def merge_into(total: Partial, part: Partial, place: Ints) -> None:
         total.extreme[place] = _join_extremes(mine, theirs, EXTREMES[total.reducer].join)
     if total.sums is not None and part.sums is not None:
         high, low = total.sums
-        high[place], low[place] = ExactSums(high[place], low[place]).plus(part.sums)
+        high[place], low[place] = ExactSums(high[place], low[place]).add(part.sums)
     total.members[place] += part.members
     total.double[place] |= part.double
     total.count[place] += part.count
@@ -113,7 +113,7 @@ def merge_into(total: Partial, part: Partial, place: Ints) -> None:
 class _Side(NamedTuple):
     extreme: Ints
     double: Bools
-    some: Bools
+    present: Bools
 
 
 def _join_extremes(mine: _Side, theirs: _Side, function: np.ufunc) -> Ints:
@@ -126,7 +126,7 @@ def _join_extremes(mine: _Side, theirs: _Side, function: np.ufunc) -> Ints:
         both[double] = function(floats, others)[double].view(np.int64)
         a = np.where(double[:, None], floats.view(np.int64), a)
         b = np.where(double[:, None], others.view(np.int64), b)
-    return np.where(mine.some & theirs.some, both, np.where(theirs.some, b, a))
+    return np.where(mine.present & theirs.present, both, np.where(theirs.present, b, a))
 
 
 def _floats(cells: Ints, double: Bools) -> Floats:

@@ -78,19 +78,19 @@ class RollingDifference(Rolling):
     def __init__(self, span: RollingContext, births: bool, by_time: bool) -> None:
         super().__init__(span)
         self._counts_births, self._by_time = births, by_time
-        self._lives = span.lives if span.lives is not None else np.zeros(0, INCARNATION_DTYPE)
-        counted = self._lives if births else self._lives[:0]
+        self._incarnations = span.incarnations if span.incarnations is not None else np.zeros(0, INCARNATION_DTYPE)
+        counted = self._incarnations if births else self._incarnations[:0]
         self._births, self._resets = (
             StartEvents.of(counted, span.frame),
             ResetEvents.of(counted, span.frame, span.double),
         )
-        self._whole_lives: IncarnationIndex | None = None
+        self._incarnation_index: IncarnationIndex | None = None
         none = np.zeros(span.rows, np.int64)
-        self._nothing = _NewestSample(False, none, none, 0, True)
+        self._no_sample = _NewestSample(False, none, none, 0, True)
         self._states: deque[_NewestSample] = deque(maxlen=self.width + 1)
 
-    def take(self, column: BucketColumn | None) -> None:
-        before = self._states[-1] if self._states else self._nothing
+    def update(self, column: BucketColumn | None) -> None:
+        before = self._states[-1] if self._states else self._no_sample
         if column is None:
             self._states.append(before)
             return
@@ -100,12 +100,12 @@ class RollingDifference(Rolling):
             present = before.has if before.has is True else simplify_mask(present | before.has)
         self._states.append(_NewestSample(present, cells, time, int(time.min()), self._is_small(cells)))
 
-    def show(self) -> WindowValues:
-        inside = self.inside()
+    def result(self) -> WindowValues:
+        inside = self.has_samples()
         if inside is False or self.at - self.width + 1 < self.span.first_held:
-            return self.nothing()  # part of the window is not in the store: the increase is unknown
+            return self.empty_result()  # part of the window is not in the store: the increase is unknown
         now, output = self._states[-1], self.output
-        before = self._states[0] if len(self._states) > self.width else self._nothing
+        before = self._states[0] if len(self._states) > self.width else self._no_sample
         zero = self._births.of_output(output)
         limit = self._limit(output)
         known = intersect(before.has, True if before.oldest >= limit else before.time >= limit)
@@ -114,8 +114,8 @@ class RollingDifference(Rolling):
         if known is not True or len(zero.rows):
             base, since = base.copy(), since.copy()
             base[zero.rows], since[zero.rows] = 0, zero.since_ms  # 0 is also the bits of 0.0
-            lone = self._first(self._alone(inside, known, zero.rows))
-            guess = self._begin(lone, output)
+            lone = self._first(self._without_base(inside, known, zero.rows))
+            guess = self._set_bases(lone, output)
             base[lone.rows], since[lone.rows] = lone.cells, lone.time
             guesses = lone.rows[guess]
         cells, fits = self._subtract(
@@ -134,7 +134,7 @@ class RollingDifference(Rolling):
         """Return a new, writable mask."""
         return np.full(self.span.rows, some) if isinstance(some, bool) else some.copy()
 
-    def _alone(self, inside: MaskOrBool, known: MaskOrBool, zero: Rows) -> Rows:
+    def _without_base(self, inside: MaskOrBool, known: MaskOrBool, zero: Rows) -> Rows:
         """Return the series with a sample in the window but no base value."""
         if known is True:
             return zero[:0]
@@ -169,17 +169,17 @@ class RollingDifference(Rolling):
             missing = missing[counts[missing] == 0]
         return _FirstBucket(rows, column, cells, least, time, count, samples)
 
-    def _begin(self, lone: _FirstBucket, output: int) -> Bools:
+    def _set_bases(self, lone: _FirstBucket, output: int) -> Bools:
         """Store the base values in `lone`, exact where the first buckets determine them; return the mask of guesses."""
         guess = lone.held > 1
         some = np.flatnonzero(guess)
-        if not len(some) or not len(self._lives):
+        if not len(some) or not len(self._incarnations):
             return guess
-        if self._whole_lives is None:
-            self._whole_lives = IncarnationIndex(self.span.rows, self._lives)
-        lives, rows = self._whole_lives, lone.rows[some]
+        if self._incarnation_index is None:
+            self._incarnation_index = IncarnationIndex(self.span.rows, self._incarnations)
+        lives, rows = self._incarnation_index, lone.rows[some]
         end = self.span.start_ms + (lone.column[some] + 1) * self.span.step_ms
-        there = lives.within(rows, end - self.span.step_ms, end)
+        there = lives.count_overlapping(rows, end - self.span.step_ms, end)
         counter = self.span.counter
         least = (there == 1) & (counter if isinstance(counter, bool) else counter[rows])
         if not self._by_time:
@@ -189,7 +189,7 @@ class RollingDifference(Rolling):
         if len(more) and self._counts_births:
             at = some[more]
             start = np.full(len(at), self.span.frame.start_ms[output])
-            first = lives.first_over(lone.rows[at], start)
+            first = lives.first_after(lone.rows[at], start)
             lone.cells[at], lone.time[at] = lives.table["last"][first], lives.table["last_ms"][first]
             lasted = lives.table["first_ms"][first] < lives.table["last_ms"][first]
             guess[at] = (lone.held[at] > there[more]) & lasted
@@ -210,7 +210,7 @@ class RollingDifference(Rolling):
                 floats = last.view(np.float64) - base.view(np.float64)
                 floats += 0.0
                 floats[rows] += hidden.view(np.float64)
-        return self.either(ints, floats), fits
+        return self.select_by_type(ints, floats), fits
 
     def _subtract_ints(self, last: Ints, base: Ints, output: int, small: bool) -> tuple[Ints, MaskOrBool]:
         cells = last - base

@@ -25,7 +25,7 @@ class ExactSums(NamedTuple):
     high: Floats
     low: Floats
 
-    def plus(self, other: ExactSums) -> ExactSums:
+    def add(self, other: ExactSums) -> ExactSums:
         """Add element by element."""
         with np.errstate(invalid="ignore", over="ignore"):
             high, error = two_sum(self.high, other.high)
@@ -49,7 +49,7 @@ def integer_sums(cells: Ints, starts: Ints, axis: int = 0) -> ExactSums:
         upper = from_integers(np.add.reduceat(cells >> _HALF, starts, axis=axis))
         lower = from_integers(np.add.reduceat(cells & _LOW_HALF, starts, axis=axis))
         scale = float(1 << _HALF)
-        return ExactSums(upper.high * scale, upper.low * scale).plus(lower)
+        return ExactSums(upper.high * scale, upper.low * scale).add(lower)
     return from_integers(np.add.reduceat(cells, starts, axis=axis))
 
 

@@ -24,7 +24,7 @@ class WindowFrame:
     """(outputs,) end time of each window"""
     width_ms: int
     max_gap_ms: int
-    after_ms: int = 0
+    lookahead_ms: int = 0
     """Extent of each window beyond the time stamp of its result."""
 
     @property

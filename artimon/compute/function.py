@@ -136,5 +136,5 @@ def mask_shown(
         enough: MaskOrBool = counts >= least if isinstance(counts, int) else simplify_mask(counts >= least)
         present = enough if function.total else intersect(present, enough)
     if full:
-        present = intersect(present, rolling.filled())
+        present = intersect(present, rolling.has_no_gaps())
     return WindowValues(shown.cells, present, shown.approximate)

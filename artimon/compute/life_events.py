@@ -19,7 +19,7 @@ Rows = npt.NDArray[np.intp]
 class _OutputPairs(NamedTuple):
     """Incarnations by the output whose window they affect."""
 
-    life: Rows
+    incarnation: Rows
     begin: Rows
     """(outputs + 1,) index of the first pair of each output."""
 
@@ -33,7 +33,7 @@ class _OutputPairs(NamedTuple):
         return cls(life[order], np.searchsorted(output[order], np.arange(outputs + 1)))
 
     def of_output(self, output: int) -> Rows:
-        return self.life[self.begin[output] : self.begin[output + 1]]
+        return self.incarnation[self.begin[output] : self.begin[output + 1]]
 
 
 def _begun_in(table: Table, frame: WindowFrame) -> Table:
@@ -70,7 +70,7 @@ class StartEvents:
     """For each output the incarnations that begin with the first sample of a series in its window."""
 
     table: Table
-    older_ms: Ints
+    previous_ms: Ints
     pairs: _OutputPairs
     frame: WindowFrame
 
@@ -97,7 +97,7 @@ class StartEvents:
             return ZeroStarts(life, np.zeros(0, np.int64))
         start = int(self.frame.start_ms[output])
         limit = start - self.frame.max_gap_ms
-        born, older = self.table["birth_ms"][life], self.older_ms[life]
+        born, older = self.table["birth_ms"][life], self.previous_ms[life]
         zero = (born >= limit) | (older >= limit)
         # a start time is like a sample 0: if it lies inside the window, the value before it comes first
         since = np.where(((born > start) | (born < limit)) & (older >= limit), older, born)

@@ -23,25 +23,25 @@ class IncarnationIndex:
         self.rows, self.table = rows, table
         self._firsts = np.sort(_key(table["row"], table["first_ms"]))
         self._lasts = np.sort(_key(table["row"], table["last_ms"]))
-        self._older_ms = np.full(len(table), NEVER, np.int64)
+        self._previous_ms = np.full(len(table), NEVER, np.int64)
         if len(table) > 1:
             follows = table["row"][1:] == table["row"][:-1]
-            self._older_ms[1:] = np.where(follows, table["last_ms"][:-1], NEVER)
+            self._previous_ms[1:] = np.where(follows, table["last_ms"][:-1], NEVER)
 
     @classmethod
     def of(cls, data: Arrays) -> IncarnationIndex:
         return cls(data.rows, data.lives)
 
-    def first_over(self, rows: npt.NDArray[np.intp], start_ms: Ints) -> npt.NDArray[np.intp]:
+    def first_after(self, rows: npt.NDArray[np.intp], start_ms: Ints) -> npt.NDArray[np.intp]:
         """Return for each of `rows` the index of its oldest incarnation with a sample after `start_ms`; one exists."""
         return np.searchsorted(self._lasts, _key(rows, start_ms), side="right")
 
-    def followers(self, frame: WindowFrame) -> Ints:
+    def count_restarts(self, frame: WindowFrame) -> Ints:
         """Count the incarnations (series, outputs) whose first sample is in the window, at most `max_gap` after an
         earlier sample of the series."""
         shape = (self.rows, len(frame.end_ms))
         first_ms = self.table["first_ms"]
-        soon = (self._older_ms > NEVER) & (self._older_ms >= first_ms - frame.max_gap_ms)
+        soon = (self._previous_ms > NEVER) & (self._previous_ms >= first_ms - frame.max_gap_ms)
         keys = np.sort(_key(self.table["row"][soon], first_ms[soon]))
         rows = np.arange(self.rows, dtype=np.int64)[:, None]
         begun, over = (
@@ -50,13 +50,13 @@ class IncarnationIndex:
         )
         return np.asarray(over - begun)
 
-    def begun(self, start_ms: Ints, end_ms: Ints) -> Bools:
+    def begins_in(self, start_ms: Ints, end_ms: Ints) -> Bools:
         """Return the mask (series, outputs) of an incarnation with its first sample in (start, end], of that shape."""
         rows = np.arange(self.rows, dtype=np.int64)[:, None]
         after = np.searchsorted(self._firsts, _key(rows, start_ms), side="right")
         return np.asarray(np.searchsorted(self._firsts, _key(rows, end_ms), side="right") > after)
 
-    def within(self, rows: npt.NDArray[np.intp], start_ms: Ints, end_ms: Ints) -> Ints:
+    def count_overlapping(self, rows: npt.NDArray[np.intp], start_ms: Ints, end_ms: Ints) -> Ints:
         """Count the incarnations of each of `rows` that overlap (start, end]."""
         begun = np.searchsorted(self._firsts, _key(rows, end_ms), side="right")
         over = np.searchsorted(self._lasts, _key(rows, start_ms), side="right")

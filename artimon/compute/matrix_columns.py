@@ -63,7 +63,7 @@ def roll(
     for at in range(int(frame.ends[-1]) + 1 if len(frame.ends) else 0):
         pushed.push(MatrixColumn(columns, at) if filled[at] else None)
         if at == frame.ends[output]:
-            shown = pushed.show()
+            shown = pushed.result()
             cells[output], present[output] = shown.cells, shown.present
             if shown.approximate is not None:
                 guessed[output, shown.approximate] = True
@@ -80,7 +80,7 @@ def _span(data: Arrays, frame: WindowFrame) -> RollingContext:
         double=_some(data.types == DOUBLE),
         counter=_some(data.kinds == Kind.COUNTER),
         ended_ms=data.ended_ms if data.ended_ms.any() else None,
-        lives=data.lives,
+        incarnations=data.lives,
         first_held=data.first_held,
     )
 

@@ -35,7 +35,7 @@ class Pane:
     frame: WindowFrame
     end_ms: Ints
     """End of each window, broadcastable to (rows, outputs)."""
-    full: bool
+    has_no_gaps: bool
     """True if no value is absent: the usual case, in which masks would cost more than the arithmetic."""
 
     @property
@@ -49,13 +49,13 @@ class Pane:
 
     def count(self) -> Ints:
         """Return the number of values in each window, (rows, outputs)."""
-        if self.full:
+        if self.has_no_gaps:
             return np.full_like(self.zeros(), self.width, np.int64)
         return integer_totals(self.present.astype(np.int64), self.frame)
 
     def newest(self) -> Floats:
         """Return the newest value of each window, (rows, outputs); arbitrary for windows without values."""
-        if self.full:
+        if self.has_no_gaps:
             return self.values[:, _run_of(self.frame.ends)]
         return pick(self.values, newest_present(self.present)[:, self.frame.ends])
 
@@ -78,7 +78,7 @@ class Pane:
         block.sort(axis=2)
         return block
 
-    def poisoned(self) -> Bools:
+    def has_nan(self) -> Bools:
         """Return the mask (rows, outputs) of windows that hold a NaN."""
         nan = np.isnan(self.values) & self.present
         if not nan.any():
@@ -153,7 +153,7 @@ def _chunks(data: Arrays, rows: Ints, frame: WindowFrame, blocks: bool) -> Itera
 
 def _cut(frame: WindowFrame, outputs: slice) -> WindowFrame:
     return WindowFrame(
-        frame.ends[outputs], frame.width, frame.end_ms[outputs], frame.width_ms, frame.max_gap_ms, frame.after_ms
+        frame.ends[outputs], frame.width, frame.end_ms[outputs], frame.width_ms, frame.max_gap_ms, frame.lookahead_ms
     )
 
 
@@ -189,7 +189,9 @@ def _exact_pane(data: Arrays, present: Bools, rows: Ints, frame: WindowFrame) ->
     if "last_time" in data.stats:
         times = window_view(data.stats["last_time"][rows], frame).reshape(n, width)
     end_ms = np.broadcast_to(frame.end_ms[None, :], base.shape).reshape(n, 1)
-    one = WindowFrame(np.array([width - 1]), width, frame.end_ms[:1], frame.width_ms, frame.max_gap_ms, frame.after_ms)
+    one = WindowFrame(
+        np.array([width - 1]), width, frame.end_ms[:1], frame.width_ms, frame.max_gap_ms, frame.lookahead_ms
+    )
     return Pane(flat, here.reshape(n, width), times, one, end_ms, bool(here.all())), base
 
 

@@ -36,7 +36,7 @@ class Param:
     summary: str = ""
     unit: str = ""
 
-    def fits(self, value: object) -> bool:
+    def is_valid(self, value: object) -> bool:
         """True if the value is valid."""
         if self.kind == "flag":
             return isinstance(value, bool)
@@ -56,7 +56,7 @@ class Param:
         )
 
     @property
-    def wanted(self) -> str:
+    def describe(self) -> str:
         """Description of the valid values."""
         if self.kind == "flag":
             return "True or False"
@@ -77,7 +77,7 @@ def bind_params(function: str, params: tuple[Param, ...], given: Iterable[tuple[
         raise ArgumentError(f"{function} has no argument {unknown[0]!r:.80}; it takes {known}")
     for param in params:
         if param.name not in said and param.default is REQUIRED:
-            raise ArgumentError(f"{function} needs {param.name}: {param.wanted}")
-        if param.name in said and not param.fits(said[param.name]):
-            raise ArgumentError(f"{function}: {param.name}={said[param.name]!r:.80}: use {param.wanted}")
+            raise ArgumentError(f"{function} needs {param.name}: {param.describe}")
+        if param.name in said and not param.is_valid(said[param.name]):
+            raise ArgumentError(f"{function}: {param.name}={said[param.name]!r:.80}: use {param.describe}")
     return {param.name: said.get(param.name, param.default) for param in params}

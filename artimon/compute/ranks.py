@@ -116,7 +116,7 @@ class BestCandidates:
     def __init__(self, reducer: str, args: Args, starts: Ints, members: int, double: bool) -> None:
         self._greatest, self._k, self._rank = reducer == "topk", int(args["k"]), args["rank"]
         self._double, self._dtype = double, np.float64 if double else np.int64
-        self._least = -np.inf if double else INT64_MIN
+        self._smallest = -np.inf if double else INT64_MIN
         self.chosen = np.zeros(members, np.bool_)
         sizes = np.diff(np.append(starts, members))
         self._small = np.repeat(sizes <= self._k, sizes)
@@ -125,8 +125,8 @@ class BestCandidates:
             for size in np.unique(sizes[sizes > self._k]).tolist()
         ]  # fmt: skip
         self._whole = len(starts) == 1 and not self._small.any()
-        self._judged = np.zeros(members, self._dtype)
-        self._some = np.zeros(members, np.bool_)
+        self._scores = np.zeros(members, self._dtype)
+        self._has_value = np.zeros(members, np.bool_)
 
     def add(self, cells: Ints, present: Bools | None) -> None:
         """Add the values of the next window. Does not keep a reference to `cells`."""
@@ -138,14 +138,14 @@ class BestCandidates:
         if self._rank != "last":
             further = np.maximum if self._rank == "max" else np.minimum
             with np.errstate(invalid="ignore"):
-                values = np.where(self._some, further(self._judged, values), values)
-        np.copyto(self._judged, values, where=here)
-        self._some |= here
+                values = np.where(self._has_value, further(self._scores, values), values)
+        np.copyto(self._scores, values, where=here)
+        self._has_value |= here
 
-    def done(self) -> Bools:
+    def finish(self) -> Bools:
         """Return the mask (members,) of the candidates, after the last window."""
         if self._rank != "each":
-            self._choose(self._judged, self._some)
+            self._choose(self._scores, self._has_value)
         return self.chosen
 
     def _choose(self, values: npt.NDArray[np.generic], present: Bools | None) -> None:
@@ -156,7 +156,7 @@ class BestCandidates:
             self.chosen |= here & nan  # NaN ranks after every number, in an order unknown here
             here = here & ~nan
         keys = values if self._greatest else -values.view(np.float64) if self._double else ~values.view(np.int64)
-        keys = keys if present is None and here.all() else np.where(here, keys, self._least)
+        keys = keys if present is None and here.all() else np.where(here, keys, self._smallest)
         for rows in [slice(None)] if self._whole else self._blocks:
             block = keys[rows]
             place = block.shape[-1] - self._k
@@ -175,7 +175,7 @@ def best_rows(reducer: str, args: Args, column: Cells, codes: Ints) -> Bools:
         best = BestCandidates(reducer, args, np.flatnonzero(np.diff(codes[rows], prepend=-1)), len(rows), double)
         for output in range(column.cells.shape[1]):
             best.add(np.ascontiguousarray(column.cells[rows, output]), column.present[rows, output])
-        out[rows] = best.done()
+        out[rows] = best.finish()
     return out
 
 

@@ -43,13 +43,13 @@ class WindowPlan:
     args: tuple[tuple[str, Any], ...] = ()
     """Arguments of the function that differ from their defaults."""
 
-    def wide(self, grid: Grid) -> Grid:
+    def padded_grid(self, grid: Grid) -> Grid:
         """Return `grid` with the empty columns."""
         return Grid(grid.end_ms + self.right * grid.step_ms, grid.step_ms, self.left + grid.n + self.right)
 
     def frame(self, grid: Grid) -> WindowFrame:
         """Return columns and times of the windows; `grid` is the range that the store holds."""
-        wide = self.wide(grid)
+        wide = self.padded_grid(grid)
         ends = self.first_end + self.each * np.arange(self.outputs, dtype=np.int64)
         end_ms = wide.start_ms + (ends + 1) * wide.step_ms
         step_ms = wide.step_ms
@@ -117,7 +117,7 @@ class Reduction:
             self.gauge_rows.append(gauges)
         self._reduce(select_rows(data, kept), codes[kept], rows[kept])
 
-    def finished(self, gather: bool = False) -> Partial:
+    def result(self, gather: bool = False) -> Partial:
         """Return the partial of all series after the last chunk. With `gather`, order statistics have members only: the
         receiver of `blocks` reduces them."""
         if gather or self.reducer not in ORDERED:
@@ -130,7 +130,7 @@ class Reduction:
         frame = windows.frame(held.grid)
         data = replace(
             held,
-            grid=windows.wide(held.grid),
+            grid=windows.padded_grid(held.grid),
             stats=padded_stats(held.stats, windows.left, windows.right),
             first_held=windows.left,
         )

@@ -31,12 +31,12 @@ def slope(pane: Pane, _args: Args) -> tuple[Floats, Bools]:
 def prediction(pane: Pane, args: Args) -> tuple[Floats, Bools]:
     """Value of the line `horizon` ms after the time stamp of the window's result."""
     line = _fit(pane)
-    ahead_ms = args["horizon"] - pane.frame.after_ms - line.mean_ms
+    ahead_ms = args["horizon"] - pane.frame.lookahead_ms - line.mean_ms
     return pane.newest() + (line.mean + line.slope * ahead_ms), line.known
 
 
 def _fit(pane: Pane) -> _Line:
-    if pane.full:
+    if pane.has_no_gaps:
         return _full_fit(pane)
     count, base = pane.count(), pane.newest()
     zero = pane.zeros()

@@ -62,7 +62,7 @@ class RollingContext:
     """Series that are counters."""
     ended_ms: Ints | None = None
     """(series,) end times of series, 0 for series that continue; None: all continue."""
-    lives: npt.NDArray[np.void] | None = None
+    incarnations: npt.NDArray[np.void] | None = None
     """BIRTH_TYPE, sorted by (row, birth)."""
     first_held: int = 0
 
@@ -108,9 +108,9 @@ class Rolling:
         if column is not None:
             present = column.present
             self.newest = self.at if present is True else np.where(present, self.at, self.newest)
-        self.take(column)
+        self.update(column)
 
-    def take(self, column: BucketColumn | None) -> None:
+    def update(self, column: BucketColumn | None) -> None:
         """Update the state of the function with a column."""
 
     def skip(self) -> None:
@@ -122,11 +122,11 @@ class Rolling:
         """Index of the window that ends with the newest column."""
         return int(np.searchsorted(self.span.frame.ends, self.at))
 
-    def show(self) -> WindowValues:
+    def result(self) -> WindowValues:
         """Return the values of the window that ends with the newest column."""
         raise NotImplementedError
 
-    def inside(self) -> MaskOrBool:
+    def has_samples(self) -> MaskOrBool:
         """Return the series with a sample in the window."""
         start = self.at - self.width
         newest = self.newest
@@ -151,22 +151,24 @@ class Rolling:
             total += array
         return total
 
-    def filled(self) -> MaskOrBool:
+    def has_no_gaps(self) -> MaskOrBool:
         """Return the series without empty buckets in the window."""
         found: MaskOrBool = True
         for column in self.window:
             found = intersect(found, False if column is None else column.present)
         return found
 
-    def nothing(self) -> WindowValues:
+    def empty_result(self) -> WindowValues:
         """Return a result without values."""
         return WindowValues(np.zeros(self.span.rows, np.int64), False)
 
-    def either(self, ints: Ints | None, floats: Floats | None) -> Ints:
+    def select_by_type(self, ints: Ints | None, floats: Floats | None) -> Ints:
         """Return cells with the DOUBLE series from `floats` and the others from `ints`."""
         double = self.span.double
         if ints is None or floats is None:
-            return floats.view(np.int64) if floats is not None else ints if ints is not None else self.nothing().cells
+            return (
+                floats.view(np.int64) if floats is not None else ints if ints is not None else self.empty_result().cells
+            )
         return np.where(double, floats.view(np.int64), ints)
 
 
@@ -177,7 +179,7 @@ class RollingLast(Rolling):
         super().__init__(span)
         self._cells = np.zeros(0, np.int64)
 
-    def take(self, column: BucketColumn | None) -> None:
+    def update(self, column: BucketColumn | None) -> None:
         if column is None:
             return
         cells = column.cells("last")
@@ -186,10 +188,10 @@ class RollingLast(Rolling):
         else:
             self._cells = np.where(column.present, cells, self._cells)
 
-    def show(self) -> WindowValues:
-        inside = self.inside()
+    def result(self) -> WindowValues:
+        inside = self.has_samples()
         if inside is False:
-            return self.nothing()
+            return self.empty_result()
         ended = self.span.ended_ms
         if ended is not None:  # after its end a series is missing, without look-back
             inside = intersect(inside, (ended <= 0) | (ended > int(self.span.frame.end_ms[self.output])))
@@ -199,10 +201,10 @@ class RollingLast(Rolling):
 class RollingFirst(Rolling):
     """Last value of the oldest non-empty bucket."""
 
-    def show(self) -> WindowValues:
-        inside = self.inside()
+    def result(self) -> WindowValues:
+        inside = self.has_samples()
         if inside is False:
-            return self.nothing()
+            return self.empty_result()
         rows = self.span.rows
         cells, missing = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
         several: Bools | None = None
@@ -227,21 +229,21 @@ class _FoldedWindow(Rolling):
     def __init__(self, span: RollingContext, statistic: str, fold: Fold) -> None:
         super().__init__(span)
         self._statistic, self._join = statistic, fold.join
-        self._held: deque[Ints | None] = deque(maxlen=self.width)
+        self._columns: deque[Ints | None] = deque(maxlen=self.width)
         self._fill = fold.neutral(span.double)
 
-    def take(self, column: BucketColumn | None) -> None:
+    def update(self, column: BucketColumn | None) -> None:
         if column is None:
-            self._held.append(None)
+            self._columns.append(None)
             return
         cells = column.cells(self._statistic)
         if column.present is not True:
             cells = np.where(column.present, cells, self._fill)
-        self._held.append(cells)
+        self._columns.append(cells)
 
-    def gathered(self) -> tuple[Ints | None, Floats | None]:
+    def fold_window(self) -> tuple[Ints | None, Floats | None]:
         """Return the fold over the window, oldest first, as int64 and as float64; None if no series has that type."""
-        held = [cells for cells in self._held if cells is not None]
+        held = [cells for cells in self._columns if cells is not None]
         double = self.span.double
         with np.errstate(all="ignore"):
             ints = None if double is True or not held else _over(self._join, held)
@@ -266,11 +268,11 @@ class RollingExtreme(_FoldedWindow):
     def __init__(self, span: RollingContext, statistic: str) -> None:
         super().__init__(span, statistic, MIN if statistic == "min" else MAX)
 
-    def show(self) -> WindowValues:
-        inside = self.inside()
+    def result(self) -> WindowValues:
+        inside = self.has_samples()
         if inside is False:
-            return self.nothing()
-        return WindowValues(self.either(*self.gathered()), inside)
+            return self.empty_result()
+        return WindowValues(self.select_by_type(*self.fold_window()), inside)
 
 
 class RollingSum(_FoldedWindow):
@@ -280,9 +282,9 @@ class RollingSum(_FoldedWindow):
         super().__init__(span, "sum", SUM)
         self._mean = mean
 
-    def take(self, column: BucketColumn | None) -> None:
-        super().take(column)
-        cells = self._held[-1]
+    def update(self, column: BucketColumn | None) -> None:
+        super().update(column)
+        cells = self._columns[-1]
         if cells is not None and self.width > 1 and self.span.double is not True and self._is_wide(cells):
             mine = intersect(self.span.members, True if self.span.double is False else ~self.span.double)
             if self._is_wide(np.where(mine, cells, 0)):
@@ -291,9 +293,9 @@ class RollingSum(_FoldedWindow):
     def _is_wide(self, cells: Ints) -> bool:
         return max(float(cells.max()), -float(cells.min())) * self.width >= _EXACT
 
-    def show(self) -> WindowValues:
-        inside = self.inside()
-        ints, floats = self.gathered()
+    def result(self) -> WindowValues:
+        inside = self.has_samples()
+        ints, floats = self.fold_window()
         if ints is None and floats is None:
             sums = np.zeros(self.span.rows)
         elif ints is None or floats is None:
@@ -311,6 +313,6 @@ class RollingSum(_FoldedWindow):
 class RollingCount(Rolling):
     """Number of samples."""
 
-    def show(self) -> WindowValues:
+    def result(self) -> WindowValues:
         counts = self.counts()
         return WindowValues(np.full(self.span.rows, counts, np.int64) if isinstance(counts, int) else counts, True)

@@ -30,7 +30,7 @@ class SampleWindows(NamedTuple):
     end: Ints
     until: Ints
 
-    def pick(self, some: Bools) -> SampleWindows:
+    def select(self, some: Bools) -> SampleWindows:
         """Return the chosen windows."""
         return SampleWindows(*(column[some] for column in self))
 
@@ -65,7 +65,7 @@ def run_shared(
     for some, values in ((double, cells.view(np.float64)), (~double, cells)):
         if some.any():
             with np.errstate(all="ignore"):
-                out[some] = shared.run(windows.pick(some), values).view(np.int64)
+                out[some] = shared.run(windows.select(some), values).view(np.int64)
     return out, here
 
 

@@ -13,7 +13,7 @@ from artimon.compute.params import Args, Param
 def exponential(pane: Pane, args: Args) -> tuple[Floats, Bools]:
     """Exponentially weighted mean: starts at the oldest value and moves by `alpha` of the distance to each next one."""
     alpha, count = args["alpha"], pane.count()
-    if pane.full:
+    if pane.has_no_gaps:
         return _full_exponential(pane, alpha), count > 0
     level, begun = pane.zeros(), np.zeros(count.shape, np.bool_)
     for values, here in pane.folds():
@@ -26,7 +26,7 @@ def exponential(pane: Pane, args: Args) -> tuple[Floats, Bools]:
 def double_exponential(pane: Pane, args: Args) -> tuple[Floats, Bools]:
     """Holt's level. The level starts at the oldest value, the trend at the difference of the two oldest."""
     alpha, beta, count = args["alpha"], args["beta"], pane.count()
-    if pane.full:
+    if pane.has_no_gaps:
         return _full_double(pane, alpha, beta), count >= 2
     level, trend, seen = pane.zeros(), pane.zeros(), np.zeros(count.shape, np.int64)
     for values, here in pane.folds():

@@ -17,12 +17,12 @@ NORMAL = 0.6745
 def quantile(pane: Pane, args: Args) -> tuple[Floats, Bools]:
     count = pane.count()
     out = quantile_of(pane.sorted(), count, args["q"], args["method"])
-    return np.where(pane.poisoned(), np.nan, out), count > 0
+    return np.where(pane.has_nan(), np.nan, out), count > 0
 
 
 def median(pane: Pane, _args: Args) -> tuple[Floats, Bools]:
     count = pane.count()
-    return np.where(pane.poisoned(), np.nan, median_of(pane.sorted(), count)), count > 0
+    return np.where(pane.has_nan(), np.nan, median_of(pane.sorted(), count)), count > 0
 
 
 def variance(pane: Pane, args: Args) -> tuple[Floats, Bools]:
@@ -56,7 +56,7 @@ def score(pane: Pane, args: Args) -> tuple[Floats, Bools]:
 
 def _moments(pane: Pane, count: Ints) -> tuple[Floats, Floats]:
     """Return the mean difference to the newest value and the sum of squares around the mean, (rows, outputs)."""
-    if pane.full:
+    if pane.has_no_gaps:
         return _full_moments(pane)
     base, zero = pane.newest(), pane.zeros()
     mean = zero.copy()
@@ -88,7 +88,7 @@ def _full_moments(pane: Pane) -> tuple[Floats, Floats]:
 def _median_deviation(pane: Pane) -> tuple[Floats, Floats, Ints]:
     """Return median, median distance to it, and number of values, (rows, outputs)."""
     count, ordered = pane.count(), pane.sorted()
-    poisoned = pane.poisoned()
+    poisoned = pane.has_nan()
     middle = np.where(poisoned, np.nan, median_of(ordered, count))
     off = np.abs(ordered - middle[..., None])
     # inf - inf is NaN and would be sorted last: it makes the result NaN like any NaN

@@ -118,7 +118,7 @@ def _run(
     wanted = ticks.births is not None and function.births and len(owner) > 0
     lives = _Incarnations.of(ticks, owner) if wanted else None
     if function.edges:
-        counts = np.minimum(counts, 3 if lives is None else 2 + lives.within(spans))
+        counts = np.minimum(counts, 3 if lives is None else 2 + lives.count_overlapping(spans))
     total = int(counts.sum())
     if total > MAX_CELLS:
         raise WindowsTooWide(
@@ -281,7 +281,7 @@ class _Incarnations:
         number = np.cumsum(begins) - 1
         return cls(number, owner[first], births[first], ticks.times[first], ticks.times[last], ticks.cells[last])
 
-    def within(self, spans: SampleWindows) -> Ints:
+    def count_overlapping(self, spans: SampleWindows) -> Ints:
         """Count the incarnations that overlap each window."""
         return np.asarray(self.number[spans.end - 1] - self.number[spans.begin] + 1)
 

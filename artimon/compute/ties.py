@@ -27,7 +27,7 @@ class TypeBounds(NamedTuple):
     ints: int
     doubles: int
 
-    def cut(self, keep: npt.NDArray[np.bool_]) -> TypeBounds:
+    def select(self, keep: npt.NDArray[np.bool_]) -> TypeBounds:
         """Return the bounds of the rows that `keep` selects."""
         return TypeBounds(int(np.count_nonzero(keep[: self.ints])), int(np.count_nonzero(keep[: self.doubles])))
 

@@ -37,7 +37,7 @@ class Position(NamedTuple):
     leader_epoch: int = -1
 
     @property
-    def durable_later(self) -> bool:
+    def is_future(self) -> bool:
         """True if the answer names only the future position of the batch: no level takes it for an ack."""
         return _is_folder(self.cluster)
 
@@ -112,7 +112,7 @@ class SentBatch(NamedTuple, Generic[Key]):
 
     key: Key
     position: Position
-    since: int | None = None
+    checked_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class AckDecision(Generic[Key]):
     acked: tuple[Key, ...] = ()
     resend: tuple[tuple[Key, str], ...] = ()
     """Keys with the evidence of loss."""
-    looked: tuple[tuple[Key, int], ...] = ()
+    checked: tuple[tuple[Key, int], ...] = ()
     """Keys with the value of their `since` from now on."""
 
 

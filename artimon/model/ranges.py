@@ -104,7 +104,7 @@ class LaneRanges:
     def __init__(self) -> None:
         self._lanes: dict[LaneId, RangeSet] = {}
 
-    def seen(self, lane: LaneId, sequence: int) -> bool:
+    def contains(self, lane: LaneId, sequence: int) -> bool:
         ranges = self._lanes.get(lane)
         return ranges is not None and sequence in ranges
 

@@ -43,7 +43,7 @@ class SeriesTable(Sequence[Series]):
     columns: Mapping[str, EncodedLabel]
 
     @classmethod
-    def of(cls, series: Sequence[Series]) -> SeriesTable:
+    def from_series(cls, series: Sequence[Series]) -> SeriesTable:
         """Convert series to columns."""
         if isinstance(series, SeriesTable):
             return series
@@ -58,9 +58,9 @@ class SeriesTable(Sequence[Series]):
         )
 
     @classmethod
-    def joined(cls, parts: Sequence[Sequence[Series]]) -> SeriesTable:
+    def concat(cls, parts: Sequence[Sequence[Series]]) -> SeriesTable:
         """Concatenate the parts."""
-        tables = [cls.of(part) for part in parts]
+        tables = [cls.from_series(part) for part in parts]
         if len(tables) == 1:
             return tables[0]
         labels = sorted({label for table in tables for label in table.columns})

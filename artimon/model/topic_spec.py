@@ -32,7 +32,7 @@ class TopicSpec:
     partitions: int
     config: Mapping[str, str] = field(default_factory=dict)
     replication: int = 1
-    why: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
     """Reason of each setting, by its name."""
     vital: frozenset[str] = frozenset()
     """Settings that a process requires: without them it would write or read wrong data."""
@@ -132,7 +132,7 @@ def differences(wanted: TopicSpec, found: ExistingTopic, bootstrap: str) -> list
         real = found.config.get(name)
         if real is not None and not _is_enough(name, value, real):
             vital = name in wanted.vital and not (name == "cleanup.policy" and "compact" not in real)
-            text = f"{name} is {real}, it must be {value} ({wanted.why.get(name, 'as created')})"
+            text = f"{name} is {real}, it must be {value} ({wanted.reasons.get(name, 'as created')})"
             told.append(Difference(found.name, text, f"{change} --add-config {name}=[{value}]", vital))
     return [
         *told,

@@ -136,7 +136,7 @@ class CompactionLog(DeltaHandle):
     def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK) -> None:
         super().__init__(raw_uri(hdfs), RAW_SCHEMA, PARTITION_BY, made=False)
         self._clock = clock
-        self._taken_out: set[str] = set()
+        self._removed: set[str] = set()
         """Paths removed by commits up to version `_read_to` and not known to be deleted."""
         self._read_to: int | None = None
 
@@ -156,9 +156,9 @@ class CompactionLog(DeltaHandle):
             versions = list(range(self._read_to + 1, newest + 1))
         for version in versions:
             if version <= newest:
-                self._taken_out |= self._removed_by(version)
+                self._removed |= self._removed_by(version)
         self._read_to = newest
-        return set(self._taken_out)
+        return set(self._removed)
 
     def _removed_by(self, version: int) -> set[str]:
         try:
@@ -168,12 +168,12 @@ class CompactionLog(DeltaHandle):
 
     def forget(self, paths: Iterable[str]) -> None:
         """Forget removed files that no longer exist on HDFS."""
-        self._taken_out.difference_update(paths)
+        self._removed.difference_update(paths)
 
     def checkpoint(self) -> int:
         """Write a checkpoint of the newest version and return that version. Raises TableError, OSError."""
         table = self.refresh()
-        self._alter("writing a checkpoint of", table.create_checkpoint)
+        self._configure("writing a checkpoint of", table.create_checkpoint)
         return int(table.version())
 
     def configure(self, properties: dict[str, str]) -> None:
@@ -182,14 +182,14 @@ class CompactionLog(DeltaHandle):
         if properties.items() <= table.metadata().configuration.items():
             return
         hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-        self._alter(
+        self._configure(
             "setting properties of",
             lambda: table.alter.set_table_properties(properties, post_commithook_properties=hooks),
         )
 
-    def _alter(self, what: str, call: Callable[[], None]) -> None:
+    def _configure(self, what: str, call: Callable[[], None]) -> None:
         try:
-            self._within(what, call)
+            self._with_timeout(what, call)
         except DeltaError as error:
             self._table = None
             raise TableError(f"{what} {self.uri} failed: {first_line(error)}") from error
@@ -215,7 +215,7 @@ class CompactionLog(DeltaHandle):
             return False
 
         version = self._commit_once(check, self._actions(old, new, data_change=False), note)
-        self._taken_out |= wanted
+        self._removed |= wanted
         return version
 
     def expire(self, old: Sequence[LiveFile], note: dict[str, Any]) -> int:
@@ -231,7 +231,7 @@ class CompactionLog(DeltaHandle):
             return False
 
         version = self._commit_once(check, self._actions(old, [], data_change=True), note)
-        self._taken_out |= wanted
+        self._removed |= wanted
         return version
 
     def fence(self, note: dict[str, Any]) -> int:

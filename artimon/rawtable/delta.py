@@ -46,7 +46,7 @@ class DeltaHandle:
         """Return the table at its newest version. Raises TableError, OSError; FileNotFoundError if it is absent and
         `made` is False."""
         files.check_reachable(self.uri)
-        return self._within("opening", self._refresh)
+        return self._with_timeout("opening", self._refresh)
 
     def _refresh(self) -> DeltaTable:
         try:
@@ -82,7 +82,7 @@ class DeltaHandle:
         """Return columns of Delta's list of files of the version last refreshed, a tuple per file. Raises TableError,
         OSError."""
         table = self._opened()
-        return self._within("reading", lambda: files_of(table, *columns))
+        return self._with_timeout("reading", lambda: files_of(table, *columns))
 
     def commit(
         self,
@@ -104,14 +104,14 @@ class DeltaHandle:
                 post_commithook_properties=self._hooks,
             )
 
-        self._within("committing to", run)
+        self._with_timeout("committing to", run)
 
     def _opened(self) -> DeltaTable:
         if self._table is None:
             raise TableError(f"{self.uri} is not open")
         return self._table
 
-    def _within(self, what: str, call: Callable[[], T]) -> T:
+    def _with_timeout(self, what: str, call: Callable[[], T]) -> T:
         return call_with_timeout(CALL_TIMEOUT_S, f"{what} {self.uri}", call)
 
 

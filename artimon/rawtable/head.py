@@ -29,20 +29,20 @@ class HeadReader:
 
     def __init__(self, hdfs: str) -> None:
         self._uri = raw_uri(hdfs)
-        self._looked_at = -1
+        self._checked_version = -1
         self._head: tuple[int, RawState] = 0, RawState()
 
     def head(self) -> tuple[int, RawState]:
         """Same as RawTable.head. Raises TableError, OSError; FileNotFoundError if the table does not exist yet."""
         files.check_reachable(self._uri)
-        if self._looked_at < 0 or last_checkpoint(self._uri) > self._looked_at:
-            self._find()
-        while (state := self._next()) is not None:
+        if self._checked_version < 0 or last_checkpoint(self._uri) > self._checked_version:
+            self._find_newest()
+        while (state := self._read_next()) is not None:
             if state.append:
-                self._head = self._looked_at, state
+                self._head = self._checked_version, state
         return self._head
 
-    def _find(self) -> None:
+    def _find_newest(self) -> None:
         try:
             newest = call_with_timeout(CALL_TIMEOUT_S, f"opening {self._uri}", lambda: DeltaTable(self._uri).version())
         except TableNotFoundError:
@@ -50,18 +50,20 @@ class HeadReader:
         except DeltaError as error:
             raise TableError(f"{self._uri} cannot be read: {first_line(error)}") from error
         self._head = newest_append(self._uri, newest) or self._head
-        self._looked_at = newest
+        self._checked_version = newest
 
-    def _next(self) -> RawState | None:
+    def _read_next(self) -> RawState | None:
         """Read the next commit and return its state, an empty one if it carries none; None if it does not exist yet."""
         try:
-            state = read_state(self._uri, self._looked_at + 1)
+            state = read_state(self._uri, self._checked_version + 1)
         except FileNotFoundError:
             return None
-        if last_checkpoint(self._uri) > self._looked_at + 1:  # cleanup may have deleted it, and this be a stale one
-            self._find()
+        if (
+            last_checkpoint(self._uri) > self._checked_version + 1
+        ):  # cleanup may have deleted it, and this be a stale one
+            self._find_newest()
             return RawState()
-        self._looked_at += 1
+        self._checked_version += 1
         return state or RawState()
 
 

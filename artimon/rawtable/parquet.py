@@ -39,18 +39,20 @@ class RangeReader(io.RawIOBase):
         self._start, self._data = start, self._fetch(start, length)
 
     @property
-    def held(self) -> int:
+    def buffered_bytes(self) -> int:
         """Size of the buffer, bytes."""
         return len(self._data)
 
-    def holds(self, start: int, length: int) -> bool:
+    def has_range(self, start: int, length: int) -> bool:
         """True if the buffer holds this range."""
         return self._start <= start and start + length <= self._start + len(self._data)
 
     def read(self, size: int = -1) -> bytes:
         length = self._size - self._at if size < 0 else min(size, self._size - self._at)
         offset = self._at - self._start
-        data = self._data[offset : offset + length] if self.holds(self._at, length) else self._fetch(self._at, length)
+        data = (
+            self._data[offset : offset + length] if self.has_range(self._at, length) else self._fetch(self._at, length)
+        )
         self._at += len(data)
         return data
 
@@ -117,7 +119,7 @@ class GroupReader:
         if opened is None and (unfit := oversized_group(self._metadata)):
             raise TableError(f"{uri}: {unfit}")
         self._columns = {self._metadata.schema.column(at).path: at for at in range(self._metadata.num_columns)}
-        self.touched = 0
+        self.fetched_bytes = 0
 
     @property
     def columns(self) -> set[str]:
@@ -156,24 +158,24 @@ class GroupReader:
         return self._reader.uri
 
     @property
-    def held(self) -> int:
+    def buffered_bytes(self) -> int:
         """Size of the buffer, bytes."""
-        return self._reader.held
+        return self._reader.buffered_bytes
 
     def size(self, group: int) -> int:
         """Return the compressed size of a row group, bytes."""
         return self._span(group)[1]
 
-    def hold(self, groups: Sequence[int]) -> None:
+    def prefetch(self, groups: Sequence[int]) -> None:
         """Fetch adjacent row groups by one request, so that `read` needs no further one."""
         start, _ = self._span(groups[0])
         last, length = self._span(groups[-1])
         self._load(start, last + length - start)
 
     def _load(self, start: int, length: int) -> None:
-        if not self._reader.holds(start, length):
+        if not self._reader.has_range(start, length):
             self._reader.load(start, length)
-            self.touched += length
+            self.fetched_bytes += length
 
     def _span(self, group: int, columns: Sequence[str] | None = None) -> tuple[int, int]:
         wanted = (at for path, at in self._columns.items() if columns is None or path.split(".")[0] in columns)

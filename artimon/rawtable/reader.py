@@ -39,7 +39,7 @@ class ReadLease:
         self._uri, self._zookeeper = uri, zookeeper
         self._path = ""
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         """Protect every version from now on."""
         if self._zookeeper is None:
             return
@@ -50,15 +50,15 @@ class ReadLease:
         except (KazooException, KazooTimeoutError) as error:
             log.warning("reading %s without a lease: %s", self._uri, error)
 
-    def hold(self, version: int) -> None:
+    def pin(self, version: int) -> None:
         """Protect this version only."""
-        self._tell(lambda zookeeper: zookeeper.set_async(self._path, self._data(version)))
+        self._request(lambda zookeeper: zookeeper.set_async(self._path, self._data(version)))
 
     def release(self) -> None:
-        self._tell(lambda zookeeper: zookeeper.delete_async(self._path))
+        self._request(lambda zookeeper: zookeeper.delete_async(self._path))
         self._path = ""
 
-    def _tell(self, say: Callable[[KazooClient], object]) -> None:
+    def _request(self, say: Callable[[KazooClient], object]) -> None:
         if self._zookeeper is None or not self._path:
             return
         try:
@@ -75,10 +75,10 @@ def open_leased(uri: str, zookeeper: KazooClient | None = None) -> Iterator[Delt
     """Open the newest version of the table at `uri`; its files are protected inside the context, at most for an hour.
     Raises deltalake's errors."""
     lease = ReadLease(uri, zookeeper)
-    lease.take()
+    lease.acquire()
     try:
         table = DeltaTable(uri)
-        lease.hold(table.version())
+        lease.pin(table.version())
         yield table
     finally:
         lease.release()

@@ -56,7 +56,7 @@ class SeriesFile:
     path: str
     size: int
     rows: int
-    made_ms: int
+    committed_ms: int
 
     @property
     def is_base(self) -> bool:
@@ -107,7 +107,7 @@ class SeriesTable(DeltaHandle):
         for _ in range(MAX_ATTEMPTS):
             held = self.positions(topic_id, len(until))
             if failure is not None and held == until:
-                self._give_up(new)  # added by this commit, or by another driver that read the same range
+                self._discard(new)  # added by this commit, or by another driver that read the same range
                 return True
             if held != start:
                 self._delete(new)
@@ -122,22 +122,22 @@ class SeriesTable(DeltaHandle):
 
     # --- merging
 
-    def tidy(self, go_on: Callable[[], bool] = lambda: True) -> MergeResult | None:
+    def maintain(self, go_on: Callable[[], bool] = lambda: True) -> MergeResult | None:
         """Run a merge that is due and delete unreferenced files; None if nothing was merged. `go_on` is called between
         passes. Raises TableError, OSError."""
-        if self._due() is None:
+        if self._plan_merge() is None:
             return None
-        self.sweep()
-        due = self._due()
+        self.delete_orphans()
+        due = self._plan_merge()
         return self.merge(*due, go_on) if due else None
 
-    def _due(self) -> tuple[list[SeriesFile], bool] | None:
+    def _plan_merge(self) -> tuple[list[SeriesFile], bool] | None:
         """Return the files to merge now, and True for a full merge: once a day, or if most rows are in delta files."""
         live = self.live()
         deltas = [file for file in live if not file.is_base]
         outside = sum(file.rows for file in deltas)
         inside = sum(file.rows for file in live) - outside
-        oldest = min((file.made_ms for file in live), default=0)
+        oldest = min((file.committed_ms for file in live), default=0)
         aged = self._clock.now_ms() - oldest >= DAY_MS
         if deltas and (aged or (outside >= FULL_ROWS and outside > inside)):
             return live, True
@@ -154,13 +154,13 @@ class SeriesTable(DeltaHandle):
         passes = math.ceil(before / MERGE_PASS_ROWS)
         for low, high in split_fingerprints(passes if full else min(passes, MAX_DELTAS // 2)):
             if not go_on():
-                self._give_up(new)
+                self._discard(new)
                 return None
             try:
                 parts = [read_span(f"{self.uri}/{file.path}", low, high) for file in old]
             except UnknownColumnsError as error:
                 log.error("series not merged: %s; run a newer version (docs/upgrade.md)", error)
-                self._give_up(new)
+                self._discard(new)
                 return None
             merged = merge_rows(pa.concat_tables(parts))
             clashes += merged.clashes
@@ -172,13 +172,13 @@ class SeriesTable(DeltaHandle):
             self.commit([*removes, *(file.action(False) for file in new)])
         except (DeltaError, OSError) as error:
             log.warning("series not merged: %s", first_line(error))
-            self._give_up(new)
+            self._discard(new)
             return None
         self._quiet_from_ms = now
         rows, size = sum(file.rows for file in new), sum(file.size for file in new)
         return MergeResult(full, len(new), before, rows, size, tuple(clashes))
 
-    def _give_up(self, new: Sequence[DataFile]) -> None:
+    def _discard(self, new: Sequence[DataFile]) -> None:
         """Delete new files that no commit references; after an error the commit may have taken effect."""
         named = {file.path for file in self.live()}
         self._delete([file for file in new if file.path not in named])
@@ -187,7 +187,7 @@ class SeriesTable(DeltaHandle):
         for file in unnamed:
             files.delete_file(f"{self.uri}/{file.path}")
 
-    def sweep(self) -> list[str]:
+    def delete_orphans(self) -> list[str]:
         """Delete unreferenced files: of earlier merges, and of commits that never took place."""
         now = self._clock.now_ms()
         if now - self._quiet_from_ms < SWEEP_MS:

@@ -31,11 +31,11 @@ class SourcesTable(DeltaHandle):
         """Return the number of every source. Raises TableError, OSError."""
         table = self.refresh()
         if table.version() != self._version:
-            self._ids = self._within("reading", lambda: _read_ids(table))
+            self._ids = self._with_timeout("reading", lambda: _read_ids(table))
             self._version = table.version()
         return dict(self._ids)
 
-    def allot(self, names: Iterable[str]) -> dict[str, int]:
+    def assign(self, names: Iterable[str]) -> dict[str, int]:
         """Assign numbers to new `names` and return those of all sources. Concurrent drivers never assign two numbers to
         one name."""
         wanted = sorted(set(names))
@@ -45,10 +45,10 @@ class SourcesTable(DeltaHandle):
             if not missing:
                 return ids
             first = max(ids.values(), default=0) + 1
-            self._try_allot(missing, first)
+            self._try_assign(missing, first)
         raise TableError(f"{self.uri}: {len(wanted)} sources could not be added in {MAX_ATTEMPTS} attempts")
 
-    def _try_allot(self, names: list[str], first: int) -> None:
+    def _try_assign(self, names: list[str], first: int) -> None:
         rows = pa.table([list(range(first, first + len(names))), names], schema=SOURCES_SCHEMA)
         sink = pa.BufferOutputStream()
         pq.write_table(rows, sink, compression="zstd")

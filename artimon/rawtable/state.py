@@ -60,7 +60,7 @@ class TableTotals:
     duplicates: int = 0
     dead_letters: int = 0
 
-    def plus(self, more: TableTotals) -> TableTotals:
+    def add(self, more: TableTotals) -> TableTotals:
         """Return the sum of both."""
         return TableTotals(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(more), strict=True)))
 
@@ -85,7 +85,7 @@ class RawState:
     newest_append_ms: int = 0
     gaps: tuple[LogGap, ...] = ()
     """Lost or truncated ranges named by this append; empty in an ordinary one."""
-    recent: tuple[RecordedGap, ...] = ()
+    recent_gaps: tuple[RecordedGap, ...] = ()
     """Newest gaps named by any append, oldest first."""
 
     @property
@@ -137,7 +137,7 @@ class Increment:
     """Increment of one append: `until` and received numbers per partition, newest append time per lane, and counts."""
 
     until: Mapping[int, int]
-    seen: Mapping[int, LaneRanges]
+    received: Mapping[int, LaneRanges]
     last_ms: Mapping[LaneId, int]
     counts: TableTotals
     newest_append_ms: int
@@ -168,18 +168,18 @@ def advance(state: RawState, writer: str, step: Increment) -> RawState:
         append=state.append + 1,
         writer=writer,
         topics=(*state.topics[:-1], replace(current, until=until, lost=lost)),
-        lanes=_merge(state.lanes, step.seen, forgotten),
+        lanes=_merge(state.lanes, step.received, forgotten),
         last_ms={lane: at for lane, at in last_ms.items() if lane not in forgotten},
-        totals=state.totals.plus(step.counts),
+        totals=state.totals.add(step.counts),
         newest_append_ms=newest,
         gaps=step.lost,
-        recent=_keep_recent(state, step.lost, current.topic_id, step.now_ms),
+        recent_gaps=_keep_recent(state, step.lost, current.topic_id, step.now_ms),
     )
 
 
 def _keep_recent(state: RawState, gaps: tuple[LogGap, ...], topic_id: str, now_ms: int) -> tuple[RecordedGap, ...]:
     named = (RecordedGap(gap, topic_id, now_ms, state.append + 1) for gap in gaps)
-    return (*state.recent, *named)[-MAX_RECENT:]
+    return (*state.recent_gaps, *named)[-MAX_RECENT:]
 
 
 def _merge(
@@ -298,9 +298,11 @@ def close_gaps(
         topics=(*topics[:-1], replace(current, until=until, lost=lost, epochs=epochs or current.epochs)),
         lanes=lanes,
         gaps=listed,
-        recent=(
+        recent_gaps=(
             *_keep_recent(state, tuple(g for g in listed if g.kind == "topic"), gone, now_ms),
-            *_keep_recent(replace(state, recent=()), tuple(g for g in listed if g.kind != "topic"), topic_id, now_ms),
+            *_keep_recent(
+                replace(state, recent_gaps=()), tuple(g for g in listed if g.kind != "topic"), topic_id, now_ms
+            ),
         )[-MAX_RECENT:],
     )
 
@@ -377,7 +379,8 @@ def to_json(state: RawState, before: RawState) -> dict[str, Any]:
         "newest_append_ms": state.newest_append_ms,
         "gaps": [[g.kind, g.partition, g.start, g.end] for g in state.gaps],
         "recent_gaps": [
-            [n.gap.kind, n.gap.partition, n.gap.start, n.gap.end, n.topic_id, n.time_ms, n.append] for n in state.recent
+            [n.gap.kind, n.gap.partition, n.gap.start, n.gap.end, n.topic_id, n.time_ms, n.append]
+            for n in state.recent_gaps
         ],
     }
 

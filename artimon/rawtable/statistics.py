@@ -20,19 +20,19 @@ class FileStatistics:
     def __init__(self, columns: Sequence[str] = PRUNED) -> None:
         self.rows = 0
         self._columns = columns
-        self._least: dict[str, Any] = {}
-        self._most: dict[str, Any] = {}
+        self._min: dict[str, Any] = {}
+        self._max: dict[str, Any] = {}
         self._times: set[str] = set()
 
     def add(self, part: Any) -> None:
         """Add a non-empty table or batch without nulls in these columns."""
         self.rows += len(part)
         for name in self._columns:
-            low, high = self._ends(name, part.column(name))
-            self._least[name] = min(low, self._least.get(name, low))
-            self._most[name] = max(high, self._most.get(name, high))
+            low, high = self._min_max(name, part.column(name))
+            self._min[name] = min(low, self._min.get(name, low))
+            self._max[name] = max(high, self._max.get(name, high))
 
-    def _ends(self, name: str, column: Any) -> tuple[Any, Any]:
+    def _min_max(self, name: str, column: Any) -> tuple[Any, Any]:
         if pa.types.is_timestamp(column.type):
             self._times.add(name)
             column = column.cast(pa.int64())
@@ -41,8 +41,8 @@ class FileStatistics:
 
     def to_json(self) -> str:
         """Return the JSON form in a commit; times in ms, rounded outward."""
-        least = {name: _iso(at // 1000) if name in self._times else at for name, at in self._least.items()}
-        most = {name: _iso(-(-at // 1000)) if name in self._times else at for name, at in self._most.items()}
+        least = {name: _iso(at // 1000) if name in self._times else at for name, at in self._min.items()}
+        most = {name: _iso(-(-at // 1000)) if name in self._times else at for name, at in self._max.items()}
         nulls = dict.fromkeys(self._columns, 0)
         return json.dumps({"numRecords": self.rows, "minValues": least, "maxValues": most, "nullCount": nulls})
 

@@ -54,7 +54,7 @@ def require_protection(
     """Check a listener before it binds. `security`: the authentication that it requires, None if it requires none.
 
     Returns the warnings for `artimon status`, usually none. Raises Unprotected."""
-    if is_loopback(host) or (security is not None and security.strict):
+    if is_loopback(host) or (security is not None and security.is_required):
         return []
     if not insecure:
         raise UnprotectedError(listener, host, remedy)

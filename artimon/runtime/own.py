@@ -44,7 +44,7 @@ class SelfMetric:
     unit: str = ""
     counter: bool = False
     labels: tuple[str, ...] = ()
-    shape: FigureConversion = FigureConversion.NUMBER
+    conversion: FigureConversion = FigureConversion.NUMBER
 
     @property
     def kind(self) -> str:
@@ -83,23 +83,23 @@ class MetricsPublisher:
 
     def __call__(self, state: str, figures: Mapping[str, Any]) -> None:
         try:
-            self._tell(PROCESS, {"ok": state == "ok", **self._process()})
-            self._tell(self._table, figures)
+            self._publish(PROCESS, {"ok": state == "ok", **self._process_values()})
+            self._publish(self._table, figures)
         except Exception:  # a figure of an unexpected type must not end a working process
             if not self._failed:
                 log.exception("own variables: unexpected error; some variables may be missing from now on")
             self._failed = True
 
-    def _process(self) -> dict[str, int]:
+    def _process_values(self) -> dict[str, int]:
         uptime = round((self._clock.monotonic() - self._began) * 1000)
         return {"uptime_ms": uptime, **process_figures()}
 
-    def _tell(self, table: Sequence[SelfMetric], figures: Mapping[str, Any]) -> None:
+    def _publish(self, table: Sequence[SelfMetric], figures: Mapping[str, Any]) -> None:
         for own in table:
             cells = self._cells.setdefault(own.name, {})
             numbers = self._numbers(own, figure_at(figures, own.figure), cells)
             for values, number in numbers.items():
-                self._set(own, values, number, cells)
+                self._update_cell(own, values, number, cells)
             if not own.counter:
                 for values in cells.keys() - numbers.keys():
                     cells.pop(values)[0].remove()
@@ -116,15 +116,15 @@ class MetricsPublisher:
         return numbers
 
     def _number(self, own: SelfMetric, found: Any) -> int | None:
-        if own.shape is FigureConversion.COUNT:
+        if own.conversion is FigureConversion.COUNT:
             return len(found) if isinstance(found, Sequence | Mapping) else None
         if not isinstance(found, int | float) or found != found:
             return None
-        if own.shape is FigureConversion.AGE:
+        if own.conversion is FigureConversion.AGE:
             return max(0, self._clock.now_ms() - round(found)) if found else None
         return int(found) if own.counter else round(found)  # rounding could make a growing sum fall
 
-    def _set(
+    def _update_cell(
         self, own: SelfMetric, values: LabelValues, number: int, cells: dict[LabelValues, tuple[Integer, int]]
     ) -> None:
         cell, before = cells.get(values, (None, 0))

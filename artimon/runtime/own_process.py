@@ -30,20 +30,20 @@ class SelfMetricsEndpoint(MetricsPublisher):
     ) -> None:
         bookkeeper.configure(context=CONTEXT, instance=fit_name(instance), zookeeper=zookeeper)
         super().__init__(TABLES[part], bookkeeper.default(), clock)
-        self._stop, self.left = stop, threading.Event()
-        threading.Thread(target=self._leave, name="own variables", daemon=True).start()
+        self._stop, self.unregistered = stop, threading.Event()
+        threading.Thread(target=self._unregister, name="own variables", daemon=True).start()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Set `stop` and wait until the endpoint is unregistered, at most LEAVE_S."""
         self._stop.set()
-        self.left.wait(EXIT_TIMEOUT_S)
+        self.unregistered.wait(EXIT_TIMEOUT_S)
 
-    def _leave(self) -> None:
+    def _unregister(self) -> None:
         self._stop.wait()
         try:
             bookkeeper.default().close(LAST_POLL_TIMEOUT_S)
         finally:
-            self.left.set()
+            self.unregistered.set()
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def published_metrics(part: str, instance: str, zookeeper: str, stop: threading.
     try:
         yield own
     finally:
-        own.end()
+        own.close()
 
 
 def instance_of(part: str, identity: str) -> str:

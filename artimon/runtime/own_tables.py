@@ -83,7 +83,7 @@ AGENT = (
     SelfMetric(
         "artimon.agent.batches.released", "released_batches", "Released from a site by an operator", counter=True
     ),
-    SelfMetric("artimon.agent.problems", "problems", "Current problems", shape=FigureConversion.COUNT),
+    SelfMetric("artimon.agent.problems", "problems", "Current problems", conversion=FigureConversion.COUNT),
 )
 
 COLLECTOR = (
@@ -113,7 +113,7 @@ COLLECTOR = (
         "last_answer_ms",
         "Age of the last answered call",
         "ms",
-        shape=FigureConversion.AGE,
+        conversion=FigureConversion.AGE,
     ),
 )
 
@@ -139,7 +139,7 @@ SPARK = (
         "raw.last_commit_ms",
         "Time since the last append",
         "ms",
-        shape=FigureConversion.AGE,
+        conversion=FigureConversion.AGE,
     ),
     SelfMetric("artimon.spark.table.version", "raw.version", "Version of the raw table"),
     SelfMetric("artimon.spark.table.rows", "raw.rows", "Rows in the raw table since its creation"),
@@ -151,10 +151,13 @@ SPARK = (
     SelfMetric("artimon.spark.buckets.runs.ms", "buckets.runs_ms", "Time of micro-batches", "ms", counter=True),
     SelfMetric("artimon.spark.buckets.run.ms", "buckets.run_ms", "Time of the last micro-batch", "ms"),
     SelfMetric(
-        "artimon.spark.shards", "buckets.shards", "Shards known to the buckets query", shape=FigureConversion.COUNT
+        "artimon.spark.shards", "buckets.shards", "Shards known to the buckets query", conversion=FigureConversion.COUNT
     ),
     SelfMetric(
-        "artimon.spark.shards.behind", "buckets.lagging", "Known shards that lag behind", shape=FigureConversion.COUNT
+        "artimon.spark.shards.behind",
+        "buckets.lagging",
+        "Known shards that lag behind",
+        conversion=FigureConversion.COUNT,
     ),
     SelfMetric(
         "artimon.spark.restarts", "restarts", "Restarts of a query in the process", counter=True, labels=("query",)
@@ -186,7 +189,7 @@ COMPACTOR = (
         "settled_ms",
         "Age of the newest complete append",
         "ms",
-        shape=FigureConversion.AGE,
+        conversion=FigureConversion.AGE,
     ),
 )
 
@@ -216,7 +219,7 @@ SHARD = (
         "newest_sample_ms",
         "Age of the newest poll it holds",
         "ms",
-        shape=FigureConversion.AGE,
+        conversion=FigureConversion.AGE,
     ),
     SelfMetric("artimon.shard.queries", "questions.selects", "Requests for buckets answered", counter=True),
     SelfMetric(
@@ -242,7 +245,7 @@ ALERTS = (
         "last_ms",
         "Age of the last evaluated bucket",
         "ms",
-        shape=FigureConversion.AGE,
+        conversion=FigureConversion.AGE,
     ),
     SelfMetric("artimon.alerts.questions", "questions", "Selects of the last evaluation"),
     SelfMetric("artimon.alerts.minutes.missed", "missed", "Minutes without evaluation since the state began"),
@@ -253,7 +256,7 @@ ALERTS = (
     ),
     SelfMetric("artimon.alerts.mails.dropped", "mail.dropped", "Mails dropped because too many waited", counter=True),
     SelfMetric("artimon.alerts.mails.pending", "mail.pending", "Mails in the outbox"),
-    SelfMetric("artimon.alerts.problems", "problems", "Current problems", shape=FigureConversion.COUNT),
+    SelfMetric("artimon.alerts.problems", "problems", "Current problems", conversion=FigureConversion.COUNT),
 )
 
 MAIL = (

@@ -51,12 +51,12 @@ class PartitionCounts:
     """Thread-safe cache of partition counts. Invariant: a count only changes to that of the raw table."""
 
     def __init__(self, pins: ConfirmedPartitions | None, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._pins, self._clock = pins, clock
+        self._confirmed, self._clock = pins, clock
         self._lock = threading.Lock()
         self._counts: dict[str, tuple[int, bool]] = {}
         """Topic id -> partitions, and True if the raw table confirmed them."""
         self._altered: dict[str, str] = {}
-        self._asked: dict[str, float] = {}
+        self._asked_at: dict[str, float] = {}
 
     @property
     def problem(self) -> str:
@@ -68,7 +68,7 @@ class PartitionCounts:
         """Return the number of partitions for the lanes of a topic; `described` is the present number in Kafka."""
         with self._lock:
             count, sure = self._counts.get(topic_id, (described, False))
-        if not sure and (pinned := self._ask(topic_id)) is not None:
+        if not sure and (pinned := self._read_confirmed(topic_id)) is not None:
             count, sure = pinned, True
         count = min(count, described)
         with self._lock:
@@ -78,12 +78,12 @@ class PartitionCounts:
                 self._altered[topic_id] = altered_message(name, described, count)
         return count
 
-    def _ask(self, topic_id: str) -> int | None:
+    def _read_confirmed(self, topic_id: str) -> int | None:
         now = self._clock.monotonic()
-        if self._pins is None or now - self._asked.get(topic_id, -_RETRY_S) < _RETRY_S:
+        if self._confirmed is None or now - self._asked_at.get(topic_id, -_RETRY_S) < _RETRY_S:
             return None
-        self._asked[topic_id] = now
-        return self._pins(topic_id)
+        self._asked_at[topic_id] = now
+        return self._confirmed(topic_id)
 
 
 def altered_message(name: str, described: int, counted: int) -> str:

@@ -31,8 +31,8 @@ class Option:
     help: str
     flag: str = ""
     """Flag, such as "--keep" or "--on/--off"; "": derived from the name of the field."""
-    least: float | None = None
-    most: float | None = None
+    min: float | None = None
+    max: float | None = None
     unit: int = 1
     """Unit of the command line in units of the field."""
     read: Callable[[Any], Any] | None = None
@@ -43,11 +43,11 @@ class Option:
     """Validate a value. Raises ValueError."""
     kind: Any = None
     """Type of the argument; None: that of the field, or text for `read`."""
-    many: bool = False
+    multiple: bool = False
     """True if the option may be repeated: `read` gets a list of texts."""
-    usual: Any = None
+    default: Any = None
     """Default argument of the command line, if the field has no default or another one."""
-    place: Callable[[Settings], Any] | None = None
+    default_of: Callable[[Settings], Any] | None = None
     """Default that depends on the addresses of the servers."""
     of_stack: bool = False
     """True if the option is the data folder of the stack whose servers are used."""
@@ -112,7 +112,7 @@ def in_milliseconds(help: str, flag: str = "", **more: Any) -> Option:
 
 def process_name(help: str, flag: str = "--id", usual: str | None = None) -> Option:
     """Option for the name of a process."""
-    return Option(help, flag, check=parse_process_name, usual=usual)
+    return Option(help, flag, check=parse_process_name, default=usual)
 
 
 Zookeeper = Annotated[

@@ -80,7 +80,7 @@ class LoopGuard:
         self.problem = ""
         """Reason of the last failure, "" after a successful turn."""
 
-    def turn(self, action: Callable[[], object]) -> bool:
+    def attempt(self, action: Callable[[], object]) -> bool:
         """Run `action` and return True on success. Equal failures in a row are logged once."""
         problem = ""
         try:

@@ -101,7 +101,7 @@ def required_topics(prefix: str, names: Iterable[str]) -> tuple[TopicSpec, ...]:
     for topic in platform_topics(prefix):
         if topic.name.removeprefix(f"{prefix}.") in names:
             needed = {key: value for key, value in topic.config.items() if key in topic.vital}
-            kept.append(TopicSpec(topic.name, 0, needed, 0, topic.why, topic.vital))
+            kept.append(TopicSpec(topic.name, 0, needed, 0, topic.reasons, topic.vital))
     return tuple(kept)
 
 
@@ -136,7 +136,7 @@ class TopicCheck:
 
     def run(self, stop: threading.Event) -> None:
         """Check until the topics are known or `stop` is set."""
-        while not stop.is_set() and not self._turn():
+        while not stop.is_set() and not self._check_once():
             self._clock.wait(stop, RETRY_S)
 
     def raise_unfit(self) -> None:
@@ -144,21 +144,21 @@ class TopicCheck:
         if self._unfit is not None:
             raise self._unfit
 
-    def _turn(self) -> bool:
+    def _check_once(self) -> bool:
         try:
             found = vital(self._check(self._bootstrap, self._topics))
         except TopicsUnknownError as error:
-            return self._wait_for(str(error))
+            return self._note_problem(str(error))
         absent = [one for one in found if one == missing_topic(one.topic)]
         wrong = [one for one in found if one not in absent]
         if wrong:
             self._unfit = TopicsUnfitError(f"Kafka at {self._bootstrap}: " + "; ".join(map(str, wrong)))
         if absent and not wrong:
-            return self._wait_for("; ".join(map(str, absent)))
+            return self._note_problem("; ".join(map(str, absent)))
         self.problem = ""
         return True
 
-    def _wait_for(self, problem: str) -> bool:
+    def _note_problem(self, problem: str) -> bool:
         if problem != self.problem:
             log.warning("topics are not checked yet: %s", problem)
         self.problem = problem

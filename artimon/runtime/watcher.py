@@ -50,15 +50,15 @@ class ZooKeeperWatcher:
         """Trigger `_look` soon."""
         self._wake.set()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Call `_look` now. An error is stored in `problem` and retried at the next call."""
-        self._guarded(self._look)
+        self._call_guarded(self._refresh)
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         """Read or update ZooKeeper; may raise."""
         raise NotImplementedError
 
-    def _leave(self) -> None:
+    def _clean_up(self) -> None:
         """Clean up after `stop` was called; may raise."""
 
     def _pause_s(self) -> float:
@@ -77,11 +77,11 @@ class ZooKeeperWatcher:
             self._wake.clear()  # before the check of `_stop`, so as not to clear the wake-up that comes with it
             if self._stop.is_set():
                 break
-            self.look()
+            self.refresh()
             self._wake.wait(self._pause_s())
-        self._guarded(self._leave)
+        self._call_guarded(self._clean_up)
 
-    def _guarded(self, act: Callable[[], None]) -> None:
+    def _call_guarded(self, act: Callable[[], None]) -> None:
         try:
             act()
         except ZOOKEEPER_ERRORS as error:

@@ -111,7 +111,7 @@ class EphemeralNode(ZooKeeperWatcher):
             self.registered = False
         super()._on_state(state)
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         if self._client.connected:
             self._ensure()
             self.problem = ""
@@ -120,14 +120,14 @@ class EphemeralNode(ZooKeeperWatcher):
         try:
             self._client.create(self._path, self._data, ephemeral=True, makepath=True)
         except NodeExistsError:
-            self.registered = self._settle()
+            self.registered = self._claim_existing()
         else:
             self.registered = True
         if self.registered:
             self._registered_once, self.conflict = True, False
         self._client.exists(self._path, watch=self._on_event)  # its deletion wakes us
 
-    def _settle(self) -> bool:
+    def _claim_existing(self) -> bool:
         """Handle an existing node: update our own, take over once, else report a conflict. True if it is ours now."""
         try:
             data, stat = self._client.get(self._path)
@@ -149,7 +149,7 @@ class EphemeralNode(ZooKeeperWatcher):
             self.wake()  # deleted between two calls: retry
             return False
 
-    def _leave(self) -> None:
+    def _clean_up(self) -> None:
         if not self._client.connected:
             return
         try:

@@ -33,7 +33,7 @@ class Interrupts:
     """Turns the first SIGINT, SIGTERM or SIGHUP into an orderly stop and ignores later ones."""
 
     def __init__(self) -> None:
-        self.asked = threading.Event()
+        self.stop_requested = threading.Event()
 
     def install(self) -> None:
         """Install the handlers. Call it in the main thread."""
@@ -41,8 +41,8 @@ class Interrupts:
             signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        if not self.asked.is_set():
-            self.asked.set()
+        if not self.stop_requested.is_set():
+            self.stop_requested.set()
             raise _StopRequested
 
 
@@ -60,14 +60,14 @@ def run_stack(stack: Stack, say: Say, job: Callable[[Stack, threading.Event], in
         variables.start()
         _announce(stack, say, now_s() - began)
         if job is None:
-            interrupts.asked.wait()
+            interrupts.stop_requested.wait()
         else:
-            code = job(stack, interrupts.asked)
+            code = job(stack, interrupts.stop_requested)
             sys.stdout.flush()  # the job's output comes before the messages of the stop, in a file too
     except _StopRequested:
         code = 0 if job is None else 130
     finally:
-        interrupts.asked.set()
+        interrupts.stop_requested.set()
         variables.stop()
         _stop(stack, say)
     return code

@@ -113,22 +113,22 @@ class _HtmlText(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
-        self.found: list[str] = []
+        self.pieces: list[str] = []
         self._hidden = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
         self._hidden += tag in ("style", "script", "head", "title")
         if tag in ("br", "p", "div", "tr", "li", "h1", "h2", "h3", "table"):
-            self.found.append("\n")
+            self.pieces.append("\n")
 
     def handle_endtag(self, tag: str) -> None:
         self._hidden = max(0, self._hidden - (tag in ("style", "script", "head", "title")))
         if tag in ("td", "th"):
-            self.found.append("  ")
+            self.pieces.append("  ")
 
     def handle_data(self, data: str) -> None:
         if not self._hidden:
-            self.found.append(" ".join(data.split()) if data.strip() else " ")
+            self.pieces.append(" ".join(data.split()) if data.strip() else " ")
 
 
 def _readable(mail: Mail) -> str:
@@ -139,7 +139,7 @@ def _readable(mail: Mail) -> str:
         words.feed(mail.html[:HTML_CHARACTERS])
     except AssertionError:  # raised by the parser for a malformed declaration
         return mail.html
-    return "\n".join(line.strip() for line in "".join(words.found).splitlines() if line.strip())
+    return "\n".join(line.strip() for line in "".join(words.pieces).splitlines() if line.strip())
 
 
 def show_mails(mails: list[Mail], *, full: bool) -> str:

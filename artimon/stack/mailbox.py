@@ -64,17 +64,17 @@ class Mailbox:
             (folder / part).mkdir(mode=0o700, exist_ok=True)
         self._maildir = mailbox.Maildir(folder, create=False)
         self._remove_scratch()
-        self._kept = deque(list_mails(folder))
-        self._total = sum(one.size for one in self._kept)
+        self._stored = deque(list_mails(folder))
+        self._total = sum(one.size for one in self._stored)
         self._make_room()
 
-    def keep(self, content: bytes, sender: str, receivers: Sequence[str]) -> Path:
+    def store(self, content: bytes, sender: str, receivers: Sequence[str]) -> Path:
         """Write one mail; on return it survives a crash of the machine. Raises OSError and then keeps nothing."""
         mail = _envelope(sender, receivers) + content
         with self._lock:
-            time_ms = max(self._clock.now_ms(), self._kept[-1].time_ms + 1 if self._kept else 0)
+            time_ms = max(self._clock.now_ms(), self._stored[-1].time_ms + 1 if self._stored else 0)
             path = self._write(mail, time_ms)
-            self._kept.append(StoredMail(path, time_ms, len(mail)))
+            self._stored.append(StoredMail(path, time_ms, len(mail)))
             self._total += len(mail)
             self._make_room()
         return path
@@ -98,8 +98,8 @@ class Mailbox:
             scratch.unlink(missing_ok=True)
 
     def _make_room(self) -> None:
-        while len(self._kept) > 1 and (len(self._kept) > self._mails or self._total > self._bytes):
-            oldest = self._kept.popleft()
+        while len(self._stored) > 1 and (len(self._stored) > self._mails or self._total > self._bytes):
+            oldest = self._stored.popleft()
             self._total -= oldest.size
             self._removed += 1
             with contextlib.suppress(OSError):
@@ -108,7 +108,7 @@ class Mailbox:
     def figures(self) -> dict[str, int]:
         """Return the current number of `kept` mails and their `bytes`, and the mails `removed` since the start."""
         with self._lock:
-            return {"kept": len(self._kept), "bytes": self._total, "removed": self._removed}
+            return {"kept": len(self._stored), "bytes": self._total, "removed": self._removed}
 
 
 def _envelope(sender: str, receivers: Sequence[str]) -> bytes:

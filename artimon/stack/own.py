@@ -37,7 +37,7 @@ def cli_arguments(options: Mapping[str, str], *names: str) -> list[str]:
 class ArtimonPart(StackPart):
     """Base of Artimon's own processes; subclasses define `arguments`. A stale health file counts as unhealthy."""
 
-    after: tuple[str, ...] = ("zookeeper", "kafka")
+    starts_after: tuple[str, ...] = ("zookeeper", "kafka")
     layer = OWN
     stop_s = 15.0
 

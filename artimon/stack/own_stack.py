@@ -20,18 +20,18 @@ class StackMetrics:
     def __init__(self, stack: Stack, clock: Clock = SYSTEM_CLOCK) -> None:
         self._stack, self._clock = stack, clock
         self._ended = threading.Event()
-        self._own: SelfMetricsEndpoint | None = None
+        self._metrics: SelfMetricsEndpoint | None = None
 
     def start(self) -> None:
         """Start publishing; the stack must have been started."""
         if AGENT in self._stack.states():
-            self._own = SelfMetricsEndpoint("stack", "stack", self._stack.zookeeper, self._ended, self._clock)
-            threading.Thread(target=self._run, args=(self._own,), name="stack variables", daemon=True).start()
+            self._metrics = SelfMetricsEndpoint("stack", "stack", self._stack.zookeeper, self._ended, self._clock)
+            threading.Thread(target=self._run, args=(self._metrics,), name="stack variables", daemon=True).start()
 
     def stop(self) -> None:
         """Deregister while the agent still runs, so that it polls once more; takes 0.1 s mostly, at most seconds."""
-        if self._own is not None:
-            self._own.end()
+        if self._metrics is not None:
+            self._metrics.close()
 
     def _run(self, own: SelfMetricsEndpoint) -> None:
         while not self._clock.wait(self._ended, PERIOD_S):

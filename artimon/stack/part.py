@@ -69,7 +69,7 @@ class StackPart:
     problem."""
 
     name: str = ""
-    after: tuple[str, ...] = ()  # these must have been healthy once before the first start
+    starts_after: tuple[str, ...] = ()  # these must have been healthy once before the first start
     ports: Mapping[str, int] = MappingProxyType({})  # "part.name" -> preferred port
     layer: int = SERVERS  # at the end, a part stops only after all parts of higher layers
     jar_sets: tuple[str, ...] = ()  # of jars.lock

@@ -88,21 +88,21 @@ class OrphanReaper:
         if self._process.poll() is not None:
             self._process = self._spawn()
             for session in self._sessions:
-                self._tell(f"{session}")
+                self._send(f"{session}")
 
     def watch(self, session: int) -> None:
         """Let the guard kill this session if the supervisor dies."""
         self._sessions.add(session)
-        self._tell(f"{session}")
+        self._send(f"{session}")
 
     def forget(self, session: int) -> None:
         """Remove a session that has ended; other processes may reuse its number."""
         self._sessions.discard(session)
-        self._tell(f"-{session}")
+        self._send(f"-{session}")
 
     def close(self) -> None:
         """End the guard without killing anything."""
-        self._tell("bye")
+        self._send("bye")
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             if self._process.stdin:
                 self._process.stdin.close()
@@ -117,7 +117,7 @@ class OrphanReaper:
             start_new_session=True,
         )
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         with contextlib.suppress(OSError, ValueError):
             if self._process.stdin:
                 self._process.stdin.write(line.encode() + b"\n")

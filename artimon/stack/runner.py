@@ -42,7 +42,7 @@ class PartRunner:
     Invariant: `child` is not None exactly in the phases of RUNNING."""
 
     def __init__(self, part: StackPart, context: StackContext, guard: OrphanReaper, executor: Executor) -> None:
-        self.part, self._context, self._guard, self._executor = part, context, guard, executor
+        self.part, self._context, self._reaper, self._executor = part, context, guard, executor
         self.phase = Phase.STOPPED
         self.problem = ""
         self.restarts = 0
@@ -60,19 +60,19 @@ class PartRunner:
     def step(self, now: float, *, wanted: bool, may_start: bool, may_stop: bool) -> None:
         """Take one step at `now` (monotonic seconds) towards running or stopped."""
         if self.child is not None and self.child.exit_code() is not None:
-            self._ended(now, self.child.exit_code() or 0)
+            self._on_exit(now, self.child.exit_code() or 0)
         if not wanted:
-            self._towards_stopped(now, may_stop)
+            self._advance_stop(now, may_stop)
         elif self.phase in (Phase.STOPPED, Phase.WAITING):
             if may_start:
-                self._begin(now)
+                self._start(now)
             else:
                 self._enter(Phase.WAITING, now)
         elif self.phase is Phase.BACKOFF:
-            if now - self._entered >= self._pause():
-                self._begin(now)
+            if now - self._entered >= self._backoff_s():
+                self._start(now)
         elif self.phase in (Phase.STARTING, Phase.HEALTHY, Phase.FAILING):
-            self._watch(now)
+            self._poll_health(now)
         elif self.phase is Phase.STOPPING and now - self._entered > self.part.stop_s:
             self._destroy()
             self._enter(Phase.STOPPED, now)
@@ -95,7 +95,7 @@ class PartRunner:
             self.child.terminate()
             self._enter(Phase.STOPPING, now)
         elif self.phase is Phase.BACKOFF:
-            self._begin(now)
+            self._start(now)
 
     def destroy(self) -> None:
         """Kill the process at once, when the supervisor ends."""
@@ -120,10 +120,10 @@ class PartRunner:
         if phase is not self.phase:
             self.phase, self._entered = phase, now
 
-    def _pause(self) -> float:
+    def _backoff_s(self) -> float:
         return BACKOFF_S[min(max(self._failures - 1, 0), len(BACKOFF_S) - 1)]
 
-    def _begin(self, now: float) -> None:
+    def _start(self, now: float) -> None:
         temporary = self._context.temporary(self.part.name)
         shutil.rmtree(temporary, ignore_errors=True)  # native libraries left by a killed JVM
         temporary.mkdir(parents=True, exist_ok=True)
@@ -138,11 +138,11 @@ class PartRunner:
         command = self._commands.pop(0) if preparing else self.part.command(self._context)
         name = self.part.name
         self.child = ChildProcess(command, self._context.log(name), self._context.folder(name))
-        self._guard.watch(self.child.pid)
+        self._reaper.watch(self.child.pid)
         self._check, self._check_due, self._last_healthy = None, now, now
         self._enter(Phase.PREPARING if preparing else Phase.STARTING, now)
 
-    def _ended(self, now: float, code: int) -> None:
+    def _on_exit(self, now: float, code: int) -> None:
         """Handle the end of the process: kill its descendants, then run the next command, back off or stay stopped."""
         phase = self.phase
         self._destroy()
@@ -157,7 +157,7 @@ class PartRunner:
         else:
             self._back_off(now, f"ended with {_describe(code)}")
 
-    def _towards_stopped(self, now: float, may_stop: bool) -> None:
+    def _advance_stop(self, now: float, may_stop: bool) -> None:
         if self.child is None:
             self._enter(Phase.STOPPED, now)
         elif self.phase is not Phase.STOPPING:
@@ -168,14 +168,14 @@ class PartRunner:
             self._destroy()
             self._enter(Phase.STOPPED, now)
 
-    def _watch(self, now: float) -> None:
+    def _poll_health(self, now: float) -> None:
         if self._check is not None and self._check.done():
-            self._judge(now, _check_problem(self._check))
+            self._apply_check(now, _check_problem(self._check))
             self._check = None
         elif self._check is None and now >= self._check_due:
             self._check = self._executor.submit(self.part.check, self._context)
 
-    def _judge(self, now: float, problem: str) -> None:
+    def _apply_check(self, now: float, problem: str) -> None:
         if not problem:
             if self.phase is not Phase.HEALTHY:
                 self._healthy_since = now
@@ -206,7 +206,7 @@ class PartRunner:
     def _destroy(self) -> None:
         if self.child is not None:
             self.child.destroy()
-            self._guard.forget(self.child.pid)
+            self._reaper.forget(self.child.pid)
             self.child, self._check = None, None
 
 

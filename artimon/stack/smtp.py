@@ -66,30 +66,30 @@ class _SmtpConnection(SMTP):
             loop=asyncio.get_running_loop(),
         )
         self._server = server
-        self._turned_away = False
+        self._rejected = False
         self._since_mail = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if len(self._server.open) >= self._server.limits.connections:
-            self._turned_away = True
-            self._server.turned_away += 1
+            self._rejected = True
+            self._server.rejected += 1
             _end(transport, b"421 4.3.2 Too many connections, come back later\r\n")
             return
         self._server.open.add(self)
         super().connection_made(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self._turned_away:
+        if not self._rejected:
             self._server.open.discard(self)
             super().connection_lost(error)
 
     def eof_received(self) -> bool | None:
-        return None if self._turned_away else super().eof_received()
+        return None if self._rejected else super().eof_received()
 
     def data_received(self, data: bytes) -> None:
         """Limit the bytes since the last mail: the base class checks sizes only at line ends, which may never come."""
         self._since_mail += len(data)
-        if self._turned_away:
+        if self._rejected:
             return
         if self._since_mail > 2 * self._server.limits.message_bytes:
             self._server.refused += 1
@@ -116,7 +116,7 @@ class SmtpServer:
         self.limits = limits or SmtpLimits()
         self.open: set[_SmtpConnection] = set()
         self.port = port
-        self.turned_away = self.accepted = self.refused = 0
+        self.rejected = self.accepted = self.refused = 0
         self.problem = ""
         self._mailbox = mailbox
         self._server: asyncio.Server | None = None
@@ -142,7 +142,7 @@ class SmtpServer:
             "accepted": self.accepted,
             "refused": self.refused,
             "connections": len(self.open),
-            "turned_away": self.turned_away,
+            "turned_away": self.rejected,
             "port": self.port,
             **self._mailbox.figures(),
         }
@@ -170,7 +170,7 @@ class SmtpServer:
         connection.begin_mail()
         sender, receivers = envelope.mail_from or "", list(envelope.rcpt_tos)
         try:
-            await asyncio.to_thread(self._mailbox.keep, envelope.original_content or b"", sender, receivers)
+            await asyncio.to_thread(self._mailbox.store, envelope.original_content or b"", sender, receivers)
         except OSError as problem:
             self.problem = f"a mail could not be kept: {problem}"
             self.refused += 1

@@ -164,7 +164,7 @@ class Stack:
 
     def stop_part(self, name: str) -> None:
         """Stop a part and keep it stopped; returns when it is."""
-        self._running().want(name, False)
+        self._running().set_wanted(name, False)
         self._wait(name, lambda state: state.state == Phase.STOPPED)
 
     def kill_part(self, name: str) -> None:
@@ -174,7 +174,7 @@ class Stack:
 
     def start_part(self, name: str) -> None:
         """Let a stopped part run again. See `wait_healthy`."""
-        self._running().want(name, True)
+        self._running().set_wanted(name, True)
 
     def _wait(self, name: str, condition: Callable[[PartState], bool]) -> None:
         if not self._running().wait(lambda states: condition(states[name]), PART_TIMEOUT_S):

@@ -33,7 +33,7 @@ class Supervisor:
         self._changed = threading.Condition()
         self._wanted = dict.fromkeys(self._parts, True)
         self._restarts: set[str] = set()
-        self._ending = False
+        self._stopping = False
         self._states: dict[str, PartState] = {}
         self._rss: dict[str, int] = {}
         self._failure: BaseException | None = None
@@ -46,7 +46,7 @@ class Supervisor:
     def stop(self) -> None:
         """Stop all parts in reverse order and end the thread; parts that do not stop in time are killed. Idempotent."""
         with self._changed:
-            self._ending = True
+            self._stopping = True
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join(timeout=STOP_TIMEOUT_S + 30)
@@ -71,7 +71,7 @@ class Supervisor:
 
     def wait_healthy(self, timeout_s: float, names: Iterable[str] | None = None) -> None:
         """Wait until all of `names` (default: all parts that should run) are healthy. Raises NotHealthy."""
-        chosen = set(self._parts if names is None else map(self._known, names))
+        chosen = set(self._parts if names is None else map(self._check_name, names))
 
         def unhealthy(states: Mapping[str, PartState]) -> dict[str, str]:
             with self._changed:
@@ -86,19 +86,19 @@ class Supervisor:
             problems = unhealthy(self.states()) if self._failure is None else {"supervisor": repr(self._failure)}
             raise NotHealthyError(timeout_s, problems)
 
-    def want(self, name: str, wanted: bool) -> None:
+    def set_wanted(self, name: str, wanted: bool) -> None:
         """Set whether `name` should run or stay stopped. Returns at once."""
         with self._changed:
-            self._wanted[self._known(name)] = wanted
+            self._wanted[self._check_name(name)] = wanted
 
     def restart(self, name: str) -> None:
         """Request an orderly stop and a new start of `name`. Returns at once."""
         with self._changed:
-            self._restarts.add(self._known(name))
+            self._restarts.add(self._check_name(name))
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> int:
         """Send a signal to the part's process; returns its process id, 0 if none runs."""
-        state = self.states().get(self._known(name))
+        state = self.states().get(self._check_name(name))
         if state is None or not state.pid:
             return 0
         try:
@@ -107,7 +107,7 @@ class Supervisor:
             return 0
         return state.pid
 
-    def _known(self, name: str) -> str:
+    def _check_name(self, name: str) -> str:
         if name not in self._parts:
             raise UnknownPartError(name, sorted(self._parts))
         return name
@@ -133,7 +133,7 @@ class Supervisor:
         while True:
             now = now_s()
             with self._changed:
-                ending, wanted = self._ending, dict(self._wanted)
+                ending, wanted = self._stopping, dict(self._wanted)
                 restarts, self._restarts = self._restarts, set()
             for name in restarts:
                 runners[name].request_restart(now)
@@ -153,13 +153,13 @@ class Supervisor:
 
     def _step_all(self, runners: dict[str, PartRunner], now: float, wanted: dict[str, bool]) -> None:
         for name, runner in runners.items():
-            before = [runners[other] for other in runner.part.after if other in runners]
+            before = [runners[other] for other in runner.part.starts_after if other in runners]
             behind = [other for other in runners.values() if runner.part.layer < other.part.layer]
             runner.step(
                 now,
                 wanted=wanted[name],
                 may_start=runner.was_healthy or all(other.was_healthy for other in before),
-                may_stop=not self._ending or all(other.child is None for other in behind),
+                may_stop=not self._stopping or all(other.child is None for other in behind),
             )
 
     def _housekeep(self, runners: dict[str, PartRunner], now: float) -> None:

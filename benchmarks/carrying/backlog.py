@@ -55,7 +55,7 @@ class Backlogged(Poller):
                 ]
                 for one in polled:
                     self._waiting.add(self.name, lane_of(one.source, DEFAULT_LANES), one.poll_ms)
-                self.agent.intake.accept_now(polled)
+                self.agent.wal_sink.accept_now(polled)
                 batches += len(polled)
         return batches
 

@@ -129,7 +129,7 @@ def _poll(agent: Agent, polls: list[PollResult]) -> None:
                 group = groups.popleft()
             except IndexError:
                 return
-            agent.intake.accept_now(group)
+            agent.wal_sink.accept_now(group)
 
     threads = [threading.Thread(target=hand_over) for _ in range(_POLLERS)]
     for thread in threads:
@@ -182,7 +182,7 @@ def main() -> None:
     ended, cpu = time.monotonic(), _cpu_s() - cpu
     memory, figures = _own_memory_mb(), agent.figures()
     count = sum(len(p.samples) for p in polls) or SERIES_A_SOURCE * len(sealed)
-    size = agent.intake.bytes or sealed.bytes
+    size = agent.wal_sink.bytes or sealed.bytes
     resent = figures["sent_batches"] - len(mine)
     agent.stop()
     quantiles = watch.quantiles_ms()

@@ -74,7 +74,7 @@ class Visible:
     def _reached(self) -> dict[int, int]:
         """Return the least next offset of all groups and shards for each partition; {} if a shard does not answer."""
         least: dict[int, int] = {}
-        for shard in self._directory.live().values():
+        for shard in self._directory.live_shards().values():
             standings = read_groups(shard, self._topic_id)
             if standings is None:
                 print(f"# shard {shard.id} does not answer", file=sys.stderr)

@@ -261,7 +261,7 @@ def _serve_shard(pipe: Connection, zookeeper: str, made: Callable[[], Any]) -> N
     client = zookeeper_client(zookeeper)
     client.start()
     client.create(VARSTORE_PATH, Membership(("0",)).to_bytes(), makepath=True)
-    place = ShardAddress("0", "127.0.0.1", port, "bench", held=ALL_VSHARDS, ready=ALL_VSHARDS)
+    place = ShardAddress("0", "127.0.0.1", port, "bench", held_vshards=ALL_VSHARDS, ready_vshards=ALL_VSHARDS)
     client.create(f"{SHARDS_PATH}/0", place.to_bytes(os.getpid()), makepath=True)
     offset = next(iter(shard.status()["next_offsets"].values()))
     pipe.send((port, offset))

@@ -61,7 +61,7 @@ def fill(hdfs: str, start_ms: int) -> None:
     """Announce the series, and append the hour that begins at `start_ms`."""
     hour, builder = read(), Builder(hdfs)
     names = [f"mix/host-{number:02}/0" for number in range(int(hour.source.max()) + 1)]
-    ids = SourcesTable(hdfs).allot(names)
+    ids = SourcesTable(hdfs).assign(names)
     texts = [_text(number, int(source)) for number, source in enumerate(hour.source)]
     _announce(hdfs, hour, names, ids, texts, start_ms)
     numbers = np.array([ids[name] for name in names], np.int32)[hour.source]

@@ -119,7 +119,7 @@ class _Order:
 
 def _announce(hdfs: str, walk: Walk) -> list[_Order]:
     names = [f"walk/host-{source:04}/0" for source in range(walk.sources)]
-    ids = SourcesTable(hdfs).allot(names)
+    ids = SourcesTable(hdfs).assign(names)
     blocks: list[SeriesBlock] = []
     order: list[_Order] = []
     for source, name in enumerate(names):

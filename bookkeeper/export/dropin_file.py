@@ -88,7 +88,7 @@ class DropinWriter:
         if self._thread is None and not self._closed.is_set():
             self._thread = threading.Thread(target=self._run, args=(period_s,), name="bookkeeper-dropin", daemon=True)
             self._thread.start()
-            atexit.register(self._leave)
+            atexit.register(self._close_at_exit)
         return self
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class DropinWriter:
         if os.getpid() != self._pid or self._closed.is_set():
             return
         self._closed.set()
-        atexit.unregister(self._leave)
+        atexit.unregister(self._close_at_exit)
         if self._thread is not None:
             self._thread.join(5.0)
         self.write()
@@ -108,7 +108,7 @@ class DropinWriter:
         if kind is None:
             self.close()
         else:
-            self._leave()  # a DropinError must not hide the program's own exception
+            self._close_at_exit()  # a DropinError must not hide the program's own exception
 
     def _run(self, period_s: float) -> None:
         while True:
@@ -119,7 +119,7 @@ class DropinWriter:
             if self._closed.wait(period_s):
                 return
 
-    def _leave(self) -> None:
+    def _close_at_exit(self) -> None:
         try:
             self.close()
         except DropinError as error:

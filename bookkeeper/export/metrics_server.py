@@ -58,17 +58,17 @@ class MetricsServer:
     Locks: `_lock` guards `_busy`."""
 
     def __init__(self, book: ProcessVariables, where: ListenAddress) -> None:
-        self._book, self._where = book, where
+        self._book, self._address = book, where
         self.host, self.port = where.host, 0
         self.answered = self.refused = 0
         self._lock = threading.Lock()
-        self._busy = 0
+        self._open_connections = 0
         self._listener: socket.socket | None = None
         self._stopping = threading.Event()
 
     def start(self) -> int:
         """Listens and returns the port. Raises OSError if no port of the range is free."""
-        self._listener = _listen(self._where)
+        self._listener = _listen(self._address)
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, args=(self._listener,), name="bookkeeper-http", daemon=True).start()
         _LIVE.add(self)
@@ -103,15 +103,15 @@ class MetricsServer:
                 log.debug("accept: %s", error)
                 continue
             with self._lock:
-                full = self._busy >= MAX_CONNECTIONS
-                self._busy += 0 if full else 1
+                full = self._open_connections >= MAX_CONNECTIONS
+                self._open_connections += 0 if full else 1
             if full:
                 self.refused += 1
                 sock.close()
                 continue
-            self._begin(sock)
+            self._start_thread(sock)
 
-    def _begin(self, sock: socket.socket) -> None:
+    def _start_thread(self, sock: socket.socket) -> None:
         try:
             threading.Thread(target=self._serve, args=(sock,), name="bookkeeper-http-reply", daemon=True).start()
         except RuntimeError:  # no more threads
@@ -120,7 +120,7 @@ class MetricsServer:
 
     def _end(self) -> None:
         with self._lock:
-            self._busy -= 1
+            self._open_connections -= 1
 
     def _serve(self, sock: socket.socket) -> None:
         try:

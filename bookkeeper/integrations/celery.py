@@ -38,7 +38,7 @@ class TaskVariables:
     def __init__(self, book: bookkeeper.Bookkeeper | None, bounds: Sequence[float]) -> None:
         from celery import signals
 
-        self._given, self._bounds = book, tuple(bounds)
+        self._book, self._bounds = book, tuple(bounds)
         self._receivers = (
             (signals.worker_process_init, self.process_began),
             (signals.worker_process_shutdown, self.process_ends),
@@ -61,7 +61,7 @@ class TaskVariables:
     @property
     def book(self) -> bookkeeper.Bookkeeper:
         """Book that counts."""
-        return self._given or bookkeeper.default()
+        return self._book or bookkeeper.default()
 
     def process_began(self, **_: Any) -> None:
         """In a new process of the pool: makes it pollable before its first task."""

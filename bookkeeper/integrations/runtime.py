@@ -59,23 +59,23 @@ class RuntimeVariables:
 
     def __init__(self, book: bookkeeper.Bookkeeper, *, pauses: bool = False) -> None:
         self._book = book
-        self._before: list[Any] = [{} for _ in gc.get_stats()]  # counts of the parent at a fork, subtracted
+        self._last_stats: list[Any] = [{} for _ in gc.get_stats()]  # counts of the parent at a fork, subtracted
         for name in COUNTERS:
             book.describe(name, kind="counter")
         self._pauses = [0.0] * len(
-            self._before
+            self._last_stats
         )  # seconds by generation; written only during a collection, and collections never overlap
-        self._begun = 0.0
+        self._pause_started = 0.0
         if pauses:
-            gc.callbacks.append(self._collecting)
-        self._polled = book.on_poll(self.read)
+            gc.callbacks.append(self._on_gc)
+        self._callback = book.on_poll(self.read)
         _LIVE.add(self)
 
     def remove(self) -> None:
         """Stops reading; the variables keep their values."""
-        self._polled.remove()
-        if self._collecting in gc.callbacks:
-            gc.callbacks.remove(self._collecting)
+        self._callback.remove()
+        if self._on_gc in gc.callbacks:
+            gc.callbacks.remove(self._on_gc)
 
     def read(self) -> None:
         """Sets all variables to their current values."""
@@ -103,22 +103,22 @@ class RuntimeVariables:
         for i, generation in enumerate(gc.get_stats()):
             collected: dict[str, int] = generation
             for what in ("collections", "collected", "uncollectable"):
-                count = collected[what] - self._before[i].get(what, 0)
+                count = collected[what] - self._last_stats[i].get(what, 0)
                 self._book.integer(f"python.gc.{what}", {"generation": str(i)}).set(count)
-            if self._collecting in gc.callbacks:
+            if self._on_gc in gc.callbacks:
                 self._book.double("python.gc.seconds", {"generation": str(i)}).set(self._pauses[i])
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """In a forked child: restart the variables at 0, while the interpreter's own counts continue."""
-        self._before = list(gc.get_stats())
-        self._pauses = [0.0] * len(self._before)
+        self._last_stats = list(gc.get_stats())
+        self._pauses = [0.0] * len(self._last_stats)
 
-    def _collecting(self, phase: str, info: dict[str, int]) -> None:
+    def _on_gc(self, phase: str, info: dict[str, int]) -> None:
         # A collection may interrupt any code, so nothing is called here.
         if phase == "start":
-            self._begun = perf_counter()
-        elif self._begun:
-            self._pauses[info["generation"]] += perf_counter() - self._begun
+            self._pause_started = perf_counter()
+        elif self._pause_started:
+            self._pauses[info["generation"]] += perf_counter() - self._pause_started
 
     def _linux(self) -> None:
         pages = (PROC / "self" / "statm").read_text().split()
@@ -143,7 +143,7 @@ _LIVE: weakref.WeakSet[RuntimeVariables] = weakref.WeakSet()
 
 def _after_fork_in_child() -> None:
     for installed in list(_LIVE):
-        installed.begin_anew()
+        installed.reset()
 
 
 if hasattr(os, "register_at_fork"):

@@ -42,7 +42,7 @@ class RequestVariables:
         """Count the start of a request; return the time for `end`."""
         book = self._given or bookkeeper.default()
         if book is not self._book:
-            self._move(book)
+            self._use_book(book)
         self._active.add(1)
         return perf_counter()
 
@@ -56,7 +56,7 @@ class RequestVariables:
         if timing is not None:
             timing.observe(seconds)
 
-    def _move(self, book: bookkeeper.Bookkeeper) -> None:
+    def _use_book(self, book: bookkeeper.Bookkeeper) -> None:
         self._handles = {}
         book.describe("http.requests", "Requests answered", kind="counter")
         book.describe("http.request.seconds", "Time from the request to the end of its answer", "seconds")

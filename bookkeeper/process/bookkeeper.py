@@ -49,11 +49,13 @@ class Bookkeeper(ProcessVariables):
     ) -> None:
         arguments = locals()
         super().__init__(strict=strict, max_variables=max_variables, max_per_name=max_per_name)
-        self._given: dict[str, str | None] = {name: arguments[name] for name in GIVEN}
+        self._settings_in_code: dict[str, str | None] = {name: arguments[name] for name in GIVEN}
         self.online = online
         self._endpoint: ProcessEndpoint | None = None
-        self._shown: MetricsServer | None = None  # for Prometheus; a forked child has closed its copy of the parent's
-        self._switch = threading.RLock()  # guards _endpoint and _given; never taken while `lock` is held
+        self._metrics_server: MetricsServer | None = (
+            None  # for Prometheus; a forked child has closed its copy of the parent's
+        )
+        self._lifecycle_lock = threading.RLock()  # guards _endpoint and _given; never taken while `lock` is held
         self._uuid = b""
         self._forks: dict[int, list[Any]] = {}  # locks held by each forking thread, by thread id
         self.on_first_use = self.start
@@ -80,34 +82,34 @@ class Bookkeeper(ProcessVariables):
         from bookkeeper.runtime import settings
 
         try:
-            settings.read_settings({**self._given, **changed})
+            settings.read_settings({**self._settings_in_code, **changed})
         except settings.SettingsError as error:
             self.refuse(VariableRefused("settings", str(error)))
             return
-        with self._switch:
-            self._given.update(changed)
+        with self._lifecycle_lock:
+            self._settings_in_code.update(changed)
             old, self._endpoint = self._endpoint, None
             if old is not None:
-                self._endpoint = self._started(old)
+                self._endpoint = self._start_endpoint(old)
 
     def start(self) -> None:
         """Makes the process pollable now instead of at the first write. Does not raise for missing services."""
         if not self.online:
             return
-        with self._switch:
+        with self._lifecycle_lock:
             if self._endpoint is None:
-                self._endpoint = self._started()
+                self._endpoint = self._start_endpoint()
 
-    def _started(self, old: ProcessEndpoint | None = None) -> ProcessEndpoint | None:
+    def _start_endpoint(self, old: ProcessEndpoint | None = None) -> ProcessEndpoint | None:
         # Imported late: `import bookkeeper` must load only what counting needs.
         from bookkeeper.process import endpoint
         from bookkeeper.runtime import settings
 
         try:
-            chosen = settings.read_settings(self._given)
+            chosen = settings.read_settings(self._settings_in_code)
         except settings.SettingsError as error:
-            self.note(VariableRefused("settings", str(error)))
-            chosen = settings.read_settings(self._given, lenient=True)
+            self.record_refusal(VariableRefused("settings", str(error)))
+            chosen = settings.read_settings(self._settings_in_code, lenient=True)
         if chosen.disabled:
             self.online = False
             return None
@@ -118,14 +120,14 @@ class Bookkeeper(ProcessVariables):
         try:
             made.start()
         except RuntimeError as error:  # no more threads, or the interpreter is ending
-            self.note(VariableRefused("settings", f"no background thread: {error}"))
+            self.record_refusal(VariableRefused("settings", f"no background thread: {error}"))
             return None
-        self._show(chosen.openmetrics)
+        self._serve_metrics(chosen.openmetrics)
         return made
 
-    def _show(self, address: str) -> None:
+    def _serve_metrics(self, address: str) -> None:
         """Replace the server for Prometheus by one at `address`; "" stops it."""
-        old, self._shown = self._shown, None
+        old, self._metrics_server = self._metrics_server, None
         if old is not None:
             old.stop()
         if not address:
@@ -133,9 +135,9 @@ class Bookkeeper(ProcessVariables):
         from bookkeeper.export import metrics_server
 
         try:
-            self._shown = metrics_server.serve(address, self)
+            self._metrics_server = metrics_server.serve(address, self)
         except (OSError, ValueError, RuntimeError) as error:
-            self.note(VariableRefused("settings", f"no endpoint for Prometheus at {address!r:.80}: {error}"))
+            self.record_refusal(VariableRefused("settings", f"no endpoint for Prometheus at {address!r:.80}: {error}"))
 
     def close(self, last_poll_s: float | None = None) -> None:
         """Deletes the znode, serves one more poll (waits at most `last_poll_s`, default 5 s) and closes. Runs at exit.
@@ -151,14 +153,14 @@ class Bookkeeper(ProcessVariables):
         host. For a process about to end without atexit, by os._exit, exec or a signal."""
         old = self._detached()
         if old is not None:
-            old.seal()
+            old.close_without_poll()
 
     def _detached(self) -> ProcessEndpoint | None:
         """Go offline and return the endpoint to close."""
-        with self._switch:
+        with self._lifecycle_lock:
             old, self._endpoint = self._endpoint, None
             self.online = False
-            self._show("")
+            self._serve_metrics("")
         return old
 
     def go_offline(self) -> bool:
@@ -178,7 +180,7 @@ class Bookkeeper(ProcessVariables):
     def before_fork(self) -> None:
         """Takes the locks, each within FORK_WAIT_S, so that a child inherits no half-done work of another thread."""
         held: list[Any] = []
-        _acquire(self._switch, held)
+        _acquire(self._lifecycle_lock, held)
         if self._endpoint is not None:  # read under `_switch`: it may just have been created
             _acquire(self._endpoint.importing, held)
         _acquire(self.lock, held)
@@ -192,8 +194,8 @@ class Bookkeeper(ProcessVariables):
     def after_fork_in_child(self) -> None:
         """Resets the child to a new process: no values, no open sockets, a new uuid."""
         old, self._endpoint = self._endpoint, None
-        self._shown = None
-        self._switch, self._uuid, self._forks = threading.RLock(), b"", {}
+        self._metrics_server = None
+        self._lifecycle_lock, self._uuid, self._forks = threading.RLock(), b"", {}
         self.forget_values()
         if old is not None:
             old.abandon()

@@ -60,7 +60,7 @@ class ProcessEndpoint:
         self.registration: EndpointRegistration | None = None
         self.service: PollHandler | None = None
         self.advertised = ""
-        self._begun = monotonic()
+        self._started_at = monotonic()
         self._prepared = threading.Event()  # `registration` is set
 
     def start(self) -> None:
@@ -78,15 +78,15 @@ class ProcessEndpoint:
         self._withdraw(last_poll_s)
         self._close_server()
         if last_poll_s:
-            self.leave()
+            self.write_final_snapshot()
         self._close_registration()
 
-    def seal(self) -> None:
+    def close_without_poll(self) -> None:
         """Closes without a last poll and writes a final snapshot. For use before os._exit or exec."""
-        self._prepare_to_leave()
+        self._import_snapshot_writer()
         self._withdraw(0.0)
         self._close_server()
-        self.leave()
+        self.write_final_snapshot()
         self._close_registration()
 
     def _withdraw(self, last_poll_s: float) -> None:
@@ -97,7 +97,7 @@ class ProcessEndpoint:
             until = monotonic() + last_poll_s
             if registration.registered.is_set() and not service.polled.is_set():
                 # watchers would miss a node that is deleted right after its creation
-                service.last_poll.wait(max(0.0, min(last_poll_s, self._begun + MIN_REGISTERED_S - monotonic())))
+                service.last_poll.wait(max(0.0, min(last_poll_s, self._started_at + MIN_REGISTERED_S - monotonic())))
             registration.withdraw()
             if registration.registered.is_set():
                 registration.withdrawn.wait(1.5)
@@ -105,7 +105,7 @@ class ProcessEndpoint:
                     service.last_poll.wait(max(0.0, until - monotonic()))
 
     def _finish_registering(self) -> None:
-        until = self._begun + REGISTRATION_TIMEOUT_S
+        until = self._started_at + REGISTRATION_TIMEOUT_S
         if monotonic() >= until or (self.registration is not None and self.registration.registered.is_set()):
             return
         if addresses.is_reachable(self._settings.zookeeper, ZOOKEEPER_CONNECT_S):
@@ -113,31 +113,31 @@ class ProcessEndpoint:
             if self.registration is not None:
                 self.registration.registered.wait(max(0.0, until - monotonic()))
         else:
-            self._prepare_to_leave()
+            self._import_snapshot_writer()
 
-    def _prepare_to_leave(self) -> None:
+    def _import_snapshot_writer(self) -> None:
         """Wait for the instance number; without it a final snapshot would have no source."""
-        if not self._prepared.is_set() and self._may_leave():
-            self._prepared.wait(max(0.0, self._begun + REGISTRATION_TIMEOUT_S - monotonic()))
+        if not self._prepared.is_set() and self._final_folder_exists():
+            self._prepared.wait(max(0.0, self._started_at + REGISTRATION_TIMEOUT_S - monotonic()))
 
-    def leave(self) -> None:
+    def write_final_snapshot(self) -> None:
         """Write a final snapshot unless an agent has the last values. The server must have stopped: no later poll."""
         service = self.service
-        if service is None or service.handed_over.is_set() or not self._may_leave():
+        if service is None or service.handed_over.is_set() or not self._final_folder_exists():
             return
-        worker = threading.Thread(target=self._leave, args=(service,), name="bookkeeper-final", daemon=True)
+        worker = threading.Thread(target=self._write_snapshot, args=(service,), name="bookkeeper-final", daemon=True)
         try:
             worker.start()
         except RuntimeError:  # the interpreter is ending and starts no more threads
-            self._leave(service)
+            self._write_snapshot(service)
         else:
             worker.join(EXIT_TIMEOUT_S)
 
-    def _may_leave(self) -> bool:
+    def _final_folder_exists(self) -> bool:
         """True if an agent has created the folder of final snapshots."""
         return os.path.isdir(os.path.join(self._settings.dropin, FINAL_FOLDER))
 
-    def _leave(self, service: PollHandler) -> None:
+    def _write_snapshot(self, service: PollHandler) -> None:
         from bookkeeper.export import final
 
         try:
@@ -175,7 +175,7 @@ class ProcessEndpoint:
         try:
             with self.importing:
                 _import_all()
-            self._succeed()
+            self._replace_old()
             if self._prepare() and self.registration is not None:
                 self.registration.run()
         except Exception:
@@ -233,7 +233,7 @@ class ProcessEndpoint:
             log.warning("no instance number: using the process id, so series end with the process: %s", error)
             return instances.Instance(f"pid{os.getpid()}", None)
 
-    def _succeed(self) -> None:
+    def _replace_old(self) -> None:
         """Replaces the endpoint with the old settings; keeps its number if context and folder are the same."""
         old, self._old = self._old, None
         if old is None:

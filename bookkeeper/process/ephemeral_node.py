@@ -67,7 +67,7 @@ class EndpointRegistration:
     def run(self) -> None:
         """Registers and keeps the registration until `withdraw`, then waits for `stop`."""
         try:
-            self._keep()
+            self._maintain()
             self._delete()
             self.withdrawn.set()
             self._stop.wait()
@@ -76,10 +76,10 @@ class EndpointRegistration:
             self._end_client()
             self.stopped.set()
 
-    def _keep(self) -> None:
+    def _maintain(self) -> None:
         due, pause = 0.0, 0.5
         while not self._withdraw.is_set():
-            self._watch_over_client()
+            self._renew_client()
             changed = self._wake.is_set()
             self._wake.clear()
             if self.connected and (changed or monotonic() >= due):
@@ -90,7 +90,7 @@ class EndpointRegistration:
             left = due - monotonic() if self.connected else WATCHDOG_S
             self._wake.wait(min(WATCHDOG_S, max(0.05, left)))
 
-    def _watch_over_client(self) -> None:
+    def _renew_client(self) -> None:
         """Create a client if there is none, or if an error ended its connection loop: kazoo does not reopen it."""
         client = self._client
         if (
@@ -116,14 +116,14 @@ class EndpointRegistration:
             logger=log,
             **client_auth_options(self._digest),
         )
-        client.add_listener(self._changed)
+        client.add_listener(self._on_state)
         accept_older_servers(client)
         client.start_async()
         # At exit kazoo would stop its threads before the last poll, and touch the parent's locks in a forked child.
         atexit.unregister(client.handler.stop)
         return client
 
-    def _changed(self, *_: object) -> None:
+    def _on_state(self, *_: object) -> None:
         self._wake.set()
 
     def _try_ensure(self) -> bool:
@@ -138,14 +138,14 @@ class EndpointRegistration:
     def _ensure(self) -> None:
         """Make sure that the node exists, is ours and is watched. Replaces a node of our older session."""
         client = self._client
-        stat = client.exists_async(self.path, watch=self._changed).get(timeout=CALL_TIMEOUT_S)
+        stat = client.exists_async(self.path, watch=self._on_state).get(timeout=CALL_TIMEOUT_S)
         if stat is not None and stat.ephemeralOwner == client.client_id[0]:
             return
         if stat is not None:
             _ignoring(NoNodeError, lambda: client.delete_async(self.path).get(timeout=CALL_TIMEOUT_S))
         create = client.create_async(self.path, self._data, ephemeral=True, makepath=True)
         _ignoring(NodeExistsError, lambda: create.get(timeout=CALL_TIMEOUT_S))
-        stat = client.exists_async(self.path, watch=self._changed).get(timeout=CALL_TIMEOUT_S)
+        stat = client.exists_async(self.path, watch=self._on_state).get(timeout=CALL_TIMEOUT_S)
         if stat is None or stat.ephemeralOwner != client.client_id[0]:
             raise RuntimeError("the node changed meanwhile")
 

@@ -17,13 +17,13 @@ class ByteBudget:
         self._cond = threading.Condition()
         self._queue: deque[object] = deque()
 
-    def take(self, size: int, timeout: float) -> bool:
+    def reserve(self, size: int, timeout: float) -> bool:
         """Reserve `size` bytes; False if they were not free within `timeout` seconds."""
         ticket = object()
         with self._cond:
             self._queue.append(ticket)
             try:
-                if not self._cond.wait_for(lambda: self._turn(ticket, size), timeout):
+                if not self._cond.wait_for(lambda: self._is_next(ticket, size), timeout):
                     return False
                 self.used += size
                 return True
@@ -31,7 +31,7 @@ class ByteBudget:
                 self._queue.remove(ticket)
                 self._cond.notify_all()
 
-    def give(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Release `size` bytes."""
         with self._cond:
             self.used -= size
@@ -42,5 +42,5 @@ class ByteBudget:
         """Number of waiting threads."""
         return len(self._queue)
 
-    def _turn(self, ticket: object, size: int) -> bool:
+    def _is_next(self, ticket: object, size: int) -> bool:
         return self._queue[0] is ticket and (not self.used or self.used + size <= self.limit)

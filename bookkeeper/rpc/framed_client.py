@@ -54,19 +54,19 @@ class FramedClient:
         self._lock = threading.Lock()
         self._sock: socket.socket | None = None
         self._seqid = 0
-        self.reached = False
+        self.was_connected = False
         """True if the newest call had a connection; if False, nothing of it was sent."""
 
     def call(self, method: str, *args: object, timeout: float | None = None) -> Any:
         """Call `method` and return its result; `timeout` in seconds replaces that of the client."""
-        return self.send(method, *args, timeout=timeout).result()
+        return self.begin_call(method, *args, timeout=timeout).result()
 
-    def send(self, method: str, *args: object, timeout: float | None = None) -> PendingCall:
+    def begin_call(self, method: str, *args: object, timeout: float | None = None) -> PendingCall:
         """First half of `call`, to await several replies in one thread. Finish the returned call by `result` or
         `abandon`; until then other calls wait."""
         deadline = monotonic() + (self._timeout if timeout is None else timeout)
         if not self._lock.acquire(timeout=max(0.0, deadline - monotonic())):
-            raise CallTimeoutError(f"{self._where(method)}: another call kept the connection busy")
+            raise CallTimeoutError(f"{self._describe(method)}: another call kept the connection busy")
         try:
             return self._send(method, args, deadline)
         except BaseException as error:
@@ -114,22 +114,22 @@ class FramedClient:
         self._seqid = self._seqid % 0x7FFFFFFF + 1
         request = encode_call(self._service, method, args, self._seqid)
         try:
-            self.reached = False
+            self.was_connected = False
             sock = self._connected(deadline)
-            self.reached = True
+            self.was_connected = True
             send_all(sock, request, deadline)
         except UnauthorizedError as error:
-            raise UnauthorizedError(f"{self._where(method)}: {error}") from None
+            raise UnauthorizedError(f"{self._describe(method)}: {error}") from None
         except TIMEOUTS as error:
-            raise CallTimeoutError(f"{self._where(method)}: no reply in time") from error
+            raise CallTimeoutError(f"{self._describe(method)}: no reply in time") from error
         except OSError as error:
-            raise ConnectionLostError(f"{self._where(method)}: {error}") from error
+            raise ConnectionLostError(f"{self._describe(method)}: {error}") from error
         return PendingCall(self, sock, method, self._seqid, deadline)
 
     def _connected(self, deadline: float) -> socket.socket:
         security = self._security
         if self._sock is not None and (
-            _is_stale(self._sock) or (security is not None and not security.holds(self._peer))
+            _is_stale(self._sock) or (security is not None and not security.is_valid(self._peer))
         ):
             self._close()
         if self._sock is None:
@@ -145,19 +145,19 @@ class FramedClient:
         if sock is not None:
             sock.close()
 
-    def _where(self, method: str) -> str:
+    def _describe(self, method: str) -> str:
         return f"{self._service.__name__}.{method} at {self._host}:{self._port}"
 
 
 class PendingCall:
     """Call of a FramedClient that was sent and awaits its reply. Belongs to one thread at a time."""
 
-    __slots__ = ("_client", "_deadline", "_failure", "_held", "_method", "_missing", "_oneway", "_seqid", "_sock")
+    __slots__ = ("_client", "_deadline", "_failure", "_method", "_missing", "_oneway", "_pieces", "_seqid", "_sock")
 
     def __init__(self, client: FramedClient, sock: socket.socket, method: str, seqid: int, deadline: float) -> None:
         self._client, self._sock, self._method, self._seqid, self._deadline = client, sock, method, seqid, deadline
         self._oneway = bool(getattr(client._service, method + "_result").oneway)
-        self._held: list[bytes] = []
+        self._pieces: list[bytes] = []
         self._failure: Exception | None = None
         self._missing = -1
         """Bytes of the reply still missing; -1 while its length is unknown."""
@@ -166,10 +166,10 @@ class PendingCall:
         """Descriptor to poll: when it is readable, call `advance`."""
         return self._sock.fileno()
 
-    def advance(self) -> bool:
+    def receive_available(self) -> bool:
         """Receive available bytes without waiting. True once the reply is complete or failed; then call `result`."""
         try:
-            while not self._advance(0.0):  # bytes decrypted already do not make the descriptor readable
+            while not self._receive(0.0):  # bytes decrypted already do not make the descriptor readable
                 if not is_wrapped(self._sock):
                     return False
             return True
@@ -189,7 +189,7 @@ class PendingCall:
                 return None
             if self._failure is not None:
                 raise self._failure
-            while not self._advance(remaining_s(self._deadline)):
+            while not self._receive(remaining_s(self._deadline)):
                 pass
             return decode_reply(client._service, self._method, self._frame(), self._seqid)
         except TIMEOUTS as error:
@@ -209,26 +209,26 @@ class PendingCall:
         self._client._close()
         self._client._lock.release()
 
-    def _advance(self, wait: float) -> bool:
+    def _receive(self, wait: float) -> bool:
         # The buffer grows with the bytes received, so a length alone takes no memory.
         if self._missing == 0:
             return True
         self._sock.settimeout(wait)
         part = self._sock.recv(FIRST_READ_BYTES if self._missing < 0 else min(self._missing, MiB))
         if not part:
-            if not self._held:
+            if not self._pieces:
                 raise ConnectionResetError("the server closed the connection without a reply")
             raise ConnectionResetError(f"the stream ended {max(self._missing, 1)} bytes before the end of a frame")
-        self._held.append(part)
+        self._pieces.append(part)
         if self._missing >= 0:
             self._missing -= len(part)
         else:
-            self._begin()
+            self._read_header()
         return self._missing == 0
 
-    def _begin(self) -> None:
+    def _read_header(self) -> None:
         """Parse the length once the first bytes contain it."""
-        head = b"".join(self._held)
+        head = b"".join(self._pieces)
         if len(head) < HEADER.size:
             return
         size = HEADER.unpack_from(head)[0]
@@ -239,7 +239,7 @@ class PendingCall:
             raise FrameError(f"{-self._missing} bytes after the end of a frame")
 
     def _frame(self) -> bytes:
-        held, first = self._held, self._held[0]
+        held, first = self._pieces, self._pieces[0]
         if len(first) < HEADER.size:
             return b"".join(held)[HEADER.size :]
         return b"".join((memoryview(first)[HEADER.size :], *held[1:]))  # copied once, however large

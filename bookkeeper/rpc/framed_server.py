@@ -86,7 +86,7 @@ class FramedServer:
         self.idle_timeout, self.request_timeout, self.on_reply = idle_timeout, request_timeout, on_reply
         self.budget, self.budget_wait = None if budget is None else ByteBudget(budget), budget_wait
         self.security, self.handshake_timeout = security, handshake_timeout
-        self._pace = None if accept_rate is None else _AcceptRateLimit(accept_rate)
+        self._accept_limit = None if accept_rate is None else _AcceptRateLimit(accept_rate)
         self.accepted = self.refused = self.broken = 0  # connections: accepted, refused, closed for malformed bytes
         self.unauthorized = 0  # connections that failed authentication
         self._lock = threading.Lock()
@@ -159,15 +159,15 @@ class FramedServer:
                 log.debug("%s: accept: %s", self.name, error)  # out of descriptors, or the peer disconnected
                 continue
             self._admit(sock)
-            if self._pace is not None:
-                self._stopping.wait(self._pace.pause(monotonic()))
+            if self._accept_limit is not None:
+                self._stopping.wait(self._accept_limit.pause(monotonic()))
 
     def _admit(self, sock: socket.socket) -> None:
         connection = _ServerConnection(self, sock)
         with self._lock:
             full = len(self._connections) >= self.max_connections
             oldest = (
-                min((c for c in self._connections if c.gives_way), key=lambda c: (c.proven, c.since), default=None)
+                min((c for c in self._connections if c.is_evictable), key=lambda c: (c.answered, c.since), default=None)
                 if full
                 else None
             )
@@ -248,16 +248,16 @@ class _ServerConnection:
 
     def __init__(self, server: FramedServer, sock: socket.socket) -> None:
         self.server, self.sock, self.idle, self.since = server, sock, True, monotonic()
-        self.proven = self.coming = False
-        self._by = self.since + server.handshake_timeout
+        self.answered = self.receiving = False
+        self._handshake_deadline = self.since + server.handshake_timeout
         self._peer = Peer()
-        self._greeting = server.security.greeting() if server.security is not None else None
+        self._hello = server.security.server_hello() if server.security is not None else None
         self.thread = threading.Thread(target=self._serve, name=f"{server.name}-connection", daemon=True)
 
     @property
-    def gives_way(self) -> bool:
+    def is_evictable(self) -> bool:
         """True if it may be closed for a new one: until a first valid request, half a request counts as idle."""
-        return self.idle or (self.coming and not self.proven)
+        return self.idle or (self.receiving and not self.answered)
 
     def shut(self) -> None:
         """Ends the connection from another thread; its own thread closes the socket."""
@@ -269,13 +269,13 @@ class _ServerConnection:
 
     def _serve(self) -> None:
         try:
-            self._let_in()
+            self._handshake()
             while not self.server._stopping.is_set() and self._serve_one():
                 pass
         except UnauthorizedError as error:
             self.server.unauthorized += 1
             log.info("%s: closed a connection: %s", self.server.name, error.args[0])
-            self._say(error.args[1:])
+            self._send_replies(error.args[1:])
         except (FrameError, MemoryError, RecursionError) as error:
             self.server.broken += 1
             log.info("%s: closed a connection after an invalid request: %s", self.server.name, error)
@@ -285,21 +285,21 @@ class _ServerConnection:
             self.server.forget(self)
             self.sock.close()
 
-    def _let_in(self) -> None:
+    def _handshake(self) -> None:
         """Authenticate the peer. Raises Unauthorized, OSError."""
         security, plain = self.server.security, self.sock
         if security is None:
             return
         try:
-            self.sock = security.wrap(plain, self._by, _peek)
-            self._peer = security.admit(self.sock, self.sock is not plain, self._by)
+            self.sock = security.wrap(plain, self._handshake_deadline, _peek)
+            self._peer = security.admit(self.sock, self.sock is not plain, self._handshake_deadline)
         except UnauthorizedError:
             raise
         except OSError:
             self.server.unauthorized += 1
             raise
 
-    def _say(self, replies: Sequence[bytes]) -> None:
+    def _send_replies(self, replies: Sequence[bytes]) -> None:
         """Send final replies, if the peer takes them within 1 s."""
         try:
             for reply in replies:
@@ -308,62 +308,66 @@ class _ServerConnection:
             pass
 
     @property
-    def _greets(self) -> bool:
+    def _must_authenticate(self) -> bool:
         """True if the next frame must belong to a hello."""
         security = self.server.security
-        return self._greeting is not None and security is not None and security.strict
+        return self._hello is not None and security is not None and security.is_required
 
     def _serve_one(self) -> bool:
         """Handle one request. False once the peer closed the connection or the idle timeout passed."""
         server = self.server
         self.idle, self.since = True, monotonic()
         try:
-            self.sock.settimeout(remaining_s(self._by if self._greets else self.since + server.idle_timeout))
+            self.sock.settimeout(
+                remaining_s(self._handshake_deadline if self._must_authenticate else self.since + server.idle_timeout)
+            )
             first = self.sock.recv(HEADER.size)
         except TIMEOUTS:
             return False
         if not first:
             return False
-        self.idle, self.coming = False, True
-        deadline = self._by if self._greets else monotonic() + server.request_timeout
-        size = _receive_size(self.sock, first, MAX_FRAME_BYTES if self._greets else server.max_frame, deadline)
+        self.idle, self.receiving = False, True
+        deadline = self._handshake_deadline if self._must_authenticate else monotonic() + server.request_timeout
+        size = _receive_size(
+            self.sock, first, MAX_FRAME_BYTES if self._must_authenticate else server.max_frame, deadline
+        )
         budget = server.budget if size > _SMALL else None
         if budget is None:
             return self._answer(receive_exactly(self.sock, size, deadline))
-        if not budget.take(size, server.budget_wait):
+        if not budget.reserve(size, server.budget_wait):
             used = f"{budget.used} of {budget.limit} bytes are in use"
             raise FrameError(f"no memory for a request of {size} bytes within {server.budget_wait} s: {used}")
         try:
             return self._answer(receive_exactly(self.sock, size, monotonic() + server.request_timeout))
         finally:
-            budget.give(size)
+            budget.release(size)
 
     def _answer(self, frame: bytes) -> bool:
-        server, self.coming = self.server, False
-        if server.security is not None and not server.security.holds(self._peer):
+        server, self.receiving = self.server, False
+        if server.security is not None and not server.security.is_valid(self._peer):
             raise UnauthorizedError("its credentials are no longer valid")
-        if self._greeting is not None and self._greet(frame):
+        if self._hello is not None and self._authenticate(frame):
             return True
         _serving.sock = self.sock
         only = [frame]
         del frame  # so that `answer` can free it before the handler runs
         method, reply = server.answer(only.pop())
-        self.proven = True
+        self.answered = True
         if reply is not None:
             send_all(self.sock, reply, monotonic() + server.request_timeout)
             if server.on_reply is not None:
                 server.on_reply(method)
         return True
 
-    def _greet(self, frame: bytes) -> bool:
+    def _authenticate(self, frame: bytes) -> bool:
         """Answer a frame of a hello; False if it is the first call of a peer that needs no token."""
-        greeting = self._greeting
-        if greeting is None or (not self._greets and parse_message(frame).method not in HELLO_METHODS):
-            self._greeting = None
+        greeting = self._hello
+        if greeting is None or (not self._must_authenticate and parse_message(frame).method not in HELLO_METHODS):
+            self._hello = None
             return False
-        send_all(self.sock, greeting.answer(frame), self._by)
-        if greeting.proven:
-            self._greeting = None
+        send_all(self.sock, greeting.answer(frame), self._handshake_deadline)
+        if greeting.authenticated:
+            self._hello = None
         return True
 
 

@@ -42,7 +42,7 @@ class PollHandler:
 
     def __init__(self, variables: VariableRegistry, identity: ProcessIdentity) -> None:
         self._snapshots, self._identity, self._idl = SnapshotReader(variables), identity, idl()
-        self._turns = PollTurns()
+        self._poll_turns = PollTurns()
         self._closing = threading.Event()
         self._read = threading.local()  # .final, .poller: state of this thread's answer until it is sent
         self.polled, self.last_poll = threading.Event(), threading.Event()
@@ -54,7 +54,7 @@ class PollHandler:
         """Treat the next poll as the last one."""
         self._closing.set()
 
-    def replied(self, _method: str) -> None:
+    def on_reply(self, _method: str) -> None:
         """Record that a reply was sent. Runs in the thread that handled the request."""
         final, self._read.final = getattr(self._read, "final", None), None
         if final is not None:
@@ -97,7 +97,7 @@ class PollHandler:
     def final(self, address: str) -> Any:
         """Final snapshot (docs/formats/final.md) of a process that advertised `address`; None without variables. Stop
         the server before: no later poll may have newer values."""
-        poller, memo = self._turns.last()
+        poller, memo = self._poll_turns.last()
         columns = self._columns(b"", poller or None, memo)
         return self._idl.Final(columns, address, self._polled_ms) if columns.schema.names else None
 
@@ -110,7 +110,7 @@ class PollHandler:
     def _turn(self, poller: Any) -> tuple[str | None, bytes | None]:
         if poller is None or not poller.name:
             return None, None
-        return self._turns.take(poller.name, poller.patience_ms or 0, poller.memo)
+        return self._poll_turns.take(poller.name, poller.patience_ms or 0, poller.memo)
 
     def _endpoint(self) -> Any:
         who = self._identity

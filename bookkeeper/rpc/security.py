@@ -30,8 +30,8 @@ SendAll = Callable[[socket.socket, bytes, float], None]
 class Peer:
     """Credentials under which a connection was admitted; reconnect once they are no longer valid."""
 
-    trust: tuple[int, int] = (0, 0)
-    until: float = 0.0
+    trust_versions: tuple[int, int] = (0, 0)
+    expires_at: float = 0.0
     """Expiry of its certificate in epoch seconds; 0: never."""
 
 
@@ -45,16 +45,16 @@ class Security:
             raise SecurityConfigError(f"mode {mode!r}: give one of {', '.join(MODES)}")
         self.tls, self.tokens, self.mode = tls, tokens, mode
 
-    def trust(self) -> tuple[int, int]:
+    def trust_versions(self) -> tuple[int, int]:
         """Counters that change when trusted credentials are revoked; checks the files."""
         return self.tls.current() if self.tls else 0, self.tokens.current() if self.tokens else 0
 
-    def holds(self, peer: Peer) -> bool:
+    def is_valid(self, peer: Peer) -> bool:
         """True while the credentials of a connection are valid."""
-        return peer.trust == self.trust() and not has_expired(peer.until)
+        return peer.trust_versions == self.trust_versions() and not has_expired(peer.expires_at)
 
     @property
-    def strict(self) -> bool:
+    def is_required(self) -> bool:
         """True if peers must authenticate."""
         return self.mode == "require"
 
@@ -69,13 +69,13 @@ class Security:
 
     def admit(self, sock: Any, wrapped: bool, deadline: float) -> Peer:
         """Perform the TLS handshake with a client. Raises Unauthorized, OSError."""
-        trust, until = self.trust(), 0.0
+        trust, until = self.trust_versions(), 0.0
         if wrapped and self.tls is not None:
             handshake(sock, deadline)
             until = self.tls.check_client(sock.getpeercert())
         return Peer(trust, until)
 
-    def greeting(self) -> ServerHello | None:
+    def server_hello(self) -> ServerHello | None:
         """Handler of the first frames of a connection; None if tokens are not used."""
         return ServerHello(self.tokens) if self.tokens is not None else None
 
@@ -86,20 +86,20 @@ class Security:
     ) -> tuple[Any, Peer]:
         """Authenticate to a server; returns the socket to use from now on and its credentials. Raises Unauthorized,
         OSError, FramedError."""
-        trust = self.trust()
+        trust = self.trust_versions()
         if self.mode == "accept":
             return sock, Peer(trust)
         if self.tls is not None:
             name, context = self.tls.expected(host), self.tls.client_context()
             sock = context.wrap_socket(sock, server_hostname=name, do_handshake_on_connect=False)
         try:
-            self._introduce(sock, host, deadline, receive, send)
+            self._authenticate(sock, host, deadline, receive, send)
         except BaseException:
             sock.close()
             raise
         return sock, Peer(trust)
 
-    def _introduce(self, sock: Any, host: str, deadline: float, receive: ReceiveExactly, send: SendAll) -> None:
+    def _authenticate(self, sock: Any, host: str, deadline: float, receive: ReceiveExactly, send: SendAll) -> None:
         if self.tls is not None:
             try:
                 handshake(sock, deadline)

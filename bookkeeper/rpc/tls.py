@@ -68,9 +68,9 @@ class Tls:
         """Raises BadSecurity."""
         self._files = files
         self._lock = threading.Lock()
-        self._looked = monotonic()
+        self._refreshed_at = monotonic()
         self._stamps = self._stamp()
-        self.trust = 0
+        self.version = 0
         self._server, self._client = self._make()
 
     def server_context(self) -> Any:
@@ -89,7 +89,7 @@ class Tls:
         """Check the files and return `trust`."""
         with self._lock:
             self._refresh()
-            return self.trust
+            return self.version
 
     def expected(self, host: str) -> str:
         """Name required in the certificate of a server at `host`."""
@@ -117,9 +117,9 @@ class Tls:
 
     def _refresh(self) -> None:
         """Reload changed files; under `_lock`. Files unreadable during a replacement are read at the next check."""
-        if monotonic() - self._looked < REFRESH_PERIOD_S:
+        if monotonic() - self._refreshed_at < REFRESH_PERIOD_S:
             return
-        self._looked = monotonic()
+        self._refreshed_at = monotonic()
         stamps = self._stamp()
         if stamps == self._stamps:
             return
@@ -129,7 +129,7 @@ class Tls:
             log.warning("certificates not reloaded, the old ones stay in use: %s", error)
             return
         trusted = (self._files.authorities, self._files.revoked)
-        self.trust += any(stamps.get(path) != self._stamps.get(path) for path in trusted)
+        self.version += any(stamps.get(path) != self._stamps.get(path) for path in trusted)
         self._stamps = stamps
         log.info("certificates reloaded")
 

@@ -53,8 +53,8 @@ class Tokens:
         """Raises BadSecurity."""
         self._path = path
         self._lock = threading.Lock()
-        self._looked = monotonic()
-        self.trust = 0
+        self._refreshed_at = monotonic()
+        self.version = 0
         self._stamp, self._tokens = self._read()
 
     def all(self) -> tuple[bytes, ...]:
@@ -67,12 +67,12 @@ class Tokens:
         """Check the file and return `trust`."""
         with self._lock:
             self._refresh()
-            return self.trust
+            return self.version
 
     def _refresh(self) -> None:
-        if monotonic() - self._looked < REFRESH_PERIOD_S:
+        if monotonic() - self._refreshed_at < REFRESH_PERIOD_S:
             return
-        self._looked = monotonic()
+        self._refreshed_at = monotonic()
         try:
             if file_stamp(self._path) == self._stamp:
                 return
@@ -81,7 +81,7 @@ class Tokens:
             log.warning("tokens not reloaded, the old ones stay in use: %s", error)
             return
         if found[1] != self._tokens:
-            self.trust += 1
+            self.version += 1
         self._stamp, self._tokens = found
 
     def _read(self) -> tuple[FileStamp, tuple[bytes, ...]]:
@@ -138,7 +138,7 @@ class ServerHello:
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
         self._client, self._server = b"", secrets.token_bytes(NONCE_BYTES)
-        self.proven = False
+        self.authenticated = False
 
     def answer(self, frame: bytes) -> bytes:
         """Return the reply as a frame. Raises FrameError, and Unauthorized, whose second argument is the reply to send
@@ -155,7 +155,7 @@ class ServerHello:
         if message.method == "hello":
             self._client, result.success = _bytes(args.nonce), self._server
         elif token := self._token(_bytes(args.proof)):
-            self.proven, result.success = True, proof_of(token, _SERVER, self._client, self._server)
+            self.authenticated, result.success = True, proof_of(token, _SERVER, self._client, self._server)
         else:
             refused, result.refused = "a caller with a wrong token", idl().Refused("this server does not have it")
         reply = encode_message(message.method, TMessageType.REPLY, message.seqid, result)

@@ -19,7 +19,7 @@ class PollTurns:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._name = ""
-        self._at = 0.0
+        self._polled_at = 0.0
         self._memo = b""
 
     def take(self, name: str, patience_ms: int, memo: bytes | None) -> tuple[str, bytes | None]:
@@ -29,10 +29,10 @@ class PollTurns:
         now = monotonic()
         with self._lock:
             other = self._name not in ("", name)
-            if other and (now - self._at) * 1000 < patience_ms:
+            if other and (now - self._polled_at) * 1000 < patience_ms:
                 return self._name, None
             left = self._memo if other else None
-            self._name, self._at = name, now
+            self._name, self._polled_at = name, now
             if memo is not None:
                 self._memo = memo if len(memo) <= MAX_MEMO else b""
             return name, left

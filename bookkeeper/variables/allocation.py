@@ -20,9 +20,11 @@ class Allocation(CellLookup):
     def __init__(self) -> None:
         super().__init__()
         self.is_strict = False
-        self._full: dict[str, list[dict[str, str]] | None] = {}  # full names -> label sets; None once `warn` logged it
+        self._full_names: dict[
+            str, list[dict[str, str]] | None
+        ] = {}  # full names -> label sets; None once `warn` logged it
 
-    def _attached(self, cell: AnyCell) -> AnyCell:
+    def _allocate(self, cell: AnyCell) -> AnyCell:
         """Return the cell that takes a write through `cell`. VariableRefused if the write is not allowed."""
         if cell.refused is not None:
             raise cell.refused
@@ -51,15 +53,15 @@ class Allocation(CellLookup):
 
     def _overflow(self, cell: AnyCell) -> AnyCell:
         """Overflow series of a full name. INTEGER and DOUBLE writes share one series."""
-        self.note_overflow(cell.name, lambda: [one.labels for one in self.table.of(cell.name)])
+        self.note_overflow(cell.name, lambda: [one.labels for one in self.table.cells_of(cell.name)])
         current = self.table.get(cell.name, OVERFLOW)
         if current is None:
             if not self.table.may_overflow():
                 raise VariableRefused("limit", f"{cell.name}: {self.table.limit} variables and more: use fewer names")
-            return self._install(self._made(cell.type, cell.name, OVERFLOW_LABELS))
+            return self._install(self._make_cell(cell.type, cell.name, OVERFLOW_LABELS))
         if current.type == cell.type or (current.type == DOUBLE and cell.type == INTEGER):
             return current
-        return self._attached(self._made(cell.type, cell.name, OVERFLOW_LABELS))
+        return self._allocate(self._make_cell(cell.type, cell.name, OVERFLOW_LABELS))
 
     def note_overflow(self, name: str, labels: Callable[[], list[dict[str, str]]]) -> None:
         """Counts a write to the overflow series of `name`; refuses it in strict mode. The first one keeps the name's
@@ -67,14 +69,14 @@ class Allocation(CellLookup):
         if self.is_strict:
             raise VariableRefused("limit", f"{name}: no room for another series: use fewer label values")
         self.count(OVERFLOWED, {"variable": name})
-        if name not in self._full and len(self._full) < MAX_NAMES:
-            self._full[name] = labels()
+        if name not in self._full_names and len(self._full_names) < MAX_NAMES:
+            self._full_names[name] = labels()
 
     def count(self, name: str, labels: dict[str, str]) -> None:
         """Adds 1 to a variable of bookkeeper itself."""
         with self.lock:
             try:
-                cell = self._attached(self._find(INTEGER, name, labels))
+                cell = self._allocate(self._find(INTEGER, name, labels))
             except VariableRefused:  # the program uses the name for something else
                 return
             if cell.value is None:
@@ -84,9 +86,9 @@ class Allocation(CellLookup):
 
     def warn(self) -> None:
         """Logs each full name once, outside the lock."""
-        for name, labels in list(self._full.items()):
+        for name, labels in list(self._full_names.items()):
             if labels is not None:
-                self._full[name] = None
+                self._full_names[name] = None
                 label, values = busiest_label(labels)
                 what = f"label {label!r} has {values} values" if label else "too many names in this process"
                 warn(f'{name}: no room for more series, their writes go to overflow="true": {what}')

@@ -43,7 +43,7 @@ class Callback:
     ) -> None:
         self._book, self.name, self.function, self.deadline_s, self.cell = book, name, function, deadline_s, cell
         self.kind = GAUGE
-        self.late = False
+        self.is_late = False
         self.failures = 0
         self.logged = -LOG_PERIOD_S
 
@@ -67,12 +67,12 @@ class Callbacks:
 
     def forget(self) -> None:
         """In a forked child: resets the state, because the parent's threads do not exist there."""
-        self._turn, self._changed = threading.Lock(), threading.Condition()
+        self._update_lock, self._changed = threading.Lock(), threading.Condition()
         self._threads: set[int] = set()
-        self._began = 0.0
+        self._round_started = 0.0
         self._polling = 0  # id of the thread that runs a round, 0 without one
         for one in self._all:
-            one.late, one.failures = False, 0
+            one.is_late, one.failures = False, 0
 
     def add(
         self, name: str, function: Callable[[], Any], deadline_s: float, cell: AnyCell | None = None, kind: str = ""
@@ -91,7 +91,7 @@ class Callbacks:
         with self._changed:
             others = [one for one in self._all if cell is None or one.cell is None or not _same(one.cell, cell)]
             self._all = (*others, made)
-        self._variables.begin()
+        self._variables.start_use()
         return made
 
     def remove(self, callback: Callback) -> None:
@@ -109,21 +109,21 @@ class Callbacks:
         if not self._all or self._variables.off or me in self._threads or me == self._polling:
             return
         arrived = monotonic()
-        if not self._turn.acquire(timeout=MAX_DEADLINE_S):
+        if not self._update_lock.acquire(timeout=MAX_DEADLINE_S):
             return
         self._polling = me
         try:
-            if self._began < arrived:
-                self._began = monotonic()
-                self._round()
+            if self._round_started < arrived:
+                self._round_started = monotonic()
+                self._run_all()
         finally:
             self._polling = 0
-            self._turn.release()
+            self._update_lock.release()
 
-    def _round(self) -> None:
-        begun, all_ = self._began, self._all
-        waiting = deque(one for one in all_ if not one.late)
-        left, failed = set(waiting), [one for one in all_ if one.late]
+    def _run_all(self) -> None:
+        begun, all_ = self._round_started, self._all
+        waiting = deque(one for one in all_ if not one.is_late)
+        left, failed = set(waiting), [one for one in all_ if one.is_late]
         with self._changed:
             before = 0
             while left:
@@ -136,11 +136,11 @@ class Callbacks:
                 self._changed.wait_for(lambda: not left, min(POLL_STEP_S, max(0.0, until - monotonic())))
             waiting.clear()
             for one in left:
-                one.late = True
+                one.is_late = True
             failed += left
             left.clear()
         for one in failed:
-            self._failed(one, "timeout", f"no answer within {one.deadline_s} s")
+            self._note_failure(one, "timeout", f"no answer within {one.deadline_s} s")
 
     def _start(self, waiting: deque[Callback], left: set[Callback]) -> None:
         if not waiting or len(self._threads) >= MAX_THREADS:
@@ -163,9 +163,9 @@ class Callbacks:
                 if one in left:
                     reason, why = self._store(one, result) if not reason else (reason, why)
                     if reason:
-                        self._failed(one, reason, why)
+                        self._note_failure(one, reason, why)
                 with self._changed:
-                    one.late = False
+                    one.is_late = False
                     left.discard(one)
                     self._changed.notify_all()
         finally:
@@ -185,7 +185,7 @@ class Callbacks:
             return "value", str(error)
         return "", ""
 
-    def _failed(self, one: Callback, reason: str, why: str) -> None:
+    def _note_failure(self, one: Callback, reason: str, why: str) -> None:
         self._variables.count(CALLBACK_ERRORS, {"variable": one.name, "reason": reason})
         one.failures += 1
         if one.failures >= MAX_FAILURES and one.cell is not None and one.kind != COUNTER:

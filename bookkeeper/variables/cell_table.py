@@ -38,19 +38,19 @@ class CellTable:
         self.count = 0
         self.routes: tuple[Route, Route, Route, Route] = ({}, {}, {}, {})
         self._families: dict[str, dict[Key, AnyCell]] = {}
-        self._idle = 0  # incremented whenever there may be one more cell without a value
-        self._swept: dict[str, int] = {}  # `_idle` at the last sweep of a name's valueless cells; "" for all names
+        self._valueless_changes = 0  # incremented whenever there may be one more cell without a value
+        self._swept_at: dict[str, int] = {}  # `_idle` at the last sweep of a name's valueless cells; "" for all names
 
     def get(self, name: str, key: Key) -> AnyCell | None:
         """Cell of that name and labels; None without one."""
         family = self._families.get(name)
         return None if family is None else family.get(key)
 
-    def of(self, name: str) -> list[AnyCell]:
+    def cells_of(self, name: str) -> list[AnyCell]:
         """All cells of a name."""
         return list(self._families.get(name, {}).values())
 
-    def all(self) -> list[AnyCell]:
+    def all_cells(self) -> list[AnyCell]:
         """All cells of the process."""
         return [cell for family in list(self._families.values()) for cell in list(family.values())]
 
@@ -90,9 +90,9 @@ class CellTable:
             if not family:
                 del self._families[name]
 
-    def idle(self, name: str = "") -> None:
+    def note_valueless_cell(self, name: str = "") -> None:
         """Note that a cell, of that name if known, has no value: a sweep may find room again."""
-        self._idle += name not in INTERNAL_NAMES
+        self._valueless_changes += name not in INTERNAL_NAMES
 
     # Limits.
 
@@ -105,13 +105,13 @@ class CellTable:
         if name in INTERNAL_NAMES:
             return True
         if self._name_is_full(name):
-            self._sweep(name, self.of(name))
+            self._sweep(name, self.cells_of(name))
         return self.make_space(1) and not self._name_is_full(name)
 
     def make_space(self, fresh: int) -> bool:
         """True if `fresh` more cells fit into the limit of the process; drops cells without a value if needed."""
         if self.count + fresh > self.limit:
-            self._sweep("", self.all())
+            self._sweep("", self.all_cells())
         return self.count + fresh <= self.limit
 
     def may_overflow(self, fresh: int = 1) -> bool:
@@ -123,9 +123,9 @@ class CellTable:
         return family is not None and len(family) - (OVERFLOW in family) >= self.per_name
 
     def _sweep(self, what: str, cells: list[AnyCell]) -> None:
-        if self._swept.get(what) == self._idle:
+        if self._swept_at.get(what) == self._valueless_changes:
             return
-        self._swept[what] = self._idle
+        self._swept_at[what] = self._valueless_changes
         for cell in cells:
             if cell.value is None:
                 self.drop(cell)

@@ -36,18 +36,18 @@ class Expiry:
             elif type(cell) is Double:
                 cell.__class__ = LockedDouble
 
-    def touch(self, cell: AnyCell) -> None:
+    def note_write(self, cell: AnyCell) -> None:
         """Note a write."""
         if self.in_use:
             self._since.pop(cell, None)
 
-    def due(self, table: CellTable) -> list[tuple[AnyCell, int]]:
+    def take_expired(self, table: CellTable) -> list[tuple[AnyCell, int]]:
         """Take the values of expired cells; return these cells with their kinds. Call it right before a poll reads."""
         now, since = monotonic(), self._since
         self._since = {}
         ended = []
         for name, after_s in list(self.after_s.items()):
-            for cell in table.of(name):
+            for cell in table.cells_of(name):
                 if not cell.writable:  # a part of a histogram ends with it
                     continue
                 shown = since.get(cell)

@@ -24,7 +24,7 @@ class HistogramOwner(Protocol):
 
     def observe(self, histogram: Histogram, value: float) -> None: ...
 
-    def fold(self, histogram: Histogram) -> None: ...
+    def update_variables(self, histogram: Histogram) -> None: ...
 
     def remove(self, histogram: Histogram) -> None: ...
 
@@ -41,14 +41,14 @@ class Histogram:
         "_book",
         "bounds",
         "counts",
-        "fell",
+        "has_negative",
         "key",
         "labels",
         "name",
-        "parts",
         "refused",
         "route",
         "total",
+        "variables",
     )
 
     def __init__(
@@ -64,9 +64,9 @@ class Histogram:
         self.key: Key = key_of(self.labels)
         self.counts: list[int] | None = None
         self.total = 0.0
-        self.fell = False
+        self.has_negative = False
         self.route: tuple[str, ...] | None = None  # its key in the look-up cache
-        self.parts: tuple[HistogramInteger | HistogramDouble, ...] = ()
+        self.variables: tuple[HistogramInteger | HistogramDouble, ...] = ()
 
     def observe(self, value: float) -> None:
         """Counts a value. NaN and infinities are refused, because they would ruin the sum."""
@@ -89,9 +89,9 @@ class Histogram:
         """Sum of the observed values."""
         return 0.0 if self.counts is None else self.total
 
-    def fold(self) -> None:
+    def update_variables(self) -> None:
         """Updates its variables."""
-        self._book.fold(self)
+        self._book.update_variables(self)
 
     def remove(self) -> None:
         """Ends the histogram; a later observation restarts it."""
@@ -130,7 +130,7 @@ class _HistogramVariable:
         return f"a part of the histogram {self.family}"
 
     def get(self) -> Any:
-        self.histogram.fold()
+        self.histogram.update_variables()
         return self.value
 
 

@@ -30,10 +30,10 @@ class HistogramTable:
         self._bounds: dict[str, tuple[float, ...]] = {}
         self._routes: dict[str, dict[tuple[str, ...], Histogram]] = {}
         self._since: dict[Histogram, tuple[int, float]] = {}  # count read by polls, and time of the first such poll
-        self._idle = 0  # incremented whenever there may be one more histogram without observations
-        self._swept: dict[str, int] = {}
+        self._valueless_changes = 0  # incremented whenever there may be one more histogram without observations
+        self._swept_at: dict[str, int] = {}
 
-    def find(
+    def handle(
         self, name: str, labels: Mapping[str, str] | None = None, bounds: Iterable[float] | None = None
     ) -> Histogram:
         """Handle of a histogram. `bounds` None: the bounds already used for the name, else DEFAULT_BOUNDS."""
@@ -54,13 +54,13 @@ class HistogramTable:
             return HISTOGRAM(self, short_repr(name), {}, DEFAULT_BOUNDS, error)
         with self._variables.lock:
             kept = self._bounds.setdefault(name, wanted or DEFAULT_BOUNDS)
-            found = self._found(HISTOGRAM(self, name, given, kept), given)
+            found = self._cache(HISTOGRAM(self, name, given, kept), given)
         if wanted not in (None, kept):
             text = f"histogram {name} has the bounds {kept}: one name has one set of bounds, {wanted} are not used"
             self._variables.refuse(VariableRefused("bounds", text), whole=False)
         return found
 
-    def _found(self, made: Histogram, given: Mapping[str, str]) -> Histogram:
+    def _cache(self, made: Histogram, given: Mapping[str, str]) -> Histogram:
         """Histogram of that name and labels: `made` if there was none yet."""
         found = self._get(made.name, made.key)
         if found is None and self._is_full(made.name):
@@ -79,15 +79,15 @@ class HistogramTable:
 
     def _observe(self, histogram: Histogram, value: float) -> None:
         with self._variables.lock:
-            target = self._attached(histogram)
+            target = self._allocate(histogram)
             place = bisect_left(target.bounds, value)
             if value < 0.0:
-                target.fell = True
+                target.has_negative = True
             if target.counts is not None:  # ensured by `_attached`
                 target.counts[place] += 1
                 target.total += value
 
-    def _attached(self, histogram: Histogram) -> Histogram:
+    def _allocate(self, histogram: Histogram) -> Histogram:
         """Return the histogram that takes an observation, created if needed. VariableRefused at the limit."""
         if histogram.refused is not None:
             raise histogram.refused
@@ -104,7 +104,7 @@ class HistogramTable:
                 limit = f"{histogram.name}: {table.limit} variables and more: use fewer names"
                 raise VariableRefused("limit", limit)
             target = self._put(target)
-            self._begin(target)
+            self._create(target)
         return target
 
     def _overflow(self, histogram: Histogram) -> Histogram:
@@ -113,13 +113,13 @@ class HistogramTable:
         found = self._get(name, OVERFLOW)
         return HISTOGRAM(self, name, OVERFLOW_LABELS, histogram.bounds) if found is None else found
 
-    def _begin(self, histogram: Histogram) -> None:
+    def _create(self, histogram: Histogram) -> None:
         """Create the histogram and add its variables. VariableRefused if another variable uses one of their names."""
         table = self._variables.table
-        made = histogram.parts or make_variables(histogram, self._variables)
-        if not histogram.parts:  # no call between this and the store: a signal handler may have set it already
-            histogram.parts = made
-        for part in histogram.parts:
+        made = histogram.variables or make_variables(histogram, self._variables)
+        if not histogram.variables:  # no call between this and the store: a signal handler may have set it already
+            histogram.variables = made
+        for part in histogram.variables:
             current = table.get(part.name, part.key)
             if current is not None and current is not part and current.value is not None:
                 text = f"histogram {histogram.name}: {part.name} {part.labels} is {current.described}: use another name"
@@ -128,12 +128,12 @@ class HistogramTable:
         fresh = [0] * (len(histogram.bounds) + 1)
         if histogram.counts is None:  # a signal handler may have created it already; no call from here to the end
             histogram.total = 0.0
-            histogram.fell = False
+            histogram.has_negative = False
             histogram.counts = fresh
 
     def _place(self, histogram: Histogram) -> None:
         """Add the histogram and its variables to the tables."""
-        for part in histogram.parts:
+        for part in histogram.variables:
             self._variables.table.replace(self._variables.table.add(part), part)
             part.value, part.kind = (0.0 if part.type == DOUBLE else 0), COUNTER
         self._put(histogram)
@@ -141,15 +141,15 @@ class HistogramTable:
 
     # Reading and ending.
 
-    def fold(self, histogram: Histogram) -> None:
+    def update_variables(self, histogram: Histogram) -> None:
         """Accumulate the buckets of one histogram, as of one moment, into its variables."""
         with self._variables.lock:
             counts = histogram.counts
             if counts is None:
                 return
             seen, total = counts[:], histogram.total
-            *buckets, sum_, count = histogram.parts
-            if histogram.fell and sum_.kind == COUNTER:
+            *buckets, sum_, count = histogram.variables
+            if histogram.has_negative and sum_.kind == COUNTER:
                 sum_.kind = GAUGE
                 self._variables.version += 1
             running = 0
@@ -163,7 +163,7 @@ class HistogramTable:
         expiring = self._variables.expiry
         with self._variables.lock:
             for histogram in [one for family in list(self._all.values()) for one in list(family.values())]:
-                self.fold(histogram)
+                self.update_variables(histogram)
                 after_s = expiring.after_s.get(histogram.name)
                 if ends and after_s is not None:
                     self._expire(histogram, after_s)
@@ -173,7 +173,7 @@ class HistogramTable:
         now, counts = monotonic(), histogram.counts
         if counts is None:
             return
-        shows = int(histogram.parts[-1].value or 0)
+        shows = int(histogram.variables[-1].value or 0)
         count, since = self._since.get(histogram, (-1, now))
         if count != shows:
             self._since[histogram] = (shows, now)
@@ -194,7 +194,7 @@ class HistogramTable:
     def _end(self, histogram: Histogram) -> None:
         """Remove a histogram whose `counts` became None from the tables."""
         self._since.pop(histogram, None)
-        self._variables.end(histogram.parts)
+        self._variables.end(histogram.variables)
         family = self._all.get(histogram.name, {})
         if family.get(histogram.key) is histogram:
             del family[histogram.key]
@@ -211,7 +211,7 @@ class HistogramTable:
             for histogram in family.values():
                 histogram.counts, histogram.total = None, 0.0
         self._since.clear()
-        self._idle += 1
+        self._valueless_changes += 1
 
     # Limits.
 
@@ -222,7 +222,7 @@ class HistogramTable:
     def _put(self, histogram: Histogram) -> Histogram:
         """Add `histogram` unless the name and labels have one already; return the one in the table."""
         placed = self._all.setdefault(histogram.name, {}).setdefault(histogram.key, histogram)
-        self._idle += placed.counts is None
+        self._valueless_changes += placed.counts is None
         return placed
 
     def _is_full(self, name: str) -> bool:
@@ -230,8 +230,8 @@ class HistogramTable:
         return family is not None and len(family) - (OVERFLOW in family) >= self._variables.table.per_name
 
     def _make_room(self, name: str) -> bool:
-        if self._is_full(name) and self._swept.get(name) != self._idle:
-            self._swept[name] = self._idle
+        if self._is_full(name) and self._swept_at.get(name) != self._valueless_changes:
+            self._swept_at[name] = self._valueless_changes
             for histogram in list(self._all[name].values()):
                 if histogram.counts is None:
                     self._end(histogram)

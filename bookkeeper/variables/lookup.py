@@ -70,7 +70,7 @@ class CellLookup:
         """Cell of a STRING variable; the first write creates the variable."""
         return cast(String, self._find(STRING, name, labels))
 
-    def existing(self, type_: int, name: str, labels: Mapping[str, str] | None) -> AnyCell | None:
+    def find_existing(self, type_: int, name: str, labels: Mapping[str, str] | None) -> AnyCell | None:
         """Cell in the table if it has that type, else None."""
         try:
             cell = self.table.get(name, key_of(labels or {}))
@@ -93,7 +93,7 @@ class CellLookup:
             name, given = validate_key(name, given)
         except VariableRefused as error:
             return CELLS[type_](cast(Any, self), short_repr(name), {}, (), error)
-        cell = self._made(type_, name, given)
+        cell = self._make_cell(type_, name, given)
         with self.lock:
             current = self.table.get(name, cell.key)
             if current is not None and current.type == type_:
@@ -104,26 +104,28 @@ class CellLookup:
                 return cell  # the first write chooses: this cell if there is room by then, else the overflow series
             else:
                 cell = self.table.add(cell) if current is None else self.table.replace(current, cell)
-                self.table.idle(name)
+                self.table.note_valueless_cell(name)
             if cell.type == type_:
                 self.table.route(cell, given)
         return cell
 
-    def _made(self, type_: int, name: str, labels: Mapping[str, str]) -> AnyCell:
+    def _make_cell(self, type_: int, name: str, labels: Mapping[str, str]) -> AnyCell:
         classes = LOCKED_CELLS if name in self.expiry.after_s else CELLS
         own = {label: value for label, value in labels.items() if value}
         return classes[type_](cast(Any, self), name, own, key_of(own), None)
 
     # For snapshots.
 
-    def listed(self, skip: set[SeriesId] | None = None) -> tuple[int, list[AnyCell], dict[str, tuple[str, str, int]]]:
+    def list_cells(
+        self, skip: set[SeriesId] | None = None
+    ) -> tuple[int, list[AnyCell], dict[str, tuple[str, str, int]]]:
         """Version, cells with a value, and all descriptions, at one moment.
 
         `skip`: passed by the collector, for one poll. Counters that ended since its last poll are added to it and left
         out even if they have restarted: else the collector would not see the end, and take new counts for old ones. A
         counter is never skipped twice in a row, so that one that ends constantly is still seen."""
         with self.lock:
-            version, cells = self.version, [cell for cell in self.table.all() if cell.value is not None]
+            version, cells = self.version, [cell for cell in self.table.all_cells() if cell.value is not None]
             if skip is not None:
                 skip |= self.ended - self.skipped
                 self.ended, self.skipped = set(), set()
@@ -133,13 +135,13 @@ class CellLookup:
                     self.version += bool(self.skipped)  # the next poll has them
             return version, cells, dict(self.descriptions)
 
-    def prepare(self, *, ends: bool) -> None:
+    def update_before_read(self, *, ends: bool) -> None:
         """Update values before a read. `ends`: True if the collector reads; then expired series end now."""
         for update in self.before_reads:
             update(ends)
         if ends and self.expiry.in_use:
             with self.lock:
-                for cell, kind in self.expiry.due(self.table):
+                for cell, kind in self.expiry.take_expired(self.table):
                     self._ended(cell, kind)
 
     def end(self, cells: Iterable[AnyCell]) -> None:

@@ -52,7 +52,7 @@ class ProcessVariables(VariableRegistry):
 
     def get_integer_var(self, name: str, labels: Labels) -> int | None:
         """Value of the INTEGER variable; None if it does not exist."""
-        cell = self.existing(INTEGER, name, labels)
+        cell = self.find_existing(INTEGER, name, labels)
         return None if cell is None else cell.get()
 
     def remove_integer_var(self, name: str, labels: Labels) -> None:
@@ -69,7 +69,7 @@ class ProcessVariables(VariableRegistry):
 
     def get_double_var(self, name: str, labels: Labels) -> float | None:
         """Value of the DOUBLE variable; None if it does not exist."""
-        cell = self.existing(DOUBLE, name, labels)
+        cell = self.find_existing(DOUBLE, name, labels)
         return None if cell is None else cell.get()
 
     def remove_double_var(self, name: str, labels: Labels) -> None:
@@ -82,7 +82,7 @@ class ProcessVariables(VariableRegistry):
 
     def get_boolean_var(self, name: str, labels: Labels) -> bool | None:
         """Value of the BOOLEAN variable; None if it does not exist."""
-        cell = self.existing(BOOLEAN, name, labels)
+        cell = self.find_existing(BOOLEAN, name, labels)
         return None if cell is None else cell.value
 
     def remove_boolean_var(self, name: str, labels: Labels) -> None:
@@ -95,7 +95,7 @@ class ProcessVariables(VariableRegistry):
 
     def get_string_var(self, name: str, labels: Labels) -> str | None:
         """Value of the STRING variable; None if it does not exist."""
-        cell = self.existing(STRING, name, labels)
+        cell = self.find_existing(STRING, name, labels)
         return None if cell is None else cell.value
 
     def remove_string_var(self, name: str, labels: Labels) -> None:
@@ -103,7 +103,7 @@ class ProcessVariables(VariableRegistry):
         self._remove(STRING, name, labels)
 
     def _remove(self, type_: int, name: str, labels: Labels) -> None:
-        cell = self.existing(type_, name, labels)
+        cell = self.find_existing(type_, name, labels)
         if cell is not None:
             self.remove(cell)
 
@@ -111,11 +111,11 @@ class ProcessVariables(VariableRegistry):
 
     def histogram(self, name: str, labels: Labels | None = None, bounds: Iterable[float] | None = None) -> Histogram:
         """Handle of a histogram; the first `observe` creates it."""
-        return self._histograms.find(name, labels, bounds)
+        return self._histograms.handle(name, labels, bounds)
 
     def timer(self, name: str, labels: Labels | None = None, bounds: Iterable[float] | None = None) -> Timer:
         """Timer that observes seconds in a histogram: `with`, `async with` or a decorator."""
-        return Timer(self._histograms.find(name, labels, bounds))
+        return Timer(self._histograms.handle(name, labels, bounds))
 
     def in_flight(self, name: str, labels: Labels | None = None) -> InFlight:
         """INTEGER gauge of operations in progress: `with`, `async with` or a decorator."""

@@ -81,11 +81,11 @@ class SnapshotReader:
 
     def columns(self) -> tuple[VariableLayout, bytes, list[str]]:
         """Layout, packed values of 8 bytes for each variable, and the strings that STRING values index."""
-        return self._whole(lambda layout: (layout, *pack(layout)))
+        return self._read_consistent(lambda layout: (layout, *pack(layout)))
 
     def rows(self) -> tuple[VariableLayout, list[Any]]:
         """Layout, and the value of each variable."""
-        return self._whole(lambda layout: (layout, present_rows(layout)))
+        return self._read_consistent(lambda layout: (layout, present_rows(layout)))
 
     def entries(self) -> list[VariableEntry]:
         """Variables sorted by name and labels."""
@@ -93,9 +93,9 @@ class SnapshotReader:
         found = [_entry(layout, *one) for one in zip(layout.cells, values)]  # noqa: B905 - since Python 3.10
         return sorted(found, key=lambda entry: (entry.name, sorted(entry.labels.items())))
 
-    def _whole(self, read: Callable[[VariableLayout], Result]) -> Result:
+    def _read_consistent(self, read: Callable[[VariableLayout], Result]) -> Result:
         """Apply `read` to the layout, and retry if one of its variables ended meanwhile."""
-        self._variables.prepare(ends=self._ends)
+        self._variables.update_before_read(ends=self._ends)
         skip: set[SeriesId] | None = set() if self._ends else None
         for _ in range(MAX_ATTEMPTS):
             try:
@@ -103,7 +103,7 @@ class SnapshotReader:
             except StaleLayoutError:
                 continue
         with self._variables.lock:  # a program that removes variables constantly is blocked for one read
-            version, cells, told = self._variables.listed(skip)
+            version, cells, told = self._variables.list_cells(skip)
             # Copies, as even now a signal handler or a finalizer may remove some.
             fixed = [copy.copy(cell) for cell in cells]
             return read(make_layout(version, [cell for cell in fixed if cell.value is not None], told))
@@ -112,7 +112,7 @@ class SnapshotReader:
         """Current layout; for `skip` see Variables.listed."""
         with self._lock:
             if self._layout is None or self._layout.version != self._variables.version:
-                self._layout = make_layout(*self._variables.listed(skip))
+                self._layout = make_layout(*self._variables.list_cells(skip))
             return self._layout
 
 

@@ -47,9 +47,9 @@ class ScopedAction:
             _OPEN.set(found[2])
             self.end(found[1])
         else:
-            self._leave_outer(found)
+            self._restore_outer(found)
 
-    def _leave_outer(self, found: Open) -> None:
+    def _restore_outer(self, found: Open) -> None:
         """End a block that is not the innermost one, as those of generators may; no effect in another task."""
         inner = []
         while found is not None and found[0] is not self:

@@ -58,17 +58,17 @@ class VariableRegistry(Allocation):
         self, *, strict: bool | None = None, max_variables: int | None = None, max_per_name: int | None = None
     ) -> None:
         super().__init__()
-        self._by_hand = strict, max_variables, max_per_name
+        self._explicit = strict, max_variables, max_per_name
         self.table.limit, self.table.per_name = max_variables or SERIES, max_per_name or SERIES_PER_NAME
         self.is_strict, self.off = bool(strict), False
         self._resolved = self._ready = False
-        self._logged: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
         self.in_use = False
         self.on_first_use: Callable[[], None] = lambda: None
 
     def strict(self, on: bool = True) -> None:
         """Raise VariableRefused instead of counting a refusal: for an application's tests."""
-        self._by_hand = (on, *self._by_hand[1:])
+        self._explicit = (on, *self._explicit[1:])
         self.is_strict = on
 
     def resolve(self) -> None:
@@ -82,7 +82,7 @@ class VariableRegistry(Allocation):
             from bookkeeper.runtime import settings
 
             found = settings.read_counting_settings()
-        strict, limit, per_name = self._by_hand
+        strict, limit, per_name = self._explicit
         self.is_strict = found.strict if strict is None else strict
         self.table.limit = found.series if limit is None else limit
         self.table.per_name = found.series_per_name if per_name is None else per_name
@@ -90,7 +90,7 @@ class VariableRegistry(Allocation):
         self._ready = True
         add_null_handler()
         for problem in found.problems:
-            self.note(VariableRefused("settings", problem))
+            self.record_refusal(VariableRefused("settings", problem))
 
     # Writing.
 
@@ -133,27 +133,27 @@ class VariableRegistry(Allocation):
         except Exception as error:  # out of memory or of stack, or a defect here: must not reach the application
             self.refuse(VariableRefused("internal", f"{type(error).__name__}: {error}"))
             return otherwise
-        if self._full:
+        if self._full_names:
             self.warn()
         if not self.in_use:
-            self.use()
+            self.mark_used()
         return result
 
-    def begin(self) -> None:
+    def start_use(self) -> None:
         """Act like a first write: resolve the settings and start the endpoint."""
         if not self._resolved:
             self.resolve()
         if not self.off:
-            self.use()
+            self.mark_used()
 
-    def use(self) -> None:
+    def mark_used(self) -> None:
         """Call `on_first_use` once, which starts the endpoint."""
         if not self.in_use and self._ready:  # no call between this and the store: a signal handler may count, too
             self.in_use = True
             try:
                 self.on_first_use()
             except Exception as error:  # must not reach the application
-                self.note(VariableRefused("settings", f"no endpoint: {type(error).__name__}: {error}"))
+                self.record_refusal(VariableRefused("settings", f"no endpoint: {type(error).__name__}: {error}"))
 
     def _add_integer(self, cell: Integer, offset: int) -> int:
         value = self._add(cell, offset, 0)
@@ -167,7 +167,7 @@ class VariableRegistry(Allocation):
     def _add(self, cell: AnyCell, offset: Any, zero: Any) -> Any:
         """Add and store the sum, an INTEGER limited to int64; return the sum without this limit."""
         with self.lock:
-            cell = self._attached(cell)
+            cell = self._allocate(cell)
             self._note_kind(cell, COUNTER if offset >= 0 and cell.kind != GAUGE else GAUGE)
             if cell.value is None:
                 cell.value = zero
@@ -189,7 +189,7 @@ class VariableRegistry(Allocation):
     def store(self, cell: AnyCell, value: Any, kind: int = GAUGE) -> None:
         """Sets a value of the cell's type. VariableRefused if the write is not allowed."""
         with self.lock:
-            cell = self._attached(cell)
+            cell = self._allocate(cell)
             self._note_kind(cell, kind)
             cell.value = float(value) if cell.type == DOUBLE else value
 
@@ -198,7 +198,7 @@ class VariableRegistry(Allocation):
         if kind != cell.kind or cell.value is None:
             cell.kind = kind
             self.version += 1
-        self.expiry.touch(cell)
+        self.expiry.note_write(cell)
 
     def expire(self, name: str, after_s: float | None) -> None:
         """Ends series of that name after `after_s` seconds without a write; see bookkeeper/variables/expiry.py."""
@@ -213,7 +213,7 @@ class VariableRegistry(Allocation):
         with self.lock:
             if name not in self.expiry.after_s and len(self.expiry.after_s) >= MAX_NAMES:
                 raise VariableRefused("limit", f"{name}: {MAX_NAMES} names expire already")
-            self.expiry.watch(name, seconds, self.table.of(name))
+            self.expiry.watch(name, seconds, self.table.cells_of(name))
 
     # Descriptions and refusals.
 
@@ -233,7 +233,7 @@ class VariableRegistry(Allocation):
             if name not in self.descriptions and len(self.descriptions) >= MAX_NAMES:
                 raise VariableRefused("limit", f"{name}: {MAX_NAMES} names are described already")
             self.descriptions[name] = entry
-            for cell in self.table.of(name):
+            for cell in self.table.cells_of(name):
                 if cell.value is not None and entry[2]:
                     cell.kind = entry[2]
             self.version += 1
@@ -244,36 +244,36 @@ class VariableRegistry(Allocation):
         `to_int` is False if the call still had an effect."""
         if not self._resolved:
             self.resolve()
-        self.note(error, whole=whole)
+        self.record_refusal(error, whole=whole)
         if self.is_strict and not self.off:
             raise error
 
-    def note(self, error: VariableRefused, *, whole: bool = True) -> None:
+    def record_refusal(self, error: VariableRefused, *, whole: bool = True) -> None:
         """Like `refuse`, but never raises."""
         if self.off:
             return
         self.count(REFUSED, {"reason": error.reason})
         now = monotonic()
-        if now - self._logged.get(error.reason, -LOG_PERIOD_S) >= LOG_PERIOD_S:
-            self._logged[error.reason] = now
+        if now - self._logged_at.get(error.reason, -LOG_PERIOD_S) >= LOG_PERIOD_S:
+            self._logged_at[error.reason] = now
             if not self.is_strict:
                 warn(f"{error} ({'refused' if whole else 'changed'}; further ones are only counted)")
 
     def refusals(self) -> dict[str, int]:
         """Number of refused calls by reason."""
-        cells = [cell for cell in self.table.of(REFUSED) if cell.type == INTEGER]
+        cells = [cell for cell in self.table.cells_of(REFUSED) if cell.type == INTEGER]
         return {cell.labels.get("reason", ""): cell.value or 0 for cell in cells}
 
     def forget_values(self) -> None:
         """In a forked child: ends all variables; cells that the program holds stay usable."""
         self.lock = threading.RLock()
-        for cell in self.table.all():
+        for cell in self.table.all_cells():
             cell.value, cell.kind = None, UNKNOWN
-        self.table.idle()
+        self.table.note_valueless_cell()
         self.expiry.forget()
         self.ended, self.skipped = set(), set()
-        self._logged.clear()
-        self._full.clear()
+        self._logged_at.clear()
+        self._full_names.clear()
         self.version += 1
         self.in_use = self._resolved = self._ready = False
 

@@ -74,13 +74,13 @@ class TopicDescription:
     """All nodes of the cluster."""
     epochs: Mapping[int, int] = field(default_factory=dict)
     """Leader epoch by partition."""
-    counted: int = 0
+    counted_partitions: int = 0
     """Partitions that lanes are spread over, if the topic was given more later; 0: all."""
 
     @property
     def partitions(self) -> int:
         """Modulus for lanes."""
-        return self.counted or len(self.leaders)
+        return self.counted_partitions or len(self.leaders)
 
     @property
     def topic_id(self) -> str:
@@ -91,7 +91,7 @@ class TopicDescription:
 class BatchWriter(Protocol):
     """Target of a collector's writes: Kafka, or files of its own (`direct.stream_broker`)."""
 
-    def topic(self, name: str) -> TopicDescription: ...
+    def describe_topic(self, name: str) -> TopicDescription: ...
 
     def write(self, messages: Sequence[KafkaMessage]) -> list[Position | str]: ...
 
@@ -130,18 +130,18 @@ class KafkaWriter:
         """Topics whose number of partitions was altered; "" if there are none."""
         return self._counts.problem
 
-    def topic(self, name: str) -> TopicDescription:
+    def describe_topic(self, name: str) -> TopicDescription:
         """Return the newest generation of the topic, described at most a minute ago. Raises BrokerError."""
         with self._lock:
             info = self._topics.get(name)
             if info is not None and self._clock.monotonic() - info.read_at < _MAX_METADATA_AGE_S:
                 return info
-            info = self._topics[name] = self._describe(name)
+            info = self._topics[name] = self._describe_newest(name)
             return info
 
     def generations(self, name: str) -> list[TopicDescription]:
         """Return all existing generations of the topic, oldest first. Raises BrokerError."""
-        newest = self.topic(name)
+        newest = self.describe_topic(name)
         with self._lock:
             answer = self._ask_metadata(generations_until(name, newest.name))
         found = {topic.name: topic for topic in answer.topics if not topic.error_code}
@@ -165,9 +165,9 @@ class KafkaWriter:
         """Return the sizes of the topic and of its older generations, from the brokers that answer within some seconds.
         Raises QuotaError."""
         try:
-            info = self.topic(name)
+            info = self.describe_topic(name)
             with self._lock:
-                manager = self._manager()
+                manager = self._connected_manager()
             topics = generations_until(name, info.name)
             request = DescribeLogDirsRequest(topics=[_every_partition(one) for one in topics])
             answers = manager.run(_ask_all, manager, request, info.nodes, _BOOTSTRAP_TIMEOUT_S * 1000)
@@ -189,9 +189,9 @@ class KafkaWriter:
             self._topics.clear()
         if client is not None:
             client.close()
-            client._manager._net.stop(timeout_ms=1000)
+            client._connected_manager._net.stop(timeout_ms=1000)
 
-    def _manager(self) -> Any:
+    def _connected_manager(self) -> Any:
         """Return the manager of the connected client. Under `_lock`."""
         if self._client is None:
             client = KafkaNetClient(
@@ -203,17 +203,17 @@ class KafkaWriter:
                 receive_message_max_bytes=100_000_000,
                 **client_options(),
             )
-            client._manager._net.start()
+            client._connected_manager._net.start()
             try:
-                client._manager.bootstrap(_BOOTSTRAP_TIMEOUT_S * 1000)
+                client._connected_manager.bootstrap(_BOOTSTRAP_TIMEOUT_S * 1000)
             except (KafkaError, OSError) as error:
                 client.close()
-                client._manager._net.stop(timeout_ms=1000)
+                client._connected_manager._net.stop(timeout_ms=1000)
                 raise KafkaWriteError(f"Kafka at {self._bootstrap} {describe_access()}: {error}") from error
             self._client = client
-        return self._client._manager
+        return self._client._connected_manager
 
-    def _describe(self, name: str) -> TopicDescription:
+    def _describe_newest(self, name: str) -> TopicDescription:
         """Describe the newest generation. Under `_lock`."""
         known = self._newest.get(name, 0)
         names = [generation(name, number) for number in (known, known + 1)] if known else generations(name)
@@ -230,7 +230,7 @@ class KafkaWriter:
 
     def _ask_metadata(self, names: Sequence[str]) -> Any:
         """Under `_lock`."""
-        manager = self._manager()
+        manager = self._connected_manager()
         request = MetadataRequest(
             topics=[MetadataRequest.MetadataRequestTopic(name=one) for one in names],
             allow_auto_topic_creation=False,
@@ -256,7 +256,7 @@ class KafkaWriter:
         open_: dict[tuple[str, int], tuple[MemoryRecordsBuilder, _RecordBatch]] = {}
         now = self._clock.now_ms()
         for index, message in enumerate(messages):
-            info = self.topic(message.topic)
+            info = self.describe_topic(message.topic)
             if message.topic_id not in ("", info.topic_id):
                 results[index] = f"kafka: topic {message.topic} was replaced by another one, now {info.name}"
                 continue
@@ -281,7 +281,7 @@ class KafkaWriter:
         for chunk in chunks:
             leader = chunk.info.leaders.get(chunk.partition, -1)
             if leader < 0:
-                self._forget(chunk)
+                self._drop_description(chunk)
                 _fail(chunk, results, f"kafka: partition {chunk.partition} of {chunk.info.name} has no leader")
                 continue
             rounds = nodes.setdefault(leader, [])
@@ -298,23 +298,23 @@ class KafkaWriter:
         if left_ms <= 0:
             return
         with self._lock:
-            manager = self._manager()
+            manager = self._connected_manager()
         requests = [_produce_request(chunks, left_ms) for chunks in rounds]
         answers = manager.run(_produce, manager, node, requests, left_ms)
         for chunks, answer in zip(rounds, answers, strict=True):
             if isinstance(answer, BaseException):
                 for chunk in chunks:
-                    self._forget(chunk)
+                    self._drop_description(chunk)
                     _fail(chunk, results, f"kafka: {type(answer).__name__} {answer}")
             else:
-                self._take(chunks, answer, results)
+                self._apply_answer(chunks, answer, results)
 
-    def _take(self, chunks: list[_RecordBatch], answer: Any, results: list[Position | str]) -> None:
+    def _apply_answer(self, chunks: list[_RecordBatch], answer: Any, results: list[Position | str]) -> None:
         parts = {(t.topic_id, p.index): p for t in answer.responses for p in t.partition_responses}
         for chunk in chunks:
             part = parts.get((chunk.info.uuid, chunk.partition))
             if part is None or part.error_code:
-                self._forget(chunk)
+                self._drop_description(chunk)
                 why = for_code(part.error_code).__name__ if part is not None else "no answer"
                 _fail(chunk, results, f"kafka: {chunk.info.name}/{chunk.partition}: {why}")
                 continue
@@ -340,10 +340,10 @@ class KafkaWriter:
     def _refresh(self, name: str) -> TopicDescription:
         """Describe the topic anew."""
         with self._lock:
-            info = self._topics[name] = self._describe(name)
+            info = self._topics[name] = self._describe_newest(name)
             return info
 
-    def _forget(self, chunk: _RecordBatch) -> None:
+    def _drop_description(self, chunk: _RecordBatch) -> None:
         """Drop the cached description, so that the next write fetches it."""
         with self._lock:
             if self._topics.get(chunk.name) is chunk.info:
@@ -360,10 +360,10 @@ def message_for(broker: BatchWriter, prefix: str, header: BatchHeader, data: byt
     """Route batches by their lane, announcements by source and block. Raises BrokerError if the topic is not known."""
     if header.kind == BatchKind.SERIES:
         topic, key = f"{prefix}.series", f"{header.block}/{header.source}".encode()
-        info = broker.topic(topic)
+        info = broker.describe_topic(topic)
         return KafkaMessage(topic, xxhash.xxh3_64_intdigest(key) % info.partitions, data, key, info.topic_id)
     topic = f"{prefix}.samples" if header.kind == BatchKind.SAMPLES else f"{prefix}.events"
-    info = broker.topic(topic)
+    info = broker.describe_topic(topic)
     return KafkaMessage(topic, partition_of(*header.id.lane_id, info.partitions), data, None, info.topic_id)
 
 

@@ -75,8 +75,8 @@ class CallInFlight(NamedTuple):
     index in the call; and the bytes held for it."""
 
     answers: list[Any]
-    good: list[tuple[int, KafkaMessage]]
-    held: int
+    accepted: list[tuple[int, KafkaMessage]]
+    held_bytes: int
     agent: str = ""
     """Name of the sending agent, from the first intact message."""
 
@@ -93,13 +93,13 @@ class Collector:
         check: BatchVerifier = verify_limits,
     ) -> None:
         """`check`: returns the header of a valid batch, else raises BatchError."""
-        self._check = check
+        self._verify = check
         self._broker, self._clock, self._quota = broker, clock, quota or KafkaQuotaGate(0, clock)
         self._prefix, self._samples_topic = topic_prefix, f"{topic_prefix}.samples"
         self._lock = threading.Lock()
         """Guards the counts below."""
-        self._held = Holding(MAX_BYTES_IN_FLIGHT)
-        self._shares = CollectorCredits(MAX_BYTES_IN_FLIGHT)
+        self._in_flight = Holding(MAX_BYTES_IN_FLIGHT)
+        self._credits = CollectorCredits(MAX_BYTES_IN_FLIGHT)
         self.calls, self.longest_ms, self.busy_ms = 0, 0, 0
         self.batches = self.bytes = self.last_answer_ms = 0
         self.nacks: Counter[str] = Counter()
@@ -110,10 +110,10 @@ class Collector:
         received = self.begin(messages)
         results: list[Position | str] | None = None
         try:
-            results = self._broker.write([message for _, message in received.good]) if received.good else []
+            results = self._broker.write([message for _, message in received.accepted]) if received.accepted else []
         finally:
             answers = self.finish(received, results)
-            self._took(self._clock.monotonic() - began)
+            self._count_call(self._clock.monotonic() - began)
         return answers
 
     def begin(self, messages: Sequence[bytes]) -> CallInFlight:
@@ -122,8 +122,8 @@ class Collector:
             many = f"full: {len(messages)} messages in a call, at most {MAX_MESSAGES}"
             return CallInFlight([self._nack(many) for _ in messages], [], 0)
         size = sum(map(len, messages))
-        if not self._held.take(size):
-            full = f"full: the collector holds {self._held.bytes} bytes, at most {MAX_BYTES_IN_FLIGHT}"
+        if not self._in_flight.take(size):
+            full = f"full: the collector holds {self._in_flight.bytes} bytes, at most {MAX_BYTES_IN_FLIGHT}"
             return CallInFlight([self._nack(full) for _ in messages], [], 0)
         received = CallInFlight([None] * len(messages), [], size)
         try:
@@ -135,13 +135,13 @@ class Collector:
 
     def finish(self, received: CallInFlight, results: Sequence[Position | str] | None) -> list[Any]:
         """Return the answers, given Kafka's result for each written message; None: the results will never be known."""
-        for _, message in received.good:
-            self._settle(message)
-        self._held.give_back(received.held)
+        for _, message in received.accepted:
+            self._end_in_quota(message)
+        self._in_flight.give_back(received.held_bytes)
         with self._lock:
             self.last_answer_ms = self._clock.now_ms()
         if results is not None:
-            for (index, message), result in zip(received.good, results, strict=True):
+            for (index, message), result in zip(received.accepted, results, strict=True):
                 received.answers[index] = self._answer(message, result)
             self._grant(received)
         return received.answers
@@ -152,8 +152,8 @@ class Collector:
             return {
                 "batches": self.batches,
                 "bytes": self.bytes,
-                "held_bytes": self._held.bytes,
-                "agents": self._shares.agents,
+                "held_bytes": self._in_flight.bytes,
+                "agents": self._credits.agents,
                 "calls": self.calls,
                 "calls_ms": self.busy_ms,
                 "longest_call_ms": self.longest_ms,
@@ -167,14 +167,14 @@ class Collector:
         full = agent = ""
         for index, data in enumerate(messages):
             try:
-                header = self._check(data)
+                header = self._verify(data)
                 agent = agent or header.id.agent
                 message = message_for(self._broker, self._prefix, header, data)
                 full = self._admit(message, full)
                 if full and message.topic == self._samples_topic:
                     received.answers[index] = self._nack(full)
                 else:
-                    received.good.append((index, message))
+                    received.accepted.append((index, message))
             except BatchError as error:
                 received.answers[index] = self._nack(f"damaged: {error}")
             except KafkaWriteError as error:
@@ -185,9 +185,9 @@ class Collector:
         """Put into the first answer the credit of the agent: the bytes it may have in flight from now on."""
         if received.agent and received.answers:
             with self._lock:
-                received.answers[0].credit = self._shares.share(received.agent, self._clock.monotonic())
+                received.answers[0].credit = self._credits.share(received.agent, self._clock.monotonic())
 
-    def _took(self, seconds: float) -> None:
+    def _count_call(self, seconds: float) -> None:
         with self._lock:
             self.calls += 1
             self.busy_ms += round(seconds * 1000)
@@ -200,9 +200,9 @@ class Collector:
             return full
         return self._quota.admit(message.partition, len(message.value) + MESSAGE_OVERHEAD)
 
-    def _settle(self, message: KafkaMessage) -> None:
+    def _end_in_quota(self, message: KafkaMessage) -> None:
         if message.topic == self._samples_topic:
-            self._quota.settled(message.partition, len(message.value) + MESSAGE_OVERHEAD)
+            self._quota.mark_written(message.partition, len(message.value) + MESSAGE_OVERHEAD)
 
     def _answer(self, message: KafkaMessage, result: Position | str) -> Any:
         if isinstance(result, str):
@@ -254,7 +254,7 @@ def run_collector(
             threading.Thread(target=measure_until, args=measuring, name="quota", daemon=True).start()
             while not stop.is_set():
                 check.raise_unfit()
-                service.tell("ok", [quota.problem, broker.problem, check.problem], **collector.figures())
+                service.report("ok", [quota.problem, broker.problem, check.problem], **collector.figures())
                 clock.wait(stop, HEALTH_S)
     finally:
         service.stop(broker.close)
@@ -272,9 +272,9 @@ def _wait_for_kafka(
     registered."""
     while not stop.is_set():
         try:
-            broker.topic(topic)
+            broker.describe_topic(topic)
             quota.measure(lambda: broker.log_sizes(topic))
-            if quota.known:
+            if quota.is_measured:
                 return True
             problem = f"{quota.failure} (it needs Describe on the cluster; ARTIMON_KAFKA_QUOTA=0 means no quota)"
         except KafkaWriteError as error:

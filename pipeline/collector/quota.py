@@ -84,8 +84,8 @@ class KafkaQuotaGate:
         self._lock = threading.Lock()
         self._sizes: dict[int, tuple[int, float]] = {}
         """Bytes by partition, with the time of the answer."""
-        self._flying: Counter[int] = Counter()
-        self._since: Counter[int] = Counter()
+        self._in_flight: Counter[int] = Counter()
+        self._written_since: Counter[int] = Counter()
         self._usable: int | None = None
         self._full = False
         self._failure = ""
@@ -97,28 +97,28 @@ class KafkaQuotaGate:
                 self._full = self._used() + size > FULL_SHARE * self.limit or self._disk_full()
             if self.limit and self._full:
                 return self._reason()
-            self._flying[partition] += size
+            self._in_flight[partition] += size
             return ""
 
-    def settled(self, partition: int, size: int) -> None:
+    def mark_written(self, partition: int, size: int) -> None:
         """Move bytes from in flight to written: Kafka answered or never will, so it may hold them."""
         with self._lock:
-            self._flying[partition] -= size
-            self._since[partition] += size
+            self._in_flight[partition] -= size
+            self._written_since[partition] += size
 
     def measure(self, ask: Callable[[], LogSizes]) -> None:
         """Ask Kafka, outside the lock. A failure is kept for `problem`; earlier sizes stay."""
         with self._lock:
-            before, asked = Counter(self._since), self._clock.monotonic()
+            before, asked = Counter(self._written_since), self._clock.monotonic()
         try:
             found, failure = ask(), ""
         except (QuotaError, OSError, RuntimeError) as error:
             found, failure = LogSizes({}), str(error)
         with self._lock:
-            self._take(found, before, asked, failure)
+            self._apply_sizes(found, before, asked, failure)
 
     @property
-    def known(self) -> bool:
+    def is_measured(self) -> bool:
         """True once Kafka has reported the size of the topic, or without a quota."""
         with self._lock:
             return not self.limit or bool(self._sizes)
@@ -129,7 +129,7 @@ class KafkaQuotaGate:
         with self._lock:
             if self.limit and self._full:
                 return self._reason()
-            if not self.limit or not self._stale():
+            if not self.limit or not self._is_stale():
                 return ""
             age = self._clock.monotonic() - min(asked for _, asked in self._sizes.values())
             return f"Kafka's size is unknown for {age:.0f} s, own bytes count double: {self._failure or 'no answer'}"
@@ -154,10 +154,10 @@ class KafkaQuotaGate:
                 "age_ms": round((self._clock.monotonic() - oldest) * 1000),
             }
 
-    def _take(self, found: LogSizes, before: Counter[int], asked: float, failure: str) -> None:
+    def _apply_sizes(self, found: LogSizes, before: Counter[int], asked: float, failure: str) -> None:
         for partition, size in found.partitions.items():
             self._sizes[partition] = size, asked
-            self._since[partition] -= before[partition]
+            self._written_since[partition] -= before[partition]
         if found.partitions:
             self._usable = found.usable
         if failure and failure != self._failure:
@@ -173,17 +173,17 @@ class KafkaQuotaGate:
 
     def _used(self) -> int:
         total = 0
-        for partition in {*self._sizes, *self._flying, *self._since}:
+        for partition in {*self._sizes, *self._in_flight, *self._written_since}:
             size, asked = self._sizes.get(partition, (0, 0.0))
-            own = self._since[partition] + self._flying[partition]
-            total += size + own * (2 if self._old(asked) else 1)
+            own = self._written_since[partition] + self._in_flight[partition]
+            total += size + own * (2 if self._is_old(asked) else 1)
         return total
 
-    def _old(self, asked: float) -> bool:
+    def _is_old(self, asked: float) -> bool:
         return self._clock.monotonic() - asked > STALE_S
 
-    def _stale(self) -> bool:
-        return any(self._old(asked) for _, asked in self._sizes.values())
+    def _is_stale(self) -> bool:
+        return any(self._is_old(asked) for _, asked in self._sizes.values())
 
     def _disk_full(self) -> bool:
         return self._usable is not None and self._usable < MIN_FREE_BYTES
@@ -200,4 +200,4 @@ def measure_until(
     """Measure every few seconds until `stop`; runs in its own thread."""
     turns = LoopGuard("quota")
     while not clock.wait(stop, MEASURE_INTERVAL_S):
-        turns.turn(lambda: quota.measure(ask))
+        turns.attempt(lambda: quota.measure(ask))

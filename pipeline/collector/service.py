@@ -100,7 +100,7 @@ class CollectorService:
         log.info("collector %s serves on %s:%d", place.id, place.host, self.port)
         zookeeper.start_async()
 
-    def tell(self, state: str, problems: Sequence[str], **figures: Any) -> None:
+    def report(self, state: str, problems: Sequence[str], **figures: Any) -> None:
         """Write the health file with the non-empty texts of `problems`. `figures` must be JSON."""
         problem = ""
         if self.registration.conflict:

@@ -59,21 +59,21 @@ class Compactor:
         self._config, self._zookeeper, self._clock, self._probe = config, zookeeper, clock, probe
         self._log = table or CompactionLog(config.hdfs, clock)
         self._head = HeadReader(config.hdfs)
-        self._worker = JobRunner(self._log, config.data / "runs", clock, probe, config.limits, self._beat)
-        self._sweeper = FileSweeper(self._log, self._deleting)
+        self._runner = JobRunner(self._log, config.data / "runs", clock, probe, config.limits, self._heartbeat)
+        self._sweeper = FileSweeper(self._log, self._on_delete)
         self._given_up: dict[JobKey, str] = {}
         """Jobs that failed for good, with the reason: not retried until their number of files changes, or a restart."""
         self._swept_at = -1e9
         self._stop = threading.Event()
-        self._beaten = clock.monotonic()
+        self._heartbeat_at = clock.monotonic()
         self._totals = {"jobs": 0, "rows": 0, "bytes_before": 0, "bytes_after": 0, "seconds": 0.0}
         self._swept, self._deleted, self._deleted_bytes, self._expired, self._alarms = SweepResult(), 0, 0, 0, 0
-        self._count, self._settled, self._waiting, self._behind = FileCounts(), 0, 0, 0
+        self._count, self._closed_before_ms, self._waiting, self._behind_ms = FileCounts(), 0, 0, 0
         self._last: dict[str, Any] = {}
-        self._orphans = self._tidied = 0
-        self._tidier = Tidier(self._log, self._deleting)
+        self._orphans = self._cleaned = 0
+        self._log_cleaner = Tidier(self._log, self._on_delete)
 
-    def turn(self, stop: threading.Event) -> None:
+    def run_due(self, stop: threading.Event) -> None:
         """Do everything that is due: expiry, then all jobs, then dead files. Returns early on `stop`.
 
         A job that fails delays no other; the next turn continues. Raises TableError, OSError, RunError;
@@ -83,19 +83,19 @@ class Compactor:
         problem: Exception | None = None
         failed: set[JobKey] = set()
         while not stop.is_set():
-            jobs = self._due(failed)
+            jobs = self._due_jobs(failed)
             if not jobs:
                 break
-            problem = self._try(jobs[0], failed) or problem
+            problem = self._run_job(jobs[0], failed) or problem
         if not stop.is_set() and self._clock.monotonic() - self._swept_at >= self._config.sweep_s:
             self.sweep()
         if problem is not None:
             raise problem
 
-    def _try(self, job: Job, failed: set[JobKey]) -> Exception | None:
+    def _run_job(self, job: Job, failed: set[JobKey]) -> Exception | None:
         """Run one job. A failure that a retry cannot cure is given up; any other is in `failed` for this turn."""
         try:
-            self._finish(self._worker.run(job))
+            self._record_result(self._runner.run(job))
         except JobStopped as stopped:
             log.info("%s: %s", job, stopped)
         except FileSuperseded as error:
@@ -115,18 +115,18 @@ class Compactor:
         """Delete dead files that no reader needs any more, and the old part of the log. Raises TableError, OSError."""
         # before the leases are read: a reader that takes one later opens this version or a newer one
         version = int(self._log.refresh().version())
-        self._swept = self._sweeper.sweep(version, self._held(), self._clock.now_ms())
+        self._swept = self._sweeper.sweep(version, self._held_versions(), self._clock.now_ms())
         self._deleted += self._swept.deleted
         self._orphans += self._swept.orphans
         self._deleted_bytes += self._swept.deleted_bytes
         if not self._swept.waiting:  # a checkpoint drops the names of files still to be deleted
-            self._tidied += self._tidier.tidy(self._head.head()[0], self._clock.now_ms())
+            self._cleaned += self._log_cleaner.tidy(self._head.head()[0], self._clock.now_ms())
         self._swept_at = self._clock.monotonic()
         return self._swept
 
     def silent_s(self) -> float:
         """Return the seconds since the working thread was last seen to make progress."""
-        return self._clock.monotonic() - self._beaten
+        return self._clock.monotonic() - self._heartbeat_at
 
     def given_up(self) -> list[str]:
         """Return the jobs that are due but given up, with the reasons."""
@@ -137,50 +137,50 @@ class Compactor:
         return {
             **{name: round(value, 1) for name, value in self._totals.items()},
             "waiting": self._waiting,
-            "behind_ms": self._behind,
-            "settled_ms": self._settled,
+            "behind_ms": self._behind_ms,
+            "settled_ms": self._closed_before_ms,
             "live": asdict(self._count),
             "last": self._last,
             "dead": {"files": self._swept.waiting, "bytes": self._swept.waiting_bytes},
             "deleted": {"files": self._deleted, "bytes": self._deleted_bytes},
             "orphans": self._orphans,
-            "log_files_deleted": self._tidied,
+            "log_files_deleted": self._cleaned,
             "expired_files": self._expired,
             "alarms": self._alarms,
             "given_up": len(self._given_up),
         }
 
-    def _beat(self) -> None:
+    def _heartbeat(self) -> None:
         """Record progress; called often by long operations. Raises Stopped."""
-        self._beaten = self._clock.monotonic()
+        self._heartbeat_at = self._clock.monotonic()
         if self._stop.is_set():
             raise JobStopped("stopped before the commit; the table is unchanged")
 
-    def _deleting(self) -> None:
-        self._beaten = self._clock.monotonic()
+    def _on_delete(self) -> None:
+        self._heartbeat_at = self._clock.monotonic()
         self._probe("delete")
 
-    def _due(self, failed: Collection[JobKey] = ()) -> list[Job]:
+    def _due_jobs(self, failed: Collection[JobKey] = ()) -> list[Job]:
         """Return the jobs on the newest version, without those that failed in this turn."""
-        self._beaten = self._clock.monotonic()
+        self._heartbeat_at = self._clock.monotonic()
         _, state = self._head.head()
-        self._settled = max(closed_before_ms(state, self._acks(state)), self._config.closed_ms)
-        files = self._look()
+        self._closed_before_ms = max(closed_before_ms(state, self._acks(state)), self._config.closed_ms)
+        files = self._refresh()
         if self._given_up:
-            due = due_keys(files, self._settled)
+            due = due_keys(files, self._closed_before_ms)
             self._given_up = {key: why for key, why in self._given_up.items() if key in due}
-        jobs = plan_jobs(files, self._settled, {*self._given_up, *failed})
+        jobs = plan_jobs(files, self._closed_before_ms, {*self._given_up, *failed})
         self._waiting = len(jobs)
-        self._behind = max((self._settled - end_ms(job.period) for job in jobs), default=0)
+        self._behind_ms = max((self._closed_before_ms - end_ms(job.period) for job in jobs), default=0)
         return jobs
 
-    def _look(self) -> list[LiveFile]:
+    def _refresh(self) -> list[LiveFile]:
         self._log.refresh()
         files = self._log.live()
-        self._count = count_files(files, self._settled)
+        self._count = count_files(files, self._closed_before_ms)
         return files
 
-    def _finish(self, done: JobResult) -> None:
+    def _record_result(self, done: JobResult) -> None:
         for name, value in (("jobs", 1), ("rows", done.rows), ("seconds", done.seconds)):
             self._totals[name] += value
         self._totals["bytes_before"] += done.bytes_before
@@ -190,7 +190,7 @@ class Compactor:
 
     def _expire(self) -> None:
         _, state = self._head.head()
-        old = expired_files(self._look(), self._config.keeping, self._clock.now_ms(), state.newest_append_ms)
+        old = expired_files(self._refresh(), self._config.keeping, self._clock.now_ms(), state.newest_append_ms)
         if not old:
             return
         self._probe("expire")
@@ -215,7 +215,7 @@ class Compactor:
             return None
         return found if isinstance(found, dict) and found.get("table") == state.table else None
 
-    def _held(self) -> list[int]:
+    def _held_versions(self) -> list[int]:
         """Return the versions that readers hold; ANY if ZooKeeper does not answer, so that nothing is deleted."""
         if self._zookeeper is None:
             return []
@@ -232,7 +232,7 @@ def compact_all(hdfs: str, folder: Path, closed_ms: int, clock: Clock = SYSTEM_C
     have no readers meanwhile. Raises as Compactor.turn."""
     config = CompactorConfig("", hdfs, folder, sweep_s=0.0, closed_ms=closed_ms)
     made = Compactor(config, None, clock)
-    made.turn(threading.Event())
+    made.run_due(threading.Event())
     return made.figures()
 
 

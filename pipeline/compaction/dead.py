@@ -43,8 +43,8 @@ class FileSweeper:
 
     def __init__(self, table: CompactionLog, on_delete: Callable[[], None] = lambda: None) -> None:
         self._table, self._on_delete = table, on_delete
-        self._since: dict[str, int] = {}
-        self._gone: set[str] = set()
+        self._removal_seen: dict[str, int] = {}
+        self._deleted_paths: set[str] = set()
 
     def sweep(self, version: int, held: Iterable[int], now_ms: int) -> SweepResult:
         """Delete the files that are safe to delete. The table must be at `version`; `held` are the versions that
@@ -58,12 +58,12 @@ class FileSweeper:
         self._table.forget(removed - present.keys())  # already deleted
         live = {file.path for file in self._table.live()}
         dead = [path for path in present if path in removed and path not in live]
-        self._since = {path: self._since.get(path, version) for path in dead}
+        self._removal_seen = {path: self._removal_seen.get(path, version) for path in dead}
         oldest = min(held, default=version)
         swept = SweepResult()
         for path in dead:
             size = present[path][0]
-            if self._since[path] > oldest:
+            if self._removal_seen[path] > oldest:
                 swept.waiting += 1
                 swept.waiting_bytes += size
             else:
@@ -77,7 +77,7 @@ class FileSweeper:
     def _remove_folders(self, seen: set[str]) -> None:
         """Delete folders emptied by deletions: each would cost every later sweep a request. HDFS itself refuses to
         delete one into which a task has just written."""
-        gone, self._gone = self._gone, set()
+        gone, self._deleted_paths = self._deleted_paths, set()
         for depth in (1, 2):
             for folder in sorted({path.rsplit("/", depth)[0] for path in gone if path.count("/") >= depth}):
                 if not any(path.startswith(folder + "/") for path in seen - gone):
@@ -101,8 +101,8 @@ class FileSweeper:
         self._on_delete()
         files.delete_file(f"{self._table.uri}/{path}")
         self._table.forget([path])
-        self._since.pop(path, None)
-        self._gone.add(path)
+        self._removal_seen.pop(path, None)
+        self._deleted_paths.add(path)
         swept.deleted += 1
         swept.deleted_bytes += size
 

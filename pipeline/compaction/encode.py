@@ -110,8 +110,8 @@ class SortedFileWriter:
         self._table, self._folder, self._partition = table, folder, partition
         self._rows_per_file, self._on_file = rows_per_file, on_file
         self._prefix = "hour" if "T" in partition["period"] else "day"
-        self._held: list[Any] = []
-        self._held_rows = self._held_bytes = 0
+        self._pending: list[Any] = []
+        self._pending_rows = self._pending_bytes = 0
         self._file: _ParquetFile | None = None
         self._last: Key | None = None
         self.files: list[DataFile] = []
@@ -124,20 +124,20 @@ class SortedFileWriter:
         keys = SortKeys.of(rows)
         check_order(keys, self._last, f"the merge for {self._folder}")
         self._last = keys.at(len(keys) - 1)
-        self._held.append(rows)
-        self._held_rows += len(rows)
-        self._held_bytes += rows.nbytes
-        while self._held_rows >= ROW_GROUP or self._held_bytes >= GROUP_BYTES:
+        self._pending.append(rows)
+        self._pending_rows += len(rows)
+        self._pending_bytes += rows.nbytes
+        while self._pending_rows >= ROW_GROUP or self._pending_bytes >= GROUP_BYTES:
             self._write(ROW_GROUP)
 
     def close(self) -> list[DataFile]:
         """Write the remaining rows and return all files, closed."""
-        while self._held_rows:
+        while self._pending_rows:
             self._write(ROW_GROUP)
-        self._end_file()
+        self._close_file()
         return self.files
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """Drop the open file."""
         if self._file is not None:
             self._file.sink.abandon()
@@ -145,10 +145,10 @@ class SortedFileWriter:
 
     def _write(self, most: int) -> None:
         written = self._file.rows if self._file else 0
-        held = pa.concat_tables(self._held)
+        held = pa.concat_tables(self._pending)
         group = next(slices_of(held, min(most, self._rows_per_file - written), GROUP_BYTES))
         rest = held.slice(len(group))
-        self._held, self._held_rows, self._held_bytes = ([rest] if len(rest) else []), len(rest), rest.nbytes
+        self._pending, self._pending_rows, self._pending_bytes = ([rest] if len(rest) else []), len(rest), rest.nbytes
         if self._file is None:
             path = f"{self._folder}/{self._prefix}-{uuid.uuid4().hex}.parquet"
             self.names.append(path)
@@ -156,9 +156,9 @@ class SortedFileWriter:
             self._file = _ParquetFile(f"{self._table}/{path}", path, group, level)
         self._file.add(group)
         if self._file.rows >= self._rows_per_file:
-            self._end_file()
+            self._close_file()
 
-    def _end_file(self) -> None:
+    def _close_file(self) -> None:
         if self._file is not None:
             self.files.append(self._file.close(self._partition))
             self._file = None
@@ -197,13 +197,13 @@ class HdfsSink(io.RawIOBase):
         super().__init__()
         self.uri, self.size = uri, 0
         self._file = files.open_writer(uri)
-        self._held = bytearray()
+        self._buffer = bytearray()
 
     def write(self, data: Any) -> int:
-        self._held += data
+        self._buffer += data
         self.size += len(data)
-        if len(self._held) >= BUFFER_BYTES:
-            self._push()
+        if len(self._buffer) >= BUFFER_BYTES:
+            self._flush_buffer()
         return len(data)
 
     def tell(self) -> int:
@@ -217,15 +217,15 @@ class HdfsSink(io.RawIOBase):
         if self.closed:
             return
         super().close()
-        if self._held:
-            self._push()
+        if self._buffer:
+            self._flush_buffer()
         call_with_timeout(files.TIMEOUT_S, f"closing {self.uri}", self._file.close)
 
     def abandon(self) -> None:
         """Drop an unwanted file without closing it on HDFS; its written bytes stay until it is deleted."""
-        self._held.clear()
+        self._buffer.clear()
         super().close()
 
-    def _push(self) -> None:
-        held, self._held = self._held, bytearray()
+    def _flush_buffer(self) -> None:
+        held, self._buffer = self._buffer, bytearray()
         call_with_timeout(files.TIMEOUT_S, f"writing {self.uri}", lambda: self._file.write(held))

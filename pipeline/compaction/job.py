@@ -60,11 +60,11 @@ class JobResult:
 class _DigestingReader:
     """Digest of the batches that it saw; `beat` is called with each, and may raise Stopped."""
 
-    beat: Callable[[], None]
+    heartbeat: Callable[[], None]
     digest: RowDigest = field(default_factory=RowDigest)
 
     def add(self, batch: Any) -> None:
-        self.beat()
+        self.heartbeat()
         self.digest = self.digest.plus(digest_of(batch))
 
 
@@ -81,8 +81,8 @@ class JobRunner:
         beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._table, self._folder, self._clock = table, folder, clock
-        self._probe, self._limits, self._beat = probe, limits, beat
-        self._clean()
+        self._probe, self._limits, self._heartbeat = probe, limits, beat
+        self._clear_folder()
 
     def run(self, job: Job) -> JobResult:
         """Run a job. Raises Superseded if another commit took one of the inputs, Unequal if the proof fails, RunError
@@ -99,19 +99,19 @@ class JobRunner:
             version = self._table.replace(job.inputs, new, note, began)
         except FileNotFoundError as error:
             self._discard(output)
-            raise self._missing(job, error) from error
+            raise self._missing_reason(job, error) from error
         except (RunError, DigestMismatchError, FileSuperseded, JobStopped):
             self._discard(output)
             raise
         finally:
-            output.abandon()
-            self._clean()
+            output.discard()
+            self._clear_folder()
         self._probe("committed")
         seconds, size = self._clock.monotonic() - began, sum(file.size for file in new)
         names = job.kind, job.period, job.keep
         return JobResult(*names, job.rows, len(job.inputs), len(new), job.size, size, seconds, version, str(proof))
 
-    def _missing(self, job: Job, error: FileNotFoundError) -> Exception:
+    def _missing_reason(self, job: Job, error: FileNotFoundError) -> Exception:
         """Return the reason why a file could not be opened: another compactor replaced it, or the table has lost it."""
         self._table.refresh()
         live = {file.path for file in self._table.live()}
@@ -121,7 +121,7 @@ class JobRunner:
 
     def _write(self, job: Job, output: SortedFileWriter) -> tuple[list[DataFile], RowDigest]:
         """Write the new files; return them, closed, with the digest that they share with the old ones."""
-        read = _DigestingReader(self._beat)
+        read = _DigestingReader(self._heartbeat)
         runs = [ParquetRun(f"{self._table.uri}/{f.path}", f.rows, f.size, read.add) for f in job.inputs]
         self._probe("planned")
         for rows in merge_all(runs, self._folder, self._limits):
@@ -129,13 +129,13 @@ class JobRunner:
             self._probe("window")
         new = output.close()
         self._probe("written")
-        written = self._read_back(new)
+        written = self._digest_of_files(new)
         if written != read.digest:
             raise DigestMismatchError(f"{self._table.uri}, {job}: {read.digest} were read and {written} were written")
         return new, written
 
-    def _read_back(self, new: list[DataFile]) -> RowDigest:
-        seen = _DigestingReader(self._beat)
+    def _digest_of_files(self, new: list[DataFile]) -> RowDigest:
+        seen = _DigestingReader(self._heartbeat)
         for file in new:
             last = None
             run = ParquetRun(f"{self._table.uri}/{file.path}", file.rows, file.size, seen.add)
@@ -153,7 +153,7 @@ class JobRunner:
             except (OSError, RuntimeError) as error:
                 log.warning("%s could not be deleted yet: %s", name, error)
 
-    def _clean(self) -> None:
+    def _clear_folder(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

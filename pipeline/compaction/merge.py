@@ -36,7 +36,7 @@ class MergeLimits:
     window_bytes: int = WINDOW_BYTES
     fan_in: int = MAX_FAN_IN
     """Runs that are open at once."""
-    weight: int = MAX_RUN_BYTES
+    max_weight: int = MAX_RUN_BYTES
     """Bytes that open runs take without their batches."""
 
 
@@ -67,7 +67,7 @@ class _RunCursor:
 
     def take(self, bound: Key) -> Any:
         """Take the rows up to and including `bound`; None if there are none."""
-        start, self._at = self._at, self._keys.after(bound, self._at)
+        start, self._at = self._at, self._keys.first_after(bound, self._at)
         return self._batch.slice(start, self._at - start) if self._at > start else None
 
 
@@ -112,7 +112,7 @@ def _group_runs(runs: list[Run], limits: MergeLimits) -> list[list[Run]]:
     groups: list[list[Run]] = [[]]
     weight = 0
     for run in runs:
-        full = len(groups[-1]) >= limits.fan_in or weight + run.weight > limits.weight
+        full = len(groups[-1]) >= limits.fan_in or weight + run.weight > limits.max_weight
         if full and len(groups[-1]) >= 2:  # smaller groups would never reduce the number of runs
             groups.append([])
             weight = 0

@@ -38,13 +38,13 @@ class SortKeys:
     def take(self, rows: Ints) -> SortKeys:
         return SortKeys(self.source[rows], self.series[rows], self.time[rows])
 
-    def after(self, key: Key, start: int) -> int:
+    def first_after(self, key: Key, start: int) -> int:
         """Return the first row at or after `start` whose key is greater than `key`; the rows must be in order."""
         low, high = _equal(self.source, key[0], start, len(self.source))
         low, high = _equal(self.series, key[1], low, high)
         return low + int(np.searchsorted(self.time[low:high], key[2], side="right"))
 
-    def breaks(self) -> Ints:
+    def descents(self) -> Ints:
         """Return the rows whose successor is less than they are; empty if all rows are in order."""
         a, b, c = (column[:-1] for column in (self.source, self.series, self.time))
         x, y, z = (column[1:] for column in (self.source, self.series, self.time))
@@ -57,7 +57,7 @@ def order_of(keys: SortKeys) -> Ints | None:
 
     One sort of 64-bit numbers: the source, as many leading bits of the series as fit, and the number of the row. The
     few rows that these bits do not order are then sorted by their full keys."""
-    if not len(keys.breaks()):
+    if not len(keys.descents()):
         return None
     packed, row_bits = _pack(keys)
     if packed is None:
@@ -65,7 +65,7 @@ def order_of(keys: SortKeys) -> Ints | None:
     packed.sort()
     order = (packed & np.uint64((1 << row_bits) - 1)).astype(np.int64)
     packed >>= np.uint64(row_bits)
-    wrong = keys.take(order).breaks()
+    wrong = keys.take(order).descents()
     if len(wrong):
         _resort(order, packed, np.unique(packed[wrong]), keys)
     return order

@@ -136,7 +136,7 @@ def spill(path: Path, tables: Iterator[Any], batch_rows: int) -> SpilledRun:
 
 def check_order(keys: SortKeys, before: Key | None, name: str) -> None:
     """Check that the rows are in order, and not before the row `before`. Raises RunError."""
-    if len(keys.breaks()) or (before is not None and len(keys) and keys.at(0) < before):
+    if len(keys.descents()) or (before is not None and len(keys) and keys.at(0) < before):
         raise RunError(f"{name}: its rows are not in the order of source, series and time")
 
 

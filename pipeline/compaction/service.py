@@ -49,7 +49,7 @@ def run_compactor(
         thread = threading.Thread(target=life.run, args=(stop,), name="compactor", daemon=True)
         thread.start()
         while not clock.wait(stop, HEALTH_S):
-            life.tell(health)
+            life.report(health)
         thread.join(STOP_TIMEOUT_S)  # a longer job is abandoned: nothing of it was committed
 
 
@@ -60,39 +60,41 @@ class _CompactorThread:
         self._compactor, self._interval_s, self._clock = compactor, interval_s, clock
         self._problem = "the table was not read yet"
         self._last_problem = ""
-        self._tried = False
-        self._fine_at = clock.monotonic()
+        self._attempted = False
+        self._succeeded_at = clock.monotonic()
 
     def run(self, stop: threading.Event) -> None:
         while not stop.is_set():
             problem = ""
             try:
-                self._compactor.turn(stop)
+                self._compactor.run_due(stop)
             except FileNotFoundError as error:
                 log.debug("nothing to compact: %s", error)
             except Exception as error:  # the loop must survive any error
                 problem = first_line(error)
                 log.error("compaction: %s", problem)
             if not problem:
-                self._fine_at = self._clock.monotonic()
+                self._succeeded_at = self._clock.monotonic()
             give_back()
-            self._problem, self._tried = problem, True
+            self._problem, self._attempted = problem, True
             self._last_problem = problem or self._last_problem
             self._clock.wait(stop, self._interval_s)
 
-    def tell(self, health: HealthFile) -> None:
+    def report(self, health: HealthFile) -> None:
         """Write the health file. A problem with the table is reported but does not fail the process; a hung thread
         does. A first turn that works through a backlog counts as ok once it knows its jobs."""
         problem, given_up, done = self._problem, self._compactor.given_up(), self._compactor.figures()
         figures = {
             **done,
-            "problems": [text for text in (problem, *given_up[:MAX_PROBLEMS]) if text and self._tried],
-            "failing_ms": round((self._clock.monotonic() - self._fine_at) * 1000) if problem and self._tried else 0,
+            "problems": [text for text in (problem, *given_up[:MAX_PROBLEMS]) if text and self._attempted],
+            "failing_ms": round((self._clock.monotonic() - self._succeeded_at) * 1000)
+            if problem and self._attempted
+            else 0,
             "last_problem": self._last_problem,
             **resource_usage(),
         }
         silent_s = self._compactor.silent_s()
-        if not self._tried and not done["settled_ms"]:
+        if not self._attempted and not done["settled_ms"]:
             health.write("starting", problem, **figures)
         elif silent_s > HUNG_TIMEOUT_S + self._interval_s:
             health.write("failing", f"no progress for {silent_s:.0f} s", **figures)

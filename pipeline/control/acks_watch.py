@@ -23,9 +23,9 @@ class AckListener(Protocol):
 
     def update_collectors(self, found: dict[str, CollectorEndpoint]) -> None: ...
 
-    def sent(self) -> list[Any]: ...
+    def unacked(self) -> list[Any]: ...
 
-    def judged(self, verdict: AckDecision[Any]) -> None: ...
+    def apply_verdict(self, verdict: AckDecision[Any]) -> None: ...
 
 
 class AckWatcher(ZooKeeperWatcher):
@@ -36,17 +36,17 @@ class AckWatcher(ZooKeeperWatcher):
     def __init__(self, client: KazooClient, sender: AckListener, topic: str) -> None:
         super().__init__(client, "control")
         self._sender, self._topic = sender, topic
-        self._foreign = ""
+        self._untrusted = ""
         """Untrusted acks and the remedy, "" if none."""
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         if not self._client.connected:
             self.problem = "ZooKeeper is not reachable: going on with the last known collectors"
             return
         self._sender.update_collectors(self._find_collectors())
-        self._foreign = ""
+        self._untrusted = ""
         self._follow_acks()
-        self.problem = self._foreign
+        self.problem = self._untrusted
 
     def _find_collectors(self) -> dict[str, CollectorEndpoint]:
         found = {}
@@ -58,12 +58,12 @@ class AckWatcher(ZooKeeperWatcher):
         return found
 
     def _follow_acks(self) -> None:
-        waiting = self._sender.sent()
+        waiting = self._sender.unacked()
         states = self._read_states()
         if waiting and states:
             verdict = decide_acks(waiting, states, self._topic)
-            if verdict.acked or verdict.resend or verdict.looked:
-                self._sender.judged(verdict)
+            if verdict.acked or verdict.resend or verdict.checked:
+                self._sender.apply_verdict(verdict)
 
     def _read_states(self) -> dict[str, AckState]:
         states = {}
@@ -73,15 +73,15 @@ class AckWatcher(ZooKeeperWatcher):
             except ValueError as error:
                 log.error("%s/%s: %s", ACKS_PATH, topic_id, error)
                 continue
-            if state.topic_id == topic_id and self._may_count(topic_id):
+            if state.topic_id == topic_id and self._may_trust(topic_id):
                 states[topic_id] = state
         return states
 
-    def _may_count(self, topic_id: str) -> bool:
+    def _may_trust(self, topic_id: str) -> bool:
         path = f"{ACKS_PATH}/{topic_id}"
         if is_trusted(self._client, path):
             return True
-        self._foreign = (
+        self._untrusted = (
             f"acks in {path} are not trusted, since others may write them: set ARTIMON_ZOOKEEPER_AUTH for Spark and "
             "run `artimon config secure`"
         )

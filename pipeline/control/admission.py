@@ -47,7 +47,7 @@ class Admission:
     def __init__(self, trust: Trust, client: KazooClient, allowed: Callable[[ConfigDocument], None]) -> None:
         self._trust, self._client, self._allowed = trust, client, allowed
 
-    def layer(self, version: ConfigVersion, known: Layer | None) -> Layer:
+    def admit_layer(self, version: ConfigVersion, known: Layer | None) -> Layer:
         """Return the layer of a version, given the known layer of its scope. Raises ConfigError if the version is
         rejected, and `watcher.LOST`."""
         document, text = parse_document(version.document), canonical(version.document)
@@ -66,7 +66,7 @@ class Admission:
         self._allowed(document)
         return layer
 
-    def keep(self, layer: Layer) -> str:
+    def refusal_of_remembered(self, layer: Layer) -> str:
         """Return the reason why a remembered layer must no longer run, "" if it may."""
         if not is_admissible(layer):
             return f"it changes more than numbers, and it has no proof: {self._trust.remedy}"
@@ -77,7 +77,7 @@ class Admission:
             return str(problem)
         return ""
 
-    def command(self, agent: str, command: Command) -> None:
+    def check_command(self, agent: str, command: Command) -> None:
         """Raise CommandError for a command without a proof; raises `watcher.LOST` too."""
         try:
             if self._trust.keys is not None:

@@ -91,7 +91,7 @@ class CommandAnswer:
     time_ms: int
 
     @property
-    def final(self) -> bool:
+    def is_final(self) -> bool:
         return self.state != "begun"
 
     def to_json(self) -> bytes:
@@ -182,10 +182,10 @@ def after_drain_check(book: CommandJournal, waiting: int, now_ms: int) -> Comman
 def with_answer(book: CommandJournal, id: str, answer: CommandAnswer) -> CommandJournal:
     """Record the answer to an id; a final one stays."""
     old = book.answers.get(id)
-    if old is not None and old.final:
+    if old is not None and old.is_final:
         return book
     answers = {key: value for key, value in book.answers.items() if key != id}
     kept = list({**answers, id: answer}.items())
-    while len(kept) > MAX_ANSWERS and kept[0][1].final:
+    while len(kept) > MAX_ANSWERS and kept[0][1].is_final:
         kept.pop(0)
     return replace(book, answers=dict(kept))

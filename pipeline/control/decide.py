@@ -51,7 +51,7 @@ class Layer:
     proof: Proof | None = None
 
     @property
-    def proven(self) -> bool:
+    def is_proven(self) -> bool:
         """True if the proof is of this version, not of one below it."""
         return self.proof is not None and self.proof[1:3] == self.stamp[1:]
 
@@ -86,9 +86,9 @@ class RolloutState:
 
     known: Mapping[str, Layer] = field(default_factory=dict)
     """Newest known version of each scope."""
-    good: Configuration = NO_CONFIGURATION
+    last_good: Configuration = NO_CONFIGURATION
     """Last configuration that worked."""
-    trying: Configuration | None = None
+    trial: Configuration | None = None
     attempts: int = 0
     since: float = 0.0
     """Monotonic seconds at which this process began to try."""
@@ -99,7 +99,7 @@ class RolloutState:
 
     @property
     def running(self) -> Configuration:
-        return self.trying if self.trying is not None else self.good
+        return self.trial if self.trial is not None else self.last_good
 
 
 class RolloutAction(Enum):
@@ -135,7 +135,7 @@ def with_layers(state: RolloutState, found: Mapping[str, Layer]) -> RolloutState
 def is_older(layer: Layer, old: Layer) -> bool:
     """Return True if `layer` is a replay of a version older than `old`. Proven versions are compared with proven ones:
     within a lineage by number, between lineages by the signed time. Unproven ones count within a lineage only."""
-    if layer.proven and layer.proof is not None:
+    if layer.is_proven and layer.proof is not None:
         if old.proof is None:
             return False
         if layer.stamp.lineage == old.proof.lineage:
@@ -145,15 +145,15 @@ def is_older(layer: Layer, old: Layer) -> bool:
 
 
 def _newest(layer: Layer, old: Layer) -> int:
-    return old.proof.number if layer.proven and old.proof is not None else old.stamp.number
+    return old.proof.number if layer.is_proven and old.proof is not None else old.stamp.number
 
 
 def without_refused(state: RolloutState, keep: Callable[[Layer], bool]) -> RolloutState:
     """Return the state without the layers that `keep` refuses; a trial that loses a layer is ended."""
     known = {scope: layer for scope, layer in state.known.items() if keep(layer)}
-    good = Configuration(tuple(layer for layer in state.good.layers if keep(layer)))
-    trying = state.trying if state.trying is None or all(map(keep, state.trying.layers)) else None
-    return replace(state, known=known, good=good, trying=trying, attempts=state.attempts if trying else 0)
+    good = Configuration(tuple(layer for layer in state.last_good.layers if keep(layer)))
+    trying = state.trial if state.trial is None or all(map(keep, state.trial.layers)) else None
+    return replace(state, known=known, last_good=good, trial=trying, attempts=state.attempts if trying else 0)
 
 
 def desired(state: RolloutState, scopes: Sequence[str]) -> Configuration:
@@ -166,31 +166,31 @@ def next_step(state: RolloutState, scopes: Sequence[str], now: float, fault: str
     target = desired(state, scopes)
     refused = state.refused is not None and state.refused.key == target.key
     if target.key != state.running.key and not refused:
-        if target.key == state.good.key:
-            return RolloutStep(RolloutAction.GO_BACK, state.good, "taken back")
+        if target.key == state.last_good.key:
+            return RolloutStep(RolloutAction.GO_BACK, state.last_good, "taken back")
         return RolloutStep(RolloutAction.TRY, target)
-    if state.trying is None:
+    if state.trial is None:
         return RolloutStep(RolloutAction.NOTHING)
     if fault:
-        return RolloutStep(RolloutAction.GO_BACK, state.good, fault)
+        return RolloutStep(RolloutAction.GO_BACK, state.last_good, fault)
     if now - state.since >= PROBATION_S:
-        return RolloutStep(RolloutAction.CONFIRM, state.trying)
+        return RolloutStep(RolloutAction.CONFIRM, state.trial)
     return RolloutStep(RolloutAction.NOTHING)
 
 
 def after_begin(state: RolloutState, target: Configuration, now: float) -> RolloutState:
     """State for the begin of a trial; must be on the disk before anything is changed."""
-    return replace(state, trying=target, attempts=1, since=now)
+    return replace(state, trial=target, attempts=1, since=now)
 
 
 def after_success(state: RolloutState) -> RolloutState:
     """State after a successful trial."""
-    return replace(state, good=state.running, trying=None, attempts=0, refused=None, reason="")
+    return replace(state, last_good=state.running, trial=None, attempts=0, refused=None, reason="")
 
 
 def after_rollback(state: RolloutState, reason: str) -> RolloutState:
     """State after the return to the last good version; the tried one is refused."""
-    return replace(state, trying=None, attempts=0, refused=state.trying or state.refused, reason=reason)
+    return replace(state, trial=None, attempts=0, refused=state.trial or state.refused, reason=reason)
 
 
 def after_rejection(state: RolloutState, target: Configuration, reason: str) -> RolloutState:
@@ -200,7 +200,7 @@ def after_rejection(state: RolloutState, target: Configuration, reason: str) -> 
 
 def after_restart(state: RolloutState, now: float) -> RolloutState:
     """State for a new process, from the stored one."""
-    if state.trying is None:
+    if state.trial is None:
         return state
     if state.attempts >= MAX_ATTEMPTS:
         return after_rollback(state, f"the agent ended {state.attempts} times while it tried this version")
@@ -215,8 +215,8 @@ def to_json(state: RolloutState) -> dict[str, Any]:
     layers = {layer.stamp.scope: _layer(layer) for layer in state.known.values()}
     return {
         "known": layers,
-        "good": _layers(state.good),
-        "trying": None if state.trying is None else _layers(state.trying),
+        "good": _layers(state.last_good),
+        "trying": None if state.trial is None else _layers(state.trial),
         "attempts": state.attempts,
         "refused": None if state.refused is None else _layers(state.refused),
         "reason": state.reason,

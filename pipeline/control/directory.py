@@ -32,7 +32,7 @@ class GroupDirectory:
         self._lock = threading.Lock()
         """Guards the two below; no I/O under it."""
         self._known: dict[str, Members] = dict(known or {})
-        self._followed: set[str] = set()
+        self._groups: set[str] = set()
         self.on_change: Callable[[], None] = lambda: None
         """Called when a group is followed for the first time, so that it is read soon."""
 
@@ -41,8 +41,8 @@ class GroupDirectory:
         on. Raises PlaneError for an invalid name."""
         validate_name(group, "group")
         with self._lock:
-            fresh = group not in self._followed
-            self._followed.add(group)
+            fresh = group not in self._groups
+            self._groups.add(group)
             known = self._known.get(group, {})
         if fresh:
             self.on_change()
@@ -56,7 +56,7 @@ class GroupDirectory:
     def refresh(self, watch: Callable[[Any], None]) -> None:
         """Ask ZooKeeper about every followed group. Raises `watcher.LOST`."""
         with self._lock:
-            followed = sorted(self._followed)
+            followed = sorted(self._groups)
         for group in followed:
             found = self._tree.reports(path_of(group), watch)
             good = {name: one for name, one in found.items() if _is_member(one)}
@@ -68,7 +68,7 @@ class GroupDirectory:
         """Return the message for an operator while no member is known, else ""."""
         return "" if self.members(group) else f"no member is known in {path_of(group)}"
 
-    def serve(self, group: str, name: str, endpoint: CollectorEndpoint, **more: Any) -> EphemeralNode:
+    def register(self, group: str, name: str, endpoint: CollectorEndpoint, **more: Any) -> EphemeralNode:
         """Register `name`, which has no slash, as server of the group at `endpoint`; the caller stops the result."""
         path = f"{path_of(validate_name(group, 'group'))}/{name}"
         data = json.dumps({"host": endpoint.host, "port": endpoint.port, **more}).encode()

@@ -47,7 +47,7 @@ class ConfigChange:
     changed: tuple[str, ...] = ()
 
     @property
-    def nothing(self) -> bool:
+    def is_empty(self) -> bool:
         return not (self.settings or self.added or self.removed or self.changed)
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ class LocalConfig:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._last_stat: tuple[int, int, int] | None = None
         self._layer: Layer | None = None
         self.problem = ""
 
@@ -25,9 +25,9 @@ class LocalConfig:
         try:
             stat = self._path.stat()
             seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
-            if seen != self._seen:
+            if seen != self._last_stat:
                 self._layer = self._parse()
-            self._seen, self.problem = seen, ""
+            self._last_stat, self.problem = seen, ""
         except (OSError, ConfigError) as error:
             if self.problem != str(error):
                 self.problem = str(error)

@@ -29,7 +29,7 @@ class ControlState:
     """State that outlives the process. `groups`: last known members of each group."""
 
     state: RolloutState = field(default_factory=RolloutState)
-    book: CommandJournal = field(default_factory=CommandJournal)
+    journal: CommandJournal = field(default_factory=CommandJournal)
     groups: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
 
 
@@ -38,7 +38,7 @@ class ControlStateFile:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._path = folder, folder / STATE_FILE
-        self._last = ""
+        self._saved_text = ""
         self.damaged = ""
 
     def load(self) -> ControlState:
@@ -57,7 +57,7 @@ class ControlStateFile:
     def save(self, memory: ControlState) -> None:
         """Save the state; durable when this returns. Raises OSError; then the old file remains."""
         text = _text(memory)
-        if text == self._last:
+        if text == self._saved_text:
             return
         ensure_folder(LOCAL_FILE_SYSTEM, self._folder)
         fresh = self._path.with_suffix(".new")
@@ -67,13 +67,13 @@ class ControlStateFile:
             os.fsync(file.fileno())
         fresh.replace(self._path)
         LOCAL_FILE_SYSTEM.fsync_folder(self._folder)
-        self._last = text
+        self._saved_text = text
 
 
 def _text(memory: ControlState) -> str:
     content = {
         "state": decide.to_json(memory.state),
-        "book": memory.book.to_json(),
+        "book": memory.journal.to_json(),
         "groups": {group: dict(members) for group, members in memory.groups.items()},
     }
     body = json.dumps(content, sort_keys=True)

@@ -111,7 +111,7 @@ class AgentControls:
         """Return the number of items of the log and parcels of the channels that are not delivered yet."""
         return self._waiting() + (self.flows.waiting() if self.flows is not None else 0)
 
-    def roll(self, arguments: Mapping[str, str]) -> str:
+    def roll_files(self, arguments: Mapping[str, str]) -> str:
         """Close open files and begin others. Raises OSError."""
         flow = arguments.get("flow", "")
         done = [] if flow else [roll() for roll in self._rollers]

@@ -40,10 +40,10 @@ class ShardInfo:
     host: str
     port: int
     incarnation: str
-    held: int | None = field(default=None, compare=False)
+    vshards: int | None = field(default=None, compare=False)
     """Virtual shards named by its registration, ready or not. If they differ from its known groups, the shard is asked
     again."""
-    lags: bool = field(default=False, compare=False)
+    is_lagging: bool = field(default=False, compare=False)
     """True if the registration reports data in Kafka that the shard lacks: it may have gone back since it was asked."""
 
 
@@ -83,7 +83,7 @@ class ShardDirectory:
         self._zookeeper = zookeeper
         self._known: dict[str, ShardInfo] = {}
 
-    def live(self) -> dict[str, ShardInfo]:
+    def live_shards(self) -> dict[str, ShardInfo]:
         """Return the live shards by name. Raises ShardsUnknown if none is known."""
         try:
             self._known = self._read()

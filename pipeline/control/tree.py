@@ -81,7 +81,7 @@ class ControlTree:
 
     # --- configuration
 
-    def newest(self, scope: str, watch: Watch | None = None) -> ConfigVersion | None:
+    def current_version(self, scope: str, watch: Watch | None = None) -> ConfigVersion | None:
         """Return the current version of a scope, None if it has none. Raises ConfigError if it cannot be read."""
         try:
             pointer, _ = self.get(config_path(scope), watch)
@@ -182,7 +182,7 @@ class ControlTree:
 
     # --- commands
 
-    def give(self, agent: str, command: Command) -> None:
+    def send_command(self, agent: str, command: Command) -> None:
         """Send a command to an agent; idempotent by id. Raises PlaneError if too many wait."""
         folder = f"{COMMANDS}/{validate_name(agent, 'agent')}"
         if len(child_names(self.client, folder, None, CALL_S)) >= MAX_WAITING:
@@ -195,7 +195,7 @@ class ControlTree:
         except NodeExistsError:
             pass
 
-    def commands(self, agent: str, watch: Watch | None = None) -> tuple[list[Command], list[str]]:
+    def read_commands(self, agent: str, watch: Watch | None = None) -> tuple[list[Command], list[str]]:
         """Return the commands to an agent, in the order of sending, and the ids of malformed ones."""
         folder, found, bad = f"{COMMANDS}/{agent}", [], []
         for id, data, stat in islice(read_children(self.client, folder, watch, CALL_S), MAX_WAITING):
@@ -205,7 +205,7 @@ class ControlTree:
                 bad.append(id)
         return sorted(found, key=lambda command: command.order), bad
 
-    def answer(self, agent: str, id: str, watch: Watch | None = None) -> CommandAnswer | None:
+    def read_answer(self, agent: str, id: str, watch: Watch | None = None) -> CommandAnswer | None:
         """Return the agent's answer to a command, None if there is none yet."""
         path = f"{COMMANDS}/{agent}/{id}/answer"
         try:
@@ -216,7 +216,7 @@ class ControlTree:
             return None
         return CommandAnswer.parse(data)
 
-    def reply(self, agent: str, id: str, answer: CommandAnswer) -> None:
+    def write_answer(self, agent: str, id: str, answer: CommandAnswer) -> None:
         """Write the agent's answer to a command; does nothing if the command was deleted."""
         path, data = f"{COMMANDS}/{agent}/{id}/answer", answer.to_json()
         try:
@@ -226,7 +226,7 @@ class ControlTree:
         except NoNodeError:
             pass
 
-    def forget(self, agent: str, ids: Iterable[str]) -> None:
+    def delete_commands(self, agent: str, ids: Iterable[str]) -> None:
         """Delete commands and their answers."""
         for id in ids:
             for path in (f"{COMMANDS}/{agent}/{id}/answer", f"{COMMANDS}/{agent}/{id}"):

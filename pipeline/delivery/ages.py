@@ -19,18 +19,18 @@ class DelayHistogram:
 
     count: int = 0
     total_ms: int = 0
-    _in: list[int] = field(default_factory=lambda: [0] * (len(_EDGES_MS) + 1))
+    _counts: list[int] = field(default_factory=lambda: [0] * (len(_EDGES_MS) + 1))
 
     def add(self, wait_ms: int, count: int = 1) -> None:
         """Count `count` batches that waited `wait_ms`."""
         self.count += count
         self.total_ms += wait_ms * count
-        self._in[bisect_left(_EDGES_MS, wait_ms)] += count
+        self._counts[bisect_left(_EDGES_MS, wait_ms)] += count
 
     def quantile_ms(self, part: float) -> int:
         """Return the upper bound of the bucket that holds this quantile; 0 if nothing was counted."""
         left = part * self.count
-        for place, number in enumerate(self._in):
+        for place, number in enumerate(self._counts):
             left -= number
             if number and left <= 0:
                 return _EDGES_MS[min(place, len(_EDGES_MS) - 1)]
@@ -46,7 +46,7 @@ class DeliveryDelays:
     lag_ms: dict[str, int] = field(default_factory=dict)
     """Age of the newest acked batch by source, from its poll time to its ack."""
 
-    def ack(self, done: Iterable[tuple[str, int, int]], now_ms: int) -> None:
+    def record_acks(self, done: Iterable[tuple[str, int, int]], now_ms: int) -> None:
         """Record acked batches, given as (source, poll time, log time)."""
         for source, poll_ms, logged_ms in done:
             self.acked.add(max(0, now_ms - logged_ms))

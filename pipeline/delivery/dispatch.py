@@ -37,7 +37,7 @@ class PlannedCall(NamedTuple):
     """Group on its way to a collector."""
 
     group: LaneCall
-    flight: CallReservation
+    reservation: CallReservation
 
 
 @dataclass(slots=True)
@@ -48,49 +48,49 @@ class SendPlanner:
 
     tracker: Tracker
     link: CollectorLink
-    probing: SlowStart
+    slow_start: SlowStart
     probe: LaneCall | None = None
     """Group of the call that probes whether Kafka has room again."""
-    damaged: int = 0
+    damaged_count: int = 0
     """Accepted batches that can no longer be read from the disk."""
-    held: bool = False
+    paused: bool = False
     """True while an operator has paused the agent: nothing is sent."""
-    ages: DeliveryDelays = field(default_factory=DeliveryDelays)
-    pacing: BacklogLimiter = field(default_factory=BacklogLimiter)
-    _flights: dict[LaneId, tuple[LaneCall, CallReservation]] = field(default_factory=dict)
+    delays: DeliveryDelays = field(default_factory=DeliveryDelays)
+    limiter: BacklogLimiter = field(default_factory=BacklogLimiter)
+    _reservations: dict[LaneId, tuple[LaneCall, CallReservation]] = field(default_factory=dict)
     """Groups in flight, one a lane."""
-    _began: float | None = None
+    _started_at: float | None = None
 
     @classmethod
-    def of(
+    def for_agent(
         cls, tracker: Tracker, agent: str, chance: random.Random | None = None, pacing: BacklogLimiter | None = None
     ) -> SendPlanner:
         """Return the state of an agent that knows no collector yet. `chance`: jitter, which spreads the pauses of
         agents."""
         probing = SlowStart(_random=chance or random.Random())
-        return cls(tracker, CollectorLink(Collectors(agent)), probing, pacing=pacing or BacklogLimiter())
+        return cls(tracker, CollectorLink(Collectors(agent)), probing, limiter=pacing or BacklogLimiter())
 
     @property
     def collectors(self) -> Collectors:
         """Collectors of the link."""
         return self.link.collectors
 
-    def logged(self, placed: Iterable[tuple[BatchHeader, LogPosition]], now_ms: int) -> None:
+    def add_logged(self, placed: Iterable[tuple[BatchHeader, LogPosition]], now_ms: int) -> None:
         """Add batches that are durable now and may be sent."""
         for header, place in placed:
             self.tracker.add(header, place, now_ms)
-            self.pacing.came(place.length)
+            self.limiter.count_new(place.length)
 
-    def next(self, now: float, now_ms: int) -> LaneCall | float:
+    def next_call(self, now: float, now_ms: int) -> LaneCall | float:
         """Return the next group to send, or the seconds to wait for one. `now_ms`: epoch milliseconds, which separate
         backlog from new data."""
-        self._began = now if self._began is None else self._began
-        if self.held or not self.tracker.unsent:
+        self._started_at = now if self._started_at is None else self._started_at
+        if self.paused or not self.tracker.unsent_count:
             return MAX_IDLE_S
         self.link.find_slow(now)
-        window = self.probing.allowed(now, self.probe is not None)
-        old_ms = now_ms - self.pacing.period_ms
-        backlog = self.pacing.room(now, self.tracker.waiting_s(now, self._began))
+        window = self.slow_start.window_now(now, self.probe is not None)
+        old_ms = now_ms - self.limiter.period_ms
+        backlog = self.limiter.available(now, self.tracker.waiting_s(now, self._started_at))
         endpoint = self.collectors.pick(now)
         if endpoint is None:  # a collector that appears wakes the thread
             return min(MAX_IDLE_S, max(MIN_WAIT_S, self.collectors.next_try() - now))
@@ -98,82 +98,82 @@ class SendPlanner:
         if room <= 0:
             return MAX_IDLE_S  # an answer returns credit, and wakes the thread
         count = MAX_CALL_MESSAGES if window is None else window
-        group = self.tracker.take(now, count, min(room, MAX_CALL_BYTES), backlog, old_ms)
+        group = self.tracker.take_call(now, count, min(room, MAX_CALL_BYTES), backlog, old_ms)
         if group is not None:
-            self._take(group, endpoint, now, window is not None)
+            self._reserve(group, endpoint, now, window is not None)
             return group
         if room < MIN_CREDIT_BYTES:
             return MAX_IDLE_S  # the first message may be larger than the room
         due = self.tracker.next_due(samples=window != 0, old_ms=0 if backlog > 0 else old_ms)
         if window == 0 and self.probe is None:
-            due = self.probing.not_before if due is None else min(due, self.probing.not_before)
+            due = self.slow_start.not_before if due is None else min(due, self.slow_start.not_before)
         if backlog <= 0:
-            due = min(now + self.pacing.wait_s(), now + MAX_IDLE_S if due is None else due)
+            due = min(now + self.limiter.until_token_s(), now + MAX_IDLE_S if due is None else due)
         return MAX_IDLE_S if due is None else min(MAX_IDLE_S, max(MIN_WAIT_S, due - now))
 
     def begin(self, group: LaneCall, now: float) -> PlannedCall | None:
         """Begin the call for a group; None if no collector may be tried now, so the group waits."""
-        endpoint, (_, flight) = self.collectors.pick(now), self._flights[group.lane]
+        endpoint, (_, flight) = self.collectors.pick(now), self._reservations[group.lane]
         if endpoint is None:
-            self.failed(group, now)
+            self.call_failed(group, now)
             return None
         if not self.link.begin(flight, endpoint, now):
-            self._end(group, now)
+            self._end_call(group, now)
             self.tracker.put_back(group)
             return None
         return PlannedCall(group, flight)
 
-    def unreadable(self, group: LaneCall, items: Sequence[TrackedBatch], now: float) -> list[TrackedBatch]:
+    def drop_unreadable(self, group: LaneCall, items: Sequence[TrackedBatch], now: float) -> list[TrackedBatch]:
         """Give up items of a group that the log cannot read and return the rest to the queue. Returns the lost items,
         without those shed meanwhile."""
-        self._end(group, now)
-        lost = self.tracker.lost(group, items)
-        self.damaged += len(lost)
+        self._end_call(group, now)
+        lost = self.tracker.drop_unreadable(group, items)
+        self.damaged_count += len(lost)
         return lost
 
-    def answered(self, call: PlannedCall, answers: Sequence[MessageAnswer], now: float) -> CallOutcome:
+    def apply_answers(self, call: PlannedCall, answers: Sequence[MessageAnswer], now: float) -> CallOutcome:
         """Apply the answers of a collector, one for each item."""
-        self.link.answered(call.flight, granted_credit(answers), now, is_any_accepted(answers))
-        self._end(call.group, now, answers)
-        return self.tracker.answered(call.group, answers, now)
+        self.link.end_answered(call.reservation, granted_credit(answers), now, is_any_accepted(answers))
+        self._end_call(call.group, now, answers)
+        return self.tracker.apply_answers(call.group, answers, now)
 
-    def silent(self, call: PlannedCall, now: float, late: bool, reached: bool = True) -> None:
+    def call_unanswered(self, call: PlannedCall, now: float, late: bool, reached: bool = True) -> None:
         """Apply a call without an answer, see Link.silent."""
-        self.link.silent(call.flight, now, late, reached)
-        self.failed(call.group, now, self.collectors.another(call.flight.endpoint, now))
+        self.link.end_unanswered(call.reservation, now, late, reached)
+        self.call_failed(call.group, now, self.collectors.has_other(call.reservation.endpoint, now))
 
-    def failed(self, group: LaneCall, now: float, elsewhere: bool = False) -> None:
+    def call_failed(self, group: LaneCall, now: float, elsewhere: bool = False) -> None:
         """Return a group that may or may not be in Kafka to the queue, at once if `elsewhere` (another collector)."""
-        self._end(group, now)
-        self.tracker.failed(group, now, elsewhere)
+        self._end_call(group, now)
+        self.tracker.call_failed(group, now, elsewhere)
 
-    def forgotten(self, done: Iterable[TrackedBatch], now_ms: int) -> None:
+    def record_acks(self, done: Iterable[TrackedBatch], now_ms: int) -> None:
         """Record the ack times of batches that may be forgotten."""
-        self.ages.ack(((i.source, i.poll_ms, i.logged_ms) for i in done if not i.is_series), now_ms)
+        self.delays.record_acks(((i.source, i.poll_ms, i.logged_ms) for i in done if not i.is_series), now_ms)
 
-    def _take(self, group: LaneCall, endpoint: CollectorEndpoint, now: float, probe: bool) -> None:
+    def _reserve(self, group: LaneCall, endpoint: CollectorEndpoint, now: float, probe: bool) -> None:
         """Note that a group was handed out, for this collector."""
         if probe and group.lane.lane != NO_LANE:
             self.probe = group
-        if group.backlog:
-            self.pacing.spent(group.size)
-        self._flights[group.lane] = group, self.link.reserve(endpoint, group.size, now)
+        if group.is_backlog:
+            self.limiter.consume(group.size)
+        self._reservations[group.lane] = group, self.link.reserve(endpoint, group.size, now)
 
-    def _end(self, group: LaneCall, now: float, answers: Sequence[MessageAnswer] = ()) -> None:
+    def _end_call(self, group: LaneCall, now: float, answers: Sequence[MessageAnswer] = ()) -> None:
         """Remove a group from those in flight, and learn from its answers whether Kafka has room. Announcements are
         never refused for lack of room."""
-        flying, flight = self._flights.get(group.lane, (None, None))
+        flying, flight = self._reservations.get(group.lane, (None, None))
         if flight is not None and flying is group:
-            del self._flights[group.lane]
+            del self._reservations[group.lane]
             self.link.cancel(flight)
         probe = group is self.probe
         if probe:
             self.probe = None
-        full = next((answer.reason for answer in answers if answer.full), "")
+        full = next((answer.reason for answer in answers if answer.is_buffer_full), "")
         if full:
-            self.probing.refused(full, now, probe)
+            self.slow_start.record_refusal(full, now, probe)
         elif probe and answers and all(answer.position is not None for answer in answers):
-            self.probing.taken()
+            self.slow_start.record_accepted()
 
 
 def notes_of_sent(items: Iterable[TrackedBatch]) -> Iterator[LogNote]:
@@ -202,7 +202,7 @@ def restore_tracker(
         logged_ms = min(now_ms, header.poll_ms)
         if position is None:
             tracker.add(header, place, logged_ms)
-        elif ack_on_sent and not position.durable_later:
+        elif ack_on_sent and not position.is_future:
             acked.append((header.id, place))
         else:
             tracker.restore_sent(header, place, position, logged_ms)

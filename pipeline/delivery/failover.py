@@ -30,11 +30,11 @@ class DirectRoute(Protocol):
     """Way past a log, straight to the next hop."""
 
     @property
-    def reachable(self) -> bool:
+    def is_reachable(self) -> bool:
         """True if a call may be tried now."""
         ...
 
-    def backlog(self, entries: Sequence[LogEntry]) -> bool:
+    def has_backlog(self, entries: Sequence[LogEntry]) -> bool:
         """True if the log still holds batches that go before these."""
         ...
 
@@ -53,14 +53,14 @@ class DirectBackoff:
     failures: int = 0
     not_before: float = 0.0
 
-    def direct(self, now: float, backlog: bool, reachable: bool) -> bool:
+    def is_open(self, now: float, backlog: bool, reachable: bool) -> bool:
         return reachable and not backlog and now >= self.not_before
 
-    def failed(self, now: float) -> None:
+    def record_failure(self, now: float) -> None:
         self.failures += 1
         self.not_before = now + backoff_s(self.failures, 0.5, 30.0)
 
-    def worked(self) -> None:
+    def record_success(self) -> None:
         self.failures, self.not_before = 0, 0.0
 
 
@@ -70,7 +70,7 @@ class _LineAppend:
 
     entries: list[LogEntry]
     size: int
-    whole: _CallerAppend
+    append: _CallerAppend
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +78,7 @@ class _CallerAppend:
     """Call of one caller. Ends when all its parts have ended, with the first error if there is one."""
 
     future: Future[list[LogPosition]]
-    parts: int
+    pending_lines: int
     places: list[LogPosition] = field(default_factory=list)
     error: Exception | None = None
 
@@ -106,11 +106,11 @@ class FailoverLog:
     ) -> None:
         """`line_of`: entries of one line keep their order; use few lines. `passed` gets the entries that bypassed the
         log, before their caller gets the result."""
-        self._log, self._way, self._clock = wal, way, clock
-        self._line_of, self._passed = line_of, passed
+        self._log, self._route, self._clock = wal, way, clock
+        self._line_of, self._on_bypass = line_of, passed
         self._cond = threading.Condition()
         self._queues: dict[int, deque[_LineAppend]] = {}
-        self._routes: dict[int, DirectBackoff] = {}
+        self._backoffs: dict[int, DirectBackoff] = {}
         self._waiting = 0
         self._stop = False
         self.direct_batches = self.logged_batches = 0
@@ -144,12 +144,12 @@ class FailoverLog:
         return getattr(self._log, name)
 
     @property
-    def keep_segments(self) -> bool:
-        return self._log.keep_segments
+    def deletion_paused(self) -> bool:
+        return self._log.deletion_paused
 
-    @keep_segments.setter
-    def keep_segments(self, keep: bool) -> None:
-        self._log.keep_segments = keep
+    @deletion_paused.setter
+    def deletion_paused(self, keep: bool) -> None:
+        self._log.deletion_paused = keep
 
     # ---
 
@@ -171,7 +171,7 @@ class FailoverLog:
     def _enqueue(self, line: int, part: _LineAppend) -> None:
         """Called under `_cond`."""
         if line not in self._queues:
-            self._queues[line], self._routes[line] = deque(), DirectBackoff()
+            self._queues[line], self._backoffs[line] = deque(), DirectBackoff()
             threading.Thread(target=self._run, args=(line,), name=f"direct {line}", daemon=True).start()
         self._queues[line].append(part)
 
@@ -187,7 +187,7 @@ class FailoverLog:
                     self._deliver(line, parts)
                 except Exception as error:  # the callers must get an error, and the line must go on
                     log.exception("delivery of line %d failed", line)
-                    self._settle(parts, [], SinkRefusedError(f"internal error: {error!r}"))
+                    self._finish_lines(parts, [], SinkRefusedError(f"internal error: {error!r}"))
 
     def _take(self, line: int) -> list[_LineAppend]:
         """Remove the parts of the next call from the queue. Called under `_cond`."""
@@ -203,52 +203,54 @@ class FailoverLog:
 
     def _deliver(self, line: int, parts: list[_LineAppend]) -> None:
         entries = [entry for part in parts for entry in part.entries]
-        left = self._straight(line, entries)
+        left = self._try_direct(line, entries)
         if not left:
-            self._settle(parts, [])
+            self._finish_lines(parts, [])
             return
         try:
             places = self._log.append(left).result(_LOG_INTERVAL_S)
         except (SinkRefusedError, LogWriteError, TimeoutError) as error:
-            self._settle(parts, [], error)
+            self._finish_lines(parts, [], error)
             return
         with self._cond:
             self.logged_batches += _count_batches(left)
-        self._settle(parts, places)
+        self._finish_lines(parts, places)
 
-    def _straight(self, line: int, entries: list[LogEntry]) -> list[LogEntry]:
+    def _try_direct(self, line: int, entries: list[LogEntry]) -> list[LogEntry]:
         """Try the direct way; return the entries not known to be delivered."""
-        now, route, way = self._clock.monotonic(), self._routes[line], self._way
-        reachable = not self._stop and way.reachable
-        if not route.direct(now, way.backlog(entries), reachable):
-            self._because("behind what the log holds" if reachable else "no collector", len(entries))
+        now, route, way = self._clock.monotonic(), self._backoffs[line], self._route
+        reachable = not self._stop and way.is_reachable
+        if not route.is_open(now, way.has_backlog(entries), reachable):
+            self._count_reason("behind what the log holds" if reachable else "no collector", len(entries))
             return entries
         refused = {id(entry): reason for entry, reason in way.send(entries)}
         left = [entry for entry in entries if id(entry) in refused]
         if left:
-            route.failed(self._clock.monotonic())
+            route.record_failure(self._clock.monotonic())
         else:
-            route.worked()
-        self._passed([entry for entry in entries if id(entry) not in refused])
+            route.record_success()
+        self._on_bypass([entry for entry in entries if id(entry) not in refused])
         for reason in refused.values():
-            self._because(reason, 1)
+            self._count_reason(reason, 1)
         with self._cond:
             self.direct_batches += _count_batches(entries) - _count_batches(left)
         return left
 
-    def _because(self, reason: str, count: int) -> None:
+    def _count_reason(self, reason: str, count: int) -> None:
         with self._cond:
             self.reasons[reason] += count
 
-    def _settle(self, parts: list[_LineAppend], places: list[LogPosition], error: Exception | None = None) -> None:
+    def _finish_lines(
+        self, parts: list[_LineAppend], places: list[LogPosition], error: Exception | None = None
+    ) -> None:
         done: list[_CallerAppend] = []
         with self._cond:
             self._waiting -= sum(part.size for part in parts)
             for part in parts:
-                whole = part.whole
-                whole.parts, whole.error = whole.parts - 1, whole.error or error
+                whole = part.append
+                whole.pending_lines, whole.error = whole.pending_lines - 1, whole.error or error
                 whole.places += places
-                if whole.parts == 0:
+                if whole.pending_lines == 0:
                     done.append(whole)
         for whole in done:
             if whole.error is not None:

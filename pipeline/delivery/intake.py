@@ -37,7 +37,7 @@ class WalSink:
         appender = QuotaBypass(wal)
         self._numbering = numbering = BatchNumberer(appender, agent)
         self._shedder = None if give_up is None else Shedder(wal, agent, numbering, appender, give_up, _await_places)
-        self._order, self._counting = threading.Lock(), threading.Lock()
+        self._number_lock, self._count_lock = threading.Lock(), threading.Lock()
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="intake")
         self.batches = self.samples = self.bytes = 0
         """Accepted since start; samples with a value."""
@@ -79,21 +79,21 @@ class WalSink:
         batch in memory at a time. Only the header is read of samples older than `since`, which the sources remember
         themselves: a log of a GiB then takes a moment, not minutes. Nothing is deleted before the first replay ends."""
         try:
-            for segment in [n for n in segments_in(self._folder) if n < self._log.own_segment]:
+            for segment in [n for n in segments_in(self._folder) if n < self._log.first_own_segment]:
                 for record, payload in records_of(self._folder, segment):
                     if record.type in (RecordType.BATCH, RecordType.SERIES):
                         header = parse_header(payload)
                         if header.kind == BatchKind.SERIES or since is None or header.poll_ms >= since(header.source):
                             yield from _replayed(header, payload)
         finally:
-            self._log.keep_segments = False
+            self._log.deletion_paused = False
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self, polled: Sequence[PollResult]) -> tuple[list[LogEntry], Future[list[LogPosition]]] | None:
         """Under `_order` only a shed record waits for the disk."""
-        with self._order:
+        with self._number_lock:
             return (self._shedder or self._numbering).begin(polled)
 
     def _wait(self, entries: list[LogEntry], places: Future[list[LogPosition]]) -> None:
@@ -105,7 +105,7 @@ class WalSink:
         self._count(entries)
 
     def _count(self, entries: list[LogEntry]) -> None:
-        with self._counting:
+        with self._count_lock:
             for entry in entries:
                 if entry.type == RecordType.BATCH:
                     self.batches += 1

@@ -33,11 +33,11 @@ class MemoryFileSystem:
                 raise FileExistsError(17, "File exists", str(path))
             self._next += 1
             self._files[path] = self._next, bytearray()
-            return self._opened(path)
+            return self._open_file(path)
 
     def open(self, path: Path) -> int:
         with self._lock:
-            return self._opened(path)
+            return self._open_file(path)
 
     def write(self, descriptor: int, offset: int, data: bytes) -> None:
         with self._lock:
@@ -80,7 +80,7 @@ class MemoryFileSystem:
         with self._lock:
             self._folders.add(path)
 
-    def names(self, folder: Path) -> list[str]:
+    def list_names(self, folder: Path) -> list[str]:
         with self._lock:
             return [path.name for path in self._files if path.parent == folder]
 
@@ -106,7 +106,7 @@ class MemoryFileSystem:
     def lock(self, folder: Path) -> Lock:  # noqa: ARG002
         return _NoLock()
 
-    def _opened(self, path: Path) -> int:
+    def _open_file(self, path: Path) -> int:
         self._next += 1
         self._open[self._next] = self._file(path)
         return self._next

@@ -43,7 +43,7 @@ class LaneNumbers:
         """Return the next identity of a lane without using it, see `take`."""
         return BatchId(self.agent, self.epoch, lane, self.next[lane])
 
-    def take(self, lane: int) -> BatchId:
+    def use(self, lane: int) -> BatchId:
         """Use the next identity of a lane and return it."""
         id = self.peek(lane)
         self.next[lane] += 1
@@ -148,5 +148,5 @@ class BatchNumberer(Generic[Accepted]):
             yield from self._batches(one, samples.slice(0, middle), lane, numbers)
             yield from self._batches(one, samples.slice(middle, len(samples)), lane, numbers)
             return
-        numbers.take(lane)
+        numbers.use(lane)
         yield LogEntry(RecordType.BATCH, batch.header, batch.data, minutes_of(samples))

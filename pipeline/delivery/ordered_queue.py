@@ -22,12 +22,12 @@ T = TypeVar("T", bound=SortableItem)
 class OrderedQueue(Generic[T]):
     """Priority queue with a set of taken items. Invariant: no item both waits and is out."""
 
-    __slots__ = ("_waiting", "out")
+    __slots__ = ("_waiting", "taken")
 
     def __init__(self) -> None:
         self._waiting: list[T] = []
         """Heap."""
-        self.out: set[T] = set()
+        self.taken: set[T] = set()
         """Items taken, and neither settled nor returned."""
 
     def __len__(self) -> int:
@@ -53,25 +53,25 @@ class OrderedQueue(Generic[T]):
     def take(self) -> T:
         """Take the first waiting item out, until `settle` or `back`."""
         item = heappop(self._waiting)
-        self.out.add(item)
+        self.taken.add(item)
         return item
 
-    def settle(self, items: Iterable[T]) -> list[T]:
+    def remove_taken(self, items: Iterable[T]) -> list[T]:
         """Remove items that are out and return them. Items dropped meanwhile are ignored."""
-        ended = [item for item in items if item in self.out]
-        self.out.difference_update(ended)
+        ended = [item for item in items if item in self.taken]
+        self.taken.difference_update(ended)
         return ended
 
-    def back(self, items: Iterable[T]) -> None:
+    def put_back(self, items: Iterable[T]) -> None:
         """Return items that are out to the queue, in their order. Items dropped meanwhile are ignored."""
-        for item in self.settle(items):
+        for item in self.remove_taken(items):
             heappush(self._waiting, item)
 
     def drop(self, gone: Callable[[T], bool]) -> list[T]:
         """Remove matching items, waiting or out, and return them sorted."""
-        dropped = {item for item in (*self._waiting, *self.out) if gone(item)}
+        dropped = {item for item in (*self._waiting, *self.taken) if gone(item)}
         if dropped:
             self._waiting = [item for item in self._waiting if item not in dropped]
             heapify(self._waiting)
-            self.out -= dropped
+            self.taken -= dropped
         return sorted(dropped)

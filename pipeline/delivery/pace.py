@@ -25,38 +25,38 @@ class BacklogLimiter:
     rate: float = BACKLOG_RATE
     period_ms: int = BACKLOG_AGE_MS
     hold_s: float = TRICKLE_AFTER_S
-    held: bool = False
+    is_trickling: bool = False
     """True if the backlog only trickled when `room` was last called."""
     _tokens: float = 0.0
-    _at: float | None = None
-    _accepted: float = 0.0
+    _refilled_at: float | None = None
+    _new_rate: float = 0.0
     """Average bytes a second of new data."""
 
-    def room(self, now: float, waiting_s: float) -> int:
+    def available(self, now: float, waiting_s: float) -> int:
         """Return the bytes of the backlog that may go now. `waiting_s`: wait of the oldest sent batch for its ack."""
         if not self.rate:
             return 1 << 62
-        self.held = waiting_s > self.hold_s
-        passed = 0.0 if self._at is None else max(0.0, now - self._at)
-        self._accepted *= max(0.0, 1 - passed / _AVERAGE_S)
-        speed = self._speed()
-        if self._at is None:
+        self.is_trickling = waiting_s > self.hold_s
+        passed = 0.0 if self._refilled_at is None else max(0.0, now - self._refilled_at)
+        self._new_rate *= max(0.0, 1 - passed / _AVERAGE_S)
+        speed = self._rate_now()
+        if self._refilled_at is None:
             self._tokens = speed
-        self._at = now
+        self._refilled_at = now
         self._tokens = min(speed, self._tokens + passed * speed)
         return int(self._tokens)
 
-    def spent(self, size: int) -> None:
+    def consume(self, size: int) -> None:
         """Take the tokens of a group of the backlog. A group larger than the tokens left is paid for afterwards."""
         self._tokens -= size
 
-    def came(self, size: int) -> None:
+    def count_new(self, size: int) -> None:
         """Count accepted bytes of new data."""
-        self._accepted += size / _AVERAGE_S
+        self._new_rate += size / _AVERAGE_S
 
-    def wait_s(self) -> float:
+    def until_token_s(self) -> float:
         """Return the seconds until there is a token again."""
-        return max(0.0, (1 - self._tokens) / self._speed()) if self.rate else 0.0
+        return max(0.0, (1 - self._tokens) / self._rate_now()) if self.rate else 0.0
 
-    def _speed(self) -> float:
-        return max(self.rate, 2 * self._accepted) * (_TRICKLE_SHARE if self.held else 1.0)
+    def _rate_now(self) -> float:
+        return max(self.rate, 2 * self._new_rate) * (_TRICKLE_SHARE if self.is_trickling else 1.0)

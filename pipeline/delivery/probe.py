@@ -24,14 +24,14 @@ class SlowStart:
     refusals: int = 0
     _random: random.Random = field(default_factory=random.Random)
 
-    def allowed(self, now: float, flying: bool) -> int | None:
+    def window_now(self, now: float, flying: bool) -> int | None:
         """Return the batches of samples allowed in the next call; None: as many as fit. `flying`: a probe is in
         flight."""
         if self.window is None:
             return None
         return 0 if flying or self.not_before > now else self.window
 
-    def refused(self, reason: str, now: float, probe: bool) -> None:
+    def record_refusal(self, reason: str, now: float, probe: bool) -> None:
         """Shrink the window: Kafka is full. Calls begun before (no probes) do not lengthen the pause."""
         if probe or self.window is None:
             self.refusals += 1
@@ -39,7 +39,7 @@ class SlowStart:
             self.not_before = now + pause  # jitter: agents refused together must not return together
         self.reason, self.window = reason, 1
 
-    def taken(self) -> None:
+    def record_accepted(self) -> None:
         """Double the window: Kafka took a whole probe."""
         if self.window is None:
             return

@@ -56,9 +56,9 @@ class Sender:
     ) -> None:
         """`cond`: shared by several senders if batches move between their trackers."""
         self._log, self._tracker, self._clock = wal, tracker, clock
-        self._sending = SendPlanner.of(tracker, agent, pacing=pacing)
+        self._planner = SendPlanner.for_agent(tracker, agent, pacing=pacing)
         self._cond = cond or threading.Condition()
-        self.client = CollectorClient(self._sending.link, clock, self._cond)
+        self.client = CollectorClient(self._planner.link, clock, self._cond)
         """Client of the same collectors, for batches that are not in the log."""
         self._stop = False
         self._threads = [
@@ -85,103 +85,103 @@ class Sender:
         with self._cond:
             return restore_tracker(self._tracker, found, now_ms, ack_on_sent)
 
-    def logged(self, placed: Sequence[tuple[LogEntry, LogPosition]]) -> None:
+    def add_logged(self, placed: Sequence[tuple[LogEntry, LogPosition]]) -> None:
         """Add batches that are durable now and may be sent."""
         now_ms = self._clock.now_ms()
         with self._cond:
-            self._sending.logged(((entry.header, place) for entry, place in placed), now_ms)
+            self._planner.add_logged(((entry.header, place) for entry, place in placed), now_ms)
             self._cond.notify_all()
 
     def update_collectors(self, found: dict[str, CollectorEndpoint]) -> None:
         """Take over the collectors that ZooKeeper lists."""
         self.client.update(found)
 
-    def hold(self, held: bool) -> None:
+    def set_paused(self, held: bool) -> None:
         """Begin no call while held; calls on their way end normally."""
         with self._cond:
-            self._sending.held = held
+            self._planner.paused = held
             self._cond.notify_all()
 
-    def prefer(self, groups: tuple[str, ...], mode: CollectorMode) -> None:
+    def set_groups(self, groups: tuple[str, ...], mode: CollectorMode) -> None:
         """Set the collector groups to use, the preferred one first; () for all."""
         with self._cond:
-            self._sending.collectors.prefer(groups, mode)
+            self._planner.collectors.prefer(groups, mode)
             self._cond.notify_all()
 
-    def limit(self, credits: int, backlog: float) -> None:
+    def set_limits(self, credits: int, backlog: float) -> None:
         """Limit the bytes in flight to a collector, and the bytes a second of the backlog (0: no limit)."""
         with self._cond:
-            self._sending.link.credits.most, self._sending.pacing.rate = credits, backlog
+            self._planner.link.credits.most, self._planner.limiter.rate = credits, backlog
             self._cond.notify_all()
 
     def set_level(self, ack_on_sent: bool) -> None:
         """Set the ack level: `kafka` acks what Kafka has, sent batches at once; else published states ack."""
         with self._cond:
             done = self._tracker.set_ack_on_sent(ack_on_sent)
-        self._forget(done)
+        self._release_done(done)
 
-    def sent(self) -> list[Any]:
+    def unacked(self) -> list[Any]:
         """Return the batches that wait for acks (artimon.model.acks.SentBatch)."""
         with self._cond:
-            return self._tracker.sent()
+            return self._tracker.unacked()
 
-    def judged(self, verdict: AckDecision[BatchId]) -> None:
+    def apply_verdict(self, verdict: AckDecision[BatchId]) -> None:
         """Apply the verdict on the published ack states."""
         for key, evidence in verdict.resend:
             log.warning("batch %s is sent again: %s", key, evidence)
         with self._cond:
-            done = self._tracker.judged(verdict)
+            done = self._tracker.apply_verdict(verdict)
             self._cond.notify_all()
-        self._forget(done)
+        self._release_done(done)
 
-    def give_up(self, places: Iterable[LogPosition]) -> set[LogPosition]:
+    def stop_sending(self, places: Iterable[LogPosition]) -> set[LogPosition]:
         """Stop sending these batches; return the places of those that Kafka has confirmed."""
         with self._cond:
-            return self._tracker.give_up(places)
+            return self._tracker.stop_sending(places)
 
     @property
     def may_call(self) -> bool:
         """True if sending is not held and a collector may be called now."""
         with self._cond:
-            return not self._sending.held and self._sending.collectors.pick(self._clock.monotonic()) is not None
+            return not self._planner.paused and self._planner.collectors.pick(self._clock.monotonic()) is not None
 
-    def idle(self, lane: LaneId) -> bool:
+    def is_idle(self, lane: LaneId) -> bool:
         """True if the log holds no unsent batch of a lane."""
         with self._cond:
-            return self._tracker.idle(lane)
+            return self._tracker.is_idle(lane)
 
     @property
-    def buffer_full(self) -> str:
+    def buffer_full_reason(self) -> str:
         """Reason of a collector while Kafka's quota is used up, "" while there is room."""
         with self._cond:
-            return self._sending.probing.reason
+            return self._planner.slow_start.reason
 
     def figures(self) -> dict[str, Any]:
         """Counts for health."""
         with self._cond:
             now_ms = self._clock.now_ms()
             oldest, unsent = self._tracker.oldest_ms(), self._tracker.oldest_unsent_ms()
-            link = self._sending.link
+            link = self._planner.link
             return {
                 "pending_batches": self._tracker.pending,
-                "unsent_batches": self._tracker.unsent,
+                "unsent_batches": self._tracker.unsent_count,
                 "sent_batches": self._tracker.sent_count,
                 "acked_batches": self._tracker.acked_count,
                 "resent_batches": self._tracker.resent_count,
                 "carried_bytes": link.carried_bytes,
-                "damaged_batches": self._sending.damaged,
+                "damaged_batches": self._planner.damaged_count,
                 "nacks": dict(self._tracker.nacks),
-                "buffer_full": self._sending.probing.reason,
+                "buffer_full": self._planner.slow_start.reason,
                 "oldest_unacked_ms": 0 if oldest is None else max(0, now_ms - oldest),
                 "oldest_unsent_ms": 0 if unsent is None else max(0, now_ms - unsent),
                 "calls": link.calls,
-                "calls_unanswered": dict(link.unanswered),
-                "collectors_slow": link.slow,
-                "flying_bytes": link.flying_bytes,
-                "backlog_held": self._sending.pacing.held,
-                **self._sending.ages.figures(),
+                "calls_unanswered": dict(link.unanswered_calls),
+                "collectors_slow": link.slow_count,
+                "flying_bytes": link.bytes_in_flight,
+                "backlog_held": self._planner.limiter.is_trickling,
+                **self._planner.delays.figures(),
                 "collectors": len(link.collectors),
-                "collectors_up": link.collectors.up(),
+                "collectors_up": link.collectors.count_healthy(),
             }
 
     def _run(self) -> None:
@@ -193,13 +193,13 @@ class Sender:
                 except Exception:  # a thread that dies would silently reduce the throughput
                     log.exception("sender: cannot send a group of lane %s", group.lane)
                     with self._cond:
-                        self._sending.failed(group, self._clock.monotonic())
+                        self._planner.call_failed(group, self._clock.monotonic())
 
     def _next(self) -> LaneCall | None:
         with self._cond:
             if self._stop:
                 return None
-            group = self._sending.next(self._clock.monotonic(), self._clock.now_ms())
+            group = self._planner.next_call(self._clock.monotonic(), self._clock.now_ms())
             if isinstance(group, LaneCall):
                 return group
             self._cond.wait(group)
@@ -208,34 +208,34 @@ class Sender:
     def _send(self, group: LaneCall) -> None:
         messages, bad = self._read(group)
         if bad:
-            self._give_up_unreadable(group, bad)
+            self._drop_unreadable(group, bad)
             return
         with self._cond:
-            call = self._sending.begin(group, self._clock.monotonic())
+            call = self._planner.begin(group, self._clock.monotonic())
         if call is None:
             return
         heard = self._exchange(call, messages)
         with self._cond:
             now = self._clock.monotonic()
             if heard.failure:
-                self._sending.silent(call, now, heard.late, heard.reached)
+                self._planner.call_unanswered(call, now, heard.timed_out, heard.reached)
             else:
-                outcome = self._sending.answered(call, heard.value, now)
+                outcome = self._planner.apply_answers(call, heard.value, now)
             self._cond.notify_all()
         if heard.failure:
             return
-        if outcome.poison:
-            self._log.set_aside((item.place, reason) for item, reason in outcome.poison)
-        self._note(notes_of_sent(outcome.sent))
-        self._forget(outcome.done)
+        if outcome.quarantined:
+            self._log.quarantine_batches((item.place, reason) for item, reason in outcome.quarantined)
+        self._write_notes(notes_of_sent(outcome.sent))
+        self._release_done(outcome.done)
 
-    def _give_up_unreadable(self, group: LaneCall, bad: Sequence[TrackedBatch]) -> None:
+    def _drop_unreadable(self, group: LaneCall, bad: Sequence[TrackedBatch]) -> None:
         with self._cond:
-            lost = self._sending.unreadable(group, bad, self._clock.monotonic())
+            lost = self._planner.drop_unreadable(group, bad, self._clock.monotonic())
             self._cond.notify_all()
         for item in lost:
             log.error("batch %s is lost: it can no longer be read from the disk", item.id)
-        self._log.keep_damaged([item.place for item in lost])
+        self._log.quarantine_bytes([item.place for item in lost])
 
     def _read(self, group: LaneCall) -> tuple[list[bytes], list[TrackedBatch]]:
         """Return the messages, and the items that the disk no longer returns. Raises OSError for transient errors."""
@@ -252,19 +252,19 @@ class Sender:
 
     def _exchange(self, call: PlannedCall, messages: list[bytes]) -> CallResult:
         """Make one call; the value of the result is the list of answers."""
-        return self.client.exchange(call.flight.endpoint, "send", messages, call.flight.deadline_s)
+        return self.client.call(call.reservation.endpoint, "send", messages, call.reservation.deadline_s)
 
-    def _note(self, notes: Iterable[LogNote]) -> None:
+    def _write_notes(self, notes: Iterable[LogNote]) -> None:
         for type_, payloads in notes:
-            self._log.note(type_, payloads)
+            self._log.append_notes(type_, payloads)
 
-    def _forget(self, done: list[TrackedBatch]) -> None:
+    def _release_done(self, done: list[TrackedBatch]) -> None:
         """Release batches in the log that are acked or need no ack."""
         if not done:
             return
         with self._cond:
-            self._sending.forgotten(done, self._clock.now_ms())
-        self._note(notes_of_released(done))
+            self._planner.record_acks(done, self._clock.now_ms())
+        self._write_notes(notes_of_released(done))
         self._log.release([item.place for item in done])
 
 
@@ -276,14 +276,14 @@ class CollectorRoute:
         self._sender, self._clock = sender, clock
 
     @property
-    def reachable(self) -> bool:
+    def is_reachable(self) -> bool:
         """As in Way."""
         return self._sender.may_call
 
-    def backlog(self, entries: Sequence[LogEntry]) -> bool:
+    def has_backlog(self, entries: Sequence[LogEntry]) -> bool:
         """As in Way; the entries are of one lane."""
         first = entries[0].header.id
-        return not self._sender.idle(LaneId(first.agent, first.epoch, first.lane))
+        return not self._sender.is_idle(LaneId(first.agent, first.epoch, first.lane))
 
     def send(self, entries: Sequence[LogEntry]) -> list[tuple[LogEntry, str]]:
         """Send until all are answered or a call fails; return the entries not delivered, with reasons."""
@@ -296,7 +296,7 @@ class CollectorRoute:
             except CollectorCallError:
                 break
             for entry, answer in zip(entries[at:], answers, strict=False):
-                if answer.position is None or answer.position.durable_later:
+                if answer.position is None or answer.position.is_future:
                     left.append((entry, answer.reason.split(":", 1)[0] or "not durable yet"))
             at += len(answers)
         reason = left[0][1] if left else "no answer"

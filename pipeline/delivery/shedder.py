@@ -44,9 +44,9 @@ class SheddableLog(Protocol[Appended]):
 
     def release(self, places: Iterable[LogPosition]) -> None: ...
 
-    def keep_damaged(self, places: Iterable[LogPosition]) -> None: ...
+    def quarantine_bytes(self, places: Iterable[LogPosition]) -> None: ...
 
-    def tidy(self) -> None: ...
+    def delete_unneeded(self) -> None: ...
 
 
 class QuotaBypass(Generic[Accepted]):
@@ -82,7 +82,7 @@ class Shedder(Generic[Accepted]):
     ) -> None:
         """`wait` returns once the accepted entries are durable. It raises SinkRefused, LogFailed, TimeoutError."""
         self._log, self._agent, self._numbering, self._appender = wal, agent, numbering, appender
-        self._give_up, self._wait = give_up, wait
+        self._stop_sending, self._wait = give_up, wait
         self.batches = 0
         """Batches accepted and shed since start."""
 
@@ -108,13 +108,13 @@ class Shedder(Generic[Accepted]):
             log.error("the log is full, and shedding failed: %s", error)
             return False
         if not places:
-            self._log.tidy()
+            self._log.delete_unneeded()
             return True
-        sent = self._give_up(places)
+        sent = self._stop_sending(places)
         self._appender.beyond_quota = True
         try:
-            self._keep(merge_shed_records(self._agent, self._read(places, sent)))
-            self._keep(shed_records(self._agent, self._read(places, sent)))
+            self._append(merge_shed_records(self._agent, self._read(places, sent)))
+            self._append(shed_records(self._agent, self._read(places, sent)))
         except (SinkRefusedError, LogWriteError, CorruptRecordError, OSError, TimeoutError) as error:
             log.error("the log is full, and shedding failed: %s", error)
             return False
@@ -124,7 +124,7 @@ class Shedder(Generic[Accepted]):
         log.error("the log is full: %d batches were shed to make room", count)
         self.batches += count
         self._log.release(places)
-        self._log.tidy()
+        self._log.delete_unneeded()
         return True
 
     def _drop_unreadable(self, places: Sequence[LogPosition]) -> list[LogPosition]:
@@ -139,11 +139,11 @@ class Shedder(Generic[Accepted]):
                 log.error("the log is full, and a batch is lost: %s", error)
                 bad.append(place)
         if bad:
-            self._give_up(bad)
-            self._log.keep_damaged(bad)
+            self._stop_sending(bad)
+            self._log.quarantine_bytes(bad)
         return good
 
-    def _keep(self, polled: Iterable[PollResult]) -> None:
+    def _append(self, polled: Iterable[PollResult]) -> None:
         for one in polled:
             begun = self._numbering.begin([one])
             if begun is not None:

@@ -72,7 +72,7 @@ def with_identity(parcel: EventBatch, numbers: LaneNumbers, source: str) -> Even
     """Return the parcel with an identity; an existing one is kept."""
     if parcel.id is not None:
         return parcel
-    return EventBatch(parcel.events, numbers.take(numbers.lane_of(source)))
+    return EventBatch(parcel.events, numbers.use(numbers.lane_of(source)))
 
 
 def with_identity_and_bytes(parcel: EventBatch, numbers: LaneNumbers, source: str, time_ms: int) -> EventBatch:
@@ -81,7 +81,7 @@ def with_identity_and_bytes(parcel: EventBatch, numbers: LaneNumbers, source: st
         return with_bytes(parcel, source, time_ms)
     lane = numbers.lane_of(source)
     found = with_bytes(EventBatch(parcel.events, numbers.peek(lane)), source, time_ms)
-    numbers.take(lane)
+    numbers.use(lane)
     return found
 
 

@@ -32,7 +32,7 @@ class ManagedPart:
     def start(self, deadline_s: float) -> bool:
         """Start the part; True if it runs."""
         self.state, self.problem = LifecycleState.STARTING, ""
-        return self._move(LifecycleState.RUNNING, "start", deadline_s, self._start)
+        return self._transition(LifecycleState.RUNNING, "start", deadline_s, self._start)
 
     def stop(self, deadline_s: float) -> bool:
         """Stop the part; True if it did in time. A part whose start failed is stopped too."""
@@ -40,9 +40,9 @@ class ManagedPart:
             return True
         self.state = LifecycleState.STOPPING
         # the part gets less time, so that it can report a timeout itself
-        return self._move(LifecycleState.STOPPED, "stop", deadline_s, lambda: self._stop(deadline_s * 0.8))
+        return self._transition(LifecycleState.STOPPED, "stop", deadline_s, lambda: self._stop(deadline_s * 0.8))
 
-    def _move(self, to: LifecycleState, verb: str, deadline_s: float, call: Callable[[], None]) -> bool:
+    def _transition(self, to: LifecycleState, verb: str, deadline_s: float, call: Callable[[], None]) -> bool:
         try:
             call_with_timeout(deadline_s, f"{verb} of {self.name}", call)
         except DeadlineExceededError:

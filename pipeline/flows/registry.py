@@ -77,22 +77,22 @@ class Registry:
     def __init__(self, entries: Callable[[str], Iterable[Any]] | None = None) -> None:
         """`entries(group)`: the entry points of a group; default: those of the installed packages."""
         self._entries = entries or (lambda group: entry_points(group=group))
-        self._own: dict[ComponentKind, dict[str, Component]] = {part: {} for part in ComponentKind}
+        self._components: dict[ComponentKind, dict[str, Component]] = {part: {} for part in ComponentKind}
 
     def add(self, part: ComponentKind, *components: Component) -> None:
         """Register components. Raises FlowError for a name that is taken."""
         for component in components:
-            if component.name in self._own[part]:
+            if component.name in self._components[part]:
                 raise FlowError(f"two {part} are called {component.name}")
-            self._own[part][component.name] = component
+            self._components[part][component.name] = component
 
     def names(self, part: ComponentKind) -> list[str]:
         """Return every name that `find` knows, sorted."""
-        return sorted({*self._own[part], *(entry.name for entry in self._entries(f"artimon.flows.{part}"))})
+        return sorted({*self._components[part], *(entry.name for entry in self._entries(f"artimon.flows.{part}"))})
 
-    def own(self, part: ComponentKind, name: str) -> Component | None:
+    def built_in(self, part: ComponentKind, name: str) -> Component | None:
         """Return a component added to this registry. Never loads an entry point."""
-        return self._own[part].get(name)
+        return self._components[part].get(name)
 
     def encoding(self, name: str, context: Context) -> Encoding:
         """Build an encoding with its default options. Raises as `find`."""
@@ -102,7 +102,7 @@ class Registry:
 
     def find(self, part: ComponentKind, name: str) -> Component:
         """Return a component, added ones before entry points. Raises UnknownComponent, BrokenComponent."""
-        if own := self._own[part].get(name):
+        if own := self._components[part].get(name):
             return own
         for entry in self._entries(f"artimon.flows.{part}"):
             if entry.name == name:

@@ -30,15 +30,15 @@ class AcceptedIds:
     lanes: LaneRanges = field(default_factory=LaneRanges)
     last_ms: dict[LaneId, int] = field(default_factory=dict)
 
-    def had(self, id: BatchId) -> bool:
-        return id.lane != NO_LANE and self.lanes.seen(id.lane_id, id.sequence)
+    def has(self, id: BatchId) -> bool:
+        return id.lane != NO_LANE and self.lanes.contains(id.lane_id, id.sequence)
 
     def add(self, id: BatchId, now_ms: int) -> None:
         if id.lane != NO_LANE:
             self.lanes.add(id.lane_id, id.sequence)
             self.last_ms[id.lane_id] = now_ms
 
-    def update(self, lanes: LaneRanges, now_ms: int) -> None:
+    def add_all(self, lanes: LaneRanges, now_ms: int) -> None:
         """Add accepted numbers."""
         self.lanes.update(lanes)
         for lane in lanes.lanes():
@@ -53,7 +53,7 @@ class AcceptedIds:
             del self.last_ms[lane]
         return silent
 
-    def stay_small(self, now_ms: int) -> list[LaneId]:
+    def limit_size(self, now_ms: int) -> list[LaneId]:
         """Call after each addition: beyond MOST_LANES forget a tenth at once, so that this is rare."""
         if len(self.last_ms) <= MAX_LANES:
             return []

@@ -19,12 +19,12 @@ class MessageAnswer(NamedTuple):
 
     position: Position | None
     reason: str = ""
-    ours: bool = False
+    is_permanent: bool = False
     credit: int = -1
     """Bytes that the collector takes from now on, given with the first answer of a call; -1: not given."""
 
     @property
-    def full(self) -> bool:
+    def is_buffer_full(self) -> bool:
         """True if Kafka's quota is used up: the collector would refuse every other batch as well."""
         return self.reason.startswith(BUFFER_FULL_PREFIX)
 
@@ -43,7 +43,7 @@ def decode_answer(raw: Any) -> MessageAnswer:
         epoch = -1 if raw.leader_epoch is None else raw.leader_epoch
         return MessageAnswer(Position(raw.cluster, raw.topic_id, raw.partition, raw.offset, epoch), credit=credit)
     reason = raw.reason or "no reason given"
-    return MessageAnswer(None, reason, ours=reason.startswith("damaged:"), credit=credit)
+    return MessageAnswer(None, reason, is_permanent=reason.startswith("damaged:"), credit=credit)
 
 
 def granted_credit(answers: Sequence[MessageAnswer]) -> int:
@@ -53,4 +53,4 @@ def granted_credit(answers: Sequence[MessageAnswer]) -> int:
 
 def is_any_accepted(answers: Sequence[MessageAnswer]) -> bool:
     """False if a collector took nothing of a call, for another reason than a full Kafka."""
-    return not answers or any(answer.position is not None or answer.full for answer in answers)
+    return not answers or any(answer.position is not None or answer.is_buffer_full for answer in answers)

@@ -40,7 +40,7 @@ class CallResult(NamedTuple):
     was no connection, and nothing was sent."""
 
     value: Any
-    late: bool = False
+    timed_out: bool = False
     reached: bool = True
     failure: str = ""
 
@@ -53,7 +53,7 @@ class CollectorClient:
     def __init__(self, link: CollectorLink, clock: Clock, cond: threading.Condition | None = None) -> None:
         """`cond`: that of the link's owner, if its decisions depend on more than the link."""
         self.link, self.cond, self._clock = link, cond or threading.Condition(), clock
-        self._connections = ConnectionPool(self.known)
+        self._connections = ConnectionPool(self.endpoints)
 
     def update(self, found: Mapping[str, CollectorEndpoint]) -> None:
         """Take over the endpoints in the registry, by id."""
@@ -61,10 +61,10 @@ class CollectorClient:
             self.link.update(found)
             self.cond.notify_all()
 
-    def known(self) -> Collection[CollectorEndpoint]:
+    def endpoints(self) -> Collection[CollectorEndpoint]:
         """Return the endpoints that may be called."""
         with self.cond:
-            return self.link.collectors.known()
+            return self.link.collectors.endpoints()
 
     def send(self, messages: Sequence[bytes], within_s: float = math.inf) -> Reply:
         """Send the first of these messages, at least one, as many as one call may take. Waits for credit and answer,
@@ -73,16 +73,16 @@ class CollectorClient:
         heard = self._finished(flight, "send", messages[:count], min(flight.deadline_s, within_s))
         return Reply(flight.endpoint, heard)
 
-    def ask(self, method: str, argument: object) -> Any:
+    def call_any(self, method: str, argument: object) -> Any:
         """Call a method of the service that carries no batches. Raises NotSent."""
         with self.cond:
             now = self._clock.monotonic()
-            endpoint = self._pick(now)
+            endpoint = self._pick_endpoint(now)
             flight = self.link.reserve(endpoint, 0, now)
             self.link.begin(flight, endpoint, now)
         return self._finished(flight, method, argument, flight.deadline_s)
 
-    def exchange(self, endpoint: CollectorEndpoint, method: str, argument: Any, timeout_s: float) -> CallResult:
+    def call(self, endpoint: CollectorEndpoint, method: str, argument: Any, timeout_s: float) -> CallResult:
         """Make one call without updating the link: its owner does that."""
         with self._connections.borrow(endpoint) as client:
             try:
@@ -91,7 +91,7 @@ class CollectorClient:
             except CALL_FAILURES as error:
                 failure = f"{endpoint.host}:{endpoint.port}: {type(error).__name__}: {error}"
                 log.warning("collector %s", failure)
-                return CallResult(None, isinstance(error, CallTimeoutError), client.reached, failure)
+                return CallResult(None, isinstance(error, CallTimeoutError), client.was_connected, failure)
 
     def close(self) -> None:
         """Close the connections; calls that hang end with them."""
@@ -103,8 +103,8 @@ class CollectorClient:
             until = self._clock.monotonic() + within_s
             while True:
                 now = self._clock.monotonic()
-                endpoint = self._pick(now)
-                if count := self.link.fit(endpoint, sizes):
+                endpoint = self._pick_endpoint(now)
+                if count := self.link.count_fitting(endpoint, sizes):
                     flight = self.link.reserve(endpoint, sum(sizes[:count]), now)
                     self.link.begin(flight, endpoint, now)
                     return flight, count
@@ -112,7 +112,7 @@ class CollectorClient:
                     raise CollectorCallError(f"{endpoint.host}:{endpoint.port} grants no credit", endpoint)
                 self.cond.wait(min(_CREDIT_POLL_S, until - now))
 
-    def _pick(self, now: float) -> CollectorEndpoint:
+    def _pick_endpoint(self, now: float) -> CollectorEndpoint:
         endpoint = self.link.collectors.pick(now)
         if endpoint is None:
             raise CollectorCallError(
@@ -124,22 +124,22 @@ class CollectorClient:
         """Return the result of a call that began; updates the link however the call ends."""
         heard = CallResult(None, failure="internal error")
         try:
-            heard = self.exchange(flight.endpoint, method, argument, timeout_s)
+            heard = self.call(flight.endpoint, method, argument, timeout_s)
         finally:
             with self.cond:
-                self._tell(flight, method, heard)
+                self._update_link(flight, method, heard)
                 self.cond.notify_all()
         if heard.failure:
             raise CollectorCallError(heard.failure, flight.endpoint)
         return heard.value
 
-    def _tell(self, flight: CallReservation, method: str, heard: CallResult) -> None:
+    def _update_link(self, flight: CallReservation, method: str, heard: CallResult) -> None:
         now = self._clock.monotonic()
         if heard.failure:
-            self.link.silent(flight, now, heard.late, heard.reached)
+            self.link.end_unanswered(flight, now, heard.timed_out, heard.reached)
         elif method == "send":
-            self.link.answered(flight, granted_credit(heard.value), now, is_any_accepted(heard.value))
+            self.link.end_answered(flight, granted_credit(heard.value), now, is_any_accepted(heard.value))
         else:
             self.link.cancel(flight)
-            self.link.collectors.worked(flight.endpoint)
-            self.link.timer.answered(now - flight.began)
+            self.link.collectors.note_answer(flight.endpoint)
+            self.link.timer.record_answer(now - flight.began)

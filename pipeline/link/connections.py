@@ -37,7 +37,7 @@ class ConnectionPool:
         try:
             yield client
         finally:
-            self._give_back(endpoint, client)
+            self._return(endpoint, client)
 
     def close(self) -> None:
         """Close the idle ones; borrowed ones are closed when they are returned."""
@@ -56,7 +56,7 @@ class ConnectionPool:
         _close_all(gone)
         return FramedClient(collector_idl().Collector, endpoint.host, endpoint.port, security=security())
 
-    def _give_back(self, endpoint: CollectorEndpoint, client: FramedClient) -> None:
+    def _return(self, endpoint: CollectorEndpoint, client: FramedClient) -> None:
         with self._lock:
             if not self._closed:
                 self._idle.setdefault(endpoint, []).append(client)

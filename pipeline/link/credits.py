@@ -26,20 +26,22 @@ class CollectorCredits:
     with very many agents the read limit (FramedServer's budget) bounds the memory instead."""
 
     total: int
-    _seen: dict[str, float] = field(default_factory=dict)
+    _last_call_s: dict[str, float] = field(default_factory=dict)
 
     def share(self, agent: str, now: float) -> int:
         """Return the bytes that this agent may have in flight from now on."""
-        self._seen.pop(agent, None)
-        self._seen[agent] = now  # the dictionary is ordered by the last call
-        while self._seen and (next(iter(self._seen.values())) < now - REMEMBERED_S or len(self._seen) > MAX_AGENTS):
-            del self._seen[next(iter(self._seen))]
-        return max(MIN_CREDIT_BYTES, self.total // len(self._seen))
+        self._last_call_s.pop(agent, None)
+        self._last_call_s[agent] = now  # the dictionary is ordered by the last call
+        while self._last_call_s and (
+            next(iter(self._last_call_s.values())) < now - REMEMBERED_S or len(self._last_call_s) > MAX_AGENTS
+        ):
+            del self._last_call_s[next(iter(self._last_call_s))]
+        return max(MIN_CREDIT_BYTES, self.total // len(self._last_call_s))
 
     @property
     def agents(self) -> int:
         """Number of agents that called lately."""
-        return len(self._seen)
+        return len(self._last_call_s)
 
 
 @dataclass(slots=True)
@@ -49,38 +51,38 @@ class AgentCredits(Generic[Peer]):
     most: int = 1 << 62
     """The agent's own limit in bytes, whatever is granted; a single message always fits."""
     _granted: dict[Peer, int] = field(default_factory=dict)
-    _flying: dict[Peer, int] = field(default_factory=dict)
+    _in_flight: dict[Peer, int] = field(default_factory=dict)
 
     def room(self, peer: Peer) -> int:
         """Return the bytes that a call to this collector may have now; negative after a credit was cut."""
-        return min(self._granted.get(peer, MIN_CREDIT_BYTES), max(self.most, MIN_CREDIT_BYTES)) - self.flying(peer)
+        return min(self._granted.get(peer, MIN_CREDIT_BYTES), max(self.most, MIN_CREDIT_BYTES)) - self.in_flight(peer)
 
-    def flying(self, peer: Peer) -> int:
+    def in_flight(self, peer: Peer) -> int:
         """Return the bytes without an answer yet."""
-        return self._flying.get(peer, 0)
+        return self._in_flight.get(peer, 0)
 
-    def began(self, peer: Peer, size: int) -> None:
+    def reserve(self, peer: Peer, size: int) -> None:
         """Reserve bytes for a call that is about to begin."""
-        self._flying[peer] = self.flying(peer) + size
+        self._in_flight[peer] = self.in_flight(peer) + size
 
-    def ended(self, peer: Peer, size: int, granted: int | None) -> None:
+    def settle(self, peer: Peer, size: int, granted: int | None) -> None:
         """End a call. `granted`: the new credit; NOT_TOLD by a collector without credits; None: no answer, so only the
         least is allowed until the next one."""
-        self.returned(peer, size)
+        self.cancel(peer, size)
         if granted is None:
             self._granted.pop(peer, None)
         else:
             self._granted[peer] = 1 << 62 if granted == NO_CREDIT_INFO else granted
 
-    def returned(self, peer: Peer, size: int) -> None:
+    def cancel(self, peer: Peer, size: int) -> None:
         """Return the bytes of a call that was not made."""
-        left = self.flying(peer) - size
+        left = self.in_flight(peer) - size
         if left > 0:
-            self._flying[peer] = left
+            self._in_flight[peer] = left
         else:
-            self._flying.pop(peer, None)
+            self._in_flight.pop(peer, None)
 
-    def keep(self, known: set[Peer]) -> None:
+    def retain(self, known: set[Peer]) -> None:
         """Forget collectors that have gone."""
         for peer in [peer for peer in self._granted if peer not in known]:
             del self._granted[peer]

@@ -37,16 +37,16 @@ class CollectorMode(StrEnum):
 class _EndpointHealth:
     failures: int = 0
     not_before: float = 0.0
-    flying: int = 0
+    in_flight: int = 0
     """Calls without an answer yet."""
-    chosen: int = 0
+    calls: int = 0
     """Number of the choice that last took it."""
     slow_until: float = 0.0
     """Until then it is used only if no other may be tried: it answers late, or cannot reach Kafka."""
 
     def is_doubtful(self, now: float) -> bool:
         """True if it is slow, or failed and already has a call that tries it again."""
-        return self.slow_until > now or (self.failures > 0 and self.flying > 0)
+        return self.slow_until > now or (self.failures > 0 and self.in_flight > 0)
 
 
 def parse_endpoint(data: bytes) -> CollectorEndpoint:
@@ -73,14 +73,14 @@ class Collectors:
         self._mode = CollectorMode.FAILOVER
         self._choices = 0
         self._known: dict[str, CollectorEndpoint] = {}
-        self._standing: dict[CollectorEndpoint, _EndpointHealth] = {}
+        self._health: dict[CollectorEndpoint, _EndpointHealth] = {}
 
     def update(self, found: Mapping[str, CollectorEndpoint]) -> None:
         """Take over the collectors that ZooKeeper lists, by id."""
         if found:
             ranked = sorted(found, key=lambda name: xxhash.xxh3_64_intdigest(f"{self._agent}@{name}".encode()))
             self._known = {name: found[name] for name in ranked}
-            self._standing = {e: self._standing.get(e, _EndpointHealth()) for e in self._known.values()}
+            self._health = {e: self._health.get(e, _EndpointHealth()) for e in self._known.values()}
 
     def prefer(self, groups: tuple[str, ...], mode: CollectorMode = CollectorMode.FAILOVER) -> None:
         """Use these groups only, the first one with a collector that may be tried; () for all collectors together."""
@@ -91,70 +91,70 @@ class Collectors:
         for group in self._groups or (None,):
             free = [
                 (endpoint, standing)
-                for endpoint, standing in self._standing.items()
+                for endpoint, standing in self._health.items()
                 if standing.not_before <= now and group in (None, endpoint.group)
             ]
             if len(free) == 1:
                 return free[0][0]
             if free:
-                return min(free, key=lambda one: (one[1].is_doubtful(now), self._burden(one[1])))[0]
+                return min(free, key=lambda one: (one[1].is_doubtful(now), self._load_key(one[1])))[0]
         return None
 
     def next_try(self) -> float:
         """Return the earliest time at which one of the collectors in use may be tried; infinity if none is known."""
-        used = [s for e, s in self._standing.items() if not self._groups or e.group in self._groups]
+        used = [s for e, s in self._health.items() if not self._groups or e.group in self._groups]
         return min((standing.not_before for standing in used), default=math.inf)
 
-    def _burden(self, standing: _EndpointHealth) -> tuple[int, int]:
+    def _load_key(self, standing: _EndpointHealth) -> tuple[int, int]:
         """Return the sort key: the least burden goes first, equal ones in this agent's own order."""
         if self._mode is CollectorMode.FAILOVER:
             return 0, 0
-        return standing.flying if self._mode is CollectorMode.LEAST_LOADED else 0, standing.chosen
+        return standing.in_flight if self._mode is CollectorMode.LEAST_LOADED else 0, standing.calls
 
-    def chosen(self, endpoint: CollectorEndpoint) -> None:
+    def note_call(self, endpoint: CollectorEndpoint) -> None:
         """Note that a call begins."""
-        standing = self._standing.get(endpoint)
+        standing = self._health.get(endpoint)
         if standing is not None:
             self._choices += 1
-            standing.chosen, standing.flying = self._choices, standing.flying + 1
+            standing.calls, standing.in_flight = self._choices, standing.in_flight + 1
 
-    def worked(self, endpoint: CollectorEndpoint) -> None:
+    def note_answer(self, endpoint: CollectorEndpoint) -> None:
         """Note that it answered."""
-        standing = self._standing.get(endpoint)
+        standing = self._health.get(endpoint)
         if standing is not None:
-            standing.failures, standing.not_before, standing.flying = 0, 0.0, max(0, standing.flying - 1)
+            standing.failures, standing.not_before, standing.in_flight = 0, 0.0, max(0, standing.in_flight - 1)
 
-    def failed(self, endpoint: CollectorEndpoint, now: float) -> None:
+    def note_failure(self, endpoint: CollectorEndpoint, now: float) -> None:
         """Note a failure, with a back-off of at most 10 s."""
-        standing = self._standing.get(endpoint)
+        standing = self._health.get(endpoint)
         if standing is not None:
-            standing.flying = max(0, standing.flying - 1)
+            standing.in_flight = max(0, standing.in_flight - 1)
         if standing is not None and standing.not_before <= now:  # parallel calls that fail together count once
             standing.failures += 1
             standing.not_before = now + backoff_s(standing.failures, 0.2, 10.0)
 
-    def slow(self, endpoint: CollectorEndpoint, until: float, now: float) -> bool:
+    def mark_slow(self, endpoint: CollectorEndpoint, until: float, now: float) -> bool:
         """Prefer other collectors until then; True if it was not slow before. Calls in flight go on."""
-        standing = self._standing.get(endpoint)
+        standing = self._health.get(endpoint)
         if standing is None:
             return False
         is_new, standing.slow_until = standing.slow_until <= now, until
         return is_new
 
-    def another(self, endpoint: CollectorEndpoint, now: float) -> bool:
+    def has_other(self, endpoint: CollectorEndpoint, now: float) -> bool:
         """True if another collector that is not slow may be tried now."""
         return any(
             other != endpoint and standing.not_before <= now >= standing.slow_until
-            for other, standing in self._standing.items()
+            for other, standing in self._health.items()
         )
 
-    def known(self) -> set[CollectorEndpoint]:
+    def endpoints(self) -> set[CollectorEndpoint]:
         """Return the endpoints of all collectors."""
-        return set(self._standing)
+        return set(self._health)
 
-    def up(self) -> int:
+    def count_healthy(self) -> int:
         """Count the collectors that have not failed since their last answer."""
-        return sum(1 for s in self._standing.values() if not s.failures)
+        return sum(1 for s in self._health.values() if not s.failures)
 
     def __len__(self) -> int:
         return len(self._known)

@@ -47,7 +47,7 @@ class CollectorLink:
     that have not ended count against the credit of their collector."""
 
     collectors: Collectors
-    timer: AdaptiveTimer = field(default_factory=lambda: AdaptiveTimer(least=MIN_DEADLINE_S))
+    timer: AdaptiveTimer = field(default_factory=lambda: AdaptiveTimer(min_s=MIN_DEADLINE_S))
     other_deadline_s: float | None = ALTERNATIVE_DEADLINE_S
     """Least timeout while another collector may be tried; None: that of the timer."""
     credits: AgentCredits[CollectorEndpoint] = field(default_factory=AgentCredits)
@@ -55,27 +55,27 @@ class CollectorLink:
     """Payload of all calls that got a connection, answered or not; retries count again."""
     calls: int = 0
     """Calls begun since start."""
-    unanswered: Counter[str] = field(default_factory=Counter)
+    unanswered_calls: Counter[str] = field(default_factory=Counter)
     """Calls without an answer, by reason: `late` or `broken`."""
-    slow: int = 0
+    slow_count: int = 0
     """Number of times that a collector became slow."""
-    _flying: set[CallReservation] = field(default_factory=set)
+    _in_flight: set[CallReservation] = field(default_factory=set)
 
     @classmethod
     def of(cls, caller: str, least_s: float = MIN_DEADLINE_S, most_s: float = 60.0) -> CollectorLink:
         """Return a link without collectors and with one timeout for all cases. `caller`: name by which callers spread
         over the collectors."""
-        return cls(Collectors(caller), AdaptiveTimer(least=least_s, most=most_s), None)
+        return cls(Collectors(caller), AdaptiveTimer(min_s=least_s, max_s=most_s), None)
 
     def update(self, found: Mapping[str, CollectorEndpoint]) -> None:
         """Take over the endpoints in the registry, by id."""
         self.collectors.update(found)
-        self.credits.keep(self.collectors.known())
+        self.credits.retain(self.collectors.endpoints())
 
-    def fit(self, endpoint: CollectorEndpoint, sizes: Iterable[int]) -> int:
+    def count_fitting(self, endpoint: CollectorEndpoint, sizes: Iterable[int]) -> int:
         """Return the number of messages of these sizes, in order, that one call may take now; at least one while
         nothing is in flight to that collector."""
-        room, free = min(self.credits.room(endpoint), MAX_CALL_BYTES), not self.credits.flying(endpoint)
+        room, free = min(self.credits.room(endpoint), MAX_CALL_BYTES), not self.credits.in_flight(endpoint)
         count = total = 0
         for size in sizes:
             total += size
@@ -87,8 +87,8 @@ class CollectorLink:
     def reserve(self, endpoint: CollectorEndpoint, size: int, now: float) -> CallReservation:
         """Count bytes against the credit of a collector before they are read."""
         flight = CallReservation(endpoint, size, now)
-        self.credits.began(endpoint, size)
-        self._flying.add(flight)
+        self.credits.reserve(endpoint, size)
+        self._in_flight.add(flight)
         return flight
 
     def begin(self, flight: CallReservation, endpoint: CollectorEndpoint, now: float) -> bool:
@@ -96,57 +96,57 @@ class CollectorLink:
         if endpoint != flight.endpoint:
             if self.credits.room(endpoint) < flight.size:
                 return False
-            self.credits.returned(flight.endpoint, flight.size)
-            self.credits.began(endpoint, flight.size)
+            self.credits.cancel(flight.endpoint, flight.size)
+            self.credits.reserve(endpoint, flight.size)
             flight.endpoint = endpoint
         self.carried_bytes += flight.size
         self.calls += 1
-        self.collectors.chosen(endpoint)
-        other = self.collectors.another(endpoint, now)
+        self.collectors.note_call(endpoint)
+        other = self.collectors.has_other(endpoint, now)
         flight.began, flight.deadline_s = now, self.timer.deadline(self.other_deadline_s if other else None)
         return True
 
-    def answered(self, flight: CallReservation, granted: int, now: float, useful: bool = True) -> None:
+    def end_answered(self, flight: CallReservation, granted: int, now: float, useful: bool = True) -> None:
         """End a call with an answer. `granted`: the new credit, or NOT_TOLD. Not `useful`: the collector took nothing,
         for a reason of its own."""
-        self.collectors.worked(flight.endpoint)
-        self.timer.answered(now - flight.began)
+        self.collectors.note_answer(flight.endpoint)
+        self.timer.record_answer(now - flight.began)
         self._end(flight, granted)
         if now - flight.began > SLOW_S or not useful:
             self._is_slow(flight.endpoint, now)
 
-    def silent(self, flight: CallReservation, now: float, late: bool, reached: bool = True) -> None:
+    def end_unanswered(self, flight: CallReservation, now: float, late: bool, reached: bool = True) -> None:
         """End a call without an answer. `late`: it timed out, else the connection broke. Not `reached`: there was no
         connection, and nothing was sent."""
         if not reached:
             self.carried_bytes -= flight.size
-        self.collectors.failed(flight.endpoint, now)
-        self.unanswered["late" if late else "broken"] += 1
+        self.collectors.note_failure(flight.endpoint, now)
+        self.unanswered_calls["late" if late else "broken"] += 1
         if late:
-            self.timer.timed_out()
+            self.timer.record_timeout()
         self._end(flight, None)
 
     def cancel(self, flight: CallReservation) -> None:
         """Return the bytes of a call that is not made; no effect if it has ended."""
-        if flight in self._flying:
-            self._flying.discard(flight)
-            self.credits.returned(flight.endpoint, flight.size)
+        if flight in self._in_flight:
+            self._in_flight.discard(flight)
+            self.credits.cancel(flight.endpoint, flight.size)
 
     def find_slow(self, now: float) -> None:
         """Mark collectors as slow that keep a call waiting, before their answer comes."""
-        for flight in self._flying:
+        for flight in self._in_flight:
             if now - flight.began > SLOW_S:
                 self._is_slow(flight.endpoint, now)
 
     @property
-    def flying_bytes(self) -> int:
+    def bytes_in_flight(self) -> int:
         """Bytes in flight to collectors."""
-        return sum(flight.size for flight in self._flying)
+        return sum(flight.size for flight in self._in_flight)
 
     def _end(self, flight: CallReservation, granted: int | None) -> None:
-        if flight in self._flying:
-            self._flying.discard(flight)
-            self.credits.ended(flight.endpoint, flight.size, granted)
+        if flight in self._in_flight:
+            self._in_flight.discard(flight)
+            self.credits.settle(flight.endpoint, flight.size, granted)
 
     def _is_slow(self, endpoint: CollectorEndpoint, now: float) -> None:
-        self.slow += self.collectors.slow(endpoint, now + SLOW_FOR_S, now)
+        self.slow_count += self.collectors.mark_slow(endpoint, now + SLOW_FOR_S, now)

@@ -14,29 +14,29 @@ class AdaptiveTimer:
 
     Invariant: least <= deadline() <= most, seconds."""
 
-    least: float = 5.0
-    most: float = 60.0
+    min_s: float = 5.0
+    max_s: float = 60.0
     mean: float = 0.0
     deviation: float = 0.0
-    missed: int = 0
+    timeouts: int = 0
 
     def deadline(self, least: float | None = None) -> float:
         """Return the next timeout in seconds. `least` replaces the timer's own; the invariant holds for it."""
-        base = max(self.least if least is None else least, self.mean + _FACTOR * self.deviation)
-        return min(self.most, base * 2.0 ** min(self.missed, _MAX_DOUBLINGS))
+        base = max(self.min_s if least is None else least, self.mean + _FACTOR * self.deviation)
+        return min(self.max_s, base * 2.0 ** min(self.timeouts, _MAX_DOUBLINGS))
 
-    def answered(self, seconds: float) -> None:
+    def record_answer(self, seconds: float) -> None:
         """Record a response time in seconds."""
-        self.missed = 0
+        self.timeouts = 0
         if self.mean == 0.0:
             self.mean, self.deviation = seconds, seconds / 2
             return
         self.deviation += (abs(seconds - self.mean) - self.deviation) / 4
         self.mean += (seconds - self.mean) / 8
 
-    def timed_out(self) -> None:
+    def record_timeout(self) -> None:
         """Record a timeout."""
-        self.missed += 1
+        self.timeouts += 1
 
 
 def backoff_s(failures: int, least: float = 0.1, most: float = 10.0) -> float:

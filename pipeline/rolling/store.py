@@ -33,7 +33,7 @@ class StoreEntry(NamedTuple):
 
     path: str
     length: int
-    folder: bool = False
+    is_folder: bool = False
 
 
 class FileWriter(Protocol):
@@ -71,11 +71,11 @@ class FileStore(Protocol):
 
     def read(self, path: str) -> bytes: ...
 
-    def listing(self, path: str) -> list[StoreEntry]:
+    def list_folder(self, path: str) -> list[StoreEntry]:
         """Return the entries of a folder; [] if the folder does not exist."""
         ...
 
-    def settle(self, path: str) -> bool:
+    def recover_lease(self, path: str) -> bool:
         """Take an unfinished file over from its writer; True once it is closed for good, else try again."""
         ...
 
@@ -96,20 +96,20 @@ class _BoundedCalls:
     def __init__(self, where: str) -> None:
         self._where = where
         self._lock = threading.Lock()
-        self.under_way = 0
+        self.in_flight = 0
 
     def run(self, what: str, call: Callable[[], T], seconds: float = CALL_TIMEOUT_S) -> T:
         with self._lock:
-            if self.under_way >= MAX_HUNG_CALLS:
-                raise StoreError(f"{self._where}: {self.under_way} calls hang: {what} is not tried")
-            self.under_way += 1
+            if self.in_flight >= MAX_HUNG_CALLS:
+                raise StoreError(f"{self._where}: {self.in_flight} calls hang: {what} is not tried")
+            self.in_flight += 1
 
         def counted() -> T:
             try:
                 return call()
             finally:
                 with self._lock:
-                    self.under_way -= 1
+                    self.in_flight -= 1
 
         try:
             return call_with_timeout(seconds, f"{what} in {self._where}", counted)
@@ -131,37 +131,39 @@ class HdfsStore:
         self._authority, self._root = files.split_uri(self.uri)
         self._call_s = call_s
         self._calls = _BoundedCalls(self.uri)
-        self._made: Client | None = None
+        self._created_folders: Client | None = None
 
     def create(self, path: str) -> FileWriter:
         options = WriteOptions(overwrite=False, create_parent=True)
         self._check_reachable()
-        inner = self._run(f"creating {path}", lambda: self._client().create(self._at(path), options))
+        inner = self._run(f"creating {path}", lambda: self._client().create(self._full_path(path), options))
         return _HdfsWriter(inner, path, self._calls, self._call_s)
 
     def rename(self, path: str, to: str) -> None:
         def run() -> None:
             client = self._client()
-            client.mkdirs(self._at(to).rsplit("/", 1)[0], 0o755, True)
-            client.rename(self._at(path), self._at(to), False)
+            client.mkdirs(self._full_path(to).rsplit("/", 1)[0], 0o755, True)
+            client.rename(self._full_path(path), self._full_path(to), False)
 
         self._run(f"renaming {path} to {to}", run)
 
     def delete(self, path: str) -> None:
-        self._run(f"deleting {path}", lambda: self._client().delete(self._at(path)))
+        self._run(f"deleting {path}", lambda: self._client().delete(self._full_path(path)))
 
     def length(self, path: str) -> int:
-        found = self._run(f"reading the length of {path}", lambda: self._client().get_file_info(self._at(path)))
+        found = self._run(f"reading the length of {path}", lambda: self._client().get_file_info(self._full_path(path)))
         return int(found.length)
 
     def read(self, path: str) -> bytes:
         self._check_reachable()
-        return bytes(self._run(f"reading {path}", lambda: self._client().read(self._at(path)).read(), 6 * self._call_s))
+        return bytes(
+            self._run(f"reading {path}", lambda: self._client().read(self._full_path(path)).read(), 6 * self._call_s)
+        )
 
-    def listing(self, path: str) -> list[StoreEntry]:
+    def list_folder(self, path: str) -> list[StoreEntry]:
         def run() -> list[StoreEntry]:
             try:
-                found = self._client().list_status(self._at(path), recursive=False)
+                found = self._client().list_status(self._full_path(path), recursive=False)
                 return [StoreEntry(f"{path}/{f.path.rsplit('/', 1)[-1]}".strip("/"), f.length, f.isdir) for f in found]
             except FileNotFoundError:
                 return []
@@ -169,8 +171,8 @@ class HdfsStore:
         self._check_reachable()
         return sorted(self._run(f"listing {path or '/'}", run, 6 * self._call_s))
 
-    def settle(self, path: str) -> bool:
-        return bool(self._run(f"settling {path}", lambda: self._client().recover_lease(self._at(path))))
+    def recover_lease(self, path: str) -> bool:
+        return bool(self._run(f"settling {path}", lambda: self._client().recover_lease(self._full_path(path))))
 
     def _check_reachable(self) -> None:
         try:
@@ -179,11 +181,11 @@ class HdfsStore:
             raise StoreError(str(error)) from error
 
     def _client(self) -> Client:
-        if self._made is None:
-            self._made = Client(self._authority)
-        return self._made
+        if self._created_folders is None:
+            self._created_folders = Client(self._authority)
+        return self._created_folders
 
-    def _at(self, path: str) -> str:
+    def _full_path(self, path: str) -> str:
         return f"{self._root.rstrip('/')}/{path}".rstrip("/") or "/"
 
     def _run(self, what: str, call: Callable[[], T], seconds: float | None = None) -> T:
@@ -243,13 +245,13 @@ class LocalStore:
         with self._failing(f"reading {path}"):
             return (self.root / path).read_bytes()
 
-    def listing(self, path: str) -> list[StoreEntry]:
+    def list_folder(self, path: str) -> list[StoreEntry]:
         here = self.root / path
         with self._failing(f"listing {path}"):
             found = sorted(here.iterdir()) if here.is_dir() else []
             return [StoreEntry(str(f.relative_to(self.root)), f.stat().st_size, f.is_dir()) for f in found]
 
-    def settle(self, path: str) -> bool:  # noqa: ARG002
+    def recover_lease(self, path: str) -> bool:  # noqa: ARG002
         return True
 
     def _failing(self, what: str) -> AbstractContextManager[None]:

@@ -31,7 +31,7 @@ class _SiteState:
 
     trusted: bool = True
     reachable_since: float | None = None
-    scout: LaneId | None = None
+    probe_lane: LaneId | None = None
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class SiteAssignment:
     return_s: float = 60.0
     lanes: dict[LaneId, str] = field(default_factory=dict)
     _sites: dict[str, _SiteState] = field(default_factory=dict)
-    _away: dict[tuple[str, LaneId], _SiteBackOff] = field(default_factory=dict)
+    _back_offs: dict[tuple[str, LaneId], _SiteBackOff] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.order or len(set(self.order)) != len(self.order):
@@ -66,12 +66,12 @@ class SiteAssignment:
             site = self.lanes[lane] = next(trusted, self.order[0])
         return site
 
-    def served(self, site: str, lane: LaneId) -> None:
+    def mark_served(self, site: str, lane: LaneId) -> None:
         """Note that the site took batches of this lane."""
-        self._sites[site].trusted, self._sites[site].scout = True, None
-        self._away.pop((site, lane), None)
+        self._sites[site].trusted, self._sites[site].probe_lane = True, None
+        self._back_offs.pop((site, lane), None)
 
-    def decide(self, now: float, stuck: Mapping[LaneId, float], reachable: Iterable[str]) -> list[LaneMove]:
+    def due_moves(self, now: float, stuck: Mapping[LaneId, float], reachable: Iterable[str]) -> list[LaneMove]:
         """Return the moves that are due. `stuck`: seconds for which no unsent batch of a lane has moved."""
         up = set(reachable)
         for name, site in self._sites.items():
@@ -91,31 +91,31 @@ class SiteAssignment:
         here = self.lanes[lane]
         if stuck_s >= self.patience_s:
             others = (name for name in self.order if name != here and name in up)
-            to = next((name for name in others if self._may_try(name, lane, now)), None)
+            to = next((name for name in others if self._is_due(name, lane, now)), None)
             if to is not None:
                 self._leave(here, lane, now)
-                self._enter(to, lane)
+                self._assign(to, lane)
                 return to
             return None
         for name in self.order[: self.order.index(here)]:
             since = self._sites[name].reachable_since
-            if since is not None and now - since >= self.return_s and self._may_try(name, lane, now):
-                self._enter(name, lane)
+            if since is not None and now - since >= self.return_s and self._is_due(name, lane, now):
+                self._assign(name, lane)
                 return name
         return None
 
-    def _may_try(self, name: str, lane: LaneId, now: float) -> bool:
-        site, away = self._sites[name], self._away.get((name, lane))
+    def _is_due(self, name: str, lane: LaneId, now: float) -> bool:
+        site, away = self._sites[name], self._back_offs.get((name, lane))
         if away is not None and now < away.not_before:
             return False
-        return site.trusted or site.scout in (None, lane)
+        return site.trusted or site.probe_lane in (None, lane)
 
-    def _enter(self, name: str, lane: LaneId) -> None:
+    def _assign(self, name: str, lane: LaneId) -> None:
         if not self._sites[name].trusted:
-            self._sites[name].scout = lane
+            self._sites[name].probe_lane = lane
 
     def _leave(self, name: str, lane: LaneId, now: float) -> None:
-        site, away = self._sites[name], self._away.setdefault((name, lane), _SiteBackOff())
-        site.trusted, site.scout = False, None
+        site, away = self._sites[name], self._back_offs.setdefault((name, lane), _SiteBackOff())
+        site.trusted, site.probe_lane = False, None
         away.failures += 1
         away.not_before = now + backoff_s(away.failures, self.return_s, max(self.return_s, MAX_AWAY_S))

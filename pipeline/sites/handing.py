@@ -36,7 +36,7 @@ class _MessageInFlight:
 class MirrorProgress:
     """By partition: `until`, below which all is handed over, and the messages in flight, in order of offsets."""
 
-    until: dict[int, int] = field(default_factory=dict)
+    handed_until: dict[int, int] = field(default_factory=dict)
     compacted: bool = False
     """True for a compacted topic: absent offsets were replaced by later ones."""
     lost: int = 0
@@ -44,62 +44,62 @@ class MirrorProgress:
     skipped: int = 0
     """Messages that the other site refuses for good: they are not batches, and dead letters at the source too."""
     _next: dict[int, int] = field(default_factory=dict)
-    _flying: dict[int, deque[_MessageInFlight]] = field(default_factory=dict)
+    _in_flight: dict[int, deque[_MessageInFlight]] = field(default_factory=dict)
     _by_offset: dict[SourceMessage, _MessageInFlight] = field(default_factory=dict)
 
     @property
-    def room(self) -> bool:
+    def free_slots(self) -> bool:
         return len(self._by_offset) < MAX_IN_FLIGHT
 
     @property
-    def flying(self) -> int:
+    def in_flight(self) -> int:
         return len(self._by_offset)
 
     def next_offset(self, partition: int) -> int:
         """Return the next offset to read."""
-        return self._next.get(partition, self.until.get(partition, 0))
+        return self._next.get(partition, self.handed_until.get(partition, 0))
 
-    def read(self, message: SourceMessage) -> bool:
+    def add(self, message: SourceMessage) -> bool:
         """Note that a message was read; False for a repeat, which is to be ignored."""
         expected = self.next_offset(message.partition)
         if message.offset < expected:
             return False
         self.lost += 0 if self.compacted else message.offset - expected
         flying = _MessageInFlight(message.offset)
-        self._flying.setdefault(message.partition, deque()).append(flying)
+        self._in_flight.setdefault(message.partition, deque()).append(flying)
         self._by_offset[message] = flying
         self._next[message.partition] = message.offset + 1
         return True
 
-    def placed(self, message: SourceMessage, position: Position, acked: bool) -> None:
+    def mark_placed(self, message: SourceMessage, position: Position, acked: bool) -> None:
         """Note the position at the other site; `acked`: the message needs no further ack."""
         flying = self._by_offset.get(message)
         if flying is not None:
             flying.position, flying.since = position, None
             if acked:
-                self._done(message, flying)
+                self._advance(message, flying)
 
     def skip(self, message: SourceMessage) -> None:
         """Skip a message that is not a batch."""
         flying = self._by_offset.get(message)
         if flying is not None:
             self.skipped += 1
-            self._done(message, flying)
+            self._advance(message, flying)
 
-    def sent(self) -> list[SentBatch[SourceMessage]]:
+    def unacked(self) -> list[SentBatch[SourceMessage]]:
         """Return the messages that wait for acks of the other site."""
         return [SentBatch(key, one.position, one.since) for key, one in self._by_offset.items() if one.position]
 
-    def judged(self, verdict: AckDecision[SourceMessage]) -> set[int]:
+    def apply_verdict(self, verdict: AckDecision[SourceMessage]) -> set[int]:
         """Apply the acks that the other site published. Returns the partitions with losses there, which are read again
         from `until` on."""
-        for key, version in verdict.looked:
+        for key, version in verdict.checked:
             if key in self._by_offset:
                 self._by_offset[key].since = version
         for key in verdict.acked:
             flying = self._by_offset.get(key)
             if flying is not None:
-                self._done(key, flying)
+                self._advance(key, flying)
         back = {key.partition for key, _ in verdict.resend if key in self._by_offset}
         for partition in back:
             self.rewind(partition)
@@ -107,17 +107,17 @@ class MirrorProgress:
 
     def rewind(self, partition: int) -> None:
         """Forget the messages in flight of a partition, which are read again."""
-        for flying in self._flying.pop(partition, ()):
+        for flying in self._in_flight.pop(partition, ()):
             self._by_offset.pop(SourceMessage(partition, flying.offset), None)
         self._next.pop(partition, None)
 
-    def _done(self, message: SourceMessage, flying: _MessageInFlight) -> None:
+    def _advance(self, message: SourceMessage, flying: _MessageInFlight) -> None:
         flying.done = True
-        line = self._flying[message.partition]
+        line = self._in_flight[message.partition]
         while line and line[0].done:
             first = line.popleft()
             del self._by_offset[SourceMessage(message.partition, first.offset)]
-            self.until[message.partition] = first.offset + 1
+            self.handed_until[message.partition] = first.offset + 1
 
 
 def merge_offsets(ours: Mapping[int, int], theirs: Mapping[int, int]) -> dict[int, int]:

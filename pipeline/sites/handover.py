@@ -107,11 +107,11 @@ class TopicMirror:
         self.topic = f"{config.topic_prefix}.{kind}"
         self._compacted = kind == "series"
         self._lock = threading.Lock()
-        self.handing = MirrorProgress()
+        self.progress = MirrorProgress()
         self._client = CollectorClient(CollectorLink.of(f"handover-{config.name}", CALL_S), clock)
-        self._back: set[int] = set()
+        self._seek_back: set[int] = set()
         """Partitions in which the consumer must seek back; its other records of them are ignored until then."""
-        self._saved: dict[int, int] = {}
+        self._saved_offsets: dict[int, int] = {}
         self.messages = self.bytes = 0
         self._retry = RetryLoop(f"hand-over of {self.topic}", clock, _RETRY_S, _MAX_RETRY_S)
         self._refusal = ""
@@ -120,15 +120,15 @@ class TopicMirror:
     def update_collectors(self, found: dict[str, CollectorEndpoint]) -> None:
         self._client.update(found)
 
-    def sent(self) -> list[SentBatch[SourceMessage]]:
+    def unacked(self) -> list[SentBatch[SourceMessage]]:
         with self._lock:
-            return self.handing.sent()
+            return self.progress.unacked()
 
-    def judged(self, verdict: AckDecision[SourceMessage]) -> None:
+    def apply_verdict(self, verdict: AckDecision[SourceMessage]) -> None:
         for key, evidence in verdict.resend:
             log.warning("%s: message %s is handed over again: %s", self.topic, key, evidence)
         with self._lock:
-            self._back |= self.handing.judged(verdict)
+            self._seek_back |= self.progress.apply_verdict(verdict)
 
     @property
     def problem(self) -> str:
@@ -140,10 +140,10 @@ class TopicMirror:
             return {
                 "messages": self.messages,
                 "bytes": self.bytes,
-                "flying": self.handing.flying,
-                "lost": self.handing.lost,
-                "skipped": self.handing.skipped,
-                "until": {str(p): at for p, at in sorted(self.handing.until.items())},
+                "flying": self.progress.in_flight,
+                "lost": self.progress.lost,
+                "skipped": self.progress.skipped,
+                "until": {str(p): at for p, at in sorted(self.progress.handed_until.items())},
                 "problem": self.problem,
             }
 
@@ -169,80 +169,82 @@ class TopicMirror:
             node = OffsetsNode(self._zookeeper, f"{self._config.name}-{info.cluster}", self.topic, info.topic_id)
             known = node.load()
             with self._lock:
-                self.handing = MirrorProgress(dict(known), compacted=self._compacted)
-                self._saved = dict(known)
+                self.progress = MirrorProgress(dict(known), compacted=self._compacted)
+                self._saved_offsets = dict(known)
             consumer = self._consumer()
             parts = [TopicPartition(info.name, p) for p in sorted(info.leaders)]
             consumer.assign(parts)
             for part in parts:
-                consumer.seek(part, self.handing.next_offset(part.partition))
+                consumer.seek(part, self.progress.next_offset(part.partition))
             self._refusal = ""
             self._retry.healthy()
-            while not stop.is_set() and not self._is_over(broker, info, consumer, parts):
-                self._turn(consumer, node, stop, info.name)
+            while not stop.is_set() and not self._is_finished(broker, info, consumer, parts):
+                self._poll_once(consumer, node, stop, info.name)
             self._save(node)
         finally:
             if consumer is not None:
                 consumer.close()
 
-    def _is_over(self, broker: KafkaWriter, info: TopicDescription, consumer: Any, parts: list[TopicPartition]) -> bool:
+    def _is_finished(
+        self, broker: KafkaWriter, info: TopicDescription, consumer: Any, parts: list[TopicPartition]
+    ) -> bool:
         """True once another generation replaced this one and all of this one was handed over."""
-        if broker.topic(self.topic).topic_id == info.topic_id:
+        if broker.describe_topic(self.topic).topic_id == info.topic_id:
             return False
         if not any(one.topic_id == info.topic_id for one in broker.generations(self.topic)):
             return True  # deleted or recreated
         ends = consumer.end_offsets(parts, timeout_ms=int(KAFKA_S * 1000))
         with self._lock:
-            return all(self.handing.until.get(part.partition, 0) >= ends[part] for part in parts)
+            return all(self.progress.handed_until.get(part.partition, 0) >= ends[part] for part in parts)
 
-    def _turn(self, consumer: Any, node: OffsetsNode, stop: threading.Event, name: str) -> None:
+    def _poll_once(self, consumer: Any, node: OffsetsNode, stop: threading.Event, name: str) -> None:
         with self._lock:
-            back, self._back, room = self._back, set(), self.handing.room
+            back, self._seek_back, room = self._seek_back, set(), self.progress.free_slots
         for partition in back:
-            consumer.seek(TopicPartition(name, partition), self.handing.next_offset(partition))
+            consumer.seek(TopicPartition(name, partition), self.progress.next_offset(partition))
         if room:
             records = [r for found in consumer.poll(timeout_ms=POLL_MS).values() for r in found]
-            self._hand(records, stop)
+            self._send_records(records, stop)
         else:
             self._clock.wait(stop, POLL_MS / 1000)
         self._save(node)
 
-    def _hand(self, records: list[Any], stop: threading.Event) -> None:
+    def _send_records(self, records: list[Any], stop: threading.Event) -> None:
         batch: list[tuple[SourceMessage, bytes]] = []
         with self._lock:
             for record in records:
                 message = SourceMessage(record.partition, record.offset)
                 # until the consumer has sought back in a partition, its records are ignored
-                if record.partition not in self._back and self.handing.read(message):
+                if record.partition not in self._seek_back and self.progress.add(message):
                     batch.append((message, record.value or b""))
         self._send(batch, stop)
 
     def _send(self, batch: list[tuple[SourceMessage, bytes]], stop: threading.Event) -> None:
         """Send until each message was accepted or is known not to be a batch; in order."""
         while batch and not stop.is_set():
-            answers = self._ask([data for _, data in batch])
+            answers = self._call_collector([data for _, data in batch])
             left = []
             with self._lock:
                 if not answers:
                     self._refusal = NO_COLLECTOR
                 for (message, data), answer in zip(batch, answers, strict=False):
                     if answer.position is not None:
-                        self.handing.placed(message, answer.position, self._on_answer)
+                        self.progress.mark_placed(message, answer.position, self._on_answer)
                         self.messages, self.bytes = self.messages + 1, self.bytes + len(data)
-                    elif answer.ours:
-                        self.handing.skip(message)
+                    elif answer.is_permanent:
+                        self.progress.skip(message)
                     else:
                         left.append((message, data))
                         self._refusal = answer.reason
                 if answers and not left:
                     self._refusal = ""
                 # messages of partitions with a loss at the other site are read again
-                rest = [one for one in batch[len(answers) :] if one[0].partition not in self._back]
+                rest = [one for one in batch[len(answers) :] if one[0].partition not in self._seek_back]
             batch = [*left, *rest]
             if left or not answers:
                 self._clock.wait(stop, _RETRY_S)
 
-    def _ask(self, messages: list[bytes]) -> list[MessageAnswer]:
+    def _call_collector(self, messages: list[bytes]) -> list[MessageAnswer]:
         """Return the answers to the first of these messages; empty if no collector of the other site answered."""
         try:
             return self._client.send(messages).answers
@@ -251,10 +253,10 @@ class TopicMirror:
 
     def _save(self, node: OffsetsNode) -> None:
         with self._lock:
-            until = dict(self.handing.until)
-        if until != self._saved and self._zookeeper.connected:
+            until = dict(self.progress.handed_until)
+        if until != self._saved_offsets and self._zookeeper.connected:
             node.save(until)
-            self._saved = until
+            self._saved_offsets = until
 
     def _consumer(self) -> Any:
         return open_client(

@@ -55,31 +55,31 @@ class SiteSender(Sender):
         clock: Clock,
     ) -> None:
         super().__init__(wal, tracker, agent, lanes, clock, cond=links.cond)
-        self.site, self._links = site, links
+        self.site, self._multi_site = site, links
 
-    def up(self) -> bool:
+    def has_collector(self) -> bool:
         """Return True if a collector of the site may be tried."""
         with self._cond:
-            return self._sending.collectors.pick(self._clock.monotonic()) is not None and bool(
-                self._sending.collectors.up()
+            return self._planner.collectors.pick(self._clock.monotonic()) is not None and bool(
+                self._planner.collectors.count_healthy()
             )
 
-    def came(self, size: int) -> None:
+    def count_new(self, size: int) -> None:
         """Count `size` bytes that are to be sent. Under the condition."""
-        self._sending.pacing.came(size)
+        self._planner.limiter.count_new(size)
 
     def _exchange(self, call: PlannedCall, messages: list[bytes]) -> CallResult:
-        placing = self._links.placing
+        placing = self._multi_site.router
         with self._cond:
-            top = placing.top.get(call.group.lane, -1)
-            to_save = placing.expose(self.site, call.group)
-        if to_save and not self._links.save():
+            top = placing.bound_until.get(call.group.lane, -1)
+            to_save = placing.bind(self.site, call.group)
+        if to_save and not self._multi_site.save():
             with self._cond:
-                placing.withdraw(self.site, call.group, top)
+                placing.unbind(self.site, call.group, top)
             return CallResult(None, reached=False, failure="the record of sites cannot be written")
         heard = super()._exchange(call, messages)
         with self._cond:
-            placing.ended(self.site, call.group, top, heard.value, heard.reached)
+            placing.end_call(self.site, call.group, top, heard.value, heard.reached)
         return heard
 
 
@@ -110,16 +110,16 @@ class MultiSiteSender:
         self._saving = threading.Lock()
         trackers = {site.name: Tracker(ack_on_sent) for site in sites}
         binding = SiteAssignment([site.name for site in sites], patience_s, return_s)
-        self.placing = SiteRouter(binding, trackers, load_record(data))
+        self.router = SiteRouter(binding, trackers, load_record(data))
         self.senders = {
             site.name: SiteSender(site.name, self, wal, trackers[site.name], agent, lanes, clock) for site in sites
         }
         self.home = self.senders[sites[0].name]
         self._clients = {site.name: zookeeper_client(site.zookeeper) for site in sites[1:]}
         self._controls = {name: AckWatcher(client, self.senders[name], topic) for name, client in self._clients.items()}
-        self._names = AnnouncementCache()
+        self._announcements = AnnouncementCache()
         self._stop = threading.Event()
-        runs = {"sites": self._watch, "site names": self._tell_names}
+        runs = {"sites": self._watch, "site names": self._send_announcements}
         self._threads = [threading.Thread(target=run, name=name, daemon=True) for name, run in runs.items()]
         self.problem = ""
 
@@ -128,15 +128,15 @@ class MultiSiteSender:
         rows, acked = [], []
         for header, place in (*found.batches, *found.series):
             position = found.sent.get(header.id)
-            if position is not None and ack_on_sent and not position.durable_later:
+            if position is not None and ack_on_sent and not position.is_future:
                 acked.append((header.id, place))
             else:
                 rows.append((header, place, position, min(now_ms, header.poll_ms)))
         with self.cond:
-            self.placing.restore(rows)
+            self.router.restore(rows)
         for header, place in found.series:
             try:
-                self._names.note(header, self._log.read(place))
+                self._announcements.add(header, self._log.read(place))
             except (CorruptRecordError, OSError) as error:
                 log.error("announcement of %s: %s", header.source, error)
         return acked
@@ -165,47 +165,47 @@ class MultiSiteSender:
             if thread.is_alive():
                 thread.join(0.5)
 
-    def logged(self, placed: Sequence[tuple[LogEntry, LogPosition]]) -> None:
+    def add_logged(self, placed: Sequence[tuple[LogEntry, LogPosition]]) -> None:
         """Add durable entries, which may be sent now."""
         for entry, _ in placed:
             if entry.type == RecordType.SERIES:
-                self._names.note(entry.header, entry.payload)
+                self._announcements.add(entry.header, entry.payload)
         with self.cond:
-            got = self.placing.logged(((entry.header, place) for entry, place in placed), self._clock.now_ms())
+            got = self.router.add_logged(((entry.header, place) for entry, place in placed), self._clock.now_ms())
             for site, size in got.items():
-                self.senders[site].came(size)
+                self.senders[site].count_new(size)
             self.cond.notify_all()
 
-    def hold(self, held: bool) -> None:
+    def set_paused(self, held: bool) -> None:
         for sender in self.senders.values():
-            sender.hold(held)
+            sender.set_paused(held)
 
-    def prefer(self, groups: tuple[str, ...], mode: CollectorMode) -> None:
+    def set_groups(self, groups: tuple[str, ...], mode: CollectorMode) -> None:
         for sender in self.senders.values():
-            sender.prefer(groups, mode)
+            sender.set_groups(groups, mode)
 
-    def limit(self, credits: int, backlog: float) -> None:
+    def set_limits(self, credits: int, backlog: float) -> None:
         for sender in self.senders.values():
-            sender.limit(credits, backlog)
+            sender.set_limits(credits, backlog)
 
     def set_level(self, ack_on_sent: bool) -> None:
         for sender in self.senders.values():
             sender.set_level(ack_on_sent)
 
-    def sent(self) -> list[Any]:
+    def unacked(self) -> list[Any]:
         """Return the batches that wait for acks, at all sites."""
-        return [one for sender in self.senders.values() for one in sender.sent()]
+        return [one for sender in self.senders.values() for one in sender.unacked()]
 
     @property
-    def buffer_full(self) -> str:
-        return next((full for sender in self.senders.values() if (full := sender.buffer_full)), "")
+    def buffer_full_reason(self) -> str:
+        return next((full for sender in self.senders.values() if (full := sender.buffer_full_reason)), "")
 
     def problems(self) -> list[str]:
         """Return the problems of the sites to show to operators."""
         found = [self.problem] if self.problem else []
         found += [f"site {name}: {control.problem}" for name, control in self._controls.items() if control.problem]
         with self.cond:
-            away = sorted({site for site in self.placing.binding.lanes.values() if site != self.home.site})
+            away = sorted({site for site in self.router.binding.lanes.values() if site != self.home.site})
         if away:
             found.append(f"lanes are away from site {self.home.site}, at {', '.join(away)}")
         return found
@@ -214,9 +214,9 @@ class MultiSiteSender:
         """Return the joint counts of all sites, and beside them the counts of each."""
         each = {name: sender.figures() for name, sender in self.senders.items()}
         with self.cond:
-            bound = self.placing.bound()
-            lanes = {str(lane): site for lane, site in self.placing.binding.lanes.items()}
-            moved, released = self.placing.moved, self.placing.released
+            bound = self.router.bound_counts()
+            lanes = {str(lane): site for lane, site in self.router.binding.lanes.items()}
+            moved, released = self.router.moved, self.router.released
         joined = merge_figures(list(each.values()))
         kept = ("pending_batches", "unsent_batches", "acked_batches", "collectors_up", "oldest_unacked_ms")
         sites = {name: {key: own[key] for key in kept} | {"bound": bound.get(name, {})} for name, own in each.items()}
@@ -226,9 +226,9 @@ class MultiSiteSender:
         """Release batches of lanes of this number that wait at unreachable sites. Returns a text for the operator."""
         up = self._reachable()
         with self.cond:
-            before = self.placing.released
-            moves = self.placing.release(lane, up)
-            count = self.placing.released - before
+            before = self.router.released
+            moves = self.router.release(lane, up)
+            count = self.router.released - before
             self.cond.notify_all()
         if not moves:
             return f"lane {lane} has no batches at an unreachable site: nothing was released"
@@ -239,8 +239,8 @@ class MultiSiteSender:
         """Write the present record; it is on disk when this returns True."""
         with self._saving:
             with self.cond:
-                version, data = self.placing.record.version, self.placing.record.to_json()
-                saved = self.placing.record.saved
+                version, data = self.router.record.version, self.router.record.to_json()
+                saved = self.router.record.saved
             if version <= saved:
                 return True
             try:
@@ -250,18 +250,18 @@ class MultiSiteSender:
                 log.error("%s", self.problem)
                 return False
             with self.cond:
-                self.placing.record.saved, self.problem = version, ""
+                self.router.record.saved, self.problem = version, ""
             return True
 
     def _reachable(self) -> list[str]:
-        return [name for name, sender in self.senders.items() if sender.up()]
+        return [name for name, sender in self.senders.items() if sender.has_collector()]
 
     def _watch(self) -> None:
         while not self._clock.wait(self._stop, TICK_INTERVAL_S):
             try:
                 up = self._reachable()
                 with self.cond:
-                    moves = self.placing.tick(self._clock.monotonic(), up, self._log.held)
+                    moves = self.router.move_due(self._clock.monotonic(), up, self._log.segment_range)
                     if moves:
                         self.cond.notify_all()
                 for move in moves:
@@ -269,13 +269,15 @@ class MultiSiteSender:
             except Exception:  # lanes that never move again would fill the disk
                 log.exception("sites")
 
-    def _tell_names(self) -> None:
+    def _send_announcements(self) -> None:
         while not self._clock.wait(self._stop, TICK_INTERVAL_S):
             with self.cond:
-                away = {site for site in self.placing.binding.lanes.values() if site != self.home.site}
+                away = {site for site in self.router.binding.lanes.values() if site != self.home.site}
             for site in sorted(away):
                 try:
-                    while not self._stop.is_set() and send_announcements(self._names, site, self.senders[site].client):
+                    while not self._stop.is_set() and send_announcements(
+                        self._announcements, site, self.senders[site].client
+                    ):
                         pass
                 except CollectorCallError:
                     pass  # retried at the next turn; the client reports why

@@ -32,13 +32,13 @@ class SiteRouter:
     binding: SiteAssignment
     trackers: dict[str, Tracker]
     record: SiteRecord = field(default_factory=SiteRecord)
-    top: dict[LaneId, int] = field(default_factory=dict)
+    bound_until: dict[LaneId, int] = field(default_factory=dict)
     """Greatest sequence of a lane's last span that may be at its site; those above it may move."""
-    seen: dict[LaneId, int] = field(default_factory=dict)
+    last_logged: dict[LaneId, int] = field(default_factory=dict)
     """Greatest sequence that was logged."""
     moved: int = 0
     released: int = 0
-    _stuck: dict[LaneId, tuple[str, BatchId, float]] = field(default_factory=dict)
+    _unmoved: dict[LaneId, tuple[str, BatchId, float]] = field(default_factory=dict)
     _ends: dict[LaneId, dict[int, int]] = field(default_factory=dict)
     """By first sequence of a span: the newest segment of the log that may hold a batch of the spans before it."""
 
@@ -46,16 +46,16 @@ class SiteRouter:
     def home(self) -> str:
         return self.binding.order[0]
 
-    def logged(self, placed: Iterable[tuple[BatchHeader, LogPosition]], now_ms: int) -> Counter[str]:
+    def add_logged(self, placed: Iterable[tuple[BatchHeader, LogPosition]], now_ms: int) -> Counter[str]:
         """Add logged batches to the trackers of their sites. Returns the bytes added by site."""
         got: Counter[str] = Counter()
         for header, place in placed:
-            site = self.home if header.id.lane == NO_LANE else self._here(header.id.lane_id)
+            site = self.home if header.id.lane == NO_LANE else self._site_of(header.id.lane_id)
             self.trackers[site].add(header, place, now_ms)
             got[site] += place.length
             if header.id.lane != NO_LANE:
                 lane = header.id.lane_id
-                self.seen[lane] = max(self.seen.get(lane, -1), header.id.sequence)
+                self.last_logged[lane] = max(self.last_logged.get(lane, -1), header.id.sequence)
         return got
 
     def restore(self, found: Iterable[tuple[BatchHeader, LogPosition, Position | None, int]]) -> None:
@@ -65,8 +65,8 @@ class SiteRouter:
             if header.id.lane == NO_LANE:
                 self.trackers[self.home].add(header, place, logged_ms)
                 continue
-            known = self._known(header.id.lane_id)
-            free = known.free(header.id.sequence) and position is None
+            known = self._record_of(header.id.lane_id)
+            free = known.is_unassigned(header.id.sequence) and position is None
             site = known.spans[-1][1] if free else known.site_of(header.id.sequence)
             tracker = self.trackers.get(site or self.home, self.trackers[self.home])
             if position is None:
@@ -74,54 +74,56 @@ class SiteRouter:
             else:
                 tracker.restore_sent(header, place, position, logged_ms)
             lane = header.id.lane_id
-            self.seen[lane] = max(self.seen.get(lane, -1), header.id.sequence)
-        if self.record.missing:  # log from before sites were used: the first one may have all of it
-            for lane, seen in self.seen.items():
-                self.record.lanes[lane].below = seen + 1
+            self.last_logged[lane] = max(self.last_logged.get(lane, -1), header.id.sequence)
+        if self.record.is_new:  # log from before sites were used: the first one may have all of it
+            for lane, seen in self.last_logged.items():
+                self.record.lanes[lane].unsent_from = seen + 1
         for lane, known in self.record.lanes.items():
             # sequences that the log does not hold are acked, or not yet given to any batch
-            self.top[lane] = max(min(known.below - 1, self.seen.get(lane, -1)), known.spans[-1][0] - 1)
+            self.bound_until[lane] = max(
+                min(known.unsent_from - 1, self.last_logged.get(lane, -1)), known.spans[-1][0] - 1
+            )
             site = known.spans[-1][1]
             self.binding.lanes[lane] = site if site in self.trackers else self.home
 
-    def expose(self, site: str, group: LaneCall) -> bool:
+    def bind(self, site: str, group: LaneCall) -> bool:
         """Note that a group is about to be handed to a call. True if the record must be on the disk before that."""
         if group.lane.lane == NO_LANE:
             return False
-        known, last = self._known(group.lane), max(item.id.sequence for item in group.items)
-        if self.binding.site_of(group.lane) != site or last <= self.top.get(group.lane, -1):
+        known, last = self._record_of(group.lane), max(item.id.sequence for item in group.items)
+        if self.binding.site_of(group.lane) != site or last <= self.bound_until.get(group.lane, -1):
             return False  # it may have been there before
-        self.top[group.lane] = last
-        if last >= known.below:
-            known.below = last + 1 + max(RESERVED_AHEAD, 4 * len(group.items))
+        self.bound_until[group.lane] = last
+        if last >= known.unsent_from:
+            known.unsent_from = last + 1 + max(RESERVED_AHEAD, 4 * len(group.items))
             self.record.version += 1
         return self.record.version > self.record.saved  # also covers changes that an earlier call failed to save
 
-    def withdraw(self, site: str, group: LaneCall, top: int) -> None:
+    def unbind(self, site: str, group: LaneCall, top: int) -> None:
         """Undo `expose` after a call that left nothing at the site: its batches may move. `top`: the one before it."""
         if self.binding.lanes.get(group.lane) == site:
-            self.top[group.lane] = top
+            self.bound_until[group.lane] = top
 
-    def ended(
+    def end_call(
         self, site: str, group: LaneCall, top: int, answers: Sequence[MessageAnswer] | None, reached: bool
     ) -> None:
         """Handle the end of a call; `answers`: None if none came. Not `reached`: nothing was sent. `top`: as above."""
         if answers is None:
             if not reached:
-                self.withdraw(site, group, top)
+                self.unbind(site, group, top)
         elif any(answer.position is not None for answer in answers):
-            self.served(site, group.lane)
+            self.mark_served(site, group.lane)
         elif all(answer.reason.startswith(REFUSAL_PREFIXES) for answer in answers):
-            self.withdraw(site, group, top)
+            self.unbind(site, group, top)
 
-    def served(self, site: str, lane: LaneId) -> None:
+    def mark_served(self, site: str, lane: LaneId) -> None:
         """Note that the site took batches of the lane."""
         if lane.lane != NO_LANE:
-            self.binding.served(site, lane)
+            self.binding.mark_served(site, lane)
 
-    def tick(self, now: float, reachable: Iterable[str], held: range) -> list[LaneMove]:
+    def move_due(self, now: float, reachable: Iterable[str], held: range) -> list[LaneMove]:
         """Make the moves that are due. `held`: segments of the log that a later start may find."""
-        moves = self.binding.decide(now, self._waits(now), reachable)
+        moves = self.binding.due_moves(now, self._stuck_seconds(now), reachable)
         for move in moves:
             self._move(move)
         self._prune(held)
@@ -138,73 +140,73 @@ class SiteRouter:
                 to = here if here in up else next((name for name in self.binding.order if name in up), None)
                 if site in up or to is None or not tracker.outstanding(lane):
                     continue
-                self.released += tracker.release(lane)
+                self.released += tracker.requeue_sent(lane)
                 moves.append(LaneMove(lane, site, to))
                 if here == to:
-                    self._hand_on(moves[-1])
+                    self._rebind(moves[-1])
                 else:
-                    self.top[lane], self.binding.lanes[lane] = -1, to
+                    self.bound_until[lane], self.binding.lanes[lane] = -1, to
                     self._move(moves[-1])
         return moves
 
-    def bound(self) -> dict[str, dict[str, int]]:
+    def bound_counts(self) -> dict[str, dict[str, int]]:
         """Return by site and lane the number of batches that only that site may have and that it did not ack."""
         found: dict[str, dict[str, int]] = {}
         for site, tracker in self.trackers.items():
-            for lane, count in tracker.bound(lambda lane, site=site: self._top_at(site, lane)).items():  # type: ignore[misc]
+            for lane, count in tracker.count_bound(lambda lane, site=site: self._bound_until_at(site, lane)).items():  # type: ignore[misc]
                 found.setdefault(site, {})[str(lane)] = count
         return found
 
-    def _here(self, lane: LaneId) -> str:
-        self._known(lane)
+    def _site_of(self, lane: LaneId) -> str:
+        self._record_of(lane)
         return self.binding.site_of(lane)
 
-    def _known(self, lane: LaneId) -> LaneRecord:
+    def _record_of(self, lane: LaneId) -> LaneRecord:
         known = self.record.lanes.get(lane)
         if known is None:
             known = self.record.lanes[lane] = LaneRecord([(0, self.binding.site_of(lane))])
         return known
 
-    def _top_at(self, site: str, lane: LaneId) -> int:
+    def _bound_until_at(self, site: str, lane: LaneId) -> int:
         """Return `top` at the present site of the lane: batches above it may move; elsewhere all of them are bound."""
         here = self.binding.lanes.get(lane) == site
-        return self.top.get(lane, -1) if here else 2**63
+        return self.bound_until.get(lane, -1) if here else 2**63
 
-    def _waits(self, now: float) -> dict[LaneId, float]:
+    def _stuck_seconds(self, now: float) -> dict[LaneId, float]:
         """Return by lane for how many seconds its oldest unsent batch has been the same."""
         waits = {}
         for lane, site in self.binding.lanes.items():
-            oldest = self.trackers[site].first_above(lane, self._top_at(site, lane))
+            oldest = self.trackers[site].first_above(lane, self._bound_until_at(site, lane))
             if oldest is None:
-                self._stuck.pop(lane, None)
+                self._unmoved.pop(lane, None)
                 continue
-            at, id, since = self._stuck.get(lane, (site, oldest, now))
+            at, id, since = self._unmoved.get(lane, (site, oldest, now))
             if (at, id) != (site, oldest):
                 since = now
-            self._stuck[lane] = (site, oldest, since)
+            self._unmoved[lane] = (site, oldest, since)
             waits[lane] = now - since
         return waits
 
-    def _hand_on(self, move: LaneMove) -> None:
+    def _rebind(self, move: LaneMove) -> None:
         """Move all waiting batches of a lane from one site to the lane's present site, where they are bound at once."""
         items = self.trackers[move.site].reclaim(move.lane, -1)
         self.trackers[move.to].adopt(move.lane, items)
-        known, first = self._known(move.lane), min(item.id.sequence for item in items)
+        known, first = self._record_of(move.lane), min(item.id.sequence for item in items)
         known.spans = [*((start, site) for start, site in known.spans if start < first), (first, move.to)]
-        known.below = max(known.below, self.top.get(move.lane, -1) + 1)
+        known.unsent_from = max(known.unsent_from, self.bound_until.get(move.lane, -1) + 1)
         self.record.version += 1
 
     def _move(self, move: LaneMove) -> None:
         lane = move.lane
-        top = self.top.get(lane, -1)
+        top = self.bound_until.get(lane, -1)
         items = self.trackers[move.site].reclaim(lane, top)
         self.trackers[move.to].adopt(lane, items)
-        first = min((item.id.sequence for item in items), default=max(top, self.seen.get(lane, -1)) + 1)
-        self._known(lane).move(first, move.to)
-        self.top[lane] = first - 1
+        first = min((item.id.sequence for item in items), default=max(top, self.last_logged.get(lane, -1)) + 1)
+        self._record_of(lane).move(first, move.to)
+        self.bound_until[lane] = first - 1
         self.record.version += 1
         self.moved += len(items)
-        self._stuck.pop(lane, None)
+        self._unmoved.pop(lane, None)
 
     def _prune(self, held: range) -> None:
         """Drop the spans of which the log holds nothing. That all of a span is acked does not suffice: the notes of

@@ -29,22 +29,22 @@ class LaneRecord:
     """Spans in ascending order of their first sequences."""
 
     spans: list[tuple[int, str]] = field(default_factory=list)
-    below: int = 0
+    unsent_from: int = 0
 
     def site_of(self, sequence: int) -> str | None:
         """Return the only site that may have this sequence."""
         return next((site for first, site in reversed(self.spans) if first <= sequence), None)
 
-    def free(self, sequence: int) -> bool:
+    def is_unassigned(self, sequence: int) -> bool:
         """Return True if no site can have this sequence."""
-        return bool(self.spans) and sequence >= max(self.below, self.spans[-1][0])
+        return bool(self.spans) and sequence >= max(self.unsent_from, self.spans[-1][0])
 
     def move(self, first: int, site: str) -> None:
         """Assign the sequences from `first` on, which no site may have yet, to `site`."""
         self.spans = [(start, name) for start, name in self.spans if start < first]
         if not self.spans or self.spans[-1][1] != site:
             self.spans.append((first, site))
-        self.below = first
+        self.unsent_from = first
 
     def prune(self, oldest: int) -> None:
         """Drop spans whose sequences are all below `oldest`, so that no later start finds a batch of them."""
@@ -60,11 +60,11 @@ class SiteRecord:
     """Lanes of former epochs stay: segments of a log that are put back may hold their batches."""
     version: int = 0
     saved: int = 0
-    missing: bool = False
+    is_new: bool = False
     """True if the disk held no record: the log may be older than the use of sites."""
 
     def to_json(self) -> bytes:
-        lanes = {str(lane): {"spans": one.spans, "below": one.below} for lane, one in sorted(self.lanes.items())}
+        lanes = {str(lane): {"spans": one.spans, "below": one.unsent_from} for lane, one in sorted(self.lanes.items())}
         return json.dumps({"format": 1, "lanes": lanes}).encode()
 
     @classmethod
@@ -89,7 +89,7 @@ def load_record(folder: Path, files: FileSystem | None = None) -> SiteRecord:
     try:
         return SiteRecord.from_json(read_file(files or LocalFileSystem(), path))
     except FileNotFoundError:
-        return SiteRecord(missing=True)
+        return SiteRecord(is_new=True)
     except ValueError as error:
         raise SiteRecordError(
             f"{path}: {error}: restore it from a copy, or delete it: then all waiting batches stay with the first site"

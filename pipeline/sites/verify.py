@@ -34,23 +34,23 @@ class SitesReport:
     batches: dict[str, int] = field(default_factory=dict)
     overlaps: list[Overlap] = field(default_factory=list)
     missing: dict[LaneId, RangeSet] = field(default_factory=dict)
-    union: int = 0
-    inside: list[tuple[str, str]] = field(default_factory=list)
+    union_count: int = 0
+    contained: list[tuple[str, str]] = field(default_factory=list)
     """(a, b): b holds every batch of a, because a was handed over to b."""
 
     @property
-    def once(self) -> bool:
+    def is_exact(self) -> bool:
         """True if reading `stores_to_read` gives each batch once."""
-        left_out = {first for first, _ in self.inside}
+        left_out = {first for first, _ in self.contained}
         return not [o for o in self.overlaps if o.first not in left_out and o.second not in left_out]
 
     def stores_to_read(self) -> list[str]:
         """Return the stores that together hold each batch once. Raises UnionError."""
-        if not self.once:
-            worst = [o for o in self.overlaps if (o.first, o.second) not in self.inside][:5]
+        if not self.is_exact:
+            worst = [o for o in self.overlaps if (o.first, o.second) not in self.contained][:5]
             texts = "; ".join(f"lane {o.lane} {list(o.ranges)[:3]} in {o.first} and {o.second}" for o in worst)
             raise SitesUnionError(f"two stores hold the same batches ({texts}): hand one site over to the other")
-        left_out = {first for first, _ in self.inside}
+        left_out = {first for first, _ in self.contained}
         return [name for name in self.batches if name not in left_out]
 
 
@@ -61,11 +61,11 @@ def compare_stores(stores: Mapping[str, LaneRanges]) -> SitesReport:
     names = sorted(stores)
     for name in names:
         union.update(stores[name])
-    report.union = sum(union[lane].count() for lane in union.lanes())
+    report.union_count = sum(union[lane].count() for lane in union.lanes())
     for n, first in enumerate(names):
         for second in names[n + 1 :]:
             report.overlaps += _overlaps(first, second, stores[first], stores[second])
-            report.inside += _find_contained(first, second, report)
+            report.contained += _find_contained(first, second, report)
     for lane in union.lanes():
         gaps = _gaps(union[lane])
         if len(gaps):

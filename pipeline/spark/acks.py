@@ -53,13 +53,13 @@ class AcksPublisher:
     def run(self, stop: threading.Event) -> None:
         """Publish until `stop`. A failure is retried at the next turn."""
         while not stop.is_set():
-            self._turn()
+            self._publish_all()
             self._wake.wait(self._config.acks_interval_s)
             self._wake.clear()
         self._topic.close()
 
-    def _turn(self) -> None:
-        self._turns.turn(self._publish_table)
+    def _publish_all(self) -> None:
+        self._turns.attempt(self._publish_table)
 
     def _publish_table(self) -> None:
         with suppress(FileNotFoundError):  # no table yet
@@ -76,9 +76,9 @@ class AcksPublisher:
         ids = [*(one.topic_id for one in waiting), *(one.topic_id for one in state.topics[-2:])]
         nodes = {topic_id: self._read(topic_id) for topic_id in ids}
         version, state = self._head.head()
-        self._topic = self._topic.named(generation_to_read(state, found).topic)
+        self._topic = self._topic.switched_to(generation_to_read(state, found).topic)
         info = self._topic.describe()
-        bounds: dict[str, Mapping[int, Span]] = {info.topic_id: self._topic.bounds(info.partitions)}
+        bounds: dict[str, Mapping[int, Span]] = {info.topic_id: self._topic.log_bounds(info.partitions)}
         # waiting topics are written first, so that a reader of the current topic's newer state finds theirs too
         waiting = later_generations(state, found)
         bounds |= {one.topic_id: self._bounds_of(one) for one in waiting}
@@ -90,9 +90,9 @@ class AcksPublisher:
 
     def _bounds_of(self, info: TopicInfo) -> Mapping[int, Span]:
         """Return the log bounds of a generation that is not read yet."""
-        beside = self._topic.beside(info.topic)
+        beside = self._topic.sibling(info.topic)
         try:
-            return beside.bounds(info.partitions)
+            return beside.log_bounds(info.partitions)
         finally:
             beside.close()
 

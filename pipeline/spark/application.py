@@ -92,7 +92,7 @@ def _run(
     threading.Thread(target=retention.run, args=(stop,), name="retention", daemon=True).start()
     while not clock.wait(stop, HEALTH_INTERVAL_S):
         topics.raise_unfit()
-        if not watch.alive():
+        if not watch.is_alive():
             health.write("failing", "Spark's session ended")
             raise SessionLostError("Spark's JVM or its application ended: see the log above and restart the process")
         problems = [f"{life.name}: {life.problem}" for life in lives if life.problem]

@@ -68,8 +68,8 @@ class BucketsQuery:
         self._directory = ShardDirectory(zookeeper)
         self._topic = TopicClient(config.kafka, config.samples_topic)
         self._counts = PartitionCounts(confirmed_partitions(zookeeper) if zookeeper is not None else None, clock)
-        self._life: BucketsRun | None = None
-        self._cuts = TruncationDetector("")
+        self._run: BucketsRun | None = None
+        self._truncations = TruncationDetector("")
         self._seals = SealTracker(clock)
         self._drained: set[tuple[str, ShardInfo, int | None]] = set()
         """Topic id, and shards that have all of that topic, each with the virtual shards it held."""
@@ -77,11 +77,11 @@ class BucketsQuery:
     def run(self, stop: threading.Event) -> None:
         """Run the query from the shards' offsets until `stop` or a failure, which is raised."""
         while not stop.is_set():
-            self._topic = self._topic.named(self._topic.generations()[-1].topic)
+            self._topic = self._topic.switched_to(self._topic.generations()[-1].topic)
             with suppress(_TopicReplaced):
-                self._live(stop)
+                self._run_once(stop)
 
-    def _live(self, stop: threading.Event) -> None:
+    def _run_once(self, stop: threading.Event) -> None:
         """Run the query once."""
         life, start = self.open()
         info = life.info
@@ -99,7 +99,7 @@ class BucketsQuery:
                 self._session, "buckets", self._config, info, start, self._config.bucket_messages, {}
             )
             every = self._config.bucket_interval_s
-            run_query(self._session, "buckets", frame, life.on_batch, every, checkpoint, stop, lambda: self.look(life))
+            run_query(self._session, "buckets", frame, life.on_batch, every, checkpoint, stop, lambda: self.check(life))
         finally:
             ended.set()
             for helper in helpers:
@@ -109,46 +109,46 @@ class BucketsQuery:
 
     def open(self) -> tuple[BucketsRun, Mapping[int, int]]:
         """Begin a run and return its start offsets. Raises ShardsUnknown, TopicError."""
-        info = self._begun(self._topic.describe())
-        if self._cuts.topic_id != info.topic_id:
-            self._cuts = TruncationDetector(info.topic_id)
-        life = self._life = self.life_of(info)
-        life.find_cuts(self._cuts, info, life.begin_with(), self._clock.now_ms())
-        return life, life.begin()
+        info = self._with_counted_partitions(self._topic.describe())
+        if self._truncations.topic_id != info.topic_id:
+            self._truncations = TruncationDetector(info.topic_id)
+        life = self._run = self.make_run(info)
+        life.rewind_truncated(self._truncations, info, life.ask_all(), self._clock.now_ms())
+        return life, life.start_offsets()
 
-    def life_of(self, info: TopicInfo) -> BucketsRun:
+    def make_run(self, info: TopicInfo) -> BucketsRun:
         """Return a run that reads this topic."""
         return BucketsRun(self._config, self._session, self._directory, self._topic, info, suspects=self._suspects)
 
     def figures(self) -> dict[str, Any]:
         """Return the figures that `artimon status` shows."""
-        return {} if self._life is None else self._life.progress.figures(self._clock.now_ms())
+        return {} if self._run is None else self._run.progress.figures(self._clock.now_ms())
 
-    def look(self, life: BucketsRun) -> None:
+    def check(self, life: BucketsRun) -> None:
         """Check every few seconds that the topic is the same and its log was not cut, and ask the shards. Raises
         TopicError, ShardsUnknown."""
         info = life.info
         now = self._topic.describe().limited(info.partitions)
         if now.topic_id != info.topic_id:
             raise TopicError(f"{info.topic} was re-created: topic id {info.topic_id} is gone")
-        bounds = self._topic.bounds(info.partitions)
+        bounds = self._topic.log_bounds(info.partitions)
         now_ms = self._clock.now_ms()
-        life.progress.log_end({p: end for p, (_, end) in bounds.items()}, now_ms)
-        life.find_cuts(self._cuts, now, bounds, now_ms)
+        life.progress.record_log_end({p: end for p, (_, end) in bounds.items()}, now_ms)
+        life.rewind_truncated(self._truncations, now, bounds, now_ms)
         life.pass_deleted(bounds)
-        life.look()
+        life.check_shards()
         self._healthy()
         if self._topic.generations()[-1].topic != info.topic:
             raise _TopicReplaced
 
-    def _begun(self, info: TopicInfo) -> TopicInfo:
+    def _with_counted_partitions(self, info: TopicInfo) -> TopicInfo:
         """Return the topic with the partitions that lanes are spread over."""
         return info.limited(self._counts.count(info.topic, info.topic_id, info.partitions))
 
-    def _undrained(self, info: TopicInfo) -> list[ShardInfo]:
+    def _shards_to_drain(self, info: TopicInfo) -> list[ShardInfo]:
         """Return live shards that are not known to have all of an older generation."""
-        live = self._directory.live().values()
-        return [shard for shard in live if (info.topic_id, shard, shard.held) not in self._drained]
+        live = self._directory.live_shards().values()
+        return [shard for shard in live if (info.topic_id, shard, shard.vshards) not in self._drained]
 
     def _drain_older(self, ended: threading.Event) -> None:
         """Bring shards to the end of older generations, beside the query, until `ended`. The order of arrival does not
@@ -165,20 +165,25 @@ class BucketsQuery:
     def _drain(self, info: TopicInfo, stop: threading.Event) -> None:
         """Bring every live shard to the end of an older generation. A shard that fails is asked again later; one that
         answers but makes no progress is told that it lost the rest."""
-        shards = self._undrained(info)
+        shards = self._shards_to_drain(info)
         if not shards:
             return
-        beside = self._topic.beside(info.topic)
+        beside = self._topic.sibling(info.topic)
         life = BucketsRun(
-            self._config, self._session, self._directory, beside, self._begun(info), suspects=self._suspects
+            self._config,
+            self._session,
+            self._directory,
+            beside,
+            self._with_counted_partitions(info),
+            suspects=self._suspects,
         )
         try:
-            sealed = self._seals.holds(beside, info)  # before the end is read: nothing comes after it
+            sealed = self._seals.is_effective(beside, info)  # before the end is read: nothing comes after it
             life.drain(shards, DRAIN_TIMEOUT_S, stop, self._clock)
         finally:
             life.close()
         if sealed and not stop.is_set():
-            self._drained |= {(info.topic_id, shard, shard.held) for shard in life.settled(shards)}
+            self._drained |= {(info.topic_id, shard, shard.vshards) for shard in life.drained_shards(shards)}
 
 
 class BucketsRun:
@@ -201,30 +206,32 @@ class BucketsRun:
         self._config, self._session, self._directory, self._calls = config, session, directory, calls
         self._topic, self.info = topic, info
         self._handover = threading.Lock()
-        self._alone = 0
+        self._checks_alone = 0
         self.progress = FeedProgress(info.partitions)
 
-    def begin_with(self) -> Mapping[int, Span]:
+    def ask_all(self) -> Mapping[int, Span]:
         """Ask every live shard; return the bounds of the log. Raises ShardsUnknown if no shard holds anything."""
-        self._ask(self._directory.live().values())
-        if not self.progress.known():
+        self._read_groups(self._directory.live_shards().values())
+        if not self.progress.has_groups():
             raise ShardsUnknownError("no shard answers, or none holds virtual shards yet")
-        return self._topic.bounds(self.info.partitions)
+        return self._topic.log_bounds(self.info.partitions)
 
-    def begin(self) -> Mapping[int, int]:
+    def start_offsets(self) -> Mapping[int, int]:
         """Return the start offsets: those of the group that is furthest ahead."""
-        bounds = self._topic.bounds(self.info.partitions)
+        bounds = self._topic.log_bounds(self.info.partitions)
         self._skip_lost(self.progress.groups(), bounds)
-        return self.progress.begin(bounds)
+        return self.progress.start_position(bounds)
 
-    def look(self) -> None:
+    def check_shards(self) -> None:
         """Ask new, restarted, changed and failed shards; called every few seconds. Raises ShardsUnknown if all groups
         lag, so that the query restarts at the furthest of them."""
-        live = self._directory.live()
-        self.progress.only(live)
-        self._ask(self.progress.to_ask(live))
-        self._alone = 0 if self.progress.followers() else self._alone + 1
-        if self._alone >= MAX_CHECKS_ALONE or (self._alone and self.progress.least_missing() > CATCH_UP_MESSAGES):
+        live = self._directory.live_shards()
+        self.progress.retain(live)
+        self._read_groups(self.progress.shards_to_ask(live))
+        self._checks_alone = 0 if self.progress.has_followers() else self._checks_alone + 1
+        if self._checks_alone >= MAX_CHECKS_ALONE or (
+            self._checks_alone and self.progress.min_backlog() > CATCH_UP_MESSAGES
+        ):
             raise ShardsUnknownError("every shard is behind the query: restarting at the one furthest ahead")
 
     def pass_deleted(self, bounds: Mapping[int, Span]) -> None:
@@ -237,41 +244,43 @@ class BucketsRun:
             finally:
                 self._handover.release()
 
-    def _ask(self, shards: Iterable[ShardInfo]) -> None:
+    def _read_groups(self, shards: Iterable[ShardInfo]) -> None:
         for shard in shards:
-            told = self._calls.groups(shard, self.info.topic_id)
+            told = self._calls.read_groups(shard, self.info.topic_id)
             if told is not None:
-                self.progress.say(shard, told)
+                self.progress.record_groups(shard, told)
 
-    def find_cuts(self, cuts: TruncationDetector, info: TopicInfo, bounds: Mapping[int, Span], now_ms: int) -> None:
+    def rewind_truncated(
+        self, cuts: TruncationDetector, info: TopicInfo, bounds: Mapping[int, Span], now_ms: int
+    ) -> None:
         """Rewind every shard that is above a cut of the log. Raises TopicError for a new cut, so that the query too
         restarts below it."""
         try:
             epochs = self._topic.epochs(info, cuts.epochs) if info.epochs else {}
         except LeaderChangedError:  # between two requests: the next check finds it settled
             return
-        fresh = cuts.look(epochs, bounds, self.progress.furthest(), now_ms)
-        for cut in cuts.known:
-            self._tell(cut)
+        fresh = cuts.check(epochs, bounds, self.progress.max_offsets(), now_ms)
+        for cut in cuts.truncations:
+            self._rewind_shards(cut)
         if fresh:
             told = ", ".join(f"{cut.partition} at {cut.offset}" for cut in fresh)
             raise TopicError(f"the log was cut, partition {told}: rewinding the shards and reading again from there")
 
-    def _tell(self, cut: Truncation) -> None:
-        for shard in self.progress.beyond(cut.partition, cut.offset):
-            if (shard.id, shard.incarnation) in cut.told:
+    def _rewind_shards(self, cut: Truncation) -> None:
+        for shard in self.progress.shards_above(cut.partition, cut.offset):
+            if (shard.id, shard.incarnation) in cut.notified:
                 continue
             if self._calls.rewind(shard, self.info.topic_id, cut.partition, cut.offset):
                 log.warning("buckets: shard %s rewound to the cut of %d at %d", shard.id, cut.partition, cut.offset)
-                cut.told.add((shard.id, shard.incarnation))
-            self._ask([shard])
+                cut.notified.add((shard.id, shard.incarnation))
+            self._read_groups([shard])
 
     def drain(self, shards: Sequence[ShardInfo], patience_s: float, stop: threading.Event, clock: Clock) -> None:
         """Bring these shards to the end of the topic, which takes no more writes."""
-        self._ask(shards)
-        bounds = self._topic.bounds(self.info.partitions)
+        self._read_groups(shards)
+        bounds = self._topic.log_bounds(self.info.partitions)
         self._skip_lost(self.progress.groups(), bounds)
-        self.progress.stand_at({p: end for p, (_, end) in bounds.items()})
+        self.progress.set_position({p: end for p, (_, end) in bounds.items()})
         if self.progress.cohorts():
             log.info("buckets: reading %s to its end for %d shards", self.info.topic, len(shards))
         until = clock.monotonic() + patience_s
@@ -284,10 +293,10 @@ class BucketsRun:
             else:
                 clock.wait(stop, CATCH_UP_PAUSE_S)
 
-    def settled(self, shards: Iterable[ShardInfo]) -> list[ShardInfo]:
+    def drained_shards(self, shards: Iterable[ShardInfo]) -> list[ShardInfo]:
         """Return those of the shards that answer and lack nothing."""
         lagging = {group.shard.id for cohort in self.progress.cohorts() for group in cohort}
-        return [shard for shard in shards if self.progress.is_sure(shard) and shard.id not in lagging]
+        return [shard for shard in shards if self.progress.is_confirmed(shard) and shard.id not in lagging]
 
     def close(self) -> None:
         """Close the connections that only this run uses."""
@@ -295,77 +304,77 @@ class BucketsRun:
 
     def on_batch(self, frame: Any, _batch: int) -> None:
         """Handle one micro-batch (foreachBatch): feed every group that is at its start."""
-        self.follow(lambda plan: self._run(frame.coalesce(task_slots(self._session)), plan))
+        self.feed_next(lambda plan: self._feed_frame(frame.coalesce(task_slots(self._session)), plan))
 
-    def follow(self, feed: Callable[[FeedPlan], list[FeedResult]]) -> None:
+    def feed_next(self, feed: Callable[[FeedPlan], list[FeedResult]]) -> None:
         """Feed the next part of the log with `feed`."""
         with self._handover:
-            groups, behind = tuple(self.progress.groups()), self.progress.behind()
+            groups, behind = tuple(self.progress.groups()), self.progress.lagging_groups()
             plan = FeedPlan(self.info.topic_id, groups, behind, partitions=self.info.partitions)
             began = monotonic()
             for result in feed(plan):
-                self.progress.moved(result)
-            self.progress.ran(monotonic() - began)
+                self.progress.record_fed(result)
+            self.progress.count_batch(monotonic() - began)
 
-    def _run(self, frame: Any, plan: FeedPlan) -> list[FeedResult]:
+    def _feed_frame(self, frame: Any, plan: FeedPlan) -> list[FeedResult]:
         suspects = self._suspects or Suspects(self._config.data / SUSPECTS_FILE)
         return run_with_trial(lambda plan: run_task(frame, lambda batches: run_feed(plan, batches)), plan, suspects)
 
     def catch_up(self, ended: threading.Event) -> None:
         """Bring every group that is behind to the query's position, from Kafka, step by step, until `ended`."""
         self._session.sparkContext.setLocalProperty("spark.scheduler.pool", "catchup")
-        RetryLoop("catch-up").run(lambda: self._help(ended), ended)
+        RetryLoop("catch-up").run(lambda: self._catch_up_steps(ended), ended)
 
-    def _help(self, ended: threading.Event) -> None:
+    def _catch_up_steps(self, ended: threading.Event) -> None:
         while not ended.is_set():
             if not self.help_laggards():
                 ended.wait(CATCH_UP_PAUSE_S)
 
     def help_laggards(self) -> bool:
         """Do one step for every group that is behind; return True if a group advanced."""
-        self._ask(self.progress.changed())
+        self._read_groups(self.progress.changed())
         moved = False
         for cohort in self.progress.cohorts():
             try:
-                moved = self._step(cohort) or moved
+                moved = self._feed_step(cohort) or moved
             except Exception as error:  # no error may disturb live feeding
                 names = ", ".join(sorted({group.shard.id for group in cohort}))
                 log.warning("buckets: shard %s cannot catch up yet: %s", names, str(error).splitlines()[:1])
-                self.progress.doubt(cohort)
+                self.progress.mark_doubtful(cohort)
         return moved
 
-    def _step(self, cohort: Sequence[ShardGroup]) -> bool:
+    def _feed_step(self, cohort: Sequence[ShardGroup]) -> bool:
         """Do one bounded step for groups at the same offsets; return True if a group advanced."""
-        if self.progress.missing(cohort) > CATCH_UP_MESSAGES:
+        if self.progress.max_backlog(cohort) > CATCH_UP_MESSAGES:
             return self._refill(cohort)
         with self._handover:  # near: the query waits for this one step, then all are at the same offset
             moved = self._refill(cohort)
             # a shard merges its groups at the same offsets: learn that before the next micro-batch
-            self._ask({group.shard.id: group.shard for group in cohort}.values())
+            self._read_groups({group.shard.id: group.shard for group in cohort}.values())
             return moved
 
     def _refill(self, cohort: Sequence[ShardGroup]) -> bool:
-        bounds = self._topic.bounds(self.info.partitions)
+        bounds = self._topic.log_bounds(self.info.partitions)
         self._skip_lost(cohort, bounds)
-        start, end = self.progress.chunk(cohort, bounds, CATCH_UP_MESSAGES)
+        start, end = self.progress.next_range(cohort, bounds, CATCH_UP_MESSAGES)
         moved = False
         if any(end[p] > start[p] for p in start):
             began = monotonic()
             plan = FeedPlan(self.info.topic_id, tuple(cohort), partitions=self.info.partitions)
             for result in self.read_again(plan, start, end):
-                moved = self.progress.refilled(result) or moved
-            self.progress.refill_ran(monotonic() - began)
+                moved = self.progress.record_catch_up(result) or moved
+            self.progress.count_catch_up(monotonic() - began)
         return moved
 
     def read_again(self, plan: FeedPlan, start: Mapping[int, int], end: Mapping[int, int]) -> list[FeedResult]:
         """Feed [start, end) of every partition from Kafka, in one task."""
-        return self._run(range_frame(self._session, self._config, self.info, start, end).coalesce(1), plan)
+        return self._feed_frame(range_frame(self._session, self._config, self.info, start, end).coalesce(1), plan)
 
     def _skip_lost(self, cohort: Iterable[ShardGroup], bounds: Mapping[int, Span]) -> None:
         """Tell groups below the log start about the lost range, as a range without entries. They continue above it and
         fetch what the raw table has of it by themselves."""
         for group in cohort:
-            for partition, (start, until) in self.progress.below(group, bounds).items():
+            for partition, (start, until) in self.progress.lost_ranges(group, bounds).items():
                 if start > 0:
                     log.error(
                         "buckets: shard %s lacks offsets %d to %d of partition %d and the log no longer has them",
@@ -373,4 +382,4 @@ class BucketsRun:
                     )  # fmt: skip
                 nothing = FeedRange(self.info.topic_id, partition, start, until, (), concat_samples([]), group.vshards)
                 outcome = self._calls.send(group.shard, nothing)
-                self.progress.refilled(FeedResult(partition, start, until, 0, {group.key: outcome}))
+                self.progress.record_catch_up(FeedResult(partition, start, until, 0, {group.key: outcome}))

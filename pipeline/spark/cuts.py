@@ -22,7 +22,7 @@ class Truncation:
     partition: int
     offset: int
     time_ms: int
-    told: set[tuple[str, str]] = field(default_factory=set)
+    notified: set[tuple[str, str]] = field(default_factory=set)
     """(id, incarnation) of the shards that were told."""
 
 
@@ -36,29 +36,29 @@ class TruncationDetector:
         self.topic_id = topic_id
         self.epochs: Mapping[int, Epochs] = {}
         """Leader epochs of the last check."""
-        self.known: list[Truncation] = []
+        self.truncations: list[Truncation] = []
         """Cuts of the last hour."""
         self._ends: dict[int, int] = {}
-        self._short: dict[int, int] = {}
+        self._suspected: dict[int, int] = {}
 
-    def look(
+    def check(
         self, epochs: Mapping[int, Epochs], bounds: Mapping[int, Span], furthest: Mapping[int, int], now_ms: int
     ) -> list[Truncation]:
         """Compare the present log and the greatest next offsets of the groups with the last check; return new cuts."""
         found = []
         for partition, (_, end) in bounds.items():
             read = max(self._ends.get(partition, 0), furthest.get(partition, 0))
-            self._short[partition] = self._short.get(partition, 0) + 1 if end < read else 0
-            reach = self._reach(partition, epochs.get(partition, ()))
-            reach = min(reach, end) if self._short[partition] >= CONFIRMING_CHECKS else reach
+            self._suspected[partition] = self._suspected.get(partition, 0) + 1 if end < read else 0
+            reach = self._unchanged_until(partition, epochs.get(partition, ()))
+            reach = min(reach, end) if self._suspected[partition] >= CONFIRMING_CHECKS else reach
             if reach < read:
                 found.append(Truncation(partition, reach, now_ms))
             self._ends[partition] = end if reach < read else max(end, self._ends.get(partition, 0))
         self.epochs = dict(epochs)
-        self.known = [cut for cut in self.known if now_ms - cut.time_ms < RETENTION_MS] + found
+        self.truncations = [cut for cut in self.truncations if now_ms - cut.time_ms < RETENTION_MS] + found
         return found
 
-    def _reach(self, partition: int, now: Epochs) -> int:
+    def _unchanged_until(self, partition: int, now: Epochs) -> int:
         """Return the offset up to which the log is the same as at the last check."""
         known = self.epochs.get(partition, ())
         if not known or not now:

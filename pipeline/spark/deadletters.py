@@ -78,10 +78,10 @@ class DeadLetterRecord:
     address: LetterAddress
     reason: str
     """Reason why the program that met it could not store it."""
-    buried_ms: int
+    written_ms: int
     size: int
     state: LetterState
-    why: str
+    objection: str
     """Reason why the present program cannot store it either; "" if it can, or if it is stored."""
     header: BatchHeader | None
     """None if the present program cannot read it."""
@@ -92,7 +92,7 @@ class LetterTally:
     """Number of letters in each state, and of records in the topic that are not letters."""
 
     states: dict[LetterState, int] = field(default_factory=lambda: dict.fromkeys(LetterState, 0))
-    strangers: int = 0
+    foreign: int = 0
 
 
 class DeadLetters:
@@ -106,14 +106,14 @@ class DeadLetters:
 
     def read(self, stop: threading.Event) -> Iterator[tuple[DeadLetterRecord, bytes | None]]:
         """Yield every letter now in the topic once, with its bytes; fewer on `stop`. Raises LettersError."""
-        stored = self._stored()
+        stored = self._stored_predicate()
         self.tally = LetterTally()
         known: OrderedDict[int, None] = OrderedDict()
         with TrialDecoder(careful=True) as guard:
             for record in self._records(stop):
                 found = _origin(record)
                 if found is None:
-                    self.tally.strangers += 1
+                    self.tally.foreign += 1
                     continue
                 if _is_repeat(known, record):
                     continue
@@ -139,7 +139,7 @@ class DeadLetters:
             return None
         return next((len(one.until) for one in state.topics if one.topic_id == topic_id), None)
 
-    def _stored(self) -> Callable[[BatchId], bool]:
+    def _stored_predicate(self) -> Callable[[BatchId], bool]:
         """Return a predicate that is True for batches in the table, by its newest append. Raises LettersError."""
         try:
             _, state = HeadReader(self._hdfs).head()
@@ -151,7 +151,7 @@ class DeadLetters:
 
         def seen(id_: BatchId) -> bool:
             lanes = state.lanes.get(partition_of(*id_.lane_id, partitions)) if partitions else None
-            return lanes is not None and lanes.seen(id_.lane_id, id_.sequence)
+            return lanes is not None and lanes.contains(id_.lane_id, id_.sequence)
 
         return seen
 
@@ -173,13 +173,13 @@ class DeadLetters:
         except (KafkaError, OSError) as error:
             raise DeadLetterError(f"Kafka at {self.kafka} does not answer: {error!r}") from error
         try:
-            yield from self._follow(consumer, stop)
+            yield from self._read_records(consumer, stop)
         except (KafkaError, OSError) as error:
             raise DeadLetterError(f"Kafka at {self.kafka}, topic {self.topic}: {error!r}") from error
         finally:
             consumer.close(autocommit=False)
 
-    def _follow(self, consumer: Any, stop: threading.Event) -> Iterator[Any]:
+    def _read_records(self, consumer: Any, stop: threading.Event) -> Iterator[Any]:
         numbers = consumer.partitions_for_topic(self.topic)
         if not numbers:
             raise DeadLetterError(
@@ -225,7 +225,7 @@ class ReplayOutcome:
     """Result of the replay of one letter. `position` is its new place, if it was written."""
 
     letter: DeadLetterRecord
-    what: str
+    result: str
     """written, would be written, stored, refused, failed"""
     detail: str = ""
     position: Position | None = None
@@ -280,15 +280,15 @@ def _skip_outcome(letter: DeadLetterRecord, wish: ReplayRequest) -> ReplayOutcom
     """Return the outcome of a letter that is not to be written; None if it is to be."""
     if letter.state == LetterState.STORED:
         return ReplayOutcome(letter, "stored", "its batch is in the table already")
-    if letter.header is None or (letter.why and not wish.force):
-        return ReplayOutcome(letter, "refused", letter.why)
+    if letter.header is None or (letter.objection and not wish.force):
+        return ReplayOutcome(letter, "refused", letter.objection)
     return None
 
 
 def _write(topic: str, broker: KafkaWriter, held: Sequence[tuple[DeadLetterRecord, bytes]]) -> list[ReplayOutcome]:
     """Write letters at once. Raises LettersError if Kafka took none of them."""
     try:
-        info = broker.topic(topic)
+        info = broker.describe_topic(topic)
     except KafkaWriteError as error:
         raise DeadLetterError(str(error)) from error
     lanes = [letter.header.id.lane_id for letter, _ in held if letter.header is not None]

@@ -36,7 +36,7 @@ MAX_CONCURRENT_SHARDS = 8
 class ShardCalls(Protocol):
     """Calls of a task to shards."""
 
-    def groups(self, shard: ShardInfo, topic_id: str) -> GroupOffsets | None:
+    def read_groups(self, shard: ShardInfo, topic_id: str) -> GroupOffsets | None:
         """Return the groups of a shard with their next offsets; None if it does not answer."""
         ...
 
@@ -48,7 +48,7 @@ class ShardCalls(Protocol):
         """Send one range. An unreachable or refusing shard is an outcome, not an exception."""
         ...
 
-    def at_once(self, work: Sequence[Callable[[], None]]) -> None:
+    def run_concurrently(self, work: Sequence[Callable[[], None]]) -> None:
         """Do all of this work, for different shards, concurrently."""
         ...
 
@@ -63,7 +63,7 @@ class FeedPlan:
     """(key of a group, partition) that are behind this micro-batch: a catch-up feeds them."""
     suspects: frozenset[str] = frozenset()
     """As in RawPlan."""
-    careful: bool = False
+    try_all: bool = False
     partitions: int = 0
     """Partitions that lanes are spread over; 0: any lane may be in any partition."""
 
@@ -103,7 +103,7 @@ class FeedResult:
 
 def run_feed(plan: FeedPlan, batches: Iterable[Any]) -> Iterator[Any]:
     """Body of the buckets query's mapInArrow: one result row for each Kafka partition that has rows."""
-    with TrialDecoder(plan.suspects, plan.careful) as guard:
+    with TrialDecoder(plan.suspects, plan.try_all) as guard:
 
         def read(header: BatchHeader, value: bytes) -> tuple[Samples, int]:
             return read_batch(header, value, guard.decode)
@@ -128,7 +128,7 @@ def feed_records(
             if feeder is not None:
                 yield feeder.finish()
             feeder = _RangeFeeder(plan, partition, record.offset, silent, calls, read)
-        feeder.take(record)
+        feeder.add(record)
     if feeder is not None:
         yield feeder.finish()
 
@@ -140,7 +140,7 @@ class _RangeFeeder:
         self, plan: FeedPlan, partition: int, first: int, silent: dict[str, str], calls: ShardCalls, read: BatchDecoder
     ) -> None:
         """`silent`: shards that did not answer this task, with the error; no second timeout is spent on them."""
-        self._plan, self._silent, self._calls, self._read = plan, silent, calls, read
+        self._plan, self._unanswered, self._calls, self._read = plan, silent, calls, read
         self.result = FeedResult(partition, first, first)
         self._start = first
         wanted = [group for group in plan.groups if (group.key, partition) not in plan.skip]
@@ -154,7 +154,7 @@ class _RangeFeeder:
         self._rows = dict.fromkeys(self._columns, 0)
         self._string_bytes = 0
 
-    def take(self, record: KafkaRecord) -> None:
+    def add(self, record: KafkaRecord) -> None:
         try:
             header = messages.check_message(record.value, record.append_ms)
             messages.check_partition(header, self.result.partition, self._plan.partitions)
@@ -169,7 +169,7 @@ class _RangeFeeder:
                 record.offset, record.append_ms, header.id, header.source, header.poll_ms, rows, True, block
             )
             self._entries.append((entry, vshard))
-            self._keep(vshard, samples)
+            self._buffer(vshard, samples)
         self.result.until = record.offset + 1
         self.result.newest_append_ms = max(self.result.newest_append_ms, record.append_ms)
         if (
@@ -179,7 +179,7 @@ class _RangeFeeder:
         ):
             self._flush()
 
-    def _keep(self, vshard: int, samples: Samples) -> None:
+    def _buffer(self, vshard: int, samples: Samples) -> None:
         for group in self._targets:
             if group.vshards >> vshard & 1:
                 self._columns[group.key].append(samples)
@@ -193,12 +193,12 @@ class _RangeFeeder:
         by_shard: dict[str, list[ShardGroup]] = {}
         for group in self._targets:
             by_shard.setdefault(group.shard.id, []).append(group)
-        self._calls.at_once([partial(self._send_all, some) for some in by_shard.values()])
-        self._targets = [group for group in self._targets if self._follows(self.result.groups[group.key])]
+        self._calls.run_concurrently([partial(self._send_all, some) for some in by_shard.values()])
+        self._targets = [group for group in self._targets if self._accepts_more(self.result.groups[group.key])]
         self._start = self.result.until
         self._clear()
 
-    def _follows(self, outcome: FeedOutcome) -> bool:
+    def _accepts_more(self, outcome: FeedOutcome) -> bool:
         """Return True if the group gets more in this task; a group that lags is caught up elsewhere."""
         return not outcome.error and outcome.next is not None and outcome.next >= self.result.until
 
@@ -206,8 +206,8 @@ class _RangeFeeder:
         """Send to the groups of one shard. Runs in a thread; changes only their outcomes and the shard's `_silent`."""
         for group in groups:
             outcome = self.result.groups[group.key]
-            if group.shard.id in self._silent:
-                outcome.error = self._silent[group.shard.id]
+            if group.shard.id in self._unanswered:
+                outcome.error = self._unanswered[group.shard.id]
             else:
                 self._send(group, outcome)
 
@@ -223,7 +223,7 @@ class _RangeFeeder:
         )
         sent = self._calls.send(group.shard, range_)
         if sent.next is None and not sent.changed:
-            self._silent[group.shard.id] = sent.error
+            self._unanswered[group.shard.id] = sent.error
         outcome.next, outcome.error = sent.next, sent.error
         outcome.applied += sent.applied
         outcome.repeated += sent.repeated
@@ -269,9 +269,9 @@ def _threads() -> ThreadPoolExecutor:
 class _ThriftShardCalls:
     """Calls over Thrift."""
 
-    groups, rewind, send = staticmethod(read_groups), staticmethod(rewind_shard), staticmethod(send_range)
+    read_groups, rewind, send = staticmethod(read_groups), staticmethod(rewind_shard), staticmethod(send_range)
 
-    def at_once(self, work: Sequence[Callable[[], None]]) -> None:
+    def run_concurrently(self, work: Sequence[Callable[[], None]]) -> None:
         if len(work) > 1:
             list(_threads().map(lambda one: one(), work))
         else:

@@ -31,7 +31,7 @@ def count_by_kind(gaps: Iterable[LogGap]) -> Counter[str]:
 
 def recent(state: RawState, now_ms: int, age_ms: int) -> list[RecordedGap]:
     """Return those of the table's newest gaps that were named within `age_ms`, oldest first."""
-    return [named for named in state.recent if now_ms - named.time_ms < age_ms]
+    return [named for named in state.recent_gaps if now_ms - named.time_ms < age_ms]
 
 
 def to_figures(state: RawState, now_ms: int) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ class SealTracker:
         """Return True if Kafka says that the topic is sealed. Raises TopicError."""
         return topic.settings().get("max.message.bytes") == str(SEALED_BYTES)
 
-    def holds(self, topic: TopicClient, info: TopicInfo) -> bool:
+    def is_effective(self, topic: TopicClient, info: TopicInfo) -> bool:
         """Return True if all leaders know the seal, so that no more messages come. Raises TopicError."""
         if not self.is_set(topic):
             self._since.pop(info.topic_id, None)
@@ -52,7 +52,7 @@ class Succession:
         """Message for operators about the topic that is read; "" if there is none."""
         return self._altered or self._unsealed
 
-    def begun(self, state: RawState, info: TopicInfo) -> TopicInfo:
+    def limited_to_begun(self, state: RawState, info: TopicInfo) -> TopicInfo:
         """Return the topic with the partitions that the table began it with: no lane goes to partitions added later."""
         partitions = len(state.until())
         if begins_topic(state, info.topic_id) or info.partitions <= partitions:
@@ -62,7 +62,7 @@ class Succession:
         log.error("raw: %s", self._altered)
         return info.limited(partitions)
 
-    def next_of(
+    def successor(
         self, topic: TopicClient, info: TopicInfo, state: RawState, ends: Mapping[int, int]
     ) -> TopicInfo | None:
         """Return the generation to switch to. None if this one is the newest, takes writes, or was not read to `ends`,
@@ -73,7 +73,7 @@ class Succession:
             return None
         if not self._seals.is_set(topic):
             self._unsealed = f"{info.topic} has a newer generation and is not sealed: run `artimon topics grow` again"
-        if not self._seals.holds(topic, info):
+        if not self._seals.is_effective(topic, info):
             return None
         until = state.until()
         if not ends or any(until.get(p, 0) < end for p, end in ends.items()):

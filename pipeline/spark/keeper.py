@@ -57,17 +57,17 @@ class SeriesWriter:
 
     def run(self, stop: threading.Event) -> None:
         """Run until `stop`, also before the topic exists."""
-        self.retry.run(lambda: self._follow(stop), stop)
+        self.retry.run(lambda: self._copy_all(stop), stop)
 
-    def _follow(self, stop: threading.Event) -> None:
+    def _copy_all(self, stop: threading.Event) -> None:
         """Take turns until `stop`. Raises TopicError, TableError, OSError."""
         consumer = self._consumer()
         try:
             while not stop.is_set():
-                more = self.turn(consumer, stop)
+                more = self.copy_once(consumer, stop)
                 self.retry.healthy()
                 if not more:
-                    self._tidy(stop)
+                    self._compact(stop)
                     self._clock.wait(stop, self._every_s)
         except KafkaError as error:
             raise TopicError(f"Kafka at {self._kafka}, topic {self._topic.topic}: {error!r}") from error
@@ -85,18 +85,18 @@ class SeriesWriter:
             "clashes": len(self._clashes),
         }
 
-    def turn(self, consumer: Any, stop: threading.Event) -> bool:
+    def copy_once(self, consumer: Any, stop: threading.Event) -> bool:
         """Read at most TURN_MESSAGES new announcements and commit them; return True if there are more."""
         info = self._topic.describe()
         start = self._table.positions(info.topic_id, info.partitions)
-        bounds = self._topic.bounds(info.partitions)
+        bounds = self._topic.log_bounds(info.partitions)
         # a log that ends below the read offset was cut: its messages are new
         at = {p: max(start[p], low) if start[p] <= high else low for p, (low, high) in bounds.items()}
         blocks, reached = self._read(consumer, at, {p: high for p, (_, high) in bounds.items()}, stop)
         self._probe("read")
         if stop.is_set() or reached == start:
             return False
-        rows, refused = rows_of(blocks, self._sources.allot(block.source for block in blocks) if blocks else {})
+        rows, refused = rows_of(blocks, self._sources.assign(block.source for block in blocks) if blocks else {})
         for one in refused[:MAX_LOGGED]:
             log.error("series of %s left out: %s", one.source, one.reason)
         if not self._table.add(rows, info.topic_id, start, reached):
@@ -139,8 +139,8 @@ class SeriesWriter:
                 self._refused += 1
                 log.error("announcement at %s/%d/%d: %s", record.topic, record.partition, record.offset, error)
 
-    def _tidy(self, stop: threading.Event) -> None:
-        done = self._table.tidy(lambda: not stop.is_set())
+    def _compact(self, stop: threading.Event) -> None:
+        done = self._table.maintain(lambda: not stop.is_set())
         if done is None:
             return
         self._merges += 1

@@ -21,12 +21,12 @@ class RawFileWriter:
 
     def __init__(self, table: str, append: int, chunk_bytes: int) -> None:
         self._table, self._append, self._chunk_bytes = table, append, chunk_bytes
-        self._parts: dict[tuple[str, str], list[rows.SourceBatch]] = {}
+        self._batches: dict[tuple[str, str], list[rows.SourceBatch]] = {}
         self._bytes = 0
         self._pool = ThreadPoolExecutor(WRITER_THREADS, thread_name_prefix="output")
         self._pending: deque[Future[DataFile]] = deque()
         self._files: list[DataFile] = []
-        self.given_up = False
+        self.is_discarded = False
 
     def __enter__(self) -> RawFileWriter:
         return self
@@ -34,30 +34,30 @@ class RawFileWriter:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def hold(self, keep: str, part: rows.SourceBatch) -> None:
+    def append(self, keep: str, part: rows.SourceBatch) -> None:
         """Buffer one batch. Raises OSError if a file could not be written."""
-        self._parts.setdefault((period_of(part.append_ms), keep), []).append(part)
+        self._batches.setdefault((period_of(part.append_ms), keep), []).append(part)
         self._bytes += part.columns.nbytes
         if self._bytes >= self._chunk_bytes:
             self._flush()
 
-    def finish(self) -> list[DataFile]:
+    def close(self) -> list[DataFile]:
         """Write all buffered rows and return the files, all closed. Raises OSError."""
         self._flush()
         self._wait(0)
         return self._files
 
-    def give_up(self) -> None:
+    def discard(self) -> None:
         """Drop the buffer and delete all files of this attempt. Raises OSError."""
-        self._parts, self._bytes, self.given_up = {}, 0, True
+        self._batches, self._bytes, self.is_discarded = {}, 0, True
         self._wait(0)
         for file in self._files:
             files.delete_file(f"{self._table}/{file.path}")
         self._files = []
 
     def _flush(self) -> None:
-        while self._parts:
-            (period, keep), parts = self._parts.popitem()
+        while self._batches:
+            (period, keep), parts = self._batches.popitem()
             data, number, statistics = rows.encode_file(parts)
             path = f"{folder_of(period, keep)}/append-{self._append}-{uuid.uuid4().hex}.parquet"
             file = DataFile(path, len(data), number, {"period": period, "keep": keep}, statistics)

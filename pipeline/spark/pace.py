@@ -49,7 +49,7 @@ class AppendPace:
         """`files`: number of live files of each period."""
         self._interval_s = interval_s
         self._files = Counter({period: number for period, number in (files or {}).items() if "T" in period})
-        self._last: Counter[str] = Counter()
+        self._last_appends: Counter[str] = Counter()
         """Files of the last append, per period."""
         self._rows_a_file = 0
 
@@ -57,7 +57,7 @@ class AppendPace:
         """Return True if files of this hour should be large."""
         return self._files[hour] >= UNPACED_FILES
 
-    def tasks(self, rows: int, slots: int, hour: str) -> int:
+    def task_count(self, rows: int, slots: int, hour: str) -> int:
         """Return the number of tasks of the next append, when about `rows` wait and `slots` tasks can run at once."""
         each = SCARCE_TASK_ROWS if self.is_scarce(hour) else TASK_ROWS
         return max(1, min(slots, rows // each))
@@ -66,10 +66,10 @@ class AppendPace:
         """Return the bytes that a task may buffer before it writes a file."""
         return SCARCE_CHUNK_BYTES if self.is_scarce(hour) else CHUNK_BYTES
 
-    def note(self, files: Collection[DataFile]) -> None:
+    def record(self, files: Collection[DataFile]) -> None:
         """Record the files of an append."""
-        self._last = Counter(file.partition["period"] for file in files)
-        self._files.update(self._last)
+        self._last_appends = Counter(file.partition["period"] for file in files)
+        self._files.update(self._last_appends)
         self._rows_a_file = sum(file.rows for file in files) // max(1, len(files))
         for period in sorted(self._files)[:-MAX_HOURS]:
             del self._files[period]
@@ -81,6 +81,6 @@ class AppendPace:
         if not self.is_scarce(hour) or self._rows_a_file >= FULL_ROWS:
             return 0.0
         left_s = (HOUR_MS - now_ms % HOUR_MS) / 1000
-        appends = max(0, HOUR_FILES - self._files[hour]) // max(1, self._last[hour])
+        appends = max(0, HOUR_FILES - self._files[hour]) // max(1, self._last_appends[hour])
         every = left_s / (appends + 1)  # the last append is before the end of the hour, not at it
         return 0.0 if every <= self._interval_s else min(every, MAX_PAUSE_S)

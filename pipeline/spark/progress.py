@@ -34,17 +34,17 @@ class _ShardState:
     """One shard. `doubtful`: it failed or its groups changed; nothing is sent before it is asked."""
 
     shard: ShardInfo
-    standings: list[_GroupOffsets] = field(default_factory=list)
-    doubtful: bool = False
+    groups: list[_GroupOffsets] = field(default_factory=list)
+    is_doubtful: bool = False
     changed: bool = False
     """True if it answers but its groups changed: ask it at once."""
     error: str = ""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("applied", "repeated", "late", "future"), 0))
 
     @property
-    def held(self) -> int:
+    def vshards(self) -> int:
         """Mask of the virtual shards of all its groups."""
-        return union(standing.group.vshards for standing in self.standings)
+        return union(standing.group.vshards for standing in self.groups)
 
 
 class FeedProgress:
@@ -56,7 +56,7 @@ class FeedProgress:
         self._lock = threading.Lock()
         self._partitions = partitions
         self._position: dict[int, int] = {}
-        self._processes: dict[str, _ShardState] = {}
+        self._shards: dict[str, _ShardState] = {}
         self._log_end: dict[int, int] = {}
         self._unreached: deque[tuple[int, dict[int, int]]] = deque()
         """Log ends seen, as (time in ms, ends), oldest first; only those that the query has not reached."""
@@ -69,57 +69,61 @@ class FeedProgress:
 
     # answers of shards
 
-    def say(self, shard: ShardInfo, groups: GroupOffsets) -> None:
+    def record_groups(self, shard: ShardInfo, groups: GroupOffsets) -> None:
         """Record the answer of a shard: all its groups."""
         with self._lock:
-            process = self._processes.get(shard.id)
+            process = self._shards.get(shard.id)
             if process is None or process.shard != shard:
-                process = self._processes[shard.id] = _ShardState(shard)
+                process = self._shards[shard.id] = _ShardState(shard)
             process.shard = shard
-            process.standings = [_GroupOffsets(group, dict(at)) for group, at in groups]
-            process.doubtful, process.changed, process.error = False, False, ""
+            process.groups = [_GroupOffsets(group, dict(at)) for group, at in groups]
+            process.is_doubtful, process.changed, process.error = False, False, ""
 
-    def known(self) -> bool:
+    def has_groups(self) -> bool:
         """Return True if at least one group is known."""
         with self._lock:
             return any(True for _ in self._all())
 
-    def only(self, live: Mapping[str, ShardInfo]) -> None:
+    def retain(self, live: Mapping[str, ShardInfo]) -> None:
         """Forget shards that are not in `live`."""
         with self._lock:
-            for id_ in [id_ for id_ in self._processes if id_ not in live]:
+            for id_ in [id_ for id_ in self._shards if id_ not in live]:
                 log.warning("buckets: shard %s is gone", id_)
-                del self._processes[id_]
+                del self._shards[id_]
 
-    def to_ask(self, live: Mapping[str, ShardInfo]) -> list[ShardInfo]:
+    def shards_to_ask(self, live: Mapping[str, ShardInfo]) -> list[ShardInfo]:
         """Return the live shards to ask for their groups: new and doubtful ones, those that registered other virtual
         shards than their groups, and those that registered a lag that is not known here."""
         with self._lock:
-            return [shard for shard in live.values() if self._is_unsure(shard)]
+            return [shard for shard in live.values() if self._must_ask(shard)]
 
-    def _is_unsure(self, shard: ShardInfo) -> bool:
-        process = self._processes.get(shard.id)
-        if process is None or process.shard != shard or process.doubtful:
+    def _must_ask(self, shard: ShardInfo) -> bool:
+        process = self._shards.get(shard.id)
+        if process is None or process.shard != shard or process.is_doubtful:
             return True
-        if shard.lags and self._has_fed_all() and not any(self._lacking(one) for one in process.standings):
+        if (
+            shard.is_lagging
+            and self._has_fed_all()
+            and not any(self._lagging_partitions(one) for one in process.groups)
+        ):
             return True  # it rewound by itself, because the log was cut
-        return shard.held is not None and shard.held != process.held
+        return shard.vshards is not None and shard.vshards != process.vshards
 
     def changed(self) -> list[ShardInfo]:
         """Return shards that refused a range because their groups changed."""
         with self._lock:
-            return [process.shard for process in self._processes.values() if process.changed]
+            return [process.shard for process in self._shards.values() if process.changed]
 
-    def doubt(self, groups: Iterable[ShardGroup]) -> None:
+    def mark_doubtful(self, groups: Iterable[ShardGroup]) -> None:
         """Ask the shards of these groups before anything more is sent: something failed."""
         with self._lock:
             for group in groups:
-                if group.shard.id in self._processes:
-                    self._processes[group.shard.id].doubtful = True
+                if group.shard.id in self._shards:
+                    self._shards[group.shard.id].is_doubtful = True
 
     # the query itself
 
-    def begin(self, bounds: Mapping[int, Span]) -> dict[int, int]:
+    def start_position(self, bounds: Mapping[int, Span]) -> dict[int, int]:
         """Return, for each partition, the greatest next offset of any group, clamped to the log."""
         with self._lock:
             for partition, (start, end) in bounds.items():
@@ -133,44 +137,44 @@ class FeedProgress:
             for partition, position in self._position.items():
                 self._position[partition] = max(position, bounds[partition][0])
 
-    def stand_at(self, ends: Mapping[int, int]) -> None:
+    def set_position(self, ends: Mapping[int, int]) -> None:
         """Set the position to `ends` without reading: every group is to catch up to these offsets."""
         with self._lock:
             self._position = dict(ends)
 
-    def is_sure(self, shard: ShardInfo) -> bool:
+    def is_confirmed(self, shard: ShardInfo) -> bool:
         """Return True if the shard told its groups and nothing failed since."""
         with self._lock:
-            process = self._processes.get(shard.id)
-            return process is not None and process.shard == shard and not process.doubtful
+            process = self._shards.get(shard.id)
+            return process is not None and process.shard == shard and not process.is_doubtful
 
     def groups(self) -> list[ShardGroup]:
         """Return the groups that may be sent to."""
         with self._lock:
-            return [standing.group for standing in self._sure()]
+            return [standing.group for standing in self._confirmed()]
 
-    def behind(self) -> frozenset[tuple[str, int]]:
+    def lagging_groups(self) -> frozenset[tuple[str, int]]:
         """Return each (key of a group, partition) that must not be fed live."""
         with self._lock:
-            return frozenset((s.group.key, p) for s in self._all() for p in self._lacking(s))
+            return frozenset((s.group.key, p) for s in self._all() for p in self._lagging_partitions(s))
 
-    def followers(self) -> bool:
+    def has_followers(self) -> bool:
         """Return True if any group is fed live in some partition, or nothing was read yet."""
         with self._lock:
-            return any(len(self._lacking(s)) < self._partitions for s in self._sure())
+            return any(len(self._lagging_partitions(s)) < self._partitions for s in self._confirmed())
 
-    def least_missing(self) -> int:
+    def min_backlog(self) -> int:
         """Return the backlog in messages, in its worst partition, of the group that is furthest ahead."""
         with self._lock:
-            return min((self._missing(s) for s in self._sure()), default=0)
+            return min((self._backlog(s) for s in self._confirmed()), default=0)
 
-    def moved(self, result: FeedResult) -> None:
+    def record_fed(self, result: FeedResult) -> None:
         """Record that a task of the query finished a partition."""
         with self._lock:
             self._position[result.partition] = result.until
             self._ranges += 1
             self._refused += result.refused
-            self._note(result)
+            self._record(result)
 
     # catching up
 
@@ -179,25 +183,25 @@ class FeedProgress:
         decoded once for the whole list."""
         with self._lock:
             found: dict[tuple[tuple[int, int], ...], list[ShardGroup]] = {}
-            for standing in self._sure():
-                if self._lacking(standing):
+            for standing in self._confirmed():
+                if self._lagging_partitions(standing):
                     at = tuple(sorted((p, standing.next.get(p, 0)) for p in self._position))
                     found.setdefault(at, []).append(standing.group)
             return list(found.values())
 
-    def missing(self, groups: Iterable[ShardGroup]) -> int:
+    def max_backlog(self, groups: Iterable[ShardGroup]) -> int:
         """Return the largest backlog of these groups in any partition, in messages."""
         with self._lock:
-            return max((self._missing(s) for s in self._of(groups)), default=0)
+            return max((self._backlog(s) for s in self._find(groups)), default=0)
 
-    def chunk(
+    def next_range(
         self, groups: Iterable[ShardGroup], bounds: Mapping[int, Span], most: int
     ) -> tuple[dict[int, int], dict[int, int]]:
         """Return the next range [start, end) of every partition for these groups: at most `most` messages each, none
         beyond the query's position, the same share of each partition's backlog. So all advance alike in time: samples
         older than their row's neighbours cost a shard more."""
         with self._lock:
-            standings = self._of(groups)
+            standings = self._find(groups)
             start, lacking = {}, {}
             for partition, position in self._position.items():
                 low, high = bounds[partition]
@@ -207,35 +211,35 @@ class FeedProgress:
             share = min(1.0, most / max(1, *lacking.values()))
             return start, {p: start[p] + math.ceil(share * lacking[p]) for p in start}
 
-    def below(self, group: ShardGroup, bounds: Mapping[int, Span]) -> dict[int, Span]:
+    def lost_ranges(self, group: ShardGroup, bounds: Mapping[int, Span]) -> dict[int, Span]:
         """Return, by partition, the range [next offset, log start) that a group never got and the log no longer has."""
         with self._lock:
-            at = {p: n for s in self._of([group]) for p, n in s.next.items()}
+            at = {p: n for s in self._find([group]) for p, n in s.next.items()}
             return {p: (at.get(p, 0), start) for p, (start, _) in bounds.items() if at.get(p, 0) < start}
 
-    def beyond(self, partition: int, offset: int) -> list[ShardInfo]:
+    def shards_above(self, partition: int, offset: int) -> list[ShardInfo]:
         """Return shards with a group whose next offset is above `offset`."""
         with self._lock:
-            found = {s.group.shard.id: s.group.shard for s in self._sure() if s.next.get(partition, 0) > offset}
+            found = {s.group.shard.id: s.group.shard for s in self._confirmed() if s.next.get(partition, 0) > offset}
             return list(found.values())
 
-    def furthest(self) -> dict[int, int]:
+    def max_offsets(self) -> dict[int, int]:
         """Return the greatest next offset of any group in each partition."""
         with self._lock:
             found: dict[int, int] = {}
-            for standing in self._sure():
+            for standing in self._confirmed():
                 for partition, at in standing.next.items():
                     found[partition] = max(at, found.get(partition, 0))
             return found
 
-    def refilled(self, result: FeedResult) -> bool:
+    def record_catch_up(self, result: FeedResult) -> bool:
         """Record that a task of a catch-up finished a partition; return True if any group advanced."""
         with self._lock:
-            before = self._at(result)
-            self._note(result)
-            return any(at > before.get(key, at) for key, at in self._at(result).items())
+            before = self._offsets_at(result)
+            self._record(result)
+            return any(at > before.get(key, at) for key, at in self._offsets_at(result).items())
 
-    def refill_ran(self, took_s: float) -> None:
+    def count_catch_up(self, took_s: float) -> None:
         """Count a step of a catch-up."""
         with self._lock:
             self._refills, self._refill_ms = self._refills + 1, took_s * 1000
@@ -244,57 +248,57 @@ class FeedProgress:
     # under `_lock`
 
     def _all(self) -> Iterable[_GroupOffsets]:
-        return (standing for process in self._processes.values() for standing in process.standings)
+        return (standing for process in self._shards.values() for standing in process.groups)
 
-    def _sure(self) -> Iterable[_GroupOffsets]:
-        return (s for process in self._processes.values() if not process.doubtful for s in process.standings)
+    def _confirmed(self) -> Iterable[_GroupOffsets]:
+        return (s for process in self._shards.values() if not process.is_doubtful for s in process.groups)
 
-    def _of(self, groups: Iterable[ShardGroup]) -> Sequence[_GroupOffsets]:
+    def _find(self, groups: Iterable[ShardGroup]) -> Sequence[_GroupOffsets]:
         keys = {group.key for group in groups}
         return [standing for standing in self._all() if standing.group.key in keys]
 
-    def _at(self, result: FeedResult) -> dict[str, int]:
+    def _offsets_at(self, result: FeedResult) -> dict[str, int]:
         return {s.group.key: s.next.get(result.partition, 0) for s in self._all() if s.group.key in result.groups}
 
-    def _note(self, result: FeedResult) -> None:
-        for process in self._processes.values():
-            for standing in process.standings:
+    def _record(self, result: FeedResult) -> None:
+        for process in self._shards.values():
+            for standing in process.groups:
                 outcome = result.groups.get(standing.group.key)
                 if outcome is not None:
-                    self._note_one(process, standing, result.partition, outcome)
+                    self._record_one(process, standing, result.partition, outcome)
 
     @staticmethod
-    def _note_one(process: _ShardState, standing: _GroupOffsets, partition: int, outcome: FeedOutcome) -> None:
+    def _record_one(process: _ShardState, standing: _GroupOffsets, partition: int, outcome: FeedOutcome) -> None:
         if outcome.next is not None:
             standing.next[partition] = outcome.next
         for name in process.counts:
             process.counts[name] += getattr(outcome, name)
         if outcome.changed:
             log.info("buckets: the groups of shard %s have changed", process.shard.id)
-            process.doubtful = process.changed = True
+            process.is_doubtful = process.changed = True
         elif outcome.error:
             log.warning("buckets: shard %s, partition %d: %s", process.shard.id, partition, outcome.error)
-            process.doubtful, process.error = True, outcome.error
+            process.is_doubtful, process.error = True, outcome.error
 
-    def _lacking(self, standing: _GroupOffsets) -> list[int]:
+    def _lagging_partitions(self, standing: _GroupOffsets) -> list[int]:
         return [p for p, at in self._position.items() if standing.next.get(p, 0) < at]
 
     def _has_fed_all(self) -> bool:
         return all(end <= self._position.get(p, 0) for p, end in self._log_end.items())
 
-    def _missing(self, standing: _GroupOffsets) -> int:
-        return max((self._position[p] - standing.next.get(p, 0) for p in self._lacking(standing)), default=0)
+    def _backlog(self, standing: _GroupOffsets) -> int:
+        return max((self._position[p] - standing.next.get(p, 0) for p in self._lagging_partitions(standing)), default=0)
 
     # figures
 
-    def log_end(self, ends: Mapping[int, int], now_ms: int) -> None:
+    def record_log_end(self, ends: Mapping[int, int], now_ms: int) -> None:
         """Record the present end of the log."""
         with self._lock:
             self._log_end = dict(ends)
             if len(self._unreached) < MAX_UNREACHED:
                 self._unreached.append((now_ms, self._log_end))
 
-    def ran(self, took_s: float) -> None:
+    def count_batch(self, took_s: float) -> None:
         """Count a micro-batch of the query."""
         with self._lock:
             self._runs, self._run_ms = self._runs + 1, took_s * 1000
@@ -309,16 +313,16 @@ class FeedProgress:
         return max(0, now_ms - self._unreached[0][0]) if self._unreached else 0
 
     @staticmethod
-    def _least(process: _ShardState) -> dict[str, int]:
+    def _min_offsets(process: _ShardState) -> dict[str, int]:
         """Return the smallest next offset of any group of a shard, by partition."""
-        partitions = sorted({p for s in process.standings for p in s.next})
-        return {str(p): min(s.next.get(p, 0) for s in process.standings) for p in partitions}
+        partitions = sorted({p for s in process.groups for p in s.next})
+        return {str(p): min(s.next.get(p, 0) for s in process.groups) for p in partitions}
 
     def figures(self, now_ms: int) -> dict[str, Any]:
         """Return the figures that `artimon status` shows."""
         with self._lock:
             lagging = sorted(
-                id_ for id_, process in self._processes.items() if any(self._lacking(s) for s in process.standings)
+                id_ for id_, process in self._shards.items() if any(self._lagging_partitions(s) for s in process.groups)
             )
             self._lagging_since = {id_: self._lagging_since.get(id_, now_ms) for id_ in lagging}
             return {
@@ -333,10 +337,10 @@ class FeedProgress:
                 "behind": sum(max(0, end - self._position.get(p, 0)) for p, end in self._log_end.items()),
                 "position": {str(p): at for p, at in sorted(self._position.items())},
                 "lag_ms": self._lag_ms(now_ms),
-                "shards": {id_: self._least(process) for id_, process in self._processes.items()},
-                "groups": {id_: len(process.standings) for id_, process in self._processes.items()},
-                "counts": {id_: dict(process.counts) for id_, process in self._processes.items()},
+                "shards": {id_: self._min_offsets(process) for id_, process in self._shards.items()},
+                "groups": {id_: len(process.groups) for id_, process in self._shards.items()},
+                "counts": {id_: dict(process.counts) for id_, process in self._shards.items()},
                 "lagging": lagging,
                 "lagging_ms": {id_: max(0, now_ms - since) for id_, since in self._lagging_since.items()},
-                "problems": {id_: process.error for id_, process in self._processes.items() if process.error},
+                "problems": {id_: process.error for id_, process in self._shards.items() if process.error},
             }

@@ -39,27 +39,27 @@ class PartitionLog:
 
     start: int
     end: int
-    until: int
+    committed: int
     size: int
 
     @property
-    def read(self) -> int:
+    def deletable(self) -> int:
         """Number of messages that may be deleted."""
-        return max(0, min(self.until, self.end) - self.start)
+        return max(0, min(self.committed, self.end) - self.start)
 
     @property
-    def read_bytes(self) -> float:
+    def deletable_bytes(self) -> float:
         """Estimated bytes of these messages, as if all had the same size."""
-        return self.size * self.read / max(1, self.end - self.start)
+        return self.size * self.deletable / max(1, self.end - self.start)
 
 
 def starts_to_free(logs: Mapping[int, PartitionLog], excess: int) -> dict[int, int]:
     """Return new log starts that free about `excess` bytes: the same share of each partition's read messages."""
-    deletable = sum(one.read_bytes for one in logs.values())
+    deletable = sum(one.deletable_bytes for one in logs.values())
     if excess <= 0 or deletable <= 0:
         return {}
     part = min(1.0, excess / deletable)
-    return {p: one.start + round(one.read * part) for p, one in logs.items()}
+    return {p: one.start + round(one.deletable * part) for p, one in logs.items()}
 
 
 def wrong_settings(found: Mapping[str, str], quota: int, partitions: int) -> list[str]:
@@ -90,7 +90,7 @@ class TopicTrimmer:
         self._head = HeadReader(config.hdfs)
         self.problems: list[str] = []
         self._figures: dict[str, Any] = {"quota_bytes": config.kafka_quota_bytes}
-        self._cut_at = self._looked_at = float("-inf")
+        self._trimmed_at = self._checked_at = float("-inf")
         self._older_bytes = 0
         """Bytes of replaced generations."""
 
@@ -98,33 +98,33 @@ class TopicTrimmer:
         """Trim until `stop`. A failure is retried at the next turn."""
         turns = LoopGuard("Kafka is not trimmed")
         while not stop.is_set():
-            turns.turn(self._turn)
+            turns.attempt(self._trim_all)
             self._clock.wait(stop, self._config.trim_interval_s)
         self._topic.close()
 
-    def _turn(self) -> None:
+    def _trim_all(self) -> None:
         with suppress(FileNotFoundError):  # no table yet
-            self.look()
+            self.check_settings()
             self.trim()
 
     def figures(self) -> dict[str, Any]:
         """Return figures for health: bytes of the topic, quota, time of the last deletion."""
         return dict(self._figures)
 
-    def look(self) -> None:
+    def check_settings(self) -> None:
         """Check the settings of the newest topic, once a minute. Raises TopicError."""
         now = self._clock.monotonic()
-        if now - self._looked_at < SETTINGS_CHECK_S:
+        if now - self._checked_at < SETTINGS_CHECK_S:
             return
         newest = self._topic.generations()[-1]
-        self._topic = self._topic.named(newest.topic)
+        self._topic = self._topic.switched_to(newest.topic)
         partitions = self._topic.describe().partitions
         wrong = wrong_settings(self._topic.settings(), self._config.kafka_quota_bytes, partitions)
         found = [f"topic {newest.topic}: {text}" for text in wrong]
         for text in found:
             if text not in self.problems:
                 log.error("%s", text)
-        self.problems, self._looked_at = found, now
+        self.problems, self._checked_at = found, now
 
     def trim(self) -> dict[int, int]:
         """Trim once; return the new first offset of each partition that was cut. Nothing is cut if the table reads
@@ -133,13 +133,13 @@ class TopicTrimmer:
         closed = {topic.topic_id: topic for topic in state.topics if topic.closed}
         found = self._topic.generations()
         self._older_bytes = sum(self._trim_closed(one, closed[one.topic_id]) for one in found if one.topic_id in closed)
-        self._topic = self._topic.named(generation_to_read(state, found).topic)
+        self._topic = self._topic.switched_to(generation_to_read(state, found).topic)
         info = self._topic.describe()
         if state.current is None or state.current.topic_id != info.topic_id:
             return {}
-        logs = self._logs(state.current, info)
-        cuts = self._old(logs, info)
-        for partition, cut in self._for_room(logs).items():
+        logs = self._read_logs(state.current, info)
+        cuts = self._starts_by_age(logs, info)
+        for partition, cut in self._starts_by_size(logs).items():
             cuts[partition] = max(cut, cuts.get(partition, 0))
         cuts = {p: cut for p, cut in cuts.items() if cut > logs[p].start}
         if cuts:
@@ -153,14 +153,14 @@ class TopicTrimmer:
     def _trim_closed(self, info: TopicInfo, state: TopicState) -> int:
         """Trim a replaced generation, which is whole in the table: old messages, or all of them if space is short.
         Return its bytes."""
-        topic, known = self._topic.beside(info.topic), info.limited(len(state.until))
+        topic, known = self._topic.sibling(info.topic), info.limited(len(state.until))
         try:
             size = topic.sizes(known.partitions).total
-            bounds = topic.bounds(known.partitions)
+            bounds = topic.log_bounds(known.partitions)
             logs = {p: PartitionLog(low, high, min(high, state.until[p]), 0) for p, (low, high) in bounds.items()}
             quota = self._config.kafka_quota_bytes
             short = bool(quota) and self._figures.get("bytes", 0) > QUOTA_SHARE * quota
-            cuts = {p: one.until for p, one in logs.items()} if short else self._old(logs, known, topic)
+            cuts = {p: one.committed for p, one in logs.items()} if short else self._starts_by_age(logs, known, topic)
             cuts = {p: cut for p, cut in cuts.items() if cut > logs[p].start}
             if cuts:
                 topic.delete_below(cuts)
@@ -168,32 +168,32 @@ class TopicTrimmer:
             topic.close()
         return size
 
-    def _logs(self, current: TopicState, info: TopicInfo) -> dict[int, PartitionLog]:
+    def _read_logs(self, current: TopicState, info: TopicInfo) -> dict[int, PartitionLog]:
         sizes = self._topic.sizes(info.partitions)
         self._figures["bytes"] = sizes.total + self._older_bytes
         logs = {}
-        for partition, (start, end) in self._topic.bounds(info.partitions).items():
+        for partition, (start, end) in self._topic.log_bounds(info.partitions).items():
             until, epochs = current.until.get(partition, 0), current.epochs.get(partition, ())
             same = bool(epochs) and epochs[-1][0] == info.epochs.get(partition)
             held = until if same and until <= end else start  # else the raw query must check first
             logs[partition] = PartitionLog(start, end, held, sizes.partitions[partition])
         return logs
 
-    def _old(
+    def _starts_by_age(
         self, logs: Mapping[int, PartitionLog], info: TopicInfo, topic: TopicClient | None = None
     ) -> dict[int, int]:
         before_ms = self._clock.now_ms() - int(self._config.kafka_keep_s * 1000)
         found = (topic or self._topic).offsets_at(info.partitions, before_ms)
         # absent: all messages are old
-        return {p: min(one.until, found.get(p, one.end)) for p, one in logs.items()}
+        return {p: min(one.committed, found.get(p, one.end)) for p, one in logs.items()}
 
-    def _for_room(self, logs: Mapping[int, PartitionLog]) -> dict[int, int]:
+    def _starts_by_size(self, logs: Mapping[int, PartitionLog]) -> dict[int, int]:
         quota, now = self._config.kafka_quota_bytes, self._clock.monotonic()
-        if not quota or now - self._cut_at < PRESSURE_INTERVAL_S:
+        if not quota or now - self._trimmed_at < PRESSURE_INTERVAL_S:
             return {}
         used = sum(one.size for one in logs.values()) + self._older_bytes
         cuts = starts_to_free(logs, used - int(QUOTA_SHARE * quota))
         if cuts:
-            self._cut_at = now
+            self._trimmed_at = now
             log.info("Kafka holds more than half of its quota of %d bytes: deleting the oldest read messages", quota)
         return cuts

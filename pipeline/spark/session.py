@@ -175,16 +175,16 @@ class SessionWatch:
     def __init__(self, session: SparkSession, stop: threading.Event, clock: Clock = SYSTEM_CLOCK) -> None:
         self._session, self._stop, self._clock = session, stop, clock
         self._ended = False
-        self._looks = 0
+        self._unanswered = 0
         threading.Thread(target=self._run, name="session-watch", daemon=True).start()
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Return False if JVM or application have ended, or the JVM is silent too long. Called once a second."""
         process = getattr(self._session.sparkContext._gateway, "proc", None)
         if process is not None and process.poll() is not None:
             return False
-        self._looks += 1
-        return not self._ended and self._looks < MAX_SILENT_CHECKS
+        self._unanswered += 1
+        return not self._ended and self._unanswered < MAX_SILENT_CHECKS
 
     def _run(self) -> None:
         while not self._ended:
@@ -192,6 +192,6 @@ class SessionWatch:
                 self._ended = bool(self._session.sparkContext._jsc.sc().isStopped())
             except (Py4JError, OSError, AttributeError):  # no JVM, or the context is gone
                 self._ended = True
-            self._looks = 0
+            self._unanswered = 0
             if self._clock.wait(self._stop, ASK_S):
                 return

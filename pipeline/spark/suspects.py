@@ -40,7 +40,7 @@ class Suspects:
         self.alarm = False
         """True if a worker died and its messages were not all tried yet: the next run of a query tries them at once."""
 
-    def known(self) -> frozenset[str]:
+    def digests(self) -> frozenset[str]:
         with self._lock:
             return frozenset(self._digests)
 
@@ -71,15 +71,15 @@ def _read(path: Path) -> list[str]:
 def run_with_trial(run: Callable[[Plan], list[Result]], plan: Plan, suspects: Suspects) -> list[Result]:
     """Return the results of `run(plan)`. If a worker dies, run again and try every message in a subprocess first:
     the message that killed the worker gets its verdict, and the others continue."""
-    plan = replace(plan, suspects=suspects.known(), careful=suspects.alarm)
+    plan = replace(plan, suspects=suspects.digests(), try_all=suspects.alarm)
     try:
         results = run(plan)
     except Exception as error:
-        if plan.careful or not is_worker_death(error):
+        if plan.try_all or not is_worker_death(error):
             raise
         suspects.alarm = True
         log.error("a worker died, trying its messages one by one: %s", one_line(error))
-        results = run(replace(plan, careful=True))
+        results = run(replace(plan, try_all=True))
     suspects.alarm = False
     suspects.add(one for result in results for one in result.poison)
     return results

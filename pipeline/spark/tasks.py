@@ -45,7 +45,7 @@ class RawPlan:
 
     table: str
     """URI of the raw table."""
-    seen: Mapping[int, LaneRanges]
+    accepted: Mapping[int, LaneRanges]
     """By partition: sequence numbers of batches at lower offsets."""
     sources: SourceNumbers
     append: int = 0
@@ -54,7 +54,7 @@ class RawPlan:
     """Decoded bytes that a task buffers before it writes a file."""
     suspects: frozenset[str] = frozenset()
     """Digests of messages that a subprocess decodes first."""
-    careful: bool = False
+    try_all: bool = False
     """True if every message is suspect, because a worker died."""
     partitions: int = 0
     """Partitions that lanes are spread over; 0: any lane may be in any partition."""
@@ -68,16 +68,16 @@ class RawResult:
     partition: int
     first: int
     until: int
-    holes: list[tuple[int, int]] = field(default_factory=list)
+    missing: list[tuple[int, int]] = field(default_factory=list)
     """Offset ranges between `first` and `until` without messages."""
-    unknown: list[str] = field(default_factory=list)
+    unknown_sources: list[str] = field(default_factory=list)
     files: list[DataFile] = field(default_factory=list)
     rows: int = 0
     batches: int = 0
     duplicates: int = 0
-    dead: list[tuple[int, str]] = field(default_factory=list)
+    dead_letters: list[tuple[int, str]] = field(default_factory=list)
     """Offset and reason of each message that is not a storable batch."""
-    seen: LaneRanges = field(default_factory=LaneRanges)
+    accepted: LaneRanges = field(default_factory=LaneRanges)
     last_ms: dict[LaneId, int] = field(default_factory=dict)
     newest_append_ms: int = 0
     poison: list[str] = field(default_factory=list)
@@ -99,18 +99,18 @@ def run_raw(plan: RawPlan, batches: Iterable[Any]) -> Iterator[Any]:
     """Body of the raw query's mapInArrow: one result row for each Kafka partition that has rows. The rows of a
     partition are contiguous."""
     results: list[RawResult] = []
-    guard = TrialDecoder(plan.suspects, plan.careful)
+    guard = TrialDecoder(plan.suspects, plan.try_all)
     with RawFileWriter(plan.table, plan.append, plan.chunk_bytes) as output, guard:
         reader: PartitionReader | None = None
         for partition, record in records_of(batches):
             if reader is None or reader.result.partition != partition:
                 reader = PartitionReader(plan, output, partition, record.offset, guard.decode)
                 results.append(reader.result)
-            reader.take(record)
+            reader.add(record)
         if results:
-            results[-1].files, results[-1].poison = output.finish(), guard.poison
+            results[-1].files, results[-1].poison = output.close(), guard.poison
     for result in results:
-        result.unknown = sorted(set(result.unknown))
+        result.unknown_sources = sorted(set(result.unknown_sources))
         yield result_row(result)
 
 
@@ -132,44 +132,44 @@ class PartitionReader:
         self, plan: RawPlan, output: RawFileWriter, partition: int, first: int, decode: Decode | None = None
     ) -> None:
         self._sources, self._output, self._decode = plan.sources.value, output, decode or messages.decode
-        self._seen, self._partitions = plan.seen.get(partition, LaneRanges()), plan.partitions
+        self._accepted, self._partitions = plan.accepted.get(partition, LaneRanges()), plan.partitions
         self.result = RawResult(partition, first, first)
 
-    def take(self, record: KafkaRecord) -> None:
+    def add(self, record: KafkaRecord) -> None:
         result = self.result
         if record.offset > result.until:
-            result.holes.append((result.until, record.offset))
+            result.missing.append((result.until, record.offset))
         result.until = record.offset + 1
         result.newest_append_ms = max(result.newest_append_ms, record.append_ms)
         try:
             header = messages.check_message(record.value, record.append_ms)
             messages.check_partition(header, result.partition, self._partitions)
-            self._take_batch(header, record)
+            self._add_batch(header, record)
         except BatchError as error:
-            result.dead.append((record.offset, str(error)[:MAX_REASON]))
+            result.dead_letters.append((record.offset, str(error)[:MAX_REASON]))
 
-    def _take_batch(self, header: BatchHeader, record: KafkaRecord) -> None:
+    def _add_batch(self, header: BatchHeader, record: KafkaRecord) -> None:
         result, lane, sequence = self.result, header.id.lane_id, header.id.sequence
-        if self._seen.seen(lane, sequence) or result.seen.seen(lane, sequence):
+        if self._accepted.contains(lane, sequence) or result.accepted.contains(lane, sequence):
             result.duplicates += 1
             result.last_ms[lane] = record.append_ms
             return
         source = self._sources.get(header.source)
         if source is None:
-            self._miss(header.source)
-        if source is None or self._output.given_up:
+            self._note_unknown_source(header.source)
+        if source is None or self._output.is_discarded:
             return
         columns = self._decode(header, record.value or b"")
-        result.seen.add(lane, sequence)
+        result.accepted.add(lane, sequence)
         result.last_ms[lane] = record.append_ms
         result.batches += 1
         result.rows += len(columns)
         if len(columns):
-            self._output.hold(header.keep or DEFAULT_KEEP, rows.SourceBatch(source, record.append_ms, columns))
+            self._output.append(header.keep or DEFAULT_KEEP, rows.SourceBatch(source, record.append_ms, columns))
 
-    def _miss(self, source: str) -> None:
+    def _note_unknown_source(self, source: str) -> None:
         """Note a source without a number. Drop everything of this attempt; later records are only searched for more
         such sources."""
-        self.result.unknown.append(source)
-        if not self._output.given_up:
-            self._output.give_up()
+        self.result.unknown_sources.append(source)
+        if not self._output.is_discarded:
+            self._output.discard()

@@ -93,14 +93,14 @@ class TopicClient:
             )
         return [_info(found[name]) for name in names if name in found]
 
-    def named(self, name: str) -> TopicClient:
+    def switched_to(self, name: str) -> TopicClient:
         """Return the client for another generation and close this one; itself if `name` is the same."""
         if name == self.topic:
             return self
         self.close()
         return TopicClient(self.bootstrap, name, self._base)
 
-    def beside(self, name: str) -> TopicClient:
+    def sibling(self, name: str) -> TopicClient:
         """Return a client for another generation, with its own connections."""
         return TopicClient(self.bootstrap, name, self._base)
 
@@ -175,7 +175,7 @@ class TopicClient:
         values = found["topic"][self.topic]
         return {name: str(one["value"]) for name, one in values.items()}
 
-    def bounds(self, partitions: int) -> dict[int, Span]:
+    def log_bounds(self, partitions: int) -> dict[int, Span]:
         """Return [log start, log end) of each partition. Raises TopicError."""
         wanted = [TopicPartition(self.topic, p) for p in range(partitions)]
         with self._request(f"offsets of {self.topic}"):
@@ -190,10 +190,10 @@ class TopicClient:
         with self._request(f"times of {self.topic}"):
             found = self._reader().offsets_for_times(wanted, timeout_ms=TIMEOUT_MS)
             none = [tp for tp in wanted if found.get(tp) is None]
-            young = self._young(none, time_ms) if none else {}
+            young = self._young_starts(none, time_ms) if none else {}
         return {**young, **{tp.partition: at.offset for tp, at in found.items() if at is not None}}
 
-    def _young(self, partitions: list[TopicPartition], time_ms: int) -> dict[int, int]:
+    def _young_starts(self, partitions: list[TopicPartition], time_ms: int) -> dict[int, int]:
         """Return the log starts of partitions whose messages are all younger: Kafka finds no offset for a time in a
         segment of which every message was deleted."""
         newest = self._admin_client().list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.MAX_TIMESTAMP))
@@ -207,7 +207,7 @@ class TopicClient:
         with self._request(f"trimming {self.topic}"):
             self._admin_client().delete_records(wanted, timeout_ms=TIMEOUT_MS)
 
-    def bury(self, letters: Sequence[DeadLetter], graveyard: str) -> None:
+    def copy_to(self, letters: Sequence[DeadLetter], graveyard: str) -> None:
         """Copy each message with its reason to the topic `graveyard`; on return all are acknowledged. Raises
         TopicError."""
         try:

@@ -53,20 +53,20 @@ class TrialDecoder:
 
     def __init__(self, suspects: Collection[str] = (), careful: bool = False) -> None:
         """`careful`: every message is suspect."""
-        self._suspects, self._careful = suspects, careful
-        self._trial = DecoderProcess()
+        self._suspects, self._try_all = suspects, careful
+        self._process = DecoderProcess()
         self.poison: list[str] = []
 
     def __enter__(self) -> TrialDecoder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._trial.end()
+        self._process.end()
 
     def decode(self, header: BatchHeader, value: bytes) -> Any:
         """Decode like `messages.decode`. Raises BatchError, also for a message that kills its decoder; TrialError."""
-        if self._careful or (self._suspects and digest(value) in self._suspects):
-            reason = self._trial.refusal(value)
+        if self._try_all or (self._suspects and digest(value) in self._suspects):
+            reason = self._process.rejection_reason(value)
             if reason:
                 self.poison.append(digest(value))
                 raise BatchError(reason)
@@ -79,14 +79,14 @@ class DecoderProcess:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def refusal(self, value: bytes) -> str:
+    def rejection_reason(self, value: bytes) -> str:
         """Return the reason why a message cannot be stored, "" if it can be decoded and written. Raises TrialError."""
         for _ in range(ATTEMPTS):
-            answer = self._ask(value)
+            answer = self._request(value)
             if answer is not None:
                 return answer
             death = self.end()
-        if self._ask(_good_message()) != "":
+        if self._request(_good_message()) != "":
             raise TrialError(f"a process that decodes a good message dies as well ({self.end()}): is memory short?")
         return f"kills the process that decodes it ({death}), tried {ATTEMPTS} times"
 
@@ -108,7 +108,7 @@ class DecoderProcess:
             return f"no answer within {waited_s or ANSWER_TIMEOUT_S:.0f} s"
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
-    def _ask(self, value: bytes) -> str | None:
+    def _request(self, value: bytes) -> str | None:
         """Return the answer of the process; None if it died."""
         process = self._process or self._start()
         assert process.stdin is not None

@@ -41,7 +41,7 @@ class QuarantinedFile:
 
     path: Path
     size: int
-    why: str
+    reason: str
     batches: tuple[BatchHeader, ...]
     """Whole batches in it that can be restored."""
 
@@ -105,7 +105,7 @@ def _reason_of(data: bytes) -> str:
 def _names(files: FileSystem, folder: Path, suffixes: tuple[str, ...]) -> list[str]:
     if not files.exists(folder):
         return []
-    return sorted(name for name in files.names(folder) if name.endswith(suffixes))
+    return sorted(name for name in files.list_names(folder) if name.endswith(suffixes))
 
 
 def _sizes(files: FileSystem, folder: Path, suffixes: tuple[str, ...]) -> list[int]:

@@ -42,7 +42,7 @@ class AcceptedCounts:
         self.position = self._find_position()
         self._drop_old(now_ms)
         self._hour = -1
-        self._owed = b""
+        self._unwritten = b""
         """Lines that the disk has not taken yet."""
 
     def add(self, counted: Sequence[tuple[str, Minutes, LogPosition]], now_ms: int) -> None:
@@ -73,7 +73,7 @@ class AcceptedCounts:
                 return int(last[1]), int(last[2])
         return (0, 0)
 
-    def count_rest(self, log_folder: Path, own_segment: int, now_ms: int) -> None:
+    def catch_up(self, log_folder: Path, own_segment: int, now_ms: int) -> None:
         """Count batches in segments before `own_segment` that earlier processes accepted and did not count."""
         if self.position[0] >= own_segment:
             self.position = (0, 0)  # it belongs to another log
@@ -86,7 +86,7 @@ class AcceptedCounts:
                     minutes = _minutes(header, payload)
                     self.add([(header.source, minutes, LogPosition(segment, record.payload_at, record.length))], now_ms)
 
-    def pass_over(self, place: LogPosition, now_ms: int) -> None:
+    def skip_to(self, place: LogPosition, now_ms: int) -> None:
         """Move the position to `place` without counting: the batches before it have been counted already."""
         self.position = (place.segment, place.offset)
         self._append("", now_ms)
@@ -94,25 +94,26 @@ class AcceptedCounts:
     def _append(self, text: str, now_ms: int) -> None:
         """Append lines and the position they count to. A failed write leaves nothing in the file; a kill leaves at most
         half a line, which the next start cuts off."""
-        self._owed += f"{text}#,{self.position[0]},{self.position[1]}\n".encode()
-        if len(self._owed) > MAX_UNWRITTEN_BYTES:
+        self._unwritten += f"{text}#,{self.position[0]},{self.position[1]}\n".encode()
+        if len(self._unwritten) > MAX_UNWRITTEN_BYTES:
             log.error(
-                "audit: dropped %d bytes that the disk did not take; their samples are not counted", len(self._owed)
+                "audit: dropped %d bytes that the disk did not take; their samples are not counted",
+                len(self._unwritten),
             )
-            self._owed = b""
+            self._unwritten = b""
             return
         path = self._folder / f"{now_ms // HOUR_MS * HOUR_MS}.csv"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             end = os.fstat(descriptor).st_size
             try:
-                LOCAL_FILE_SYSTEM.write(descriptor, end, self._owed)
+                LOCAL_FILE_SYSTEM.write(descriptor, end, self._unwritten)
             except OSError:
                 os.ftruncate(descriptor, end)
                 raise
         finally:
             os.close(descriptor)
-        self._owed = b""
+        self._unwritten = b""
 
     def _drop_old(self, now_ms: int) -> None:
         for path in _files(self._folder)[:-1]:  # the newest holds the position

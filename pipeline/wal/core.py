@@ -118,7 +118,7 @@ class LogCore:
         self._waiting_bytes = 0
         self._notes: list[tuple[RecordType, bytes]] = []
         self._notes_bytes = 0
-        self.keep_segments = False
+        self.deletion_paused = False
         """While True no segment is deleted, because a reader reads the log from its beginning."""
         self.problem = ""
         """Reason why the log accepts nothing until a restart; "" while it works."""
@@ -139,7 +139,7 @@ class LogCore:
         """Accept all of `entries` or none with the next `write`. Raises SinkRefused (QuotaExceededError) when nothing
         is kept. `beyond_quota`: for small records that free space."""
         ticket = AppendRequest(entries, sum(RECORD_BYTES + len(entry.payload) for entry in entries))
-        self._refuse(ticket.size, beyond_quota)
+        self._refusal_of(ticket.size, beyond_quota)
         self._waiting.append(ticket)
         self._waiting_bytes += ticket.size
         return ticket
@@ -148,7 +148,7 @@ class LogCore:
         """Return True if `size` more bytes may wait in memory for the disk."""
         return not self._waiting or self._waiting_bytes + size <= MAX_WAITING_BYTES
 
-    def note(self, type: RecordType, payloads: Iterable[bytes]) -> None:
+    def append_notes(self, type: RecordType, payloads: Iterable[bytes]) -> None:
         """Queue records about the state of batches for the next `write`, best effort. They are dropped when the disk
         cannot keep up or has failed."""
         for payload in payloads:
@@ -157,18 +157,18 @@ class LogCore:
             self._notes.append((type, payload))
             self._notes_bytes += RECORD_BYTES + len(payload)
 
-    def collect(self) -> PendingWrites:
+    def take_pending(self) -> PendingWrites:
         """Take all waiting tickets and notes; pass them to `write`, then call `written`."""
         work = PendingWrites(self._waiting, self._notes)
         self._waiting, self._notes, self._notes_bytes = [], [], 0
         return work
 
-    def written(self, work: PendingWrites) -> None:
+    def release_memory(self, work: PendingWrites) -> None:
         """Deduct the bytes of `work` from those that wait, after the writer has finished it."""
         self._waiting_bytes -= sum(ticket.size for ticket in work.tickets)
 
     @property
-    def waiting(self) -> bool:
+    def has_waiting(self) -> bool:
         return bool(self._waiting)
 
     @property
@@ -182,19 +182,19 @@ class LogCore:
         return list(self._written)
 
     @property
-    def held(self) -> range:
+    def segment_range(self) -> range:
         """Return the numbers of the segments that a later start may find; callable from any thread."""
-        return self._segments.held
+        return self._segments.segment_range
 
     @property
-    def live(self) -> int:
+    def live_count(self) -> int:
         """Number of records that must be kept; complete once `complete` is True."""
-        return self._segments.live()
+        return self._segments.live_count()
 
     def oldest_live(self) -> list[LogPosition]:
         """Return the records to keep of the oldest full segment: giving up all of them frees it. Empty while nothing
         may be deleted."""
-        return self._segments.oldest_live() if self.complete and not self.keep_segments else []
+        return self._segments.oldest_live() if self.is_recovered and not self.deletion_paused else []
 
     def release(self, places: Iterable[LogPosition]) -> None:
         """Stop keeping these records; segments that hold no others are deleted with the next `write`."""
@@ -212,10 +212,10 @@ class LogCore:
         """Write everything that waits and return the durable entries, in log order. For owners without threads; the
         tickets of refused entries hold the error."""
         durable: WrittenEntries = []
-        work = self.collect()
+        work = self.take_pending()
 
         self.write(work, lambda _tickets, placed: durable.extend(placed))
-        self.written(work)
+        self.release_memory(work)
         return durable
 
     def write(self, work: PendingWrites, tell: OnWritten) -> None:
@@ -225,11 +225,11 @@ class LogCore:
             if not self.problem:
                 self._write_notes(work.notes)
             while groups and not self.problem:
-                count, size = self._fitting(groups)
+                count, size = self._fit_to_segment(groups)
                 self._write_group(groups[:count], size, tell)
                 del groups[:count]
             self._roll_acked()
-            self.tidy()
+            self.delete_unneeded()
         except LogWriteError as error:
             _refuse_all(groups, error)
         except OSError as error:
@@ -238,7 +238,7 @@ class LogCore:
             self._make_room()
         _refuse_all(groups, SinkRefusedError(f"the log accepts nothing until a restart: {self.problem}"))
 
-    def tidy(self) -> None:
+    def delete_unneeded(self) -> None:
         """Delete segments that are no longer needed."""
         if self._may_delete:
             self._segments.delete_done(self.before_delete)
@@ -247,18 +247,18 @@ class LogCore:
         """Begin a new segment if the active one fills half of the quota and no record is needed any more: the newest
         segment is never deleted, so the log would refuse everything for ever."""
         large = self._segments.active is not None and self._segments.size > self.quota_bytes // 2
-        if large and self._may_delete and not self.live:
+        if large and self._may_delete and not self.live_count:
             self._next_segment()
 
     @property
     def _may_delete(self) -> bool:
         """True if segments may be deleted now."""
-        return not self.keep_segments and self.complete and not self.problem
+        return not self.deletion_paused and self.is_recovered and not self.problem
 
     def _make_room(self) -> None:
         """Free space after a refused write: the disk may be full, and a later write may then fit."""
         try:
-            self.tidy()
+            self.delete_unneeded()
         except OSError as error:
             log.error("log %s: cannot delete segments: %s", self.folder, error)
 
@@ -275,35 +275,35 @@ class LogCore:
         self._segments.close()
         self._lock_file.release()
 
-    def set_aside(self, place: LogPosition, why: str) -> None:
+    def quarantine_batch(self, place: LogPosition, why: str) -> None:
         """Quarantine a batch in `error/` until an operator handles it; it is not sent. Afterwards call `note` for it
         with FORGOTTEN, and `release`. Raises CorruptRecord, OSError."""
         payload = self.read(place)
         quarantine_batch(self._files, self.folder, parse_header(payload), payload, why)
 
-    def keep_damaged(self, place: LogPosition) -> None:
+    def quarantine_bytes(self, place: LogPosition) -> None:
         """Copy the bytes of the unreadable record at `place` to `damaged/`. Call `release` afterwards, else it holds
         back all younger segments until the quota is full. Raises OSError."""
-        data = self._segments.raw(place)
+        data = self._segments.read_raw(place)
         quarantine_bytes(self._files, self.folder, place.segment, place.offset - RECORD_BYTES, data)
 
-    def gauge(self) -> QuarantineSize:
+    def quarantine_size(self) -> QuarantineSize:
         """Return counts and bytes of the quarantined files."""
         return quarantine_size(self.folder, self._files)
 
     # -- recovery
 
     @property
-    def complete(self) -> bool:
+    def is_recovered(self) -> bool:
         """True once every segment has been recovered and `recovered` holds the whole content at opening."""
         return not self._unseen
 
     @property
-    def own_segment(self) -> int:
+    def first_own_segment(self) -> int:
         """First segment written by this process."""
         return self.recovered.next_segment
 
-    def recover_more(self) -> bool:
+    def recover_next_segment(self) -> bool:
         """Recover one more old segment (read only, so concurrently with the writer); True when none is left. Then the
         writer calls `recover_rest`. Raises NewerFormat, OSError."""
         if len(self._older) < len(self._unseen):
@@ -312,19 +312,19 @@ class LogCore:
             self._older.append(recover_segments(self._files, self.folder, [number], until=following))
         return len(self._older) == len(self._unseen)
 
-    def recover_rest(self) -> None:
+    def finish_recovery(self) -> None:
         """Repair the segments that `recover_more` read; `recovered` is complete afterwards. Called by the writer."""
-        if self.complete:
+        if self.is_recovered:
             return
-        while not self.recover_more():
+        while not self.recover_next_segment():
             pass
-        trouble = "; ".join(older.trouble() for older in self._older if older.trouble())
+        trouble = "; ".join(older.damage_summary() for older in self._older if older.damage_summary())
         if trouble and not self.new_epoch_because:  # else one was begun when the log was opened
             self._switch_epoch(trouble)
         found = self.recovered
         for older in reversed(self._older):
             repair_segments(self._files, self.folder, older, newest=False)
-            found = older.before(found)
+            found = older.merged_with(found)
         self._unseen, self._older = [], []
         self._finish(found)
 
@@ -342,17 +342,17 @@ class LogCore:
         self._choose_epoch(found, bool(failure), new=not numbers)
         repair_segments(self._files, self.folder, found)
         epochs.clear_failure(self._files, self.folder)
-        self._written = found.sequences(self.epoch, self._lanes)
+        self._written = found.next_sequences_of(self.epoch, self._lanes)
         """Next sequence of each lane by the records written; stored in the header of a new segment."""
         self._segments = Segments(self._files, self.folder, found.next_segment)
-        self._segments.begin(self.epoch, self._written)
+        self._segments.create_next(self.epoch, self._written)
         self._unseen = [n for n in segments_in(self.folder, self._files) if n < self._seen_from]
         self.recovered = found
-        if self.complete:
+        if self.is_recovered:
             self._finish(found)
 
     def _finish(self, found: Recovery) -> None:
-        found.drop_done()
+        found.drop_acked()
         self.recovered = found
         self._segments.hold(place for _, place in (*found.batches, *found.series))
 
@@ -360,7 +360,7 @@ class LogCore:
         said = epochs.read_epoch(self.folder, self._files)
         reasons = [
             epochs.reason_for_new_epoch(self.folder, said, self._agent, self._host, self._lanes, self._files),
-            found.trouble(),
+            found.damage_summary(),
             "an earlier fsync failed" if failed else "",
             "no segment is left that records the sequences given away" if new and said is not None else "",
         ]
@@ -386,7 +386,7 @@ class LogCore:
 
     # -- writing
 
-    def _refuse(self, size: int, beyond_quota: bool) -> None:
+    def _refusal_of(self, size: int, beyond_quota: bool) -> None:
         if self.problem:
             raise SinkRefusedError(f"the log accepts nothing until a restart: {self.problem}")
         if not self.has_room(size):
@@ -396,13 +396,13 @@ class LogCore:
                 f"quota: the log {self.folder} holds {self.used_bytes} of {self.quota_bytes} bytes without ack; "
                 "see `artimon status` for the receiver that does not take them, or raise the quota"
             )
-        if self.live >= MAX_BATCHES and not beyond_quota:
+        if self.live_count >= MAX_BATCHES and not beyond_quota:
             raise QuotaExceededError(
-                f"quota: the log {self.folder} holds {self.live} batches without ack, at most {MAX_BATCHES} "
+                f"quota: the log {self.folder} holds {self.live_count} batches without ack, at most {MAX_BATCHES} "
                 "of any size: see `artimon status` for the receiver that does not take them"
             )
 
-    def _fitting(self, groups: list[AppendRequest]) -> tuple[int, int]:
+    def _fit_to_segment(self, groups: list[AppendRequest]) -> tuple[int, int]:
         """Return number and bytes of the first tickets that fit into the rest of the segment, at least one ticket."""
         left = max(1, self.segment_bytes - self._segments.size)
         count = size = 0
@@ -425,14 +425,14 @@ class LogCore:
         self._write(b"".join(parts))
         self._sync()
         self._segments.hold(place for _, place in placed)
-        self._count(placed)
+        self._mark_used(placed)
         first = 0
         for ticket in tickets:
             ticket.places = [place for _, place in placed[first : first + len(ticket.entries)]]
             first += len(ticket.entries)
         tell(tickets, placed)
 
-    def _count(self, placed: WrittenEntries) -> None:
+    def _mark_used(self, placed: WrittenEntries) -> None:
         """Mark the sequences of written batches as given away."""
         for entry, _ in placed:
             id = entry.header.id
@@ -449,7 +449,7 @@ class LogCore:
         if self._segments.active is not None and self._segments.size + size > self.segment_bytes:
             self.roll()
         if self._segments.active is None:
-            self._segments.begin(self.epoch, self._written)
+            self._segments.create_next(self.epoch, self._written)
         if self._segments.active is None:
             raise OSError("no segment could be opened")
         return self._segments.active
@@ -457,14 +457,14 @@ class LogCore:
     def _next_segment(self) -> None:
         """Seal the active segment and begin the next one."""
         self.roll()
-        self._segments.begin(self.epoch, self._written)
+        self._segments.create_next(self.epoch, self._written)
 
     def roll(self) -> None:
         """Write the END record of the active segment, whatever its size, and retire it."""
         if self._segments.active is not None:
             self._write(encode_record(self._segments.active, RecordType.END, encode_end(self._segments.active + 1)))
             self._sync()
-            self._segments.retire()
+            self._segments.close_active()
 
     def _write(self, data: bytes) -> None:
         try:
@@ -473,7 +473,7 @@ class LogCore:
             try:
                 self._segments.cut_back()
             except OSError as error:
-                self._fail(error)
+                self._stop_writing(error)
             raise
 
     def _sync(self) -> None:
@@ -481,9 +481,9 @@ class LogCore:
             self._segments.sync()
             self.fsyncs += 1
         except OSError as error:
-            self._fail(error)
+            self._stop_writing(error)
 
-    def _fail(self, error: OSError) -> None:
+    def _stop_writing(self, error: OSError) -> None:
         """Refuse all later writes. After a failed fsync the page may be clean and the data gone, so no retry is
         safe."""
         segment = self._segments.active or 0

@@ -87,7 +87,7 @@ class FileSystem(Protocol):
         """Create one folder, whose parent exists."""
         ...
 
-    def names(self, folder: Path) -> list[str]:
+    def list_names(self, folder: Path) -> list[str]:
         """Return the names of the entries of a folder, in no order."""
         ...
 
@@ -149,7 +149,7 @@ class LocalFileSystem:
     def make_folder(self, path: Path) -> None:
         path.mkdir(exist_ok=True)
 
-    def names(self, folder: Path) -> list[str]:
+    def list_names(self, folder: Path) -> list[str]:
         return os.listdir(folder)
 
     def exists(self, path: Path) -> bool:

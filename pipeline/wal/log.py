@@ -82,7 +82,7 @@ class WriteAheadLog:
             host=host,
             lazy=lazy,
         )
-        self.folder, self.read, self.gauge = folder, self._core.read, self._core.gauge
+        self.folder, self.read, self.quarantine_size = folder, self._core.read, self._core.quarantine_size
         self.oldest_live = self._core.oldest_live
         self._durable = durable
         self._cond = threading.Condition()
@@ -110,8 +110,8 @@ class WriteAheadLog:
         return self._core.recovered
 
     @property
-    def complete(self) -> bool:
-        return self._core.complete
+    def is_recovered(self) -> bool:
+        return self._core.is_recovered
 
     @property
     def problem(self) -> str:
@@ -133,13 +133,13 @@ class WriteAheadLog:
             self._cond.notify_all()
 
     @property
-    def keep_segments(self) -> bool:
+    def deletion_paused(self) -> bool:
         """While True no segment is deleted, because a reader reads the log from its beginning."""
-        return self._core.keep_segments
+        return self._core.deletion_paused
 
-    @keep_segments.setter
-    def keep_segments(self, keep: bool) -> None:
-        self._core.keep_segments = keep
+    @deletion_paused.setter
+    def deletion_paused(self, keep: bool) -> None:
+        self._core.deletion_paused = keep
 
     def on_delete(self, before: Callable[[], None]) -> None:
         """Set the callback that the flusher calls before it deletes segments; if it raises OSError they stay."""
@@ -156,14 +156,14 @@ class WriteAheadLog:
         return self._core.next_sequences
 
     @property
-    def held(self) -> range:
+    def segment_range(self) -> range:
         """Numbers of the segments that a later start may find."""
-        return self._core.held
+        return self._core.segment_range
 
     @property
-    def own_segment(self) -> int:
+    def first_own_segment(self) -> int:
         """First segment written by this process."""
-        return self._core.own_segment
+        return self._core.first_own_segment
 
     def append(self, entries: Sequence[LogEntry], beyond_quota: bool = False) -> Future[list[LogPosition]]:
         """Accept all of `entries` or none; the future ends when they are durable.
@@ -182,11 +182,11 @@ class WriteAheadLog:
             self._cond.notify_all()
         return future
 
-    def note(self, type: RecordType, payloads: Iterable[bytes]) -> None:
+    def append_notes(self, type: RecordType, payloads: Iterable[bytes]) -> None:
         """Write records about the state of batches soon, best effort; dropped if the disk is too slow or has failed."""
         with self._cond:
             if not self._stopping:
-                self._core.note(type, payloads)
+                self._core.append_notes(type, payloads)
             self._cond.notify_all()
 
     def release(self, places: Iterable[LogPosition]) -> None:
@@ -198,46 +198,46 @@ class WriteAheadLog:
     def recover(self, stop: Callable[[], bool] = lambda: False) -> bool:
         """Recover the rest of the log while it is in use; when this returns True `recovered` is complete. False: `stop`
         returned True or the log was closed. Raises NewerFormat, OSError, LogFailed."""
-        while not self._core.recover_more():
+        while not self._core.recover_next_segment():
             if stop() or self._stopping:
                 return False
-        return self._do(self._core.recover_rest)
+        return self._run_in_flusher(self._core.finish_recovery)
 
-    def set_aside(self, places: Iterable[tuple[LogPosition, str]]) -> list[LogPosition]:
+    def quarantine_batches(self, places: Iterable[tuple[LogPosition, str]]) -> list[LogPosition]:
         """Quarantine batches (place, reason) in `error/`, where they are counted until `artimon wal repair --again`
         restores them. Returns the places that succeeded; retry the others."""
         gone = []
         for place, why in places:
             try:
-                self._core.set_aside(place, why)
+                self._core.quarantine_batch(place, why)
             except (CorruptRecordError, OSError) as error:
                 log.error("log %s: %s could not be set aside: %s", self.folder, place, error)
             else:
                 gone.append(place)
-        self.note(RecordType.FORGOTTEN, encode_forgotten(gone))
+        self.append_notes(RecordType.FORGOTTEN, encode_forgotten(gone))
         self.release(gone)
         return gone
 
-    def keep_damaged(self, places: Iterable[LogPosition]) -> None:
+    def quarantine_bytes(self, places: Iterable[LogPosition]) -> None:
         """Copy the bytes of unreadable, abandoned batches to `damaged/`, so that they no longer hold back segments.
         Bytes that cannot be copied now stay in place until the next start."""
         gone = []
         for place in places:
             try:
-                self._core.keep_damaged(place)
+                self._core.quarantine_bytes(place)
             except OSError as error:
                 log.error("log %s: the bytes at %s could not be set aside: %s", self.folder, place, error)
             else:
                 gone.append(place)
         self.release(gone)
 
-    def tidy(self) -> None:
+    def delete_unneeded(self) -> None:
         """Delete at once the segments that are no longer needed."""
-        self._do(self._core.tidy)
+        self._run_in_flusher(self._core.delete_unneeded)
 
     def roll(self) -> bool:
         """End the open segment; later records go to a new one. False if the log is closed. Raises OSError."""
-        return self._do(self._core.roll)
+        return self._run_in_flusher(self._core.roll)
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Write what waits and release the folder. Takes at most about `timeout_s` unless the disk hangs."""
@@ -248,7 +248,7 @@ class WriteAheadLog:
         if not self._thread.is_alive():
             self._core.close()
 
-    def _do(self, job: Callable[[], None], timeout_s: float = 60.0) -> bool:
+    def _run_in_flusher(self, job: Callable[[], None], timeout_s: float = 60.0) -> bool:
         """Run `job` in the flusher; False if the log is closed."""
         done: Future[None] = Future()
         with self._cond:
@@ -262,8 +262,8 @@ class WriteAheadLog:
     def _run(self) -> None:
         while True:
             with self._cond:
-                self._cond.wait_for(lambda: self._core.waiting or self._stopping or self._jobs, MAX_NOTE_DELAY_S)
-                work, jobs, self._jobs = self._core.collect(), self._jobs, []
+                self._cond.wait_for(lambda: self._core.has_waiting or self._stopping or self._jobs, MAX_NOTE_DELAY_S)
+                work, jobs, self._jobs = self._core.take_pending(), self._jobs, []
                 stopping = self._stopping
             for job, done in jobs:
                 self._run_job(job, done)
@@ -271,16 +271,16 @@ class WriteAheadLog:
             if stopping:
                 self._core.sync()
             for ticket in work.tickets:  # only those without an answer so far
-                self._answer(ticket)
+                self._set_result(ticket)
             with self._cond:
-                self._core.written(work)
+                self._core.release_memory(work)
                 self._cond.notify_all()
-                if stopping and not self._core.waiting:
+                if stopping and not self._core.has_waiting:
                     return
 
     def _write(self, work: PendingWrites) -> None:
         try:
-            self._core.write(work, self._tell)
+            self._core.write(work, self._notify)
         except Exception as error:  # a bug: no caller may wait for ever, and nothing more is accepted
             log.exception("log %s", self.folder)
             self._core.problem = self._core.problem or f"the log {self.folder} failed: {error!r}"
@@ -296,15 +296,15 @@ class WriteAheadLog:
         else:
             done.set_result(None)
 
-    def _tell(self, tickets: Sequence[AppendRequest], placed: WrittenEntries) -> None:
+    def _notify(self, tickets: Sequence[AppendRequest], placed: WrittenEntries) -> None:
         try:
             self._durable(placed)
         except Exception:  # the flusher must live on; accepted entries stay accepted
             log.exception("log: a listener failed")
         for ticket in tickets:
-            self._answer(ticket)
+            self._set_result(ticket)
 
-    def _answer(self, ticket: AppendRequest) -> None:
+    def _set_result(self, ticket: AppendRequest) -> None:
         with self._cond:
             future = self._futures.pop(id(ticket), None)
         if future is None:

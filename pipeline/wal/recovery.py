@@ -45,7 +45,7 @@ def segment_path(folder: Path, segment: int) -> Path:
 
 def segments_in(folder: Path, files: FileSystem = LOCAL_FILE_SYSTEM) -> list[int]:
     """Return the numbers of the existing segments, ascending."""
-    return sorted(int(name[:16], 16) for name in files.names(folder) if _NAME.fullmatch(name))
+    return sorted(int(name[:16], 16) for name in files.list_names(folder) if _NAME.fullmatch(name))
 
 
 @dataclass(slots=True)
@@ -78,28 +78,28 @@ class Recovery:
     """Next sequences by (epoch, lane)."""
     missing: list[int] = field(default_factory=list)
     cut_bytes: int = 0
-    set_aside: list[tuple[int, int, int]] = field(default_factory=list)
+    quarantined: list[tuple[int, int, int]] = field(default_factory=list)
     """Damaged ranges: (segment, offset, length)."""
     next_segment: int = 1
     cursors: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Position (segment, offset) of each branch of a flow: it has processed the batches that begin before it."""
 
-    def trouble(self) -> str:
+    def damage_summary(self) -> str:
         """Describe the damage that requires a new epoch; "" if there is none."""
         parts = []
         if self.cut_bytes:
             parts.append(f"{self.cut_bytes} bytes of a torn tail were cut")
-        if self.set_aside:
-            parts.append(f"damage set aside at {[f'{s:016x}+{at} ({n} bytes)' for s, at, n in self.set_aside]}")
+        if self.quarantined:
+            parts.append(f"damage set aside at {[f'{s:016x}+{at} ({n} bytes)' for s, at, n in self.quarantined]}")
         if self.missing:
             parts.append(f"segments missing: {[f'{n:016x}' for n in self.missing]}")
         return "; ".join(parts)
 
-    def sequences(self, epoch: int, lanes: int) -> list[int]:
+    def next_sequences_of(self, epoch: int, lanes: int) -> list[int]:
         """Return the next sequence of each lane of `epoch`."""
         return [self.next_sequences.get((epoch, lane), 0) for lane in range(lanes)]
 
-    def before(self, newer: Recovery) -> Recovery:
+    def merged_with(self, newer: Recovery) -> Recovery:
         """Return the union of this and of the content of younger segments."""
         sequences = dict(self.next_sequences)
         for (epoch, lane), sequence in newer.next_sequences.items():
@@ -116,18 +116,19 @@ class Recovery:
             sequences,
             sorted({*self.missing, *newer.missing}),
             self.cut_bytes + newer.cut_bytes,
-            [*self.set_aside, *newer.set_aside],
+            [*self.quarantined, *newer.quarantined],
             newer.next_segment,
             {**self.cursors, **newer.cursors},
         )
 
-    def drop_done(self) -> None:
+    def drop_acked(self) -> None:
         """Drop acked and forgotten batches; correct only once every segment has been read."""
         acked, forgotten = self.acked, self.forgotten
         self.batches = [
             (header, place)
             for header, place in self.batches
-            if not acked.seen(header.id.lane_id, header.id.sequence) and (place.segment, place.offset) not in forgotten
+            if not acked.contains(header.id.lane_id, header.id.sequence)
+            and (place.segment, place.offset) not in forgotten
         ]
         self.series = [s for s in self.series if (s[1].segment, s[1].offset) not in forgotten]
 
@@ -137,7 +138,7 @@ def recover_folder(
 ) -> Recovery:
     """Read every segment; nothing is changed. `failure`: bytes that were written and never accepted do not count."""
     result = recover_segments(files, folder, segments_in(folder, files), failure)
-    result.drop_done()
+    result.drop_acked()
     return result
 
 
@@ -214,7 +215,7 @@ def _missing_before(result: Recovery, number: int, end_to: int | None) -> None:
         if end_to is None and number == expected:
             before = result.segments[-1]
             if before.tail == before.size:  # else the bytes after its tail have been counted already
-                result.set_aside.append((before.number, before.tail, 0))
+                result.quarantined.append((before.number, before.tail, 0))
 
 
 def _recover_segment(
@@ -240,12 +241,12 @@ def _recover_segment(
     blank = scanned.header is None and not scanned.records
     damage = sorted([*scanned.damage, *bad])
     result.segments.append(SegmentState(number, size, scanned.tail, damage, end is not None, blank))
-    result.set_aside.extend((number, start, stop - start) for start, stop in damage)
+    result.quarantined.extend((number, start, stop - start) for start, stop in damage)
     if scanned.tail < size:
         if last and not blank:
             result.cut_bytes += size - scanned.tail
         else:
-            result.set_aside.append((number, scanned.tail, size - scanned.tail))
+            result.quarantined.append((number, scanned.tail, size - scanned.tail))
     return end
 
 

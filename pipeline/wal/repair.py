@@ -92,7 +92,7 @@ def _free_name(files: FileSystem, stem: Path, suffix: str, data: bytes) -> Path:
 
 def _drop_old_tails(files: FileSystem, aside: Path) -> None:
     """Keep only a few tails: nearly every crash leaves half a record that was never accepted."""
-    tails = sorted(name for name in files.names(aside) if name.endswith(TAIL_SUFFIX))
+    tails = sorted(name for name in files.list_names(aside) if name.endswith(TAIL_SUFFIX))
     for name in tails[:-KEEP_TAILS]:
         files.unlink(aside / name)
 

@@ -56,11 +56,11 @@ class Segments:
         return sum(self._sizes.values())
 
     @property
-    def held(self) -> range:
+    def segment_range(self) -> range:
         """Return the numbers of the segments that a later start may find; callable from any thread."""
         return range(self.deleted_below, self._next)
 
-    def begin(self, epoch: int, next_sequences: Sequence[int]) -> None:
+    def create_next(self, epoch: int, next_sequences: Sequence[int]) -> None:
         """Create the next segment; the file and its folder entry are durable when this returns."""
         number = self._next
         header = encode_header(SegmentHeader(number, epoch, tuple(next_sequences)))
@@ -79,7 +79,7 @@ class Segments:
         self._sizes[number] = self.size = self.synced = len(header)
         self.active, self._next = number, number + 1
 
-    def retire(self) -> None:
+    def close_active(self) -> None:
         """Close the active segment for writing; its END record has been synced."""
         self.active = None
 
@@ -106,13 +106,13 @@ class Segments:
 
     def read(self, place: LogPosition) -> bytes:
         """Return the payload at `place`; raises CorruptRecord if it differs from what was written."""
-        data = self.raw(place)
+        data = self.read_raw(place)
         found = read_record(data, 0, place.segment)
         if found is None or found.length != place.length:
             raise CorruptRecordError(segment_path(self._folder, place.segment), place)
         return data[RECORD_BYTES:]
 
-    def raw(self, place: LogPosition) -> bytes:
+    def read_raw(self, place: LogPosition) -> bytes:
         """Return the bytes on disk where the record of that payload was written."""
         with self._lock:
             descriptor = self._descriptors.get(place.segment)
@@ -143,7 +143,7 @@ class Segments:
                     return [LogPosition(number, at, length) for at, length in sorted(held.items())]
         return []
 
-    def live(self) -> int:
+    def live_count(self) -> int:
         """Return the number of payloads to keep."""
         with self._lock:
             return sum(map(len, self._live.values()))

@@ -44,7 +44,7 @@ class LogReport:
     """Report on a whole folder as it was found. Nothing was changed."""
 
     folder: Path
-    said: EpochFile | None
+    epoch_file: EpochFile | None
     used_by: str
     """Process that holds the folder, "" if none. While it is held, an unfinished tail is not damage."""
     fsync_failed: bool
@@ -57,10 +57,10 @@ class LogReport:
     newest_ms: int | None
     next_sequences: dict[str, int]
     missing: list[int]
-    set_aside: list[aside.QuarantinedFile]
+    quarantined: list[aside.QuarantinedFile]
 
     @property
-    def trouble(self) -> list[str]:
+    def damage_summary(self) -> list[str]:
         """Return the damage that the next start will cut or quarantine, and the damage that no start can repair."""
         found = [f"segment {n:016x} is missing" for n in self.missing]
         for one in self.segments:
@@ -71,17 +71,17 @@ class LogReport:
                 found.append(f"segment {one.number:016x}: {one.bad_digests} batches do not match their digest")
         if self.fsync_failed:
             found.append("an fsync failed: the bytes that it covered were never accepted and will be cut")
-        if self.said is None and self.segments:
+        if self.epoch_file is None and self.segments:
             found.append("the file `epoch` is missing or unreadable: a new epoch will begin")
         return found
 
     def to_json(self) -> dict[str, Any]:
         return {
             "folder": str(self.folder),
-            "agent": self.said and self.said.agent,
-            "epoch": self.said and self.said.epoch,
-            "lanes": self.said and self.said.lanes,
-            "host": self.said and self.said.host,
+            "agent": self.epoch_file and self.epoch_file.agent,
+            "epoch": self.epoch_file and self.epoch_file.epoch,
+            "lanes": self.epoch_file and self.epoch_file.lanes,
+            "host": self.epoch_file and self.epoch_file.host,
             "used_by": self.used_by,
             "bytes": sum(one.bytes for one in self.segments),
             "batches": self.batches,
@@ -93,8 +93,8 @@ class LogReport:
             "next_sequences": self.next_sequences,
             "segments": [_segment_json(one) for one in self.segments],
             "missing": self.missing,
-            "set_aside": [_aside_json(one) for one in self.set_aside],
-            "trouble": self.trouble,
+            "set_aside": [_aside_json(one) for one in self.quarantined],
+            "trouble": self.damage_summary,
         }
 
 
@@ -102,18 +102,18 @@ class LogReport:
 class RepairReport:
     """Result of `repair`."""
 
-    found: Recovery
+    recovery: Recovery
     new_epoch_because: str
-    brought_back: list[tuple[Path, BatchHeader]]
+    restored: list[tuple[Path, BatchHeader]]
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "cut_bytes": self.found.cut_bytes,
-            "set_aside": [{"segment": s, "offset": at, "bytes": n} for s, at, n in self.found.set_aside],
-            "missing": self.found.missing,
+            "cut_bytes": self.recovery.cut_bytes,
+            "set_aside": [{"segment": s, "offset": at, "bytes": n} for s, at, n in self.recovery.quarantined],
+            "missing": self.recovery.missing,
             "new_epoch_because": self.new_epoch_because,
-            "batches": len(self.found.batches),
-            "brought_back": [{"file": path.name, "batch": str(header.id)} for path, header in self.brought_back],
+            "batches": len(self.recovery.batches),
+            "brought_back": [{"file": path.name, "batch": str(header.id)} for path, header in self.restored],
         }
 
 
@@ -197,7 +197,7 @@ def _restore_batches(
         if ticket.error is not None:
             raise ticket.error
         if audit is not None and placed:
-            audit.pass_over(placed[-1][1], now_ms)
+            audit.skip_to(placed[-1][1], now_ms)
         aside.mark_restored(LOCAL_FILE_SYSTEM, one.path)
         back += [(one.path, header) for header, _ in batches]
     return back
@@ -209,7 +209,7 @@ def _accepted_counts(core: LogCore, now_ms: int) -> AcceptedCounts | None:
     if not folder.is_dir() or core.folder.name != "log":
         return None
     audit = AcceptedCounts(folder, now_ms)
-    audit.count_rest(core.folder, core.own_segment, now_ms)
+    audit.catch_up(core.folder, core.first_own_segment, now_ms)
     return audit
 
 
@@ -273,6 +273,6 @@ def _aside_json(one: aside.QuarantinedFile) -> dict[str, Any]:
     return {
         "file": f"{one.path.parent.name}/{one.path.name}",
         "bytes": one.size,
-        "why": one.why,
+        "why": one.reason,
         "batches": [str(header.id) for header in one.batches],
     }

@@ -46,17 +46,17 @@ class _Call(Generic[T]):
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call = call
-        self._going = threading.Lock()
-        self._going.acquire()
+        self._running_lock = threading.Lock()
+        self._running_lock.acquire()
         self.done = False
-        self.given_up = False
+        self.abandoned = False
         self.results: list[T] = []
         self.failures: list[BaseException] = []
 
     def run(self) -> None:
         try:
             try:
-                if not self.given_up:
+                if not self.abandoned:
                     self.results.append(self._call())
             except BaseException as error:  # also SystemExit: it is the function's, not ours
                 self.failures.append(error)
@@ -68,12 +68,12 @@ class _Call(Generic[T]):
     def _end(self) -> None:
         if not self.done:
             self.done = True
-            self._going.release()
+            self._running_lock.release()
 
     def wait(self, seconds: float) -> bool:
         """Wait for at most `seconds`; True if the call is done."""
-        if not self.done and self._going.acquire(timeout=seconds):
-            self._going.release()
+        if not self.done and self._running_lock.acquire(timeout=seconds):
+            self._running_lock.release()
         return self.done
 
 
@@ -112,7 +112,7 @@ def _wait(work: _Call[T], watch: QueryBudget, out_of_time: Callable[[float], Que
 
 def _end(thread: threading.Thread, work: _Call[T]) -> None:
     """Raise in the thread until it ends, repeatedly, as its code may catch the exception; abandon it after STOP_S."""
-    work.given_up = True  # a thread that has not begun skips the call
+    work.abandoned = True  # a thread that has not begun skips the call
     until = monotonic() + ABANDON_S
     while not work.done and monotonic() < until:
         if thread.ident is not None:

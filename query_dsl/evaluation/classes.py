@@ -30,7 +30,7 @@ def reduce_classes(node: nodes.Reduce, found: Matrix, execution: QueryExecution)
     args = with_defaults(reducer, node.args)
     found = sort_members(node, found)
     if not reducer.strings:
-        found = execution.numeric(found, node.function)
+        found = execution.numeric_only(found, node.function)
     classes = _classes(reducer, args, node, found, execution)
     if not found.keys:
         return found
@@ -67,7 +67,7 @@ def _reduce_udf(node: nodes.Reduce, function: UserFunction, found: Matrix, execu
     if rules.nulls == "error" and not found.present.all():
         raise QueryError(f'{function.name}: a series has no value at some time, and nulls="error"')
     owned = run_udf_reduce(
-        function.call, found.grid, members, result_type_of(node.args), execution.watch, strings=found.strings,
+        function.call, found.grid, members, result_type_of(node.args), execution.budget, strings=found.strings,
         min_count=1 if rules.min_count is None else rules.min_count, full=rules.nulls == "propagate",
     )  # fmt: skip
     return Matrix(keys, found.grid, owned.column, owned.strings)

@@ -112,7 +112,7 @@ def _attach_text(problem: QueryError, text: str | None) -> None:
 def _attach_position(problem: QueryError, node: Node) -> None:
     """Set the position of the error to that of the node, unless it has one already."""
     if node.span is not None:
-        problem.at(node.span[0], None, node.span[1])
+        problem.with_position(node.span[0], None, node.span[1])
 
 
 # --- the evaluator
@@ -128,15 +128,15 @@ class QueryEvaluator(QueryExecution):
         try:
             value = self.evaluate(self.tree, self.plan.grid)
             if not isinstance(value, Matrix | RawSeries):
-                raise self._plain()
+                raise self._plain_value_error()
         except QueryError as problem:
             _attach_text(problem, self.text)
             raise
         self.check()
-        notes = (*self.notes, *self.watch.notes())
+        notes = (*self.notes, *self.budget.notes())
         return value.with_notes(notes, self.complete, self.partial, self.origin())
 
-    def _plain(self) -> QueryError:
+    def _plain_value_error(self) -> QueryError:
         problem = QueryError("the query is a plain value: begin with fetch('NAME'), and do not end with .scalar()")
         _attach_position(problem, self.tree)
         return problem
@@ -170,7 +170,7 @@ class QueryEvaluator(QueryExecution):
         """Apply a window function at every bucket end of the grid."""
         return run_window(node, grid, self)
 
-    def last_seen(self, node: Node, grid: Grid, back_ms: int | None, function: str) -> NewestTimes:
+    def newest_times(self, node: Node, grid: Grid, back_ms: int | None, function: str) -> NewestTimes:
         """Return the times of the newest samples of a fetch (possibly shifted in time)."""
         return read_newest_times(node, grid, back_ms, function, self)
 
@@ -264,7 +264,7 @@ def _point(run: QueryEvaluator, node: nodes.Point, grid: Grid) -> Value | RawSer
 def _pointwise(name: str, said: nodes.BoundArguments, found: Matrix, run: QueryEvaluator) -> Matrix:
     """Apply a function of single values to the series that it accepts."""
     point = POINTS[name]
-    found = run.suited(found, name, numbers=point.numbers, texts=point.texts)
+    found = run.accepted_series(found, name, numbers=point.numbers, texts=point.texts)
     points = PointContext(found.grid.ends(), list(found.strings))
     column = point.run(found.column, with_defaults(point, said), points)
     return Matrix(found.keys, found.grid, column, tuple(points.strings))
@@ -273,7 +273,7 @@ def _pointwise(name: str, said: nodes.BoundArguments, found: Matrix, run: QueryE
 def _pointwise_samples(name: str, said: nodes.BoundArguments, found: RawSeries, run: QueryEvaluator) -> RawSeries:
     """Apply the same to raw samples; samples without a result are dropped."""
     point = POINTS[name]
-    found = run.suited(found, name, numbers=point.numbers, texts=point.texts)
+    found = run.accepted_series(found, name, numbers=point.numbers, texts=point.texts)
     owner_types = found.types[found.owner]
     types, cells, keep = found.types.copy(), np.array(found.cells), np.ones(found.samples, np.bool_)
     points = PointContext(found.times, list(found.strings))
@@ -285,14 +285,14 @@ def _pointwise_samples(name: str, said: nodes.BoundArguments, found: RawSeries, 
         column = point.run(row, args, points)
         types[found.types == kind] = column.types[0]
         cells[mine], keep[mine] = column.cells[0], column.present[0]
-    return found.computed(types=types, cells=cells, strings=tuple(points.strings)).keep(keep)
+    return found.as_computed(types=types, cells=cells, strings=tuple(points.strings)).keep(keep)
 
 
 def _unary(run: QueryEvaluator, node: nodes.Unary, grid: Grid) -> Value:
     found = run.matrix(node.child, grid, node.op)
     if node.op == "neg":
         return _pointwise("mul", (("number", -1),), found, run)
-    found = run.numeric(found, node.op)
+    found = run.numeric_only(found, node.op)
     if (found.types != BOOLEAN).any():
         raise QueryError("~ needs BOOLEAN: compare first, as in ~(a > 1)")
     return Matrix(found.keys, grid, of_type(BOOLEAN, 1 - found.cells, found.present))

@@ -61,7 +61,7 @@ class QueryExecution(ABC):
     ) -> None:
         self.store, self.plan, self.tree, self.text = as_engine_store(store), plan, tree, text
         self.now_ms = plan.grid.end_ms if now_ms is None else now_ms
-        self.watch = watch or QueryBudget()
+        self.budget = watch or QueryBudget()
         self.notes: list[str] = []
         self.complete = True
         self.partial = False
@@ -108,11 +108,11 @@ class QueryExecution(ABC):
 
     # --- the same query with another store
 
-    def beside(self, store: Store) -> Self:
+    def with_store(self, store: Store) -> Self:
         """Return an execution of the same query over another store. The two have separate notes."""
-        return type(self)(store, self.plan, self.tree, self.text, self.now_ms, self.watch)
+        return type(self)(store, self.plan, self.tree, self.text, self.now_ms, self.budget)
 
-    def adopt(self, other: QueryExecution) -> None:
+    def merge_origin(self, other: QueryExecution) -> None:
         """Take over the fetches of another execution of the same query, and its `partial` flag."""
         self._fetched += other._fetched
         self.partial |= other.partial
@@ -121,7 +121,7 @@ class QueryExecution(ABC):
 
     def check(self) -> None:
         """Raise if the query was cancelled or has exceeded its time limit."""
-        self.watch.check()
+        self.budget.check()
 
     def note(self, *notes: str) -> None:
         """Add notes to the answer; equal notes are kept once."""
@@ -132,7 +132,7 @@ class QueryExecution(ABC):
         engines = {part.engine for one in self._fetched for part in one.parts}
         both = {"memory", "history"} <= engines
         engine = "memory and history" if both else next(iter(engines)) if len(engines) == 1 else self.plan.engine
-        ms = (monotonic() - self.watch.started) * 1000
+        ms = (monotonic() - self.budget.started) * 1000
         return Origin(engine, self.plan.base_step_ms, self.plan.why, tuple(self._fetched), ms)
 
     # --- the store
@@ -140,12 +140,12 @@ class QueryExecution(ABC):
     def select(self, matchers: tuple[Matcher, ...], grid: Grid, statistics: tuple[str, ...], past: bool) -> Buckets:
         """Query the store, once for equal requests; with `past` only the history. Raises LimitExceeded for too many
         series or bytes, if possible before they are read."""
-        request = SelectRequest(matchers, grid, statistics, self.watch.limits.series)
+        request = SelectRequest(matchers, grid, statistics, self.budget.limits.series)
         key = (request, past)
         found = self._answers.get(key)
         if found is None:
-            store = self.store.past() if past else self.store
-            allowed, refusal = self.watch.series_allowed(grid.n, len(statistics))
+            store = self.store.history() if past else self.store
+            allowed, refusal = self.budget.series_allowed(grid.n, len(statistics))
             began = perf_counter()
             try:
                 found = store.select(replace(request, limit=min(request.limit, max(1, allowed))))
@@ -155,8 +155,8 @@ class QueryExecution(ABC):
                 raise _as_query_error(problem) from problem
             self._answers[key] = found
             bytes_ = sum(matrix.size for matrix in found.statistics.values()) * CELL_BYTES
-            parts = found.parts or self._part(grid, past)
-            self._took(matchers, grid, statistics, len(found.series), bytes_, began, parts)
+            parts = found.parts or self._own_part(grid, past)
+            self._record_request(matchers, grid, statistics, len(found.series), bytes_, began, parts)
             self.note(*found.notes)
             self.partial |= found.partial
         return found
@@ -165,7 +165,7 @@ class QueryExecution(ABC):
         """Let the store aggregate, once for equal requests. Raises NotPushed if it cannot. Adds no notes."""
         found = self._aggregates.get(request)
         if found is None:
-            if not self.store.reduces:
+            if not self.store.can_aggregate:
                 raise NotPushed("the store does not aggregate")
             began = perf_counter()
             try:
@@ -174,15 +174,15 @@ class QueryExecution(ABC):
                 raise _as_query_error(problem) from problem
             bytes_ = len(found.classes) * request.windows.outputs * CELL_BYTES
             function, selected = (request.windows.function, request.reducer), found.counts.selected
-            parts = self._part(request.grid)
-            self._took(request.matchers, request.grid, function, selected, bytes_, began, parts, reduced=True)
+            parts = self._own_part(request.grid)
+            self._record_request(request.matchers, request.grid, function, selected, bytes_, began, parts, reduced=True)
         return found
 
     def samples(self, selector: Selector, after_ms: int, until_ms: int) -> RawSeries:
         """Return raw samples with time in (after_ms, until_ms] of matching series, in canonical order.
 
         Raises QueryError if the store holds no raw samples."""
-        request = SampleRequest(selector.matchers, after_ms, until_ms, self.watch.limits.series)
+        request = SampleRequest(selector.matchers, after_ms, until_ms, self.budget.limits.series)
         found = self._samples.get(request)
         if found is None:
             began = perf_counter()
@@ -194,15 +194,15 @@ class QueryExecution(ABC):
             grid = Grid(until_ms, max(1, until_ms - after_ms), 1)
             bytes_ = found.samples * 3 * CELL_BYTES
             parts = answer.parts or (EngineShare(self.plan.engine, after_ms, until_ms, found.samples),)
-            self._took(request.matchers, grid, ("samples",), len(answer.series), bytes_, began, parts)
+            self._record_request(request.matchers, grid, ("samples",), len(answer.series), bytes_, began, parts)
             self.note(*answer.notes)
             self.partial |= answer.partial
         return found
 
-    def _part(self, grid: Grid, past: bool = False) -> tuple[EngineShare, ...]:
+    def _own_part(self, grid: Grid, past: bool = False) -> tuple[EngineShare, ...]:
         return (EngineShare("history" if past else self.plan.engine, grid.start_ms, grid.end_ms),)
 
-    def _took(
+    def _record_request(
         self,
         matchers: tuple[Matcher, ...],
         grid: Grid,
@@ -216,21 +216,21 @@ class QueryExecution(ABC):
         ms = (perf_counter() - began) * 1000
         one = StoreRequest(str(Selector(matchers)), grid, statistics, series, bytes_, ms, reduced, parts)
         self._fetched.append(one)
-        self.watch.took(0 if reduced else series, bytes_, one.samples)
+        self.budget.charge(0 if reduced else series, bytes_, one.samples)
 
     def columns_held_before(self, grid: Grid) -> int | None:
         """Number of buckets before `grid` that the store can hold; None if unknown (raw samples)."""
-        ring = self.plan.ring(grid.step_ms) or self.plan.ring(self.plan.base_step_ms)
+        ring = self.plan.level(grid.step_ms) or self.plan.level(self.plan.base_step_ms)
         return None if ring is None else max(0, (grid.start_ms - ring.held_start_ms) // grid.step_ms)
 
     # --- series that a function takes
 
-    def suited(self, found: S, function: str, *, numbers: bool, texts: bool) -> S:
+    def accepted_series(self, found: S, function: str, *, numbers: bool, texts: bool) -> S:
         """Keep the series that a function accepts. Raises QueryError if none is left."""
         if numbers and texts:
             return found
         if numbers:
-            return self.numeric(found, function)
+            return self.numeric_only(found, function)
         rows = np.flatnonzero(found.types == STRING)
         if len(rows) == len(found):
             return found
@@ -239,7 +239,7 @@ class QueryExecution(ABC):
         self.note(f"{function}: {len(found) - len(rows)} series that are not STRING left out")
         return found.take(rows)
 
-    def numeric(self, found: S, function: str) -> S:
+    def numeric_only(self, found: S, function: str) -> S:
         """Drop STRING series, which numeric functions do not accept. Raises QueryError if none is left."""
         texts = found.types == STRING
         if not texts.any():

@@ -30,7 +30,7 @@ class PlanLine:
 
     depth: int
     text: str
-    about: str
+    comment: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Explanation:
         return {
             "query": self.query,
             "grid": {name: getattr(self.grid, name) for name in ("start_ms", "end_ms", "step_ms", "n")},
-            "plan": [{"depth": line.depth, "text": line.text, "about": line.about} for line in self.lines],
+            "plan": [{"depth": line.depth, "text": line.text, "about": line.comment} for line in self.lines],
             "origin": self.origin.to_dict(),
             "notes": list(self.notes),
             "ran": self.ran,
@@ -71,7 +71,7 @@ class Explanation:
             f"level   {format_duration(origin.step_ms)}: {origin.why}",
         ]
         width = min(WIDTH, max(2 * line.depth + len(line.text) for line in self.lines))
-        plan = [f"{'  ' * line.depth + line.text:<{width}}  {line.about}".rstrip() for line in self.lines]
+        plan = [f"{'  ' * line.depth + line.text:<{width}}  {line.comment}".rstrip() for line in self.lines]
         parts = [*head, "", *plan]
         if self.ran:
             parts += ["", *(_fetched(one) for one in origin.fetched)]
@@ -89,7 +89,7 @@ def _fetched(one: StoreRequest) -> str:
     ]
     for part in one.parts:
         what = [f"{part.samples:,} samples"] if part.samples else []
-        what += [part.how] if part.how else []
+        what += [part.detail] if part.detail else []
         said = f": {', '.join(what)}" if what else ""
         lines.append(f"          {part.engine} {_span(part.start_ms, part.end_ms)}{said}")
     return "\n".join(lines)

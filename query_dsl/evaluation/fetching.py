@@ -43,14 +43,17 @@ def fetch_data(node: nodes.Fetch, grid: Grid, statistics: Sequence[str], executi
             newest = newest_known_ms(node.selector, execution)
         note_unsampled(node.selector, lacking, len(data.keys), newest, held, execution)
     order = sorted(sampled.tolist(), key=data.keys.__getitem__)
-    return padded(data.only(np.array(order, np.intp)), grid)
+    return padded(data.select_rows(np.array(order, np.intp)), grid)
 
 
 def level_of(grid: Grid, remedy: str, execution: QueryExecution) -> LevelSnapshot:
     """Return the level with the step of `grid`. Raises QueryError, with the remedy, if there is none."""
-    ring = execution.plan.ring(grid.step_ms)
+    ring = execution.plan.level(grid.step_ms)
     if ring is None:
-        steps, step = ", ".join(format_duration(r.step_ms) for r in execution.plan.rings), format_duration(grid.step_ms)
+        steps, step = (
+            ", ".join(format_duration(r.step_ms) for r in execution.plan.levels),
+            format_duration(grid.step_ms),
+        )
         raise QueryError(f"mixed grids: fetch reads levels of {steps}, the grid has {step}; {remedy}")
     return ring
 
@@ -84,7 +87,7 @@ def note_unsampled(
         execution.note(f"{selector}: {lacking} of {of} series have no sample in the range")
         return
     seen = f"; the newest sample of all is of {format_time(newest)}" if newest else ""
-    ring = execution.plan.ring(grid.step_ms)
+    ring = execution.plan.level(grid.step_ms)
     up_to_now = ring is None or grid.end_ms >= ring.newest_ms
     if up_to_now and grid.end_ms < newest <= grid.end_ms + grid.step_ms + SETTLE_MS:
         end = format_time(bucket_end(newest, grid.step_ms))
@@ -156,7 +159,7 @@ def explain_empty(selector: Selector, execution: QueryExecution) -> str:
 
 def _history_hint(selector: Selector, execution: QueryExecution) -> str:
     """Hint at matching series that only the history knows: one of them, and the newest sample time of all."""
-    found = execution.store.find(selector.matchers, 2) if execution.store.layered else []
+    found = execution.store.find(selector.matchers, 2) if execution.store.has_history else []
     if not found:
         return ""
     shown = series_text(found[0].name, dict(found[0].labels))

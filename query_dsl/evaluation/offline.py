@@ -45,7 +45,7 @@ class LiteralStore(EngineStore, QueryRunner):
         types = np.array([one.type for one in self._series], np.uint8)
         valued = self._rows.type != ValueType.ENDED
         types[self._rows.row[valued]] = self._rows.type[valued]
-        table = SeriesTable.of(self._series)
+        table = SeriesTable.from_series(self._series)
         self._table = SeriesTable(table.fingerprints, types, table.kinds, table.columns)
 
     # --- EngineStore
@@ -63,7 +63,7 @@ class LiteralStore(EngineStore, QueryRunner):
         chosen, rows = self._chosen(request.matchers, request.limit)
         inside = (rows.time_ms > request.after_ms) & (rows.time_ms <= request.until_ms)
         part = EngineShare("samples", request.after_ms, request.until_ms, int(inside.sum()))
-        return RawSamples(self._table.take(chosen), rows.pick(inside), self._notes(), parts=(part,))
+        return RawSamples(self._table.take(chosen), rows.select(inside), self._notes(), parts=(part,))
 
     def _chosen(self, matchers: tuple[Matcher, ...], limit: int) -> tuple[Ints, SampleRows]:
         """Return the matching series, and their samples with `row` as an index into them."""
@@ -73,14 +73,14 @@ class LiteralStore(EngineStore, QueryRunner):
         place = np.full(len(self._series), -1, np.int64)
         place[fits] = np.arange(len(fits))
         numbers = place[self._rows.row]
-        rows = self._rows.pick(numbers >= 0)
+        rows = self._rows.select(numbers >= 0)
         return np.array(fits, np.int64), replace(rows, row=numbers[numbers >= 0])
 
     def _notes(self) -> tuple[str, ...]:
         return (f"{self._conflicts} samples left out: their type is not that of their series",) * bool(self._conflicts)
 
     def reach(self) -> StoreReach:
-        return StoreReach(boundless=True, any_step=True, engine="samples")
+        return StoreReach(unbounded=True, any_step=True, engine="samples")
 
     def levels(self) -> tuple[tuple[int, int], ...]:
         """See EngineStore: one level, of the step given to `offline`."""

@@ -34,7 +34,7 @@ def combine(node: nodes.Binary, left: Value, right: Value, grid: Grid, execution
         return _two_scalars(operator, left, right, grid)
     left, right = _accepted(operator, left, execution), _accepted(operator, right, execution)
     if operator.family == "mask" and isinstance(right, Matrix):
-        right = execution.numeric(right, operator.name)
+        right = execution.numeric_only(right, operator.name)
     pairs = _pairs(operator, left, right, node.match)
     if pairs.dropped:
         execution.note(f"{operator.name}: {pairs.dropped} series without a partner were dropped")
@@ -86,7 +86,7 @@ def _accepted(operator: Operator, side: Value, execution: QueryExecution) -> Val
     if operator.texts:
         return side
     if isinstance(side, Matrix):
-        return execution.numeric(side, operator.name)
+        return execution.numeric_only(side, operator.name)
     said = operator.symbol or operator.name
     if isinstance(side, nodes.Scalar) and isinstance(side.value, str):
         raise QueryError(f"{said} cannot take the text {side.value!r}: texts are only equal or not")
@@ -171,7 +171,7 @@ def combine_udf(node: nodes.Apply, values: Sequence[Value], grid: Grid, executio
         (_side(value, next(indices) if isinstance(value, Matrix) else every, grid, match.fill), _texts(value))
         for value in values
     ]
-    owned = run_udf_apply(node.function.call, columns, keys, result_type_of(node.args), execution.watch)
+    owned = run_udf_apply(node.function.call, columns, keys, result_type_of(node.args), execution.budget)
     return Matrix.in_order(keys, grid, owned.column, owned.strings)
 
 

@@ -77,11 +77,11 @@ class _CallPosition:
         self.series, self.when = "", ""
         self.ends: Ints | None = None
         self.column = 0
-        self.over = False
+        self.abandoned = False
 
     def call(self, call: Call, *given: Any) -> Any:
         """Call the function, unless the caller no longer waits: then end the abandoned thread."""
-        if self.over:
+        if self.abandoned:
             raise SystemExit
         return call(*given)
 
@@ -174,7 +174,7 @@ def _run_rows(
             for i, (a, b) in enumerate(zip(spans.first.tolist(), spans.after.tolist(), strict=True)):
                 if b - a >= min_count:
                     place.column = i
-                    out.put(row, column + i, place.call(asked, still_times[a:b], still_values[a:b], labels))
+                    out.write(row, column + i, place.call(asked, still_times[a:b], still_values[a:b], labels))
 
     return _with_limit(fill, call, gives, shape, watch)
 
@@ -198,7 +198,7 @@ def run_udf_reduce(
         for row, (keys, column) in enumerate(members):
             place.series = f"class of {len(keys)} series, the first is {_text(keys[0])}" if keys else "an empty class"
             values = _masked(_to_common_type(column, strings), column.present)
-            out.put_row(row, place.call(asked, times, values, [_labels(key) for key in keys]))
+            out.write_row(row, place.call(asked, times, values, [_labels(key) for key in keys]))
             counts = column.present.sum(axis=0)
             out.mask(row, counts >= (max(min_count, len(keys)) if full else min_count))
 
@@ -222,7 +222,7 @@ def run_udf_apply(
                 _masked(typed_values(int(column.types[row]), column.cells[row], strings), column.present[row])
                 for column, strings in operands
             ]
-            out.put_row(row, place.call(call, *rows))
+            out.write_row(row, place.call(call, *rows))
 
     return _with_limit(fill, call, gives, (len(keys), operands[0][0].cells.shape[1]), watch)
 
@@ -252,7 +252,7 @@ def _with_limit(
         said = str(error) if isinstance(error, BadResult) else failing_line(error, call, Path(__file__))
         raise QueryError(f"{place}: {said}") from (None if isinstance(error, BadResult) else error)
     finally:
-        place.over = True
+        place.abandoned = True
     return UdfResult(out.cells(), strings=out.strings)
 
 

@@ -109,7 +109,7 @@ class ResultWriter:
         """Keep only these values of a row."""
         self._present[row] &= present
 
-    def put(self, row: int, column: int, value: Any) -> None:
+    def write(self, row: int, column: int, value: Any) -> None:
         """Store one value as the function returned it. Raises Unfit."""
         found = value if type(value) is float else to_python_value(value)
         if found is not None:
@@ -119,7 +119,7 @@ class ResultWriter:
     def _code(self, value: Any) -> int:
         return self._codes.setdefault(_string(value), len(self._codes))
 
-    def put_row(self, row: int, found: Any) -> None:
+    def write_row(self, row: int, found: Any) -> None:
         """Store a row as the function returned it: an array, masked or not, or a list with None. Raises Unfit."""
         n = self._values.shape[1]
         if isinstance(found, tuple | list) and any(value is None for value in found):
@@ -137,7 +137,7 @@ class ResultWriter:
             self._values[row], self._present[row] = data, present
             return
         for column in np.flatnonzero(present).tolist():
-            self.put(row, column, data[column])
+            self.write(row, column, data[column])
 
 
 def function_text(call: Callable[..., Any]) -> str:

@@ -39,20 +39,20 @@ class Plan:
     `engine` answers the fetches; `why` is the reason for it and for the level."""
 
     grid: Grid
-    rings: tuple[LevelSnapshot, ...]
+    levels: tuple[LevelSnapshot, ...]
     base_step_ms: int
     notes: tuple[str, ...]
     engine: Engine = "memory"
     why: str = ""
     any_step: bool = False
 
-    def ring(self, step_ms: int) -> LevelSnapshot | None:
+    def level(self, step_ms: int) -> LevelSnapshot | None:
         """Return the level of that step; a boundless store has one for any multiple of its finest step, or any step."""
-        for ring in self.rings:
+        for ring in self.levels:
             if ring.step_ms == step_ms:
                 return ring
-        model = self.rings[-1]
-        if not model.boundless or not (self.any_step or step_ms % self.rings[0].step_ms == 0):
+        model = self.levels[-1]
+        if not model.unbounded or not (self.any_step or step_ms % self.levels[0].step_ms == 0):
             return None
         return replace(model, step_ms=step_ms, newest_ms=max(model.newest_ms, self.grid.end_ms))
 
@@ -63,7 +63,7 @@ def plan(tree: Node, levels: Sequence[tuple[int, int]], now_ms: int, reach: Stor
         raise QueryError("the store has no levels: is a shard running?")
     wanted, bucketize = _time(tree), _bucketize(tree)
     step_ms = None if bucketize is None else bucketize.step_ms
-    rings = level_snapshots(levels, now_ms, reach.real_ms)
+    rings = level_snapshots(levels, now_ms, reach.store_now_ms)
     try:
         if _samples_only(tree):
             return _plan_samples(wanted, step_ms, rings, reach, now_ms)
@@ -97,15 +97,15 @@ def _plan_levels(
         covered = grid.start_ms - back >= ring.span_start_ms
         if covered:
             break
-    if not covered and reach.boundless:
+    if not covered and reach.unbounded:
         ring = choose_uncovered(fit, _length(wanted, now_ms), step_ms is not None, MAX_POINTS, now_ms)
         grid, notes = _grid(wanted, ring, step_ms, now_ms)
     if grid.n > MAX_POINTS:
         raise QueryError(f"the range has {grid.n} buckets of {format_duration(grid.step_ms)}: use at most {MAX_POINTS}")
     raw = any(isinstance(node, nodes.Fetch) and node.resolution is not None for node in nodes.walk(tree))
-    past = reach.boundless and not (covered and reach.levels_first and not raw)
+    past = reach.unbounded and not (covered and reach.prefers_memory and not raw)
     if past:
-        rings = tuple(replace(one, boundless=True) for one in rings)
+        rings = tuple(replace(one, unbounded=True) for one in rings)
         rings += () if any(one.step_ms == ring.step_ms for one in rings) else (ring,)
     engine, why = _engine(reach, ring, covered, raw)
     return Plan(grid, rings, ring.step_ms, notes, engine, why, reach.any_step)
@@ -118,11 +118,11 @@ def _engine(reach: StoreReach, ring: LevelSnapshot, covered: bool, raw: bool) ->
         why = f"{level} is the finest level that covers the range"
         if raw:
             why += '; resolution "raw" asks for the history'
-    elif not reach.boundless:
+    elif not reach.unbounded:
         why = f"no level covers the whole range; {level} reaches furthest"
     else:
         why = f"no level reaches back to the range; {level} suits its length"
-    if reach.levels_first and (raw or not covered):
+    if reach.prefers_memory and (raw or not covered):
         return "memory and history", why
     return reach.engine, why
 
@@ -140,8 +140,8 @@ def _plan_samples(
     grid, notes = _exact_grid(wanted, step_ms, now_ms)
     if grid.n > MAX_POINTS:
         raise QueryError(f"the range has {grid.n} buckets of {format_duration(grid.step_ms)}: use at most {MAX_POINTS}")
-    ring = LevelSnapshot(grid.step_ms, grid.n, grid.end_ms, 0, boundless=True)
-    engine: Engine = reach.engine if not reach.levels_first else "history"
+    ring = LevelSnapshot(grid.step_ms, grid.n, grid.end_ms, 0, unbounded=True)
+    engine: Engine = reach.engine if not reach.prefers_memory else "history"
     return Plan(grid, (*rings, ring), ring.step_ms, notes, engine, "raw samples have no level", True)
 
 
@@ -206,7 +206,7 @@ def _bucketize(tree: Node) -> nodes.Bucketize | None:
 
 def _at_node(node: Node | None, problem: QueryError) -> QueryError:
     """Return the error with the position of a node."""
-    return problem if node is None or node.span is None else problem.at(node.span[0], None, node.span[1])
+    return problem if node is None or node.span is None else problem.with_position(node.span[0], None, node.span[1])
 
 
 def _max_offset_ms(tree: Node) -> int:

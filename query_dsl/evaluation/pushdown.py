@@ -54,7 +54,7 @@ class _PushedReduce:
 
 def push_down(node: nodes.Reduce, grid: Grid, execution: QueryExecution) -> Matrix | None:
     """Let the store compute the matrix of `node` on `grid`; None if it must be evaluated from buckets."""
-    if not execution.store.reduces:
+    if not execution.store.can_aggregate:
         return None
     pushed = _match(node, grid, execution)
     if pushed is None:
@@ -71,7 +71,7 @@ def push_down(node: nodes.Reduce, grid: Grid, execution: QueryExecution) -> Matr
 
 def may_push(node: nodes.Reduce, grid: Grid, execution: QueryExecution) -> bool:
     """True if the store will be asked to reduce `node`."""
-    reduces = execution.store.reduces and execution.plan.engine == "memory"
+    reduces = execution.store.can_aggregate and execution.plan.engine == "memory"
     return reduces and _match(node, grid, execution) is not None
 
 
@@ -116,7 +116,7 @@ def _is_exact_choice(node: nodes.Reduce) -> bool:
 def _aggregate(pushed: _PushedReduce, grid: Grid, execution: QueryExecution) -> Matrix | None:
     earlier = Grid(grid.end_ms - pushed.offset_ms, grid.step_ms, grid.n)
     framed = window_columns(pushed.window, earlier, execution, pushed.base_step_ms)
-    ring = execution.plan.ring(framed.wide.step_ms)
+    ring = execution.plan.level(framed.wide.step_ms)
     if ring is None:
         return None
     held = held_grid(framed.wide, ring)
@@ -149,7 +149,7 @@ def _request(pushed: _PushedReduce, framed: WindowColumns, held: Grid) -> Aggreg
         max_gap_ms=frame.max_gap_ms,
         min_count=rules.min_count,
         full=rules.nulls == "propagate",
-        after=frame.after_ms // wide.step_ms,
+        after=frame.lookahead_ms // wide.step_ms,
         args=pushed.window.args,
     )
     node = pushed.reduce
@@ -163,9 +163,9 @@ def _request(pushed: _PushedReduce, framed: WindowColumns, held: Grid) -> Aggreg
 
 def _evaluate_choice(node: nodes.Reduce, grid: Grid, found: Aggregate, execution: QueryExecution) -> Matrix:
     """Evaluate the choice among the members named by the store. Their notes are dropped: `found` covers all series."""
-    alone = execution.beside(SelectedSeriesStore(execution.store, tuple(found.best.tolist())))
+    alone = execution.with_store(SelectedSeriesStore(execution.store, tuple(found.candidates.tolist())))
     chosen = reduce_classes(node, alone.matrix(node.child, grid, str(node.function)), alone)
-    execution.adopt(alone)
+    execution.merge_origin(alone)
     return chosen
 
 
@@ -174,13 +174,13 @@ class SelectedSeriesStore(ForwardingStore):
     """Store wrapper that selects only the series with these fingerprints."""
 
     store: EngineStore
-    prints: tuple[int, ...]
+    fingerprints: tuple[int, ...]
 
     def select(self, request: SelectRequest) -> Buckets:
-        return self.store.select(replace(request, only=self.prints))
+        return self.store.select(replace(request, only=self.fingerprints))
 
     @property
-    def reduces(self) -> bool:
+    def can_aggregate(self) -> bool:
         return False
 
 

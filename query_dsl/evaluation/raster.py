@@ -90,7 +90,7 @@ def bucketize_data(found: RawSeries, grid: Grid, execution: QueryExecution) -> B
     stats: dict[str, Any] = {}
     for name in STATISTICS:
         dense = np.zeros(len(found) * grid.n, np.int64)
-        dense[piece.cuts.at] = piece.cuts.stats[name]
+        dense[piece.buckets.at] = piece.buckets.stats[name]
         stats[name] = dense.reshape(len(found), grid.n)
     return BucketData(
         keys=found.keys,
@@ -99,7 +99,7 @@ def bucketize_data(found: RawSeries, grid: Grid, execution: QueryExecution) -> B
         strings=strings,
         grid=grid,
         stats=stats,
-        lives=piece.lives if found.births is not None else np.zeros(0, INCARNATION_DTYPE),
+        lives=piece.incarnations if found.births is not None else np.zeros(0, INCARNATION_DTYPE),
         ended_ms=found.ended_ms,
         stored=found.births is not None,
     )
@@ -117,10 +117,10 @@ def _refuse_duplicates(found: RawSeries) -> None:
 
 def _charge_memory(found: RawSeries, grid: Grid, statistics: int, execution: QueryExecution) -> None:
     """Charge the buckets to the limits of the query. Raises LimitExceeded."""
-    allowed, refusal = execution.watch.series_allowed(grid.n, statistics)
+    allowed, refusal = execution.budget.series_allowed(grid.n, statistics)
     if len(found) > allowed:
         raise LimitExceeded(f"bucketize by {format_duration(grid.step_ms)} of {len(found):,} series: {refusal}")
-    execution.watch.took(len(found), len(found) * grid.n * statistics * CELL_BYTES, 0)
+    execution.budget.charge(len(found), len(found) * grid.n * statistics * CELL_BYTES, 0)
 
 
 def _sorted_texts(found: RawSeries) -> tuple[tuple[str, ...], Ints]:

@@ -48,7 +48,7 @@ def _read_fetch(node: nodes.Fetch, grid: Grid, back_ms: int | None, execution: Q
         past, buckets = True, execution.select(matchers, held, _TIMES, True)
     if not buckets.series:
         raise NothingSelected(explain_empty(node.selector, execution))
-    keys = [SeriesKey(name, pairs) for name, pairs in SeriesTable.of(buckets.series).texts()]
+    keys = [SeriesKey(name, pairs) for name, pairs in SeriesTable.from_series(buckets.series).texts()]
     order = canonical_order(keys)
     newest = newest_known(buckets, grid)
     if back_ms is None or grid.start_ms - held.start_ms < back_ms:
@@ -62,7 +62,7 @@ def _read_fetch(node: nodes.Fetch, grid: Grid, back_ms: int | None, execution: Q
 def _is_forgotten(node: nodes.Fetch, execution: QueryExecution) -> bool:
     """True if memory has forgotten every matching series. If it knows one, it answers alone: series that ended long ago
     are not reported as stale for ever."""
-    return execution.store.layered and bool(execution.store.find(node.selector.matchers, 1))
+    return execution.store.has_history and bool(execution.store.find(node.selector.matchers, 1))
 
 
 def _from_coarser(
@@ -81,9 +81,9 @@ def _from_coarser(
     began[lives["row"][lives["first_ms"] <= first_ms]] = True
     early = buckets.statistics["count"][:, buckets.grid.ends() <= first_ms] > 0
     sought = np.flatnonzero(began & late & ~early.any(axis=1))
-    prints = SeriesTable.of(buckets.series).fingerprints
+    prints = SeriesTable.from_series(buckets.series).fingerprints
     start_ms = held.start_ms
-    for coarser in execution.plan.rings:
+    for coarser in execution.plan.levels:
         if coarser.step_ms <= ring.step_ms or not len(sought):
             continue
         end_ms = min(-(-start_ms // coarser.step_ms) * coarser.step_ms, coarser.newest_ms)
@@ -94,7 +94,7 @@ def _from_coarser(
         found = execution.select(node.selector.matchers, wider, _TIMES, False)
         times = found.statistics["last_time"]
         latest = np.where((found.statistics["count"] > 0) & (times <= first_ms), times, NEVER).max(axis=1)
-        known = dict(zip(SeriesTable.of(found.series).fingerprints.tolist(), latest.tolist(), strict=True))
+        known = dict(zip(SeriesTable.from_series(found.series).fingerprints.tolist(), latest.tolist(), strict=True))
         times = np.array([known.get(print_, NEVER) for print_ in prints[sought].tolist()], np.int64)
         newest[sought] = np.maximum(newest[sought], times[:, None])
         sought, start_ms = sought[times <= NEVER], wider.start_ms
@@ -108,7 +108,7 @@ def _fill_from_last_seen(
     unknown = np.flatnonzero(newest[:, 0] <= NEVER)
     if not len(unknown):
         return
-    prints = SeriesTable.of(buckets.series).fingerprints[unknown].tolist()
+    prints = SeriesTable.from_series(buckets.series).fingerprints[unknown].tolist()
     found = execution.store.newest(node.selector.matchers, end_ms, prints)
     times = np.array([found.get(print_, NEVER) for print_ in prints], np.int64)
     newest[unknown] = np.maximum(newest[unknown], times[:, None])

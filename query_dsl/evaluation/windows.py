@@ -100,7 +100,7 @@ def mapper_of(node: Windowed, execution: QueryExecution) -> Mapper:
     own = function
 
     def run(data: Any, frame: WindowFrame, _args: object) -> Mapped:
-        return run_udf_window(own.call, data, frame, result_type_of(node.args), execution.watch, _min_count(node))
+        return run_udf_window(own.call, data, frame, result_type_of(node.args), execution.budget, _min_count(node))
 
     return Mapper(
         name=own.name,
@@ -120,7 +120,7 @@ def _min_count(node: Windowed) -> int:
 
 def _lead_columns(gap_ms: int, step: int, execution: QueryExecution) -> int:
     """Number of columns before a window that cover the gap, at most those of a ring."""
-    ring = execution.plan.ring(step)
+    ring = execution.plan.level(step)
     wanted = -(-gap_ms // step) + 1
     return min(wanted, ring.count + ring.spare) if ring is not None else min(wanted, MAX_WINDOW_COLUMNS)
 
@@ -147,7 +147,7 @@ def _accepted(data: BucketData, mapper: Mapper, execution: QueryExecution) -> Bu
         names = ", ".join(series_name(key) for key in data.keys[:3])
         raise QueryError(f"{mapper.name} cannot take STRING, and every series is one: {names}")
     note_left_out(mapper.name, len(data.keys) - len(rows), execution)
-    return data.only(rows)
+    return data.select_rows(rows)
 
 
 def _warn(mapper: Mapper, data: BucketData, node: nodes.Window, execution: QueryExecution) -> None:
@@ -240,7 +240,7 @@ def run_at_samples(node: nodes.Window, after_ms: int, until_ms: int, execution: 
         except WindowsTooWide as problem:
             raise LimitExceeded(f"{mapper.name}: {problem}") from problem
         types, strings = column.types, found.strings if mapper.strings else ()
-    made = found.computed(types=types, cells=column.cells[0], strings=strings)
+    made = found.as_computed(types=types, cells=column.cells[0], strings=strings)
     return made.keep(column.present[0] & shown)
 
 
@@ -253,7 +253,7 @@ def run_udf_samples(
     execution: QueryExecution,
 ) -> UdfResult:
     """Apply an own function to windows of raw samples: see `run_udf_spans`."""
-    gives, watch = result_type_of(node.args), execution.watch
+    gives, watch = result_type_of(node.args), execution.budget
     return run_udf_spans(function.call, found, windows, columns, gives, watch, _min_count(node))
 
 
@@ -276,7 +276,7 @@ def replaces_times(node: nodes.Node) -> bool:
 def accepted_samples(found: RawSeries, mapper: Mapper, execution: QueryExecution) -> RawSeries:
     """Keep the series that the function accepts; warn of gauges under a function for counters."""
     if not mapper.strings:
-        found = execution.numeric(found, mapper.name)
+        found = execution.numeric_only(found, mapper.name)
     gauges = np.flatnonzero(found.kinds == Kind.GAUGE)
     if mapper.counter and len(gauges):
         note_gauges(mapper, len(gauges), found.keys[gauges[0]], execution)

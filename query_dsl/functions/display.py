@@ -119,13 +119,13 @@ def _mark(keep: Bools, cells: Ints, present: Bools, rows: Ints, stretch: slice, 
 
 
 def _lttb(asked: StepCall) -> Matrix:
-    found = asked.context.numeric(asked.child(), "lttb")
+    found = asked.context.numeric_only(asked.child(), "lttb")
     values = as_floats(found.types, np.ascontiguousarray(found.cells))
     return _masked(found, largest_triangles(values, found.present, found.grid.ends(), asked.args["n"]))
 
 
 def _minmax(asked: StepCall) -> Matrix:
-    found = asked.context.numeric(asked.child(), "minmax")
+    found = asked.context.numeric_only(asked.child(), "minmax")
     return _masked(found, stretch_extremes(found.column, asked.args["n"]))
 
 

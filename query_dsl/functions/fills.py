@@ -94,7 +94,7 @@ def _value(asked: StepCall) -> Matrix:
     value = asked.args["value"]
     checked_int64(value, "fill value: ")
     text = isinstance(value, str)
-    found = asked.context.suited(asked.child(), "fill value", numbers=not text, texts=text)
+    found = asked.context.accepted_series(asked.child(), "fill value", numbers=not text, texts=text)
     found, cell = typed_value(found, value)
     return Matrix(found.keys, asked.grid, fill_value(found.column, cell, _columns(asked)), found.strings)
 
@@ -111,7 +111,7 @@ def _next(asked: StepCall) -> Matrix:
 
 def _linear(asked: StepCall) -> Matrix:
     found, lead = _with_lead(asked)
-    found = asked.context.numeric(found, "fill linear")
+    found = asked.context.numeric_only(found, "fill linear")
     return _cut(found, fill_linear(found.column, _columns(asked)), lead, asked)
 
 

@@ -78,7 +78,7 @@ def _against(name: str) -> Callable[[StepCall], Matrix]:
         if name in NUMERIC and isinstance(value, str):
             raise QueryError(f'filter {name} takes a number, not the text {value!r:.80}: for texts use "last"')
         if name in NUMERIC or op not in ("==", "!="):
-            found = asked.context.numeric(found, f"filter {name}")
+            found = asked.context.numeric_only(found, f"filter {name}")
         return note_if_empty(found.take(satisfies(found.column, name, op, value, found.strings)), found, asked, name)
 
     return run
@@ -109,7 +109,7 @@ def _size_samples(found: RawSeries, args: Args, _context: Evaluation) -> RawSeri
 
 def _best(greatest: bool) -> Callable[[StepCall], Matrix]:
     def run(asked: StepCall) -> Matrix:
-        found = asked.context.numeric(asked.child(), "filter top" if greatest else "filter bottom")
+        found = asked.context.numeric_only(asked.child(), "filter top" if greatest else "filter bottom")
         by_name = canonical_order(found.keys)
         rows = by_name[best_rows(take(found.column, by_name), asked.args["rank"], asked.args["k"], greatest)]
         return found.take(np.sort(rows))

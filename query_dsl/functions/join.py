@@ -53,7 +53,7 @@ def check_labels(labels: Labels, keys: Sequence[SeriesKey], said: str, table: La
         return
     table = table or LabelTable(keys)
     for label in labels:
-        if not table.carries(label):
+        if not table.has_label(label):
             carried = table.names
             hint = similar_hint(label, carried) or f"; there are: {', '.join(sorted(carried)) or 'no labels'}"
             raise QueryError(f"no selected series has the label {label!r} of {said:.300}{hint:.1000}")

@@ -16,13 +16,13 @@ from query_dsl.tree.names import read_only_table
 def _stale(asked: StepCall) -> Matrix:
     """Return true where the newest sample is older than `age` or unknown."""
     age = asked.args["age"]
-    found = asked.seen(age)
+    found = asked.newest_times(age)
     old = ~found.known | (asked.grid.ends()[None, :] - found.newest > age)
     return Matrix(found.keys, asked.grid, of_type(BOOLEAN, old.astype(np.int64), np.ones(old.shape, np.bool_)))
 
 
 def _last_seen(asked: StepCall) -> Matrix:
-    found = asked.seen(None)
+    found = asked.newest_times(None)
     return Matrix(found.keys, asked.grid, of_type(INTEGER, found.newest, found.known))
 
 

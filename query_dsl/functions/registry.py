@@ -59,7 +59,7 @@ class Argument:
         try:
             return _PARSERS[self.kind](self, checked_literal(value, what), what)
         except QueryError as problem:
-            raise problem.about(value) from None
+            raise problem.with_culprit(value) from None
 
     def show(self, value: Any) -> str:
         """Format a value such that `read` returns it unchanged."""
@@ -213,7 +213,7 @@ def bind_arguments(entry: Entry, positional: Sequence[object], named: Mapping[st
         if entry.argument(key) is None:
             known = [argument.name for argument in arguments]
             hint = similar_hint(key, known) or f"; there are: {', '.join(known) or 'none'}"
-            raise QueryError(f"{name} has no argument {key}={hint}").about(value)
+            raise QueryError(f"{name} has no argument {key}={hint}").with_culprit(value)
         if key in said:
             raise QueryError(f"{name}: {key} is given twice")
         said[key] = value

@@ -42,7 +42,7 @@ def limited(found: S, args: Args, context: Evaluation) -> S:
 
 def integrate_samples(found: RawSeries, args: Args, context: Evaluation) -> RawSeries:
     """Integrate by left rectangles from the oldest sample of each series; DOUBLE."""
-    found = context.numeric(found, "integrate")
+    found = context.numeric_only(found, "integrate")
     values, times = floats_of(found), found.times
     out = np.empty(found.samples, np.float64)
     with np.errstate(all="ignore"):
@@ -52,7 +52,7 @@ def integrate_samples(found: RawSeries, args: Args, context: Evaluation) -> RawS
             if part.stop > part.start:
                 steps = np.concatenate(([float(args["initial"])], areas[part.start : part.stop - 1]))
                 out[part] = np.cumsum(steps)
-    return found.computed(types=np.full(len(found), DOUBLE, np.uint8), cells=out.view(np.int64))
+    return found.as_computed(types=np.full(len(found), DOUBLE, np.uint8), cells=out.view(np.int64))
 
 
 def floats_of(found: RawSeries) -> Floats:
@@ -111,7 +111,7 @@ def split_series(found: RawSeries, part: Ints, texts: Sequence[str], label: str,
         set_label(found.keys[row], label, texts[number], name)
         for row, number in zip(rows.tolist(), (places % (len(texts) or 1)).tolist(), strict=True)
     ]
-    return found.regrouped(owner.astype(np.int64), rows, keys)
+    return found.reassigned(owner.astype(np.int64), rows, keys)
 
 
 def _split(found: RawSeries, args: Args, _context: Evaluation) -> RawSeries:
@@ -180,7 +180,7 @@ def _merge(found: RawSeries, _args: Args, _context: Evaluation) -> RawSeries:
     goes_on = np.zeros(len(numbers), np.bool_)
     goes_on[places[found.ended_ms == 0]] = True
     made = found.like(ended_ms=np.where(goes_on, 0, ended)[places])
-    return made.regrouped(places[found.owner], rows, list(numbers))
+    return made.reassigned(places[found.owner], rows, list(numbers))
 
 
 def _unify_types(found: RawSeries, places: Ints, keys: list[SeriesKey]) -> RawSeries:

@@ -34,11 +34,11 @@ class Evaluation(Protocol):
         """Add notes to the answer; equal notes are kept once."""
         ...
 
-    def numeric(self, found: S, function: str) -> S:
+    def numeric_only(self, found: S, function: str) -> S:
         """Drop STRING series. Raises QueryError if none is left."""
         ...
 
-    def suited(self, found: S, function: str, *, numbers: bool, texts: bool) -> S:
+    def accepted_series(self, found: S, function: str, *, numbers: bool, texts: bool) -> S:
         """Keep the series of the accepted types. Raises QueryError if none is left."""
         ...
 
@@ -54,7 +54,7 @@ class Evaluation(Protocol):
         """Evaluate a window function at each bucket end of the grid."""
         ...
 
-    def last_seen(self, node: nodes.Node, grid: Grid, back_ms: int | None, function: str) -> NewestTimes:
+    def newest_times(self, node: nodes.Node, grid: Grid, back_ms: int | None, function: str) -> NewestTimes:
         """Return the times of the newest samples of a fetch (possibly with offset)."""
         ...
 
@@ -96,10 +96,10 @@ class StepCall:
         values, one per bucket."""
         return self.context.statistics(self.node.child, grid or self.grid, statistics)
 
-    def seen(self, back_ms: int | None) -> NewestTimes:
+    def newest_times(self, back_ms: int | None) -> NewestTimes:
         """Return the times of the newest samples of the child, a fetch, for each bucket of the grid; the look-back is
         at least `back_ms` (None: the retention of the level)."""
-        return self.context.last_seen(self.node.child, self.grid, back_ms, self.entry.name)
+        return self.context.newest_times(self.node.child, self.grid, back_ms, self.entry.name)
 
     def window(self, function: str, window_ms: int, grid: Grid) -> Matrix:
         """Evaluate a window function over the child."""
@@ -107,7 +107,7 @@ class StepCall:
 
     def operand(self, name: str, grid: Grid | None = None) -> Matrix:
         """Evaluate the additional operand `name`."""
-        other = self.node.others[self.entry.operands.index(name)]
+        other = self.node.operands[self.entry.operands.index(name)]
         return self.context.matrix(other, grid or self.grid, f"{self.entry.name}: {name}")
 
 

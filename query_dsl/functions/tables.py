@@ -106,9 +106,9 @@ def entry_of(family: str, name: str) -> Entry:
     others = [other for other, table in TABLES.items() if name in table and other != family]
     if others:
         what = " and ".join(_FAMILY_WORDS[o] for o in others)
-        raise QueryError(f"{name} is not a {_FAMILY_WORDS[family]}; it exists as {what}").about(name)
+        raise QueryError(f"{name} is not a {_FAMILY_WORDS[family]}; it exists as {what}").with_culprit(name)
     hint = name_hint(name, known) or all_hint(known)
-    raise QueryError(f"unknown {_FAMILY_WORDS[family]} {name!r:.80}{hint}").about(name)
+    raise QueryError(f"unknown {_FAMILY_WORDS[family]} {name!r:.80}{hint}").with_culprit(name)
 
 
 _FAMILY_WORDS = {

@@ -87,7 +87,7 @@ def integral(
 
 
 def _integrate(asked: StepCall) -> Matrix:
-    found = asked.context.numeric(asked.child(), "integrate")
+    found = asked.context.numeric_only(asked.child(), "integrate")
     values = as_floats(found.types, np.ascontiguousarray(found.cells))
     sums = integral(values, found.present, found.grid.ends(), asked.args["initial"])
     return Matrix(found.keys, asked.grid, doubles(sums, found.present))

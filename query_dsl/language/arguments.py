@@ -19,27 +19,27 @@ def parse_labels(value: object, argument: str) -> tuple[str, ...] | None:
         return None
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(v, str) for v in value):
         wanted = f'a list of label names, as in {argument}=["host"]'
-        raise QueryError(f"{argument} takes {wanted}, not {value!r:.80}").about(value)
+        raise QueryError(f"{argument} takes {wanted}, not {value!r:.80}").with_culprit(value)
     if len(set(value)) != len(value):
-        raise QueryError(f"{argument}={list(value)!r:.200} names a label twice").about(value)
+        raise QueryError(f"{argument}={list(value)!r:.200} names a label twice").with_culprit(value)
     return tuple(checked_literal(value, argument))
 
 
 def parse_number(value: object, what: str) -> int | float:
     """Check a number; truth values are rejected."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise QueryError(f"{what} takes a number, not {value!r:.80}").about(value)
+        raise QueryError(f"{what} takes a number, not {value!r:.80}").with_culprit(value)
     return checked_literal(value, what)
 
 
 def parse_null_rules(nulls: object, min_count: object) -> NullRules:
     """Check the rules for missing values."""
     if not isinstance(nulls, str) or nulls not in NULLS:
-        raise QueryError(f"nulls={nulls!r:.80}: use one of {', '.join(map(repr, NULLS))}").about(nulls)
+        raise QueryError(f"nulls={nulls!r:.80}: use one of {', '.join(map(repr, NULLS))}").with_culprit(nulls)
     if min_count is None:
         return NullRules(nulls)
     if isinstance(min_count, bool) or not isinstance(min_count, int) or min_count < 0:
-        raise QueryError(f"min_count={min_count!r:.80}: use a number that is not negative").about(min_count)
+        raise QueryError(f"min_count={min_count!r:.80}: use a number that is not negative").with_culprit(min_count)
     return NullRules(nulls, checked_literal(min_count, "min_count"))
 
 
@@ -52,7 +52,7 @@ def parse_matching(
     if group_left is not None and group_right is not None:
         raise QueryError("say group_left=[..] or group_right=[..], not both")
     if unmatched not in ("error", "drop"):
-        raise QueryError(f'unmatched={unmatched!r:.80}: say "error" or "drop"').about(unmatched)
+        raise QueryError(f'unmatched={unmatched!r:.80}: say "error" or "drop"').with_culprit(unmatched)
     return LabelMatching(
         on=parse_labels(on, "on"),
         ignoring=parse_labels(ignoring, "ignoring"),

@@ -28,23 +28,23 @@ class ExpressionRunner(Protocol[Query]):
 class _Default:
     """Holder of the collector opened last: one per process, as a notebook has one kernel."""
 
-    collector: ExpressionRunner[Any] | None = None
+    runner: ExpressionRunner[Any] | None = None
 
 
 def set_default_runner(collector: ExpressionRunner[Any]) -> None:
     """Make this the default collector of expressions."""
-    _Default.collector = collector
+    _Default.runner = collector
 
 
 def clear_default_runner(collector: ExpressionRunner[Any]) -> None:
     """Remove the default collector if it is this one."""
-    if _Default.collector is collector:
-        _Default.collector = None
+    if _Default.runner is collector:
+        _Default.runner = None
 
 
 def runner_of(own: ExpressionRunner[Any] | None) -> ExpressionRunner[Any]:
     """Return `own`, else the collector opened last. QueryError if there is none."""
-    found = own or _Default.collector
+    found = own or _Default.runner
     if found is None:
         raise QueryError("this query has no session: open one with artimon.connect(), or begin with session.fetch(...)")
     return found

@@ -134,7 +134,7 @@ class Expr:
         if isinstance(name, str):
             mapper = look_up(MAPPERS, name, "function", (*POINTS, *MAP_STEPS))
             if max_gap is not None and not mapper.predecessor:
-                raise QueryError(f"{name} does not look before its window: it takes no max_gap").about(max_gap)
+                raise QueryError(f"{name} does not look before its window: it takes no max_gap").with_culprit(max_gap)
             said = bind_arguments(mapper, args[1:], named)
         else:
             said = udf_arguments(name, args[1:], named)
@@ -215,7 +215,7 @@ class Expr:
             said = bind_arguments(reducer, args, named)
         else:
             said = udf_arguments(name, args, named)
-        self._on_grid(text)
+        self._require_grid(text)
         if (by is None) == (without is None):
             raise QueryError(
                 f"{text} needs exactly one of by=[..] and without=[..]; by=[] makes one class of all series"
@@ -226,7 +226,7 @@ class Expr:
     def named(self, name: str) -> Expr:
         """Rename the series."""
         if not isinstance(name, str) or not name:
-            raise QueryError(f"a name must be a non-empty text, not {name!r:.80}").about(name)
+            raise QueryError(f"a name must be a non-empty text, not {name!r:.80}").with_culprit(name)
         return self._wrap(nodes.Named(self.node, checked_literal(name, "named")))
 
     # --- whole series ---
@@ -253,7 +253,7 @@ class Expr:
         if not isinstance(name, str):
             example = next(iter(STEPS[family].values())).example
             wanted = f"the name of a function in quotes, as in {example}"
-            raise QueryError(f"{family} takes {wanted}, not {name!r:.80}").about(name)
+            raise QueryError(f"{family} takes {wanted}, not {name!r:.80}").with_culprit(name)
         entry_of(family, name)
         entry = STEPS[family][name]
         count = len(entry.operands)
@@ -265,7 +265,7 @@ class Expr:
         others = [operand_of(value, name) for value in operands]
         if nodes.gives_samples(self.node):
             if entry.on_samples is None:
-                self._on_grid(name)
+                self._require_grid(name)
         elif entry.run is None:
             raise QueryError(f"{name} takes raw samples: begin with samples('NAME') in place of fetch('NAME')")
         node = nodes.Transform(
@@ -273,7 +273,7 @@ class Expr:
         )
         return _above(node, [self, *others])
 
-    def _on_grid(self, name: str) -> None:
+    def _require_grid(self, name: str) -> None:
         if nodes.gives_samples(self.node):
             raise QueryError(
                 f'{name} takes series on a grid, and samples() gives raw samples: say .bucketize("last", "1m") before'
@@ -281,7 +281,7 @@ class Expr:
 
     def scalar(self) -> Expr:
         """Turn the only series into a scalar that varies over time: it matches every series of the other operand."""
-        self._on_grid("scalar")
+        self._require_grid("scalar")
         return self._wrap(nodes.ToScalar(self.node))
 
     # --- two operands ---
@@ -354,7 +354,7 @@ def fetch(selector: str, *, resolution: str | None = None) -> Expr:
     and puts its samples into the same buckets."""
     if resolution is not None and resolution not in RESOLUTIONS:
         hint = similar_hint(str(resolution), RESOLUTIONS)
-        raise QueryError(f'resolution={resolution!r:.80}: say "raw", or nothing{hint}').about(resolution)
+        raise QueryError(f'resolution={resolution!r:.80}: say "raw", or nothing{hint}').with_culprit(resolution)
     return Expr(nodes.Fetch(parse_selector(selector), resolution))
 
 
@@ -369,7 +369,7 @@ def absent(selector: str, expected: Sequence[str] = ()) -> Expr:
     found = parse_selector(selector)
     if isinstance(expected, str) or not isinstance(expected, Sequence) or not all(isinstance(e, str) for e in expected):
         wanted = "a list of label sets, as in ['host=\"a\"']"
-        raise QueryError(f"expected takes {wanted}, not {expected!r:.80}").about(expected)
+        raise QueryError(f"expected takes {wanted}, not {expected!r:.80}").with_culprit(expected)
     sets = tuple(str(parse_selector(text if text.lstrip().startswith("{") else f"{{{text}}}")) for text in expected)
     for text in sets:
         if any(matcher.op != "=" for matcher in parse_selector(text).matchers):
@@ -415,7 +415,7 @@ FOLDING_OPERATORS = frozenset({"add", "mul", "min", "max", "and", "or"})
 
 def _binary(op: str, first: Expr, second: Expr, match: nodes.LabelMatching) -> Expr:
     for side in (first, second):
-        side._on_grid(op)
+        side._require_grid(op)
     # a sum of many terms counts as one level, because left operands are evaluated in a loop
     left_depth = first.depth if isinstance(first.node, nodes.Binary) else first.depth + 1
     node = nodes.Binary(op, first.node, second.node, match)
@@ -433,7 +433,7 @@ def _above(node: Node, operands: Sequence[Expr], depth: int | None = None) -> Ex
 
 def _apply_udf(function: UserFunction, operands: list[Expr], match: nodes.LabelMatching, gives: str | None) -> Expr:
     for operand in operands:
-        operand._on_grid(function.name)
+        operand._require_grid(function.name)
     said = udf_arguments(function, (), {} if gives is None else {"gives": gives})
     return _above(nodes.Apply(function, tuple(operand.node for operand in operands), match, said), operands)
 
@@ -445,4 +445,4 @@ def operand_of(value: object, op: str) -> Expr:
     value = to_python_scalar(value)
     if isinstance(value, bool | int | float | str):
         return Expr(nodes.Scalar(checked_literal(value, op)))
-    raise QueryError(f"{op} takes a query, a number or a text, not {value!r:.80}").about(value)
+    raise QueryError(f"{op} takes a query, a number or a text, not {value!r:.80}").with_culprit(value)

@@ -71,7 +71,7 @@ def parse(text: str) -> Expr:
     try:
         expr = _TreeConverter(text).read(_tree(text))
     except QueryError as problem:
-        raise problem.at(None, text) from None
+        raise problem.with_position(None, text) from None
     except RecursionError:
         raise QueryError("the query is nested too deeply") from None
     return Expr(expr.node, expr.depth, text, parts=expr.parts)
@@ -125,11 +125,11 @@ class _TreeConverter:
         position, length = self.span(tree)
         return QueryError(message, position, self.text, length)
 
-    def guarded(self, tree: ast.expr, build: Callable[..., Expr], *args: object, **options: object) -> Expr:
+    def with_place(self, tree: ast.expr, build: Callable[..., Expr], *args: object, **options: object) -> Expr:
         """Call the builder; its errors and its node get the place of `tree`."""
-        return self.built(self.span(tree), {}, build, *args, **options)
+        return self.build_at(self.span(tree), {}, build, *args, **options)
 
-    def built(
+    def build_at(
         self,
         span: nodes.Span,
         places: Mapping[int, nodes.Span],
@@ -142,7 +142,7 @@ class _TreeConverter:
             made = build(*args, **options)
         except QueryError as problem:
             position, length = span if problem.culprit is None else places.get(id(problem.culprit), span)
-            raise problem.at(position, self.text, length) from None
+            raise problem.with_position(position, self.text, length) from None
         return Expr(dataclasses.replace(made.node, span=span), made.depth, parts=made.parts)
 
     def read(self, tree: ast.expr) -> Expr:
@@ -156,7 +156,7 @@ class _TreeConverter:
             tree = tree.left
         expr = self.single(tree)
         for link, op in reversed(chain):
-            expr = self.guarded(link, apply, op, expr, self.read(link.right))
+            expr = self.with_place(link, apply, op, expr, self.read(link.right))
         return expr
 
     def single(self, tree: ast.expr) -> Expr:
@@ -166,11 +166,11 @@ class _TreeConverter:
             case ast.Compare():
                 return self.comparison(tree)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return self.guarded(tree, lambda e: -e, self.read(operand))
+                return self.with_place(tree, lambda e: -e, self.read(operand))
             case ast.UnaryOp(op=ast.Invert(), operand=operand):
-                return self.guarded(tree, lambda e: ~e, self.read(operand))
+                return self.with_place(tree, lambda e: ~e, self.read(operand))
             case ast.Constant(value=bool() | int() | float() | str() as value):
-                return self.guarded(tree, operand_of, value, "literal")
+                return self.with_place(tree, operand_of, value, "literal")
             case ast.Name(id=name):
                 return self.name(tree, name)
             case ast.Attribute(attr=name):
@@ -202,7 +202,7 @@ class _TreeConverter:
         op = _COMPARE.get(type(tree.ops[0]))
         if op is None:
             raise self.fail(tree, "in, is and not are not supported: use == != < <= > >=")
-        return self.guarded(tree, apply, op, self.read(tree.left), self.read(tree.comparators[0]))
+        return self.with_place(tree, apply, op, self.read(tree.left), self.read(tree.comparators[0]))
 
     def unknown_method(self, name: str) -> str:
         return f"unknown function .{name}(){name_hint(name, METHODS) or all_hint(METHODS)}"
@@ -244,11 +244,11 @@ class _TreeConverter:
         ids = [id(value) for value, _ in written]
         places = {id(value): self.span(where) for value, where in written if ids.count(id(value)) == 1}
         try:
-            return self.built(self.called(tree), places, build, *args, **options)
+            return self.build_at(self.call_span(tree), places, build, *args, **options)
         except QueryError as problem:
             raise self.inside_selector(problem, tree) from None
 
-    def called(self, tree: ast.Call) -> nodes.Span:
+    def call_span(self, tree: ast.Call) -> nodes.Span:
         """Return the span of a call; for a method, without the expression before the dot."""
         start, length = self.span(tree)
         if isinstance(tree.func, ast.Attribute):

@@ -180,7 +180,7 @@ def _reduce(node: nodes.Reduce) -> str:
 
 def _step(node: nodes.Transform) -> str:
     entry = STEPS[node.family][node.function]
-    others = [_print(other)[0] for other in node.others]
+    others = [_print(other)[0] for other in node.operands]
     shown = show_arguments(entry, node.args)
     if node.family == "filter" and node.function == "fits" and any(mark in shown[0] for mark in "{.*"):
         return f"filter({', '.join(shown)})"

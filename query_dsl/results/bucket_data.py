@@ -35,7 +35,7 @@ class BucketData(Arrays):
         grid = Grid(self.grid.end_ms + ms, self.grid.step_ms, self.grid.n)
         return replace(self, grid=grid, stats=stats, lives=lives, ended_ms=ended)
 
-    def only(self, rows: Rows) -> BucketData:
+    def select_rows(self, rows: Rows) -> BucketData:
         """Select series, in the order of `rows`."""
         if len(rows) == len(self.keys) and (rows == np.arange(len(rows))).all():
             return self
@@ -52,7 +52,7 @@ class BucketData(Arrays):
 
 def from_buckets(buckets: Buckets) -> BucketData:
     """Convert the answer of a store; series keep their order."""
-    table, n = SeriesTable.of(buckets.series), len(buckets.series)
+    table, n = SeriesTable.from_series(buckets.series), len(buckets.series)
     ended = buckets.ended_ms if len(buckets.ended_ms) == n else np.zeros(n, np.int64)
     return BucketData(
         keys=tuple(keys_of(*zip(*table.texts(), strict=True))) if n else (),

@@ -168,7 +168,7 @@ class RawSeries(QueryResult):
 
     # -- derived copies
 
-    def computed(self, **parts: Any) -> RawSeries:
+    def as_computed(self, **parts: Any) -> RawSeries:
         """As `like`, for computed values: without start times, ends and kinds."""
         n = len(self.keys)
         return self.like(births=None, ended_ms=np.zeros(n, np.int64), kinds=np.zeros(n, np.uint8), **parts)
@@ -187,7 +187,7 @@ class RawSeries(QueryResult):
         if mask.all():
             return self
         before = np.concatenate(([0], np.cumsum(mask))).astype(np.int64)
-        return self.like(starts=before[self.starts], **self._at(np.flatnonzero(mask)))
+        return self.like(starts=before[self.starts], **self._reordered(np.flatnonzero(mask)))
 
     def filled(self) -> RawSeries:
         """Drop the series that have no sample."""
@@ -198,13 +198,13 @@ class RawSeries(QueryResult):
         if self.samples < 2:
             return self
         later = (self.times[1:] >= self.times[:-1]) | (self.owner[1:] != self.owner[:-1])
-        return self if later.all() else self.like(**self._at(np.lexsort((self.times, self.owner))))
+        return self if later.all() else self.like(**self._reordered(np.lexsort((self.times, self.owner))))
 
     def renamed(self, keys: Sequence[SeriesKey]) -> RawSeries:
         """Replace the keys, one per series, and sort canonically; equal keys keep their order."""
         return self.like(keys=tuple(keys)).take(canonical_order(keys))
 
-    def regrouped(self, owner: Ints, rows: Rows, keys: Sequence[SeriesKey]) -> RawSeries:
+    def reassigned(self, owner: Ints, rows: Rows, keys: Sequence[SeriesKey]) -> RawSeries:
         """Reassign samples: sample k goes to series owner[k], with key keys[owner[k]] and the type and kind of row
         rows[owner[k]] of this object. The result is in canonical order."""
         order = np.lexsort((self.times, owner))
@@ -214,10 +214,10 @@ class RawSeries(QueryResult):
     def _of_rows(self, rows: Rows, keys: Sequence[SeriesKey], starts: Ints, order: Any) -> RawSeries:
         """Return series with the types, kinds and ends of `rows`, and the samples in this order."""
         types, kinds, ended_ms = self.types[rows], self.kinds[rows], self.ended_ms[rows]
-        parts = self._at(order)
+        parts = self._reordered(order)
         return self.like(keys=tuple(keys), types=types, kinds=kinds, ended_ms=ended_ms, starts=starts, **parts)
 
-    def _at(self, order: Any) -> dict[str, Any]:
+    def _reordered(self, order: Any) -> dict[str, Any]:
         births = None if self.births is None else self.births[order]
         return {"times": self.times[order], "cells": self.cells[order], "births": births}
 

@@ -85,7 +85,7 @@ class LabelTable:
             found.add(NAME)
         return frozenset(found)
 
-    def carries(self, label: str) -> bool:
+    def has_label(self, label: str) -> bool:
         """Return True if any series has this label."""
         return len(self.column(label).values) > 1
 

@@ -18,7 +18,7 @@ class Painter:
     def __init__(self, out: TextIO, terminal: bool | None = None) -> None:
         self._out = out
         self.terminal = out.isatty() if terminal is None else terminal
-        self._painted = False
+        self._has_painted = False
 
     def size(self) -> tuple[int, int] | None:
         """Return (columns, lines) available for painting; None if `out` is not a terminal."""
@@ -30,15 +30,15 @@ class Painter:
     def paint(self, text: str) -> None:
         """Replace the previous text."""
         if not self.terminal:
-            self._out.write(("\n" if self._painted else "") + text + "\n")
+            self._out.write(("\n" if self._has_painted else "") + text + "\n")
         else:
             size = self.size()
             lines = text.split("\n")
             if size is not None and len(lines) > size[1]:
                 lines = [*lines[: size[1] - 1], f"... and {len(lines) - size[1] + 1} more lines"]
             whole = "".join(line + _END_OF_LINE + "\n" for line in lines)
-            self._out.write(f"{_HOME if self._painted else _CLEAR + _HOME}{whole}{_BELOW}")
-        self._painted = True
+            self._out.write(f"{_HOME if self._has_painted else _CLEAR + _HOME}{whole}{_BELOW}")
+        self._has_painted = True
         self._out.flush()
 
 

@@ -44,12 +44,12 @@ class AutoStore(EngineStore):
         self._memory, self._open_past, self._clock = as_engine_store(memory), past, clock
 
     def watching(self, watch: QueryBudget) -> AutoStore:
-        return AutoStore(self._memory.watching(watch), lambda: self.past().watching(watch), self._clock)
+        return AutoStore(self._memory.watching(watch), lambda: self.history().watching(watch), self._clock)
 
     def reach(self) -> StoreReach:
-        return StoreReach(boundless=True, levels_first=True, real_ms=self._clock.now_ms())
+        return StoreReach(unbounded=True, prefers_memory=True, store_now_ms=self._clock.now_ms())
 
-    def past(self) -> EngineStore:
+    def history(self) -> EngineStore:
         return as_engine_store(self._open_past())
 
     def levels(self) -> tuple[tuple[int, int], ...]:
@@ -58,11 +58,11 @@ class AutoStore(EngineStore):
 
     def names(self) -> list[str]:
         """See EngineStore: the names of both."""
-        return sorted({*self._memory.names(), *(self._of_past(lambda past: past.names()) or ())})
+        return sorted({*self._memory.names(), *(self._ask_history(lambda past: past.names()) or ())})
 
     def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
         """See EngineStore: the values of both."""
-        past = self._of_past(lambda store: store.label_values(label, limit)) or ()
+        past = self._ask_history(lambda store: store.label_values(label, limit)) or ()
         return sorted({*self._memory.label_values(label, limit), *past})[:limit]
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
@@ -71,17 +71,17 @@ class AutoStore(EngineStore):
         if len(found) >= limit:
             return found
         known = {_key(one) for one in found}
-        past = self._of_past(lambda store: store.find(matchers, limit)) or ()
+        past = self._ask_history(lambda store: store.find(matchers, limit)) or ()
         return sort_series([*found, *(one for one in past if _key(one) not in known)])[:limit]
 
     def newest(self, matchers: tuple[Matcher, ...], end_ms: int, prints: Collection[int] = ()) -> dict[int, int]:
         """See EngineStore: the times of the history."""
-        return self._of_past(lambda past: past.newest(matchers, end_ms, prints)) or {}
+        return self._ask_history(lambda past: past.newest(matchers, end_ms, prints)) or {}
 
-    def _of_past(self, ask: Callable[[EngineStore], T]) -> T | None:
+    def _ask_history(self, ask: Callable[[EngineStore], T]) -> T | None:
         """Query the history; None if it does not answer, so that the answer of memory remains."""
         try:
-            return ask(self.past())
+            return ask(self.history())
         except (HistoryInterrupted, TooMuchHistory):
             raise
         except (HistoryError, SelectError, OSError):
@@ -89,7 +89,7 @@ class AutoStore(EngineStore):
 
     def samples(self, request: SampleRequest) -> RawSamples:
         """See EngineStore: from the history."""
-        return self.past().samples(request)
+        return self.history().samples(request)
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
         """See EngineStore: for grids that memory alone holds. Raises NotPushed for others."""
@@ -111,7 +111,7 @@ class AutoStore(EngineStore):
         border = -(-ring.span_start_ms // grid.step_ms) * grid.step_ms
         border += (grid.end_ms - border) % grid.step_ms
         if grid.end_ms <= border:
-            return _with_engine(self.past().select(request), "history")
+            return _with_engine(self.history().select(request), "history")
         newer = Grid(grid.end_ms, grid.step_ms, min(grid.n, (grid.end_ms - border) // grid.step_ms))
         if newer.n == grid.n:
             return self._newer(request, newer, ring, request.statistics)
@@ -129,7 +129,7 @@ class AutoStore(EngineStore):
             new = problem
         try:
             whole = request.grid if isinstance(new, SelectError) else older
-            old = _with_engine(self.past().select(replace(request, grid=whole, statistics=statistics)), "history")
+            old = _with_engine(self.history().select(replace(request, grid=whole, statistics=statistics)), "history")
         except (TooMuchHistory, HistoryInterrupted):
             raise
         except HistoryError as problem:

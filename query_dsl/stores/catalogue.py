@@ -30,9 +30,9 @@ class SeriesMatch:
 
     table: SeriesTable
     source: Ints
-    print: Ints
+    fingerprint: Ints
     row_of: Ints
-    aside: tuple[int, ...] = ()
+    ambiguous: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.table)
@@ -44,21 +44,21 @@ class HistoryCatalogue:
     def __init__(self, hdfs: str) -> None:
         self._hdfs = hdfs
         self._lock = Lock()
-        self._kept: OrderedDict[tuple[Matcher, ...], tuple[float, SeriesMatch]] = OrderedDict()
+        self._cache: OrderedDict[tuple[Matcher, ...], tuple[float, SeriesMatch]] = OrderedDict()
 
     def find(self, matchers: tuple[Matcher, ...]) -> SeriesMatch:
         """Return every matching series that was ever announced. Raises as `read_announced`."""
         now = monotonic()
         with self._lock:
-            at, held = self._kept.get(matchers, (0.0, None))
+            at, held = self._cache.get(matchers, (0.0, None))
             if held is not None and now - at < CACHE_TTL_S:
                 return held
         found = make_match(*read_announced(self._hdfs, matchers))
         with self._lock:
-            self._kept[matchers] = now, found
-            self._kept.move_to_end(matchers)
-            while len(self._kept) > CACHE_SIZE:
-                self._kept.popitem(last=False)
+            self._cache[matchers] = now, found
+            self._cache.move_to_end(matchers)
+            while len(self._cache) > CACHE_SIZE:
+                self._cache.popitem(last=False)
         return found
 
 

@@ -32,11 +32,11 @@ class SparseBuckets:
     stats: Stats = field(default_factory=lambda: dict.fromkeys(STATISTICS, _NONE))
     """All of STATISTICS."""
 
-    def pick(self, keep: Bools) -> SparseBuckets:
+    def select(self, keep: Bools) -> SparseBuckets:
         """Keep the buckets where `keep` is true."""
         return SparseBuckets(self.at[keep], {name: column[keep] for name, column in self.stats.items()})
 
-    def lean(self, wanted: Collection[str]) -> SparseBuckets:
+    def zero_except(self, wanted: Collection[str]) -> SparseBuckets:
         """Return the same buckets with all statistics but `wanted` set to zero."""
         nothing = np.zeros(len(self.at), np.int64)
         return SparseBuckets(
@@ -49,11 +49,11 @@ class PartialBuckets:
     """Buckets, lives and ends of some samples. `rows` (ascending, distinct) are the series with samples, `types` and
     `newest_ms` their types and newest times; `mixed` are series of more than one type, which have no buckets here."""
 
-    cuts: SparseBuckets = field(default_factory=SparseBuckets)
+    buckets: SparseBuckets = field(default_factory=SparseBuckets)
     rows: Ints = field(default_factory=lambda: _NONE)
     types: Types = field(default_factory=lambda: _NO_TYPES)
     newest_ms: Ints = field(default_factory=lambda: _NONE)
-    lives: npt.NDArray[np.void] = field(default_factory=lambda: _NO_INCARNATIONS)
+    incarnations: npt.NDArray[np.void] = field(default_factory=lambda: _NO_INCARNATIONS)
     """Sorted by (row, birth), each once."""
     ended: tuple[Ints, Ints] = field(default_factory=lambda: (_NONE, _NONE))
     """Series with an end marker, ascending, and its newest time."""
@@ -64,9 +64,9 @@ class PartialBuckets:
     columns: int = 1
     """Number of buckets of the grid."""
 
-    def kinds(self) -> Types:
+    def bucket_types(self) -> Types:
         """The type of each bucket."""
-        return self.types[np.searchsorted(self.rows, self.cuts.at // self.columns)]
+        return self.types[np.searchsorted(self.rows, self.buckets.at // self.columns)]
 
 
 def bucketize(rows: SampleRows, grid: Grid) -> PartialBuckets:
@@ -75,7 +75,7 @@ def bucketize(rows: SampleRows, grid: Grid) -> PartialBuckets:
     ended = (_NONE, _NONE)
     if over.any():
         ended = _newest_ends(rows.row[over], rows.time_ms[over])
-        rows = rows.pick(~over)
+        rows = rows.select(~over)
     rows = _sorted(rows)
     if not len(rows):
         return PartialBuckets(ended=ended, strings=rows.strings, columns=grid.n)
@@ -84,7 +84,7 @@ def bucketize(rows: SampleRows, grid: Grid) -> PartialBuckets:
     mixed = rows.row[starts[low < high]]
     samples = len(rows)
     if len(mixed):
-        rows = rows.pick(~np.isin(rows.row, mixed))
+        rows = rows.select(~np.isin(rows.row, mixed))
         starts = run_starts(rows.row)
     ends = run_ends(starts, len(rows))
     return PartialBuckets(
@@ -125,11 +125,11 @@ def merge_partials(pieces: Sequence[PartialBuckets]) -> PartialBuckets:
     double = np.zeros(int(rows[-1]) + 1, np.bool_)
     double[rows[kept]] = types[kept] == DOUBLE
     return PartialBuckets(
-        _merge_buckets([part.cuts for part in parts], [part.kinds() for part in parts]),
+        _merge_buckets([part.buckets for part in parts], [part.bucket_types() for part in parts]),
         rows[kept],
         types[kept],
         newest[good],
-        merge_incarnations(np.concatenate([part.lives for part in parts]), double),
+        merge_incarnations(np.concatenate([part.incarnations for part in parts]), double),
         ended,
         mixed,
         strings,
@@ -147,11 +147,11 @@ def without_series(piece: PartialBuckets, series: Ints) -> PartialBuckets:
         return piece
     return replace(
         piece,
-        cuts=piece.cuts.pick(~np.isin(piece.cuts.at // piece.columns, series)),
+        buckets=piece.buckets.select(~np.isin(piece.buckets.at // piece.columns, series)),
         rows=piece.rows[kept],
         types=piece.types[kept],
         newest_ms=piece.newest_ms[kept],
-        lives=piece.lives[~np.isin(piece.lives["row"], series)],
+        incarnations=piece.incarnations[~np.isin(piece.incarnations["row"], series)],
     )
 
 
@@ -181,17 +181,17 @@ def _sorted(rows: SampleRows) -> SampleRows:
     rising = (time[1:] > time[:-1]) | ~same
     if not rising.all():
         ranks = rank(rows.cell, rows.type == DOUBLE)
-        return rows.pick(np.lexsort((ranks, time, row)))
+        return rows.select(np.lexsort((ranks, time, row)))
     if (row[1:] >= row[:-1]).all():
         return rows
     starts = np.flatnonzero(np.append(True, ~same))
     if len(np.unique(row[starts])) < len(starts):  # a series in two runs: their times may interleave
         ranks = rank(rows.cell, rows.type == DOUBLE)
-        return rows.pick(np.lexsort((ranks, time, row)))
+        return rows.select(np.lexsort((ranks, time, row)))
     lengths = np.diff(starts, append=len(row))
     runs = np.argsort(row[starts], kind="stable")
     moved = lengths[runs]
-    return rows.pick(np.repeat(starts[runs] - (np.cumsum(moved) - moved), moved) + np.arange(len(row)))
+    return rows.select(np.repeat(starts[runs] - (np.cumsum(moved) - moved), moved) + np.arange(len(row)))
 
 
 def _bucketize_sorted(rows: SampleRows, grid: Grid) -> SparseBuckets:
@@ -199,7 +199,7 @@ def _bucketize_sorted(rows: SampleRows, grid: Grid) -> SparseBuckets:
     column = (rows.time_ms - (grid.start_ms + 1)) // grid.step_ms
     inside = (column >= 0) & (column < grid.n)
     if not inside.all():
-        rows, column = rows.pick(inside), column[inside]
+        rows, column = rows.select(inside), column[inside]
     if not len(rows):
         return SparseBuckets()
     at = rows.row * grid.n + column
@@ -257,10 +257,12 @@ def _to_texts(piece: PartialBuckets, strings: tuple[str, ...]) -> PartialBuckets
 
 def renumber_texts(piece: PartialBuckets, numbers: Ints) -> PartialBuckets:
     """Replace each cell of STRING by `numbers[cell]`."""
-    texts = piece.kinds() == STRING
-    last = piece.cuts.stats["last"].copy()
+    texts = piece.bucket_types() == STRING
+    last = piece.buckets.stats["last"].copy()
     last[texts] = numbers[last[texts]]
-    lives = piece.lives.copy()
+    lives = piece.incarnations.copy()
     mine = np.isin(lives["row"], piece.rows[piece.types == STRING])
     lives["last"][mine] = numbers[lives["last"][mine]]
-    return replace(piece, cuts=SparseBuckets(piece.cuts.at, {**piece.cuts.stats, "last": last}), lives=lives)
+    return replace(
+        piece, buckets=SparseBuckets(piece.buckets.at, {**piece.buckets.stats, "last": last}), incarnations=lives
+    )

@@ -31,10 +31,10 @@ class BucketAccumulator:
         self._flat = {name: np.zeros(rows * grid.n, np.int64) for name in sorted(wanted)}
         self._types: Types = np.full(rows, NO_TYPE, np.uint8)
         self._newest, self._ended = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-        self._lives = [np.zeros(0, INCARNATION_DTYPE)]
-        self._lives_held = self._lives_joined = 0
+        self._incarnations = [np.zeros(0, INCARNATION_DTYPE)]
+        self._added = self._merged = 0
         self._texts: list[str] = []
-        self._number: dict[str, int] = {}
+        self._text_index: dict[str, int] = {}
         self.mixed: set[int] = set()
         """Series of more than one type: their data is incomplete until `put_back`."""
         self.samples = 0
@@ -45,43 +45,43 @@ class BucketAccumulator:
         self.mixed.update(piece.mixed.tolist())
         piece = self._of_one_type(piece)
         if piece.strings:
-            piece = renumber_texts(piece, np.array([self._text(text) for text in piece.strings], np.int64))
+            piece = renumber_texts(piece, np.array([self._intern(text) for text in piece.strings], np.int64))
         self._types[piece.rows] = piece.types
         self._newest[piece.rows] = np.maximum(self._newest[piece.rows], piece.newest_ms)
         rows, times = piece.ended
         self._ended[rows] = np.maximum(self._ended[rows], times)
-        self._put(piece.cuts, piece.kinds())
-        if len(piece.lives):
-            self._lives.append(piece.lives)
-            self._lives_held += len(piece.lives)
-            if self._lives_held > 2 * self._lives_joined + 100_000:
-                self._join_lives()
+        self._merge_buckets(piece.buckets, piece.bucket_types())
+        if len(piece.incarnations):
+            self._incarnations.append(piece.incarnations)
+            self._added += len(piece.incarnations)
+            if self._added > 2 * self._merged + 100_000:
+                self._merge_incarnations()
 
     def ended(self) -> Ints:
         """Series with an end that no known sample follows."""
         return np.flatnonzero((self._ended > 0) & (self._ended >= self._newest))
 
-    def went_on(self, rows: Ints, newest_ms: Ints) -> None:
+    def add_later(self, rows: Ints, newest_ms: Ints) -> None:
         """Enter times of samples after the grid, and their series."""
         np.maximum.at(self._newest, rows, newest_ms)
 
-    def begun(self, several: Bools) -> Ints:
+    def maybe_overlapping(self, several: Bools) -> Ints:
         """Series of several sources (mask `several`) of which a life may have begun on the grid. Samples before and
         after the grid show whether it overlaps with another life."""
-        self._join_lives()
-        lives = self._lives[0]
+        self._merge_incarnations()
+        lives = self._incarnations[0]
         begun = lives["birth_ms"] > self._grid.start_ms
         begun[1:] |= lives["row"][1:] == lives["row"][:-1]
         rows: Ints = np.unique(lives["row"][begun & several[lives["row"]]]).astype(np.int64)
         return rows
 
-    def put_back(self, piece: PartialBuckets, rows: Ints | None = None) -> None:
+    def replace(self, piece: PartialBuckets, rows: Ints | None = None) -> None:
         """Replace the data of these series (default: `mixed`) by a piece made of all their samples."""
         rows = np.array(sorted(self.mixed), np.int64) if rows is None else rows
         for matrix in self._flat.values():
             matrix.reshape(self._rows, self._grid.n)[rows] = 0
         self._types[rows], self._newest[rows], self._ended[rows] = NO_TYPE, 0, 0
-        self._lives = [lives[~np.isin(lives["row"], rows)] for lives in self._lives]
+        self._incarnations = [lives[~np.isin(lives["row"], rows)] for lives in self._incarnations]
         self.mixed.difference_update(rows.tolist())
         samples = self.samples
         self.add(piece)
@@ -94,13 +94,13 @@ class BucketAccumulator:
             return piece
         return without_series(piece, np.array(sorted(self.mixed), np.int64))
 
-    def _text(self, text: str) -> int:
-        number = self._number.setdefault(text, len(self._texts))
+    def _intern(self, text: str) -> int:
+        number = self._text_index.setdefault(text, len(self._texts))
         if number == len(self._texts):
             self._texts.append(text)
         return number
 
-    def _put(self, cuts: SparseBuckets, kinds: Types) -> None:
+    def _merge_buckets(self, cuts: SparseBuckets, kinds: Types) -> None:
         at, stats, flat = cuts.at, cuts.stats, self._flat
         before = flat["count"][at]
         there = before > 0
@@ -135,8 +135,8 @@ class BucketAccumulator:
             ranks = np.where(text, place[np.where(text, cells, 0)], ranks)
         return ranks
 
-    def _join_lives(self) -> None:
-        lives = np.concatenate(self._lives)
+    def _merge_incarnations(self) -> None:
+        lives = np.concatenate(self._incarnations)
         text = (self._types == STRING)[lives["row"]] if len(lives) else np.zeros(0, np.bool_)
         if text.any():  # ties are ordered by text
             place = np.argsort(np.argsort(np.array(self._texts, object))).astype(np.int64)
@@ -147,17 +147,17 @@ class BucketAccumulator:
             lives["last"][text] = back[lives["last"][text]]
         else:
             lives = merge_incarnations(lives, self._types == DOUBLE)
-        self._lives = [lives]
-        self._lives_held = self._lives_joined = len(lives)
+        self._incarnations = [lives]
+        self._added = self._merged = len(lives)
 
     def buckets(self, request: SelectRequest, series: SeriesTable, notes: tuple[str, ...] = ()) -> Buckets:
         """Return the answer. `series` has the announced types: a series without samples has that type, and INTEGER
         samples of a series that was later announced as DOUBLE become doubles, as in a shard."""
-        self._join_lives()
+        self._merge_incarnations()
         announced = series.types
         types = np.where(self._types == NO_TYPE, announced, self._types).astype(np.uint8)
         late = np.flatnonzero((self._types == INTEGER) & (announced == DOUBLE))
-        lives, dropped = _newest_incarnations(normalize_incarnations(self._lives[0]), self._rows)
+        lives, dropped = _newest_incarnations(normalize_incarnations(self._incarnations[0]), self._rows)
         if len(late):
             self._to_double(late, lives)
             types[late] = DOUBLE

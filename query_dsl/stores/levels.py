@@ -25,14 +25,14 @@ Engine = Literal["memory", "history", "memory and history", "samples"]
 class StoreReach:
     """Reach of a store into the past. The defaults are those of the memory store: as far as its levels."""
 
-    boundless: bool = False
+    unbounded: bool = False
     """True if any time can be queried, and any multiple of a level's step."""
-    levels_first: bool = False
+    prefers_memory: bool = False
     """True if levels are held in memory and preferred where they cover the range; only for a boundless store."""
     any_step: bool = False
     """True if buckets may have any width and any end."""
     engine: Engine = "memory"
-    real_ms: int | None = None
+    store_now_ms: int | None = None
     """Current time of the store, for queries as of an earlier time; None: the time of the query."""
 
 
@@ -50,7 +50,7 @@ class LevelSnapshot:
     spare: int
     head_ms: int | None = None
     """End of the newest settled bucket that the store holds; None: `newest_ms`."""
-    boundless: bool = False
+    unbounded: bool = False
     """True if the history supplies the buckets that the ring does not hold."""
 
     @property
@@ -62,7 +62,7 @@ class LevelSnapshot:
     @property
     def held_start_ms(self) -> int:
         """Time at and before which no bucket is held, not even as predecessor."""
-        return ALWAYS_MS if self.boundless else self.span_start_ms - self.spare * self.step_ms
+        return ALWAYS_MS if self.unbounded else self.span_start_ms - self.spare * self.step_ms
 
 
 def level_snapshots(
@@ -89,8 +89,8 @@ def choose_uncovered(
     ended now, else a multiple of the coarsest. `bound`: only levels, because a bucketize sets the step."""
     for ring in fit:
         if length_ms <= ring.count * ring.step_ms:
-            return replace(ring, boundless=True)
-    last = replace(fit[-1], boundless=True)
+            return replace(ring, unbounded=True)
+    last = replace(fit[-1], unbounded=True)
     if bound:
         return last
     for times in _TIMES:

@@ -59,14 +59,14 @@ class QueryBudget:
     started: float = field(default_factory=monotonic)
     samples: int = 0
     bytes: int = 0
-    most_series: int = 0
+    max_series: int = 0
 
     @property
-    def idle(self) -> bool:
+    def is_unlimited(self) -> bool:
         """True if nothing can end the evaluation from outside."""
-        return self.limits.seconds is None and not self.checks and not self.watched
+        return self.limits.seconds is None and not self.checks and not self.has_external_stop
 
-    watched: bool = False
+    has_external_stop: bool = False
     """True if the caller holds `stop`."""
 
     def seconds_left(self) -> float | None:
@@ -101,19 +101,19 @@ class QueryBudget:
             " shorter range or a wider step, or raise the limit"
         )
 
-    def took(self, series: int, bytes_: int, samples: int) -> None:
+    def charge(self, series: int, bytes_: int, samples: int) -> None:
         """Count the result of a fetch. Raises LimitExceeded beyond the limit of bytes or samples."""
         self.bytes += bytes_
         self.samples += samples
-        self.most_series = max(self.most_series, series)
+        self.max_series = max(self.max_series, series)
         if self.bytes > self.limits.memory_bytes:
             raise LimitExceeded(
                 f"the query holds {self.bytes:,} bytes of buckets, more than its limit of {self.limits.memory_bytes:,}"
                 " (memory_bytes): add matchers, ask for a shorter range or a wider step, or raise the limit"
             )
-        self.took_samples(0)
+        self.check_samples(0)
 
-    def took_samples(self, more: int) -> None:
+    def check_samples(self, more: int) -> None:
         """Raise LimitExceeded if `more` samples in addition to those counted exceed the limit."""
         if self.samples + more > self.limits.samples:
             raise LimitExceeded(
@@ -125,7 +125,7 @@ class QueryBudget:
         """Return a note for each limit that is nearly reached."""
         limits = self.limits
         used: list[tuple[str, float, float | None]] = [
-            ("series", self.most_series, limits.series),
+            ("series", self.max_series, limits.series),
             ("samples", self.samples, limits.samples),
             ("memory_bytes", self.bytes, limits.memory_bytes),
             ("seconds", monotonic() - self.started, limits.seconds),
@@ -145,5 +145,5 @@ def make_budget(limits: Limits | None, check: Check | None, stop: threading.Even
     """Make the watch of an evaluation; `check` and `stop` belong to the caller."""
     watch = QueryBudget(limits or DEFAULT_LIMITS, (check,) if check is not None else ())
     if stop is not None:
-        watch.stop, watch.watched = stop, True
+        watch.stop, watch.has_external_stop = stop, True
     return watch

@@ -75,14 +75,14 @@ class HistoryStore(EngineStore):
     def watching(self, watch: QueryBudget) -> HistoryStore:
         return HistoryStore(self._history, self._levels, self._engine, watch, self._progress, self._catalogue)
 
-    def showing(self, progress: Progress) -> HistoryStore:
+    def with_progress(self, progress: Progress) -> HistoryStore:
         """Return the same store with a callback for progress."""
         return HistoryStore(self._history, self._levels, self._engine, self._watch, progress, self._catalogue)
 
     def reach(self) -> StoreReach:
-        return StoreReach(boundless=True, engine="history")
+        return StoreReach(unbounded=True, engine="history")
 
-    def past(self) -> EngineStore:
+    def history(self) -> EngineStore:
         return self
 
     def levels(self) -> tuple[tuple[int, int], ...]:
@@ -108,10 +108,10 @@ class HistoryStore(EngineStore):
 
     def _find(self, matchers: tuple[Matcher, ...]) -> SeriesMatch:
         self._watch.check()
-        with self._history.opened():
+        with self._history.lease_client():
             return self._catalogue.find(matchers)
 
-    def _fitting(self, matchers: tuple[Matcher, ...], limit: int) -> SeriesMatch:
+    def _find_limited(self, matchers: tuple[Matcher, ...], limit: int) -> SeriesMatch:
         found = self._find(matchers)
         if len(found) > limit:
             raise too_many_series(len(found), limit)
@@ -121,7 +121,7 @@ class HistoryStore(EngineStore):
 
     def select(self, request: SelectRequest) -> Buckets:
         """Answer on any grid. Raises HistoryError if HDFS or a table cannot be read, LimitExceeded, QueryCancelled."""
-        found, grid = self._fitting(request.matchers, request.limit), request.grid
+        found, grid = self._find_limited(request.matchers, request.limit), request.grid
 
         def answer(reading: _TableRead) -> Buckets:
             held = BucketAccumulator(len(found), grid, request.statistics)
@@ -130,10 +130,10 @@ class HistoryStore(EngineStore):
             def take(piece: PartialBuckets) -> None:
                 with lock:
                     held.add(piece)
-                    self._watch.took_samples(held.samples)
+                    self._watch.check_samples(held.samples)
 
-            self._cut(reading, request, take)
-            notes = self._look_around(reading, found, held, grid)
+            self._bucketize(reading, request, take)
+            notes = self._read_context(reading, found, held, grid)
             part = reading.part(grid.start_ms, grid.end_ms, held.samples)
             said = (*reading.notes(found, grid.end_ms), _read_text(part), *notes)
             return replace(held.buckets(request, found.table, said), parts=(part,))
@@ -141,7 +141,7 @@ class HistoryStore(EngineStore):
         return self._read(found, grid.start_ms, grid.end_ms, answer)
 
     def samples(self, request: SampleRequest) -> RawSamples:
-        found = self._fitting(request.matchers, request.limit)
+        found = self._find_limited(request.matchers, request.limit)
 
         def answer(reading: _TableRead) -> RawSamples:
             rows = reading.rows(self._watch)
@@ -150,7 +150,7 @@ class HistoryStore(EngineStore):
             said = (
                 *reading.notes(found, request.until_ms),
                 _read_text(part),
-                *_conflict_notes(settled.conflicts, settled.apart),
+                *_conflict_notes(settled.conflicts, settled.conflicting),
             )
             return RawSamples(found.table, settled.rows, said, parts=(part,))
 
@@ -174,7 +174,7 @@ class HistoryStore(EngineStore):
         """Apply `answer` to the newest version of the table; restart if compaction removes a file."""
         ending = BudgetEvent(self._watch)
         uri = raw_uri(self._history.hdfs)
-        wanted = RowFilter(found.source, found.print, after_ms, until_ms)
+        wanted = RowFilter(found.source, found.fingerprint, after_ms, until_ms)
 
         def read(table: DeltaTable) -> T:
             pruned = prune(table, wanted)
@@ -182,30 +182,30 @@ class HistoryStore(EngineStore):
             return answer(_TableRead(uri, table, wanted, found.row_of[wanted.order], pruned, newest_ms, ending))
 
         try:
-            with self._history.opened() as zookeeper:
+            with self._history.lease_client() as zookeeper:
                 return read_with_retry(uri, read, zookeeper)
         except HistoryInterrupted:
-            raise ending.why() from None
+            raise ending.reason() from None
 
-    def _cut(self, reading: _TableRead, request: SelectRequest, take: Callable[[PartialBuckets], None]) -> None:
+    def _bucketize(self, reading: _TableRead, request: SelectRequest, take: Callable[[PartialBuckets], None]) -> None:
         """Call `take` with all pieces: from several threads, or from this one as Spark tasks end."""
         chosen, grid = reading.pruned.files, request.grid
-        if not len(reading.wanted) or not chosen:
+        if not len(reading.row_filter) or not chosen:
             return
         if takes_spark(self._engine, reading.pruned):
             reading.engine, reading.bytes = "spark", reading.pruned.size
-            work = BucketizeTask(reading.uri, reading.wanted, reading.row_of, grid, request.statistics)
+            work = BucketizeTask(reading.uri, reading.row_filter, reading.row_of, grid, request.statistics)
             tasks = [json.dumps([file.path for file in group]).encode() for group in _groups(chosen)]
-            for data in self._history.in_tasks(work, tasks, reading.ending, self._progress):
+            for data in self._history.in_tasks(work, tasks, reading.budget_event, self._progress):
                 take(decode_partial(data))
         else:
             reader = reading.reader()
-            reader.each(
+            reader.read_each(
                 chosen, lambda table: take(bucketize(from_raw_table(table, reading.row_of), grid)), self._progress
             )
-            reading.bytes += reader.touched
+            reading.bytes += reader.fetched_bytes
 
-    def _look_around(
+    def _read_context(
         self, reading: _TableRead, found: SeriesMatch, held: BucketAccumulator, grid: Grid
     ) -> tuple[str, ...]:
         """Read samples outside the grid that memory would know, too: they show whether a series continued after its
@@ -219,27 +219,27 @@ class HistoryStore(EngineStore):
             if after.pruned.size <= LOCAL_BYTES:
                 rows = after.rows(self._watch)
                 valued = rows.type != ENDED
-                held.went_on(after.row_of[rows.row[valued]], rows.time_ms[valued])
+                held.add_later(after.row_of[rows.row[valued]], rows.time_ms[valued])
             else:
                 notes.append(f"{len(ended)} series ended: samples after their end {_NOT_CHECKED}")
         apart = np.array(sorted(held.mixed), np.int64)
-        twins = held.begun(np.bincount(found.row_of, minlength=len(found)) > 1)
+        twins = held.maybe_overlapping(np.bincount(found.row_of, minlength=len(found)) > 1)
         if around.wide and len(twins):
             both = np.union1d(twins, apart)
             wide = _restricted(reading, found, both, around.after_ms, around.until_ms)
             if wide.pruned.size <= LOCAL_BYTES:
-                return (*notes, *self._put_back(wide, held, grid, both))
+                return (*notes, *self._read_again(wide, held, grid, both))
             notes.append(f"{len(twins)} series of several sources: overlaps of their lives {_NOT_CHECKED}")
         if len(apart):
             again = _restricted(reading, found, apart, grid.start_ms, grid.end_ms)
-            notes += self._put_back(again, held, grid, apart)
+            notes += self._read_again(again, held, grid, apart)
         return tuple(notes)
 
-    def _put_back(self, again: _TableRead, held: BucketAccumulator, grid: Grid, series: Ints) -> tuple[str, ...]:
+    def _read_again(self, again: _TableRead, held: BucketAccumulator, grid: Grid, series: Ints) -> tuple[str, ...]:
         rows = again.rows(self._watch)
         settled = unify_types(replace(rows, row=again.row_of[rows.row]), rows.row)
-        held.put_back(bucketize(settled.rows, grid), series)
-        return _conflict_notes(settled.conflicts, settled.apart)
+        held.replace(bucketize(settled.rows, grid), series)
+        return _conflict_notes(settled.conflicts, settled.conflicting)
 
 
 _NOT_CHECKED = "were not checked, as this needs too many files"
@@ -248,8 +248,8 @@ _NOT_CHECKED = "were not checked, as this needs too many files"
 def _restricted(reading: _TableRead, found: SeriesMatch, rows: Ints, after_ms: int, until_ms: int) -> _TableRead:
     """Return a reading of all samples of these series in (after, until]."""
     found = _select_pairs(found, rows)
-    wanted = RowFilter(found.source, found.print, after_ms, until_ms)
-    return replace(reading, wanted=wanted, row_of=found.row_of[wanted.order], pruned=prune(reading.table, wanted))
+    wanted = RowFilter(found.source, found.fingerprint, after_ms, until_ms)
+    return replace(reading, row_filter=wanted, row_of=found.row_of[wanted.order], pruned=prune(reading.table, wanted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +287,7 @@ class BudgetEvent(threading.Event):
             return True
         return False
 
-    def why(self) -> BaseException:
+    def reason(self) -> BaseException:
         """Return the exception that ended it."""
         return self._why or HistoryInterrupted("reading the history was interrupted")
 
@@ -298,28 +298,30 @@ class _TableRead:
 
     uri: str
     table: DeltaTable
-    wanted: RowFilter
+    row_filter: RowFilter
     row_of: Ints
     """The series of each pair of `wanted`."""
     pruned: PrunedFiles
     appended_ms: int | None
     """Append time of the newest batch in the table; None if unknown."""
-    ending: BudgetEvent
+    budget_event: BudgetEvent
     engine: str = "local"
     bytes: int = 0
 
     def reader(self, samples: int = NO_LIMIT) -> LocalReader:
         """A reader of the wanted rows in this process."""
-        asked = SampleQuery("the query", (), self.wanted.after_us // 1000, self.wanted.until_us // 1000, samples)
-        return LocalReader(self.uri, self.wanted, asked, self.ending)
+        asked = SampleQuery(
+            "the query", (), self.row_filter.after_us // 1000, self.row_filter.until_us // 1000, samples
+        )
+        return LocalReader(self.uri, self.row_filter, asked, self.budget_event)
 
     def rows(self, watch: QueryBudget) -> SampleRows:
         """Read all wanted rows, numbered by pair, up to the limits of the query."""
         most = min(watch.limits.samples - watch.samples, (watch.limits.memory_bytes - watch.bytes) // 64)
         reader = self.reader(max(1, most))
         table = reader.read(self.pruned.files)
-        self.bytes += reader.touched
-        return from_raw_table(table, np.arange(len(self.wanted)))
+        self.bytes += reader.fetched_bytes
+        return from_raw_table(table, np.arange(len(self.row_filter)))
 
     def newest(self, rows: int) -> Ints:
         """Return (rows,) times of the newest wanted sample of each series, NEVER if none was found: reads the newest
@@ -347,8 +349,10 @@ class _TableRead:
     def notes(self, found: SeriesMatch, until_ms: int) -> tuple[str, ...]:
         """Return notes on missing data."""
         notes = []
-        if found.aside:
-            notes.append(f"{len(found.aside)} fingerprints that stand for two texts are set aside with their samples")
+        if found.ambiguous:
+            notes.append(
+                f"{len(found.ambiguous)} fingerprints that stand for two texts are set aside with their samples"
+            )
         if self.appended_ms is not None and self.appended_ms < until_ms:
             notes.append(
                 f"the history holds samples appended until {format_time(self.appended_ms)}: later ones, up to"
@@ -362,7 +366,7 @@ class BucketizeTask:
     """Work of a Spark task: reads its files and bucketizes their samples."""
 
     uri: str
-    wanted: RowFilter
+    row_filter: RowFilter
     row_of: Ints
     grid: Grid
     statistics: tuple[str, ...]
@@ -370,31 +374,33 @@ class BucketizeTask:
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                for piece in self._cut([RawFile(path, 0, 0) for path in json.loads(task)]):
-                    yield pa.record_batch([pa.array([encode_partial(self._lean(piece))], pa.binary())], ["value"])
+                for piece in self._bucketize([RawFile(path, 0, 0) for path in json.loads(task)]):
+                    yield pa.record_batch(
+                        [pa.array([encode_partial(self._zero_others(piece))], pa.binary())], ["value"]
+                    )
 
-    def _cut(self, chosen: Sequence[RawFile]) -> Iterator[PartialBuckets]:
+    def _bucketize(self, chosen: Sequence[RawFile]) -> Iterator[PartialBuckets]:
         asked = SampleQuery("the query", (), 0, 1, NO_LIMIT)
-        reader = LocalReader(self.uri, self.wanted, asked, threading.Event())
+        reader = LocalReader(self.uri, self.row_filter, asked, threading.Event())
         pieces: list[PartialBuckets] = []
         cells = 0
         for table in reader.stream(chosen):
             pieces.append(bucketize(from_raw_table(table, self.row_of), self.grid))
-            cells += len(pieces[-1].cuts.at)
+            cells += len(pieces[-1].buckets.at)
             if cells > TASK_CELLS:
                 pieces = [merge_partials(pieces)]
-                cells = len(pieces[0].cuts.at)
+                cells = len(pieces[0].buckets.at)
                 if cells > TASK_CELLS // 2:
                     yield pieces[0]
                     pieces, cells = [], 0
         if pieces:
             yield merge_partials(pieces)
 
-    def _lean(self, piece: PartialBuckets) -> PartialBuckets:
+    def _zero_others(self, piece: PartialBuckets) -> PartialBuckets:
         """Set statistics that are not requested to zero."""
         wanted = with_needs(self.statistics)
         wanted |= {"last", "last_time"} if wanted & {"last", "last_time"} else set()
-        return replace(piece, cuts=piece.cuts.lean(wanted))
+        return replace(piece, buckets=piece.buckets.zero_except(wanted))
 
 
 def _groups(chosen: Sequence[RawFile]) -> list[list[RawFile]]:
@@ -414,7 +420,7 @@ def _groups(chosen: Sequence[RawFile]) -> list[list[RawFile]]:
 def _select_pairs(found: SeriesMatch, rows: Ints) -> SeriesMatch:
     """Keep only the pairs of some series; the numbers of the series do not change."""
     pairs = np.isin(found.row_of, rows)
-    return replace(found, source=found.source[pairs], print=found.print[pairs], row_of=found.row_of[pairs])
+    return replace(found, source=found.source[pairs], fingerprint=found.fingerprint[pairs], row_of=found.row_of[pairs])
 
 
 def _conflict_notes(left_out: int, apart: Sequence[int]) -> tuple[str, ...]:
@@ -427,7 +433,7 @@ def _conflict_notes(left_out: int, apart: Sequence[int]) -> tuple[str, ...]:
 
 
 def _read_text(part: EngineShare) -> str:
-    return f"history: {part.samples:,} samples, engine {part.how}"
+    return f"history: {part.samples:,} samples, engine {part.detail}"
 
 
 def _appended_ms(uri: str, version: int) -> int | None:

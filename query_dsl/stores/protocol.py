@@ -52,7 +52,7 @@ class EngineStore:
         """Reach of the next query into the past."""
         return MEMORY
 
-    def past(self) -> EngineStore:
+    def history(self) -> EngineStore:
         """Return the history alone. Raises QueryError if there is none."""
         raise QueryError('resolution="raw" needs the history engine, and this store has none: leave it out')
 
@@ -74,22 +74,22 @@ class EngineStore:
 
     def watching(self, watch: QueryBudget) -> EngineStore:
         """Return the same store for one evaluation; its calls end when the watch ends."""
-        return self if watch.idle else BudgetedStore(self, watch)
+        return self if watch.is_unlimited else BudgetedStore(self, watch)
 
     # --- capabilities
 
     @property
-    def layered(self) -> bool:
+    def has_history(self) -> bool:
         """True if `past` is supported."""
-        return type(self).past is not EngineStore.past
+        return type(self).history is not EngineStore.history
 
     @property
-    def reduces(self) -> bool:
+    def can_aggregate(self) -> bool:
         """True if `aggregate` is supported."""
         return type(self).aggregate is not EngineStore.aggregate
 
     @property
-    def interruptible(self) -> bool:
+    def checks_budget(self) -> bool:
         """True if the store itself checks a watch while it answers."""
         return type(self).watching is not EngineStore.watching
 
@@ -123,21 +123,21 @@ class MemoryStore(EngineStore):
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
         store: Any = self.store
-        if not self.reduces:
+        if not self.can_aggregate:
             return super().aggregate(request)
         found: Aggregate = self._ask(lambda: store.aggregate(request))
         return found
 
     def watching(self, watch: QueryBudget) -> EngineStore:
         store: Any = self.store
-        return MemoryStore(store.watching(watch)) if self.interruptible else super().watching(watch)
+        return MemoryStore(store.watching(watch)) if self.checks_budget else super().watching(watch)
 
     @property
-    def reduces(self) -> bool:
+    def can_aggregate(self) -> bool:
         return hasattr(type(self.store), "aggregate")
 
     @property
-    def interruptible(self) -> bool:
+    def checks_budget(self) -> bool:
         return hasattr(type(self.store), "watching")
 
 
@@ -149,8 +149,8 @@ class ForwardingStore(MemoryStore):
     def reach(self) -> StoreReach:
         return self.store.reach()
 
-    def past(self) -> EngineStore:
-        return self.store.past()
+    def history(self) -> EngineStore:
+        return self.store.history()
 
     def samples(self, request: SampleRequest) -> RawSamples:
         return self._ask(lambda: self.store.samples(request))
@@ -159,16 +159,16 @@ class ForwardingStore(MemoryStore):
         return self._ask(lambda: self.store.newest(matchers, end_ms, prints))
 
     @property
-    def layered(self) -> bool:
-        return self.store.layered
+    def has_history(self) -> bool:
+        return self.store.has_history
 
     @property
-    def reduces(self) -> bool:
-        return self.store.reduces
+    def can_aggregate(self) -> bool:
+        return self.store.can_aggregate
 
     @property
-    def interruptible(self) -> bool:
-        return self.store.interruptible
+    def checks_budget(self) -> bool:
+        return self.store.checks_budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +176,11 @@ class BudgetedStore(ForwardingStore):
     """Calls a store without a watch in a separate thread; abandons the call to its own deadline if the watch ends."""
 
     store: EngineStore
-    watch: QueryBudget
+    budget: QueryBudget
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
         """Aggregate with the remaining time as the deadline of the request."""
-        left = self.watch.seconds_left()
+        left = self.budget.seconds_left()
         if left is not None:
             most = max(1, int(left * 1000))
             request = replace(request, deadline_ms=min(request.deadline_ms or most, most))
@@ -190,7 +190,7 @@ class BudgetedStore(ForwardingStore):
         return BudgetedStore(self.store, watch)
 
     def _ask(self, question: Callable[[], T]) -> T:
-        return call_in_thread(question, self.watch)
+        return call_in_thread(question, self.budget)
 
 
 def as_engine_store(store: Store) -> EngineStore:

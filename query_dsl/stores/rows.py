@@ -38,7 +38,7 @@ class SampleRows:
     def __len__(self) -> int:
         return len(self.row)
 
-    def pick(self, which: Bools | npt.NDArray[np.intp]) -> SampleRows:
+    def select(self, which: Bools | npt.NDArray[np.intp]) -> SampleRows:
         """Return the rows of a mask or of indices."""
         return SampleRows(
             self.row[which], self.time_ms[which], self.birth_ms[which], self.type[which], self.cell[which], self.strings
@@ -114,7 +114,7 @@ class TypedRows:
 
     rows: SampleRows
     conflicts: int = 0
-    apart: tuple[int, ...] = ()
+    conflicting: tuple[int, ...] = ()
     """Series for which two sources report incompatible types: only rows of one of these types are kept."""
 
 
@@ -144,7 +144,7 @@ def unify_types(rows: SampleRows, source: Ints) -> TypedRows:
             apart.append(int(rows.row[one[0]]))
         keep[other] = False
     made = replace(rows, type=types, cell=cells)
-    return TypedRows(made.pick(keep), int(len(rows) - np.count_nonzero(keep)), tuple(apart))
+    return TypedRows(made.select(keep), int(len(rows) - np.count_nonzero(keep)), tuple(apart))
 
 
 def _mixed_rows(rows: SampleRows) -> Any:

@@ -40,8 +40,8 @@ def to_raw_series(found: RawSamples) -> RawSeries:
     ended = np.zeros(n, np.int64)
     over = rows.type == ENDED
     np.maximum.at(ended, rows.row[over], rows.time_ms[over])
-    types, rows = to_announced_types(found.series.types, rows.pick(~over))
-    rows = rows.pick(np.lexsort((rank(rows.cell, rows.type == DOUBLE), rows.time_ms, rows.row)))
+    types, rows = to_announced_types(found.series.types, rows.select(~over))
+    rows = rows.select(np.lexsort((rank(rows.cell, rows.type == DOUBLE), rows.time_ms, rows.row)))
     counts = np.bincount(rows.row, minlength=n)
     newest = np.zeros(n, np.int64)
     np.maximum.at(newest, rows.row, rows.time_ms)

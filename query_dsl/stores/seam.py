@@ -36,9 +36,9 @@ def stitch(older: Buckets, newer: Buckets, request: SelectRequest) -> Buckets:
 
     A series may occur on one side only. INTEGER on one side and DOUBLE on the other become DOUBLE; any other two types
     are a conflict, and only the newer side is shown. Lives are merged by series and birth."""
-    tables = [SeriesTable.of(side.series) for side in (older, newer)]
+    tables = [SeriesTable.from_series(side.series) for side in (older, newer)]
     rows_new, rows_old, chosen = _rows(tables[1], tables[0])
-    series = SeriesTable.joined([tables[1], tables[0].take(chosen)])
+    series = SeriesTable.concat([tables[1], tables[0].take(chosen)])
     types, lost = _common_types(tables, rows_old, len(series))
     old = _Side(older, rows_old, tables[0].types, 0)
     new = _Side(newer, rows_new, tables[1].types, request.grid.n - newer.grid.n, len(older.strings))
@@ -138,7 +138,7 @@ def downsample(found: Buckets, grid: Grid) -> Buckets:
     times = grid.step_ms // found.grid.step_ms
     if times == 1:
         return found
-    table = SeriesTable.of(found.series)
+    table = SeriesTable.from_series(found.series)
     shape = (len(table), grid.n, times)
     held = {name: np.ascontiguousarray(matrix).reshape(shape) for name, matrix in found.statistics.items()}
     there = held["count"] > 0

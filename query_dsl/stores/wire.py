@@ -24,12 +24,12 @@ MAX_PARTIAL_BYTES = 1 << 30
 def encode_partial(piece: PartialBuckets) -> bytes:
     """Encode as header length, JSON header, and int64 columns as differences, compressed together."""
     columns = [
-        piece.cuts.at,
-        *(piece.cuts.stats[name] for name in STATISTICS),
+        piece.buckets.at,
+        *(piece.buckets.stats[name] for name in STATISTICS),
         piece.rows,
         piece.types.astype(np.int64),
         piece.newest_ms,
-        *(np.ascontiguousarray(piece.lives[name]) for name in INCARNATION_DTYPE.names or ()),
+        *(np.ascontiguousarray(piece.incarnations[name]) for name in INCARNATION_DTYPE.names or ()),
         *piece.ended,
         piece.mixed,
     ]

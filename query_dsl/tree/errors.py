@@ -22,13 +22,13 @@ class QueryError(ValueError):
         super().__init__(message)
         self.message, self.position, self.text, self.length = message, position, text, length
 
-    def about(self, culprit: object) -> QueryError:
+    def with_culprit(self, culprit: object) -> QueryError:
         """Set the wrong argument value and return this error; the first (innermost) caller wins."""
         if self.culprit is None:
             self.culprit = culprit
         return self
 
-    def at(self, position: int | None, text: str | None, length: int = 1) -> QueryError:
+    def with_position(self, position: int | None, text: str | None, length: int = 1) -> QueryError:
         """Set the place and return this error; a place that is set already is kept."""
         if not self.of_query:
             return self

@@ -193,7 +193,7 @@ class Transform(Node):
     family: str
     function: str
     args: BoundArguments = ()
-    others: tuple[Node, ...] = ()
+    operands: tuple[Node, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ def children(node: Node) -> tuple[Node, ...]:
     if isinstance(node, Apply):
         return node.operands
     if isinstance(node, Transform):
-        return (node.child, *node.others)
+        return (node.child, *node.operands)
     child = getattr(node, "child", None)
     return (child,) if child is not None else ()
 

@@ -47,18 +47,18 @@ class _Scan:
         while self.at < len(self.text):
             char = self.text[self.at]
             if char in "'\"":
-                self.string(char)
+                self.skip_string(char)
             elif char == "#":
                 end = self.text.find("\n", self.at)
                 self.at = len(self.text) if end < 0 else end
             else:
-                self.mark(char)
+                self.scan_bracket(char)
                 self.at += 1
         if self.open:
             bracket, position = self.open[-1]
             raise self.fail(f"this {bracket!r} is not closed", position)
 
-    def mark(self, char: str) -> None:
+    def scan_bracket(self, char: str) -> None:
         if char in "([{":
             self.open.append((char, self.at))
             if len(self.open) > MAX_NESTING:
@@ -67,12 +67,12 @@ class _Scan:
             if not self.open or self.open.pop()[0] != _PAIRS[char]:
                 raise self.fail(f"this {char!r} has no opening bracket", self.at)
         elif char in _OPERATORS:
-            self.operator(char)
+            self.count_operator(char)
         elif char == "\0" or char == "\\" or not char.isascii():
             # Python normalises some Unicode letters to others, so that the text would not mean what it shows
             raise self.fail(f"this character is not allowed in a query{_LOOKS_LIKE.get(char, '')}", self.at)
 
-    def operator(self, char: str) -> None:
+    def count_operator(self, char: str) -> None:
         follows = self.at and self.text[self.at - 1] in "<>=!*/" and char in "=*/<>"
         digit = char == "." and self.at and self.text[self.at - 1].isdigit()
         if not follows and not digit:
@@ -80,7 +80,7 @@ class _Scan:
         if self.operators > MAX_OPERATORS:
             raise self.fail(f"more than {MAX_OPERATORS} operators and calls in one query", self.at)
 
-    def string(self, mark: str) -> None:
+    def skip_string(self, mark: str) -> None:
         start = self.at
         closing = mark * 3 if self.text.startswith(mark * 3, start) else mark
         self.at += len(closing)

@@ -184,7 +184,7 @@ class _SelectorParser:
             try:
                 compile_regex(value)
             except QueryError as problem:
-                raise problem.at(start, self.text, self.at - start) from None
+                raise problem.with_position(start, self.text, self.at - start) from None
         return Matcher(label[0], op, value)
 
     def quoted(self, label: str) -> str:

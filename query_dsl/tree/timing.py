@@ -18,7 +18,7 @@ def parse_duration(value: object, what: str) -> int:
     try:
         return _duration(value, what)
     except QueryError as problem:
-        raise problem.about(value) from None
+        raise problem.with_culprit(value) from None
 
 
 def _duration(value: object, what: str) -> int:
@@ -73,7 +73,7 @@ def parse_instant(value: object, what: str) -> Instant:
     try:
         return _instant(value, what)
     except QueryError as problem:
-        raise problem.about(value) from None
+        raise problem.with_culprit(value) from None
 
 
 def _instant(value: object, what: str) -> Instant:

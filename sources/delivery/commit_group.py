@@ -32,7 +32,7 @@ class GroupCommitSink:
     each poll is offered again alone, so that one bad poll does not refuse the others."""
 
     def __init__(self, behind: AcceptSink) -> None:
-        self._behind = behind
+        self._sink = behind
         self._waiting: deque[_WaitingBatches] = deque()
         self._drains: set[asyncio.Task[None]] = set()
 
@@ -61,7 +61,7 @@ class GroupCommitSink:
 
     async def _hand_over(self, group: list[_WaitingBatches]) -> None:
         try:
-            await self._behind.accept([part for one in group for part in one.polled])
+            await self._sink.accept([part for one in group for part in one.polled])
         except SinkRefusedError as error:
             if len(group) == 1:
                 _resolve(group, error)

@@ -42,17 +42,17 @@ class EndpointStatuses:
         except (OSError, ValueError, TypeError, AttributeError):
             self._by_key = {}
 
-    def polled(self, key: str, labels: Mapping[str, str], up: bool, poll_ms: float, samples: int) -> None:
+    def record_poll(self, key: str, labels: Mapping[str, str], up: bool, poll_ms: float, samples: int) -> None:
         """Record the outcome of a poll."""
         known = self._by_key.get(key)
         self._changed |= known is not None and known.gone_ms > 0
         self._by_key[key] = EndpointStatus(dict(labels), up, poll_ms, samples)
 
-    def left(self, key: str) -> None:
+    def remove(self, key: str) -> None:
         """Remove an endpoint that ended in order or was never identified."""
         self._changed |= self._by_key.pop(key, None) is not None
 
-    def vanished(self, key: str, labels: Mapping[str, str], now_ms: int) -> None:
+    def mark_vanished(self, key: str, labels: Mapping[str, str], now_ms: int) -> None:
         """Record that an endpoint ended without notice."""
         self._by_key[key] = EndpointStatus(dict(labels), gone_ms=now_ms)
         self._changed = True
@@ -63,7 +63,7 @@ class EndpointStatuses:
         up = sum(status.up for status in all_)
         return up, len(all_) - up
 
-    def who_vanished(self, now_ms: int, limit: int = 10) -> list[str]:
+    def list_vanished(self, now_ms: int, limit: int = 10) -> list[str]:
         """Return one sentence for each process that ended without notice, latest first."""
         gone = sorted(((s.gone_ms, key) for key, s in list(self._by_key.items()) if s.gone_ms), reverse=True)
         return [f"{key} ended without notice {max(0, now_ms - at) // 1000} s ago" for at, key in gone[:limit]]
@@ -89,7 +89,7 @@ class EndpointStatuses:
     def _expire(self, now_ms: int) -> None:
         for key, status in list(self._by_key.items()):
             if status.gone_ms and now_ms - status.gone_ms > self._vanished_ms:
-                self.left(key)
+                self.remove(key)
 
 
 def _variables(status: EndpointStatus) -> Iterator[SourceVariable]:

@@ -52,8 +52,8 @@ class PlacementResolver:
         self._cache, self._rules, self._clock = cache, rules, clock
         self._resolve, self._deadline_s = resolve, deadline_s
         self._names: dict[str, str] = _read_names(cache)
-        self._ask_after: dict[str, int] = {}
-        self._asking: dict[str, asyncio.Future[str]] = {}
+        self._retry_after_ms: dict[str, int] = {}
+        self._lookups: dict[str, asyncio.Future[str]] = {}
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="reverse-name")
         self._saving: asyncio.TimerHandle | None = None
 
@@ -62,7 +62,7 @@ class PlacementResolver:
         by_rule = labels_by_rule(self._rules, ip)
         if ipaddress.ip_address(ip).is_loopback:
             return {**labels_of_name(self.hostname), **by_rule}
-        if "host" not in by_rule and (ip in self._asking or self._clock.now_ms() >= self._ask_after.get(ip, 0)):
+        if "host" not in by_rule and (ip in self._lookups or self._clock.now_ms() >= self._retry_after_ms.get(ip, 0)):
             asked = self._start(ip)
             if ip not in self._names:
                 await asyncio.wait([asked], timeout=self._deadline_s)
@@ -78,18 +78,18 @@ class PlacementResolver:
 
     def _start(self, ip: str) -> asyncio.Future[str]:
         """Return the pending look-up of an address; start one if there is none. A late answer is cached, too."""
-        if ip not in self._asking:
-            self._ask_after[ip] = self._clock.now_ms() + RETRY_MS
+        if ip not in self._lookups:
+            self._retry_after_ms[ip] = self._clock.now_ms() + RETRY_MS
             future = asyncio.get_running_loop().run_in_executor(self._threads, self._resolve, ip)
-            self._asking[ip] = future
-            future.add_done_callback(lambda done: self._done(ip, done))
-        return self._asking[ip]
+            self._lookups[ip] = future
+            future.add_done_callback(lambda done: self._on_resolved(ip, done))
+        return self._lookups[ip]
 
-    def _done(self, ip: str, future: asyncio.Future[str]) -> None:
-        self._asking.pop(ip, None)
+    def _on_resolved(self, ip: str, future: asyncio.Future[str]) -> None:
+        self._lookups.pop(ip, None)
         if future.cancelled() or future.exception() is not None:
             return
-        self._ask_after[ip] = self._clock.now_ms() + REFRESH_MS
+        self._retry_after_ms[ip] = self._clock.now_ms() + REFRESH_MS
         name, known = future.result(), self._names.get(ip)
         if name != known and (known is not None or len(self._names) < MAX_NAMES):
             self._names[ip] = name

@@ -66,7 +66,7 @@ class PollContext:
     owners: SourceOwners
     statuses: EndpointStatuses
     figures: SourceCounts
-    sure: Callable[[EndpointAddress], bool] = lambda _: True
+    holds_lease: Callable[[EndpointAddress], bool] = lambda _: True
     """Returns True if this agent is certain to hold the lease of an endpoint."""
     take_final: Callable[[bytes], Awaitable[None]] = _nothing
     """Takes the final snapshot of an ended process by uuid, if it left one (`sources.poll.final_folder`)."""

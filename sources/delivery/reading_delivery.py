@@ -35,7 +35,7 @@ class ReadingDelivery:
     ) -> None:
         self.sink, self.store, self.figures, self.clock = sink, store, figures, clock
         self.rules = rules or RelabelRegistry()
-        self.keeping = keeping or RetentionDivider()
+        self.divider = keeping or RetentionDivider()
 
     async def place(
         self, series: SourceSeries, reading: Reading, automatic: Mapping[str, str], own: RelabelRules | None = None
@@ -44,11 +44,11 @@ class ReadingDelivery:
         rules of the source are applied before the global ones."""
         rules = self.rules.for_source(series.name, own)
         bound = await asyncio.to_thread(bind_schema, reading.schema, automatic, rules)
-        self.rules.acted(series.name, rules, Counter(bound.acted))
+        self.rules.set_counts(series.name, rules, Counter(bound.changed_by_rule))
         placed = series.place(bound, reading.time_ms)
         for problem in placed.problems:
             log.warning("refused: %s", problem)
-        self.figures.refuse(series.name, placed.refused, placed.problems)
+        self.figures.set_refused(series.name, placed.refused, placed.problems)
         return placed
 
     async def send(self, series: SourceSeries, reading: Reading, placed: PlacedColumns) -> int:
@@ -77,17 +77,17 @@ class ReadingDelivery:
     def forget(self, series: SourceSeries) -> None:
         """Drop what is counted and cached of a source that has ended."""
         self.rules.forget(series.name)
-        self.keeping.forget(series.name)
+        self.divider.forget(series.name)
 
     async def _accept(self, series: SourceSeries, prepared: PreparedPoll) -> None:
         about = f"sink/{series.name}"
         try:
-            await self.sink.accept(self.keeping.divide(series, prepared.polled))
+            await self.sink.accept(self.divider.divide(series, prepared.polled))
         except SinkRefusedError as error:
             self.figures.sink_refused += 1
-            self.figures.problem(about, f"{series.name}: not accepted: {error}")
+            self.figures.set_problem(about, f"{series.name}: not accepted: {error}")
             raise
-        self.figures.problem(about, "")
+        self.figures.set_problem(about, "")
         series.commit(prepared)
         self.figures.samples += prepared.samples
         self.store.touch(series)

@@ -36,7 +36,7 @@ class SourceOwners:
     def get(self, source: str) -> SourceOwner | None:
         return self._by_source.get(source)
 
-    def hold(self, source: str, owner: SourceOwner) -> None:
+    def set_owner(self, source: str, owner: SourceOwner) -> None:
         """Register at start the process that owned the source before."""
         self._by_source[source] = owner
 

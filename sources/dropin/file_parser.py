@@ -52,8 +52,8 @@ class LineColumns:
     cell: Ints
     line: Ints
     strings: tuple[str, ...]
-    described: FileMetadata
-    refused: RejectCounts
+    metadata: FileMetadata
+    rejected: RejectCounts
     complete: bool
     """True if the file was read to its end, so that a series missing here is missing in the file."""
 
@@ -69,13 +69,13 @@ class LineReader:
         self._automatic, self._limits, self._rules = automatic, limits, rules
         self.generation = 0
         self._forget()
-        self._told: list[bytes] = []
-        self._described = FileMetadata()
+        self._metadata_lines: list[bytes] = []
+        self._metadata = FileMetadata()
 
     def _forget(self) -> None:
-        self._known: dict[bytes, int] = {}
+        self._cached_lines: dict[bytes, int] = {}
         self._by_text: dict[str, int] = {}
-        self.acted: Counter[str] = Counter()
+        self.changed_by_rule: Counter[str] = Counter()
         """Series that each rule dropped or changed."""
         self.names: list[str] = []
         self.texts: list[str] = []
@@ -83,25 +83,25 @@ class LineReader:
 
     def read(self, file: OpenFile | BytesReader) -> LineColumns:
         """Parse the whole file. Raises FileRefused if reading fails."""
-        if len(self._known) > _MAX_CACHED_LINES:
+        if len(self._cached_lines) > _MAX_CACHED_LINES:
             self.generation += 1
             self._forget()
         made = _ColumnBuilder()
         pieces = LineChunks(file, self._limits)
         before = 0
         for lines in pieces:
-            self._take(lines, before, made)
+            self._read_lines(lines, before, made)
             before = pieces.count
         if pieces.cut:
             made.refused.add("file limit", pieces.cut, line=before + 1)
-        if pieces.half:
+        if pieces.ends_in_partial_line:
             made.refused.add("half-written", "no newline at its end: read again at the next poll", line=before + 1)
-        complete = not pieces.cut and not pieces.half and file.unchanged()
+        complete = not pieces.cut and not pieces.ends_in_partial_line and file.unchanged()
         return self._columns(made, complete)
 
     def _columns(self, made: _ColumnBuilder, complete: bool) -> LineColumns:
-        if made.told != self._told:
-            self._told, self._described = made.told, _parse_metadata(made.told)
+        if made.metadata_lines != self._metadata_lines:
+            self._metadata_lines, self._metadata = made.metadata_lines, _parse_metadata(made.metadata_lines)
         return LineColumns(
             np.array(made.column, np.int64),
             np.array(made.time_ms, np.int64),
@@ -109,14 +109,14 @@ class LineReader:
             np.array(made.cell, np.int64),
             np.array(made.line, np.int64),
             tuple(made.strings),
-            self._described,
+            self._metadata,
             made.refused,
             complete,
         )
 
-    def _take(self, lines: Iterable[bytes], before: int, made: _ColumnBuilder) -> None:
+    def _read_lines(self, lines: Iterable[bytes], before: int, made: _ColumnBuilder) -> None:
         """Parse lines. The fast path serves series whose bytes are cached, with a number without sign and point."""
-        known, other = self._known, self._other
+        known, other = self._cached_lines, self._parse_uncached
         column, times, types, cells, numbers = made.column, made.time_ms, made.type, made.cell, made.line
         last, time_ms = b"", 0
         for number, line in enumerate(lines, before + 1):
@@ -146,7 +146,7 @@ class LineReader:
             times.append(time_ms)
             numbers.append(number)
 
-    def _other(self, line: bytes, number: int, made: _ColumnBuilder) -> None:
+    def _parse_uncached(self, line: bytes, number: int, made: _ColumnBuilder) -> None:
         """Parse any other line: a comment, a blank line, a new series or a bad line."""
         stripped = line.strip(SPACE)
         if not stripped:
@@ -155,10 +155,10 @@ class LineReader:
             made.refused.add("bad line", f"longer than {self._limits.line_bytes:,} bytes", line=number)
             return
         if stripped.startswith(b"#"):
-            if len(made.told) < _MAX_METADATA_LINES and stripped.lstrip(b"# \t").startswith(
+            if len(made.metadata_lines) < _MAX_METADATA_LINES and stripped.lstrip(b"# \t").startswith(
                 (b"kind", b"unit", b"help", b"birth")
             ):
-                made.told.append(stripped)
+                made.metadata_lines.append(stripped)
             return
         try:
             parsed = parse_line(line)
@@ -166,7 +166,7 @@ class LineReader:
         except (LineError, LabelError) as error:
             made.refused.add("bad line", str(error), line=number)
             return
-        self._known[parsed.text] = at
+        self._cached_lines[parsed.text] = at
         if at == _DROPPED:
             return
         made.add_value(parsed.value)
@@ -190,7 +190,7 @@ class LineReader:
         """Return the canonical text, None if a rule drops the series."""
         if self._rules is None:
             return canonical_text(name, labels, self._automatic)
-        return relabel(name, labels, self._automatic, self._rules, self.acted)
+        return relabel(name, labels, self._automatic, self._rules, self.changed_by_rule)
 
 
 class _ColumnBuilder:
@@ -203,7 +203,7 @@ class _ColumnBuilder:
         self.cell: list[int] = []
         self.line: list[int] = []
         self.strings: dict[str, int] = {}
-        self.told: list[bytes] = []
+        self.metadata_lines: list[bytes] = []
         self.refused = RejectCounts()
 
     def add_value(self, value: Value) -> None:

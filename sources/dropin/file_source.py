@@ -73,15 +73,15 @@ class DropinFile:
         self.path, self.series, self._series_owners = path, series, owners
         self._delivery, self._in_thread = delivery, in_thread
         series.sync = True
-        owners.learn(series)
+        owners.add(series)
         self._rules = delivery.rules.for_source(series.name)
         self._reader = LineReader(automatic, limits, self._rules)
         self.mtime_ms: int | None = None
         self.accepted = self.refused = 0
-        self._settled: Signature | None = None
+        self._complete: Signature | None = None
         self._counted: Signature | None = None
         self._generation = 0
-        self._described = FileMetadata()
+        self._metadata = FileMetadata()
         self._row_of: Ints = np.zeros(0, np.int64)
         self._prints: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._absent: Ints = np.zeros(0, np.int64)
@@ -90,29 +90,31 @@ class DropinFile:
 
     # --- in the thread
 
-    def look(self) -> FileRead:
+    def read_if_changed(self) -> FileRead:
         """Read the file unless it is unchanged. Raises FileNotFoundError, FileRefused."""
         with closing(OpenFile(self.path)) as file:
             signature, mtime_ms = signature_of(file.stat), file.stat.st_mtime_ns // 1_000_000
-            if signature == self._settled:
+            if signature == self._complete:
                 return FileRead(signature, mtime_ms, None)
             return FileRead(signature, mtime_ms, self._reader.read(file))
 
-    def heard(self, data: bytes, run: int, now_ms: int) -> FileRead:
+    def parse_output(self, data: bytes, run: int, now_ms: int) -> FileRead:
         """Parse the output of a program like `look`. The number `run` distinguishes it from earlier outputs."""
         return FileRead((len(data), run), now_ms, self._reader.read(BytesReader(data)))
 
     def _select(self, columns: LineColumns, row: Ints, now_ms: int) -> SelectedSamples:
         """Select the new samples from lines whose series have the rows `row`; adds refusals to `columns.refused`."""
         lines = self._typed(columns, row)
-        lines = rules.sort_lines(self._timely(lines, rules.is_future(lines.time_ms, now_ms), columns, "future", _AHEAD))
+        lines = rules.sort_lines(
+            self._drop_untimely(lines, rules.is_future(lines.time_ms, now_ms), columns, "future", _AHEAD)
+        )
         same, other = rules.find_duplicates(lines)
         _reject(columns, lines.line[other], "time taken", "another value for a series and time of a line above")
         lines = lines.pick(~same)
-        lines = self._news(lines, columns)
-        lines = self._timely(lines, rules.is_too_old(lines.time_ms, now_ms), columns, "too old", _OLD)
-        past = self._past(lines)
-        born = rules.start_times(lines, past, self.series.whole_ms, columns.described.birth_ms)
+        lines = self._newer(lines, columns)
+        lines = self._drop_untimely(lines, rules.is_too_old(lines.time_ms, now_ms), columns, "too old", _OLD)
+        past = self._last_samples(lines)
+        born = rules.start_times(lines, past, self.series.whole_ms, columns.metadata.birth_ms)
         last = np.ones(len(lines), np.bool_)
         last[:-1] = np.diff(lines.row) != 0
         prints = self.series.rows.state["fingerprint"][lines.row]
@@ -137,15 +139,15 @@ class DropinFile:
         return PlacedLines(row, columns.time_ms[held], cell, expected, line).pick(good)
 
     @staticmethod
-    def _timely(lines: PlacedLines, bad: Flags, columns: LineColumns, reason: str, text: str) -> PlacedLines:
+    def _drop_untimely(lines: PlacedLines, bad: Flags, columns: LineColumns, reason: str, text: str) -> PlacedLines:
         if not bool(bad.any()):
             return lines
         _reject(columns, lines.line[bad], reason, text)
         return lines.pick(~bad)
 
-    def _news(self, lines: PlacedLines, columns: LineColumns) -> PlacedLines:
+    def _newer(self, lines: PlacedLines, columns: LineColumns) -> PlacedLines:
         """Return the lines newer than all samples taken of their series. Reports late lines only when first read."""
-        past, keys = self._past(lines), lines.keys()
+        past, keys = self._last_samples(lines), lines.keys()
         before, self._keys = self._keys, keys
         new: Flags = lines.time_ms > past.taken_ms
         if bool(new.all()):
@@ -158,11 +160,11 @@ class DropinFile:
             _reject(columns, lines.line[late], "out of order", "a newer sample of its series was taken before")
         return lines.pick(new)
 
-    def _past(self, lines: PlacedLines) -> LastSamples:
+    def _last_samples(self, lines: PlacedLines) -> LastSamples:
         state = self.series.rows.state[lines.row]
         kinds = np.zeros(len(lines), np.uint8)
-        if len(lines) and self._described.kinds:
-            kinds = np.array([described.kind for described in self.series.rows.described], np.uint8)[lines.row]
+        if len(lines) and self._metadata.kinds:
+            kinds = np.array([described.kind for described in self.series.rows.descriptions], np.uint8)[lines.row]
         return LastSamples(state["cell"], state["birth_ms"], state["last_ms"], kinds)
 
     # --- in the event loop
@@ -173,22 +175,22 @@ class DropinFile:
         now_ms, columns = self._delivery.clock.now_ms(), look.columns
         self.mtime_ms = look.mtime_ms
         if columns is None:
-            self._miss(~self._padded())
+            self._miss(~self._pad_arrays())
             return await self._end_missing()
         row = await self._settle(columns, now_ms)
         taken = await self._in_thread(partial(self._select, columns, row, now_ms))
         self._mark(row, columns.complete)
-        tell(columns.refused)
-        self._delivery.rules.acted(self.series.name, self._rules, self._reader.acted)
+        tell(columns.rejected)
+        self._delivery.rules.set_counts(self.series.name, self._rules, self._reader.changed_by_rule)
         state = self.series.rows.state[taken.row]
         begun = state["fingerprint"][~state["live"]].tolist()
         samples = await self._deliver(replace(taken, ended=self._ended()), now_ms)
-        self._series_owners.take(begun, self.series)
+        self._series_owners.claim(begun, self.series)
         self._record(look, columns, samples, now_ms)
         return samples
 
     async def _deliver(self, taken: SelectedSamples, now_ms: int) -> int:
-        return await self._delivery.take(self.series, lambda: self.series.prepare_taken(taken, now_ms))
+        return await self._delivery.take(self.series, lambda: self.series.prepare_selected(taken, now_ms))
 
     async def _end_missing(self) -> int:
         """End the series that were missing for too long; return 0 samples. Raises SinkRefused: none was ended."""
@@ -197,21 +199,21 @@ class DropinFile:
     async def _settle(self, columns: LineColumns, now_ms: int) -> Ints:
         """Return the row of each line, -1 for a refused one. An unknown series gets a row only if a line may be its
         first sample, because every series with a row is announced."""
-        self._fit(columns)
+        self._extend_columns(columns)
         untimely = self._untimely(columns, now_ms)
-        first, type_ = self._seen(columns, ~untimely)
+        first, type_ = self._first_lines(columns, ~untimely)
         counts = np.bincount(columns.column[~untimely], minlength=len(first))
-        wanted = np.flatnonzero((first >= 0) & ~self._placed(type_)).tolist()
+        wanted = np.flatnonzero((first >= 0) & ~self._has_row(type_)).tolist()
         wanted = await self._unowned(wanted, columns, first, counts)
-        found = self.series.settle(self._columns(wanted, type_, columns.described), now_ms, 0)
+        found = self.series.place_columns(self._columns(wanted, type_, columns.metadata), now_ms, 0)
         for count, (column, row, reason) in enumerate(found, 1):
             at = column.at
             self._row_of[at] = row
             if reason:
                 line = int(columns.line[first[at]])
-                columns.refused.add(reason, self._why(reason, column), int(counts[at]), line)
+                columns.rejected.add(reason, self._rejection_text(reason, column), int(counts[at]), line)
             else:
-                self._series_owners.hand_over(column.fingerprint, self.series)
+                self._series_owners.inherit(column.fingerprint, self.series)
                 self._absent[row : row + 1] = 0
             if count % _YIELD_AFTER == 0:
                 await asyncio.sleep(0)
@@ -219,7 +221,7 @@ class DropinFile:
 
     def _untimely(self, columns: LineColumns, now_ms: int) -> Flags:
         """Refuse lines of unknown series that are too early or too old to be a first sample. Return their mask."""
-        unknown, rows = ~self._held(), self.series.rows.by_fingerprint
+        unknown, rows = ~self._has_any_row(), self.series.rows.by_fingerprint
         for at in np.flatnonzero(unknown).tolist():
             unknown[at] = self._reader.prints[at] not in rows
         strange = unknown[columns.column]
@@ -233,29 +235,29 @@ class DropinFile:
         """Return the columns that no other file owns; refuse the others."""
         free = []
         for count, at in enumerate(wanted, 1):
-            other = self._series_owners.other(self._reader.prints[at], self.series)
+            other = self._series_owners.owner_of(self._reader.prints[at], self.series)
             if other:
                 self._row_of[at] = -1
                 text = f"series already comes from {other}: {self._reader.texts[at]:.200}"
-                columns.refused.add(_TWICE, text, int(counts[at]), int(columns.line[first[at]]))
+                columns.rejected.add(_TWICE, text, int(counts[at]), int(columns.line[first[at]]))
             else:
                 free.append(at)
             if count % _YIELD_AFTER == 0:
                 await asyncio.sleep(0)
         return free
 
-    def _fit(self, columns: LineColumns) -> None:
+    def _extend_columns(self, columns: LineColumns) -> None:
         """Extend the arrays to the columns of the reader; forget all columns if it renumbered them."""
         reader = self._reader
-        if self._generation != reader.generation or self._described is not columns.described:
-            self._generation, self._described = reader.generation, columns.described
+        if self._generation != reader.generation or self._metadata is not columns.metadata:
+            self._generation, self._metadata = reader.generation, columns.metadata
             self._row_of, self._prints = self._row_of[:0], self._prints[:0]
         more = len(reader.prints) - len(self._row_of)
         self._row_of = np.concatenate([self._row_of, np.full(more, -1, np.int64)])
         fresh = np.array(reader.prints[len(self._prints) :], np.uint64)
         self._prints = np.concatenate([self._prints, fresh])
 
-    def _seen(self, columns: LineColumns, counting: Flags) -> tuple[Ints, npt.NDArray[np.uint8]]:
+    def _first_lines(self, columns: LineColumns, counting: Flags) -> tuple[Ints, npt.NDArray[np.uint8]]:
         """Return for each column its first line in `counting` (-1 if none) and its type: DOUBLE if any of its numbers
         is a DOUBLE."""
         n, lines = len(self._row_of), np.flatnonzero(counting)
@@ -268,9 +270,9 @@ class DropinFile:
         type_[double & (type_ == ValueType.INTEGER)] = ValueType.DOUBLE
         return first, type_
 
-    def _placed(self, type_: npt.NDArray[np.uint8]) -> Flags:
+    def _has_row(self, type_: npt.NDArray[np.uint8]) -> Flags:
         """Return the columns whose row is known, takes their type and is live (so that no other file owns them)."""
-        placed = self._held()
+        placed = self._has_any_row()
         state = self.series.rows.state[self._row_of[placed]]
         takes = (state["type"] == type_[placed]) | (
             (state["type"] == ValueType.DOUBLE) & (type_[placed] == ValueType.INTEGER)
@@ -278,7 +280,7 @@ class DropinFile:
         placed[placed] = takes & state["live"]
         return placed
 
-    def _held(self) -> Flags:
+    def _has_any_row(self) -> Flags:
         """Return the columns whose row is known and still has their fingerprint."""
         held = self._row_of >= 0
         held[held] = self.series.rows.state["fingerprint"][self._row_of[held]] == self._prints[held]
@@ -298,7 +300,7 @@ class DropinFile:
                 at, reader.texts[at], print_, value_type, kind, told.help.get(name, ""), told.units.get(name, "")
             )
 
-    def _why(self, reason: str, column: BoundColumn) -> str:
+    def _rejection_text(self, reason: str, column: BoundColumn) -> str:
         if reason == "too many series":
             return f"more than {self.series.max_series:,} series in a file: {column.text:.200}"
         if reason == "type change":
@@ -309,7 +311,7 @@ class DropinFile:
 
     def _mark(self, row: Ints, complete: bool) -> None:
         """Mark the series of `row` as present; after a complete read, count the others as missing."""
-        present = self._padded()
+        present = self._pad_arrays()
         if complete:
             present[:] = False
         present[row[row >= 0]] = True
@@ -319,16 +321,16 @@ class DropinFile:
 
     def read_again(self) -> None:
         """Force a read at the next poll, even if the file is unchanged."""
-        self._settled = None
+        self._complete = None
 
-    async def gone(self) -> None:
+    async def mark_missing(self) -> None:
         """Count a poll without the file: all its series are missing. Raises SinkRefused: none of them was ended."""
         self.read_again()
-        self._padded()[:] = False
+        self._pad_arrays()[:] = False
         self._miss(~self._present)
         await self._end_missing()
 
-    def _padded(self) -> Flags:
+    def _pad_arrays(self) -> Flags:
         more = self.series.rows.size - len(self._absent)
         self._absent = np.concatenate([self._absent, np.zeros(more, np.int64)])
         self._present = np.concatenate([self._present, np.zeros(more, np.bool_)])
@@ -339,23 +341,23 @@ class DropinFile:
 
     def _ended(self) -> Ints:
         """Return the rows of live series that were missing at GONE_POLLS consecutive polls."""
-        self._padded()
+        self._pad_arrays()
         return np.flatnonzero(self.series.rows.state["live"] & (self._absent >= END_AFTER_POLLS))
 
     def _record(self, look: FileRead, columns: LineColumns, samples: int, now_ms: int) -> None:
         """Record that the log accepted the samples of a read."""
         self.accepted += samples
-        if columns.complete and not columns.refused.counts:
+        if columns.complete and not columns.rejected.counts:
             newest = columns.time_ms[columns.time_ms <= now_ms + rules.MAX_AHEAD_MS].max(initial=0)
             self.series.whole_ms = max(self.series.whole_ms, int(newest))
         if self._counted != look.signature:
             self._counted = look.signature
-            self.refused += sum(n for reason, n in columns.refused.counts.items() if reason not in _WAITING)
-        final = columns.complete and not {"future", _TWICE} & columns.refused.counts.keys()
-        self._settled = look.signature if final and now_ms - look.mtime_ms > MIN_FILE_AGE_MS else None
+            self.refused += sum(n for reason, n in columns.rejected.counts.items() if reason not in _WAITING)
+        final = columns.complete and not {"future", _TWICE} & columns.rejected.counts.keys()
+        self._complete = look.signature if final and now_ms - look.mtime_ms > MIN_FILE_AGE_MS else None
 
 
 def _reject(columns: LineColumns, lines: Ints, reason: str, text: str) -> None:
     """Add refused lines to the counts, with the first of them as the example."""
     if len(lines):
-        columns.refused.add(reason, text, len(lines), int(lines.min()))
+        columns.rejected.add(reason, text, len(lines), int(lines.min()))

@@ -41,7 +41,7 @@ class DropinFolder:
         self.folder, self._delivery, self._owners = folder, delivery, owners
         self._labels, self._limits = dict(labels), limits or FileLimits()
         self._files: dict[str, DropinFile] = {}
-        self._named: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         self._owner = FixedOwner()
         self._series_owners = SeriesOwners()
         self._files_thread = FileThread(folder, "dropin")
@@ -49,7 +49,7 @@ class DropinFolder:
     async def resume(self) -> None:
         """Follow the files of the last run, so that deleted ones end. End sources of a former name of this host."""
         for series in self._sources():
-            self._series_owners.learn(series)
+            self._series_owners.add(series)
             await asyncio.sleep(0)
         for series in self._delivery.store:
             name = series.meta.get(META)
@@ -71,10 +71,10 @@ class DropinFolder:
             await sleep_until(tick, clock, lambda: 2 * pace()[1])
             try:
                 await self.poll()
-                self._delivery.figures.problem("dropin", "")
+                self._delivery.figures.set_problem("dropin", "")
             except Exception as error:
                 log.exception("drop-in files of %s", self.folder)
-                self._delivery.figures.internal("dropin", self.folder, error)
+                self._delivery.figures.note_internal_error("dropin", self.folder, error)
             tick = next_tick(clock.now_ms(), *pace())
 
     def close(self) -> None:
@@ -105,15 +105,15 @@ class DropinFolder:
         try:
             listing = await self._files_thread(lambda: list_folder(self.folder, known, self._limits.files))
         except (FileRefusedError, FileSystemHangsError) as error:
-            figures.problem("dropin folder", str(error))
+            figures.set_problem("dropin folder", str(error))
             return 0
-        figures.problem("dropin folder", listing.problem)
+        figures.set_problem("dropin folder", listing.problem)
         samples = 0
         for name in listing.names:
             samples += await self._poll_file(name)
-        for name in sorted(set(self._files) | set(self._named)):
+        for name in sorted(set(self._files) | set(self._reported)):
             if name not in listing.names and listing.whole:
-                await self._gone(name)
+                await self._handle_missing(name)
         self._series_owners.trim(self._sources())
         return samples
 
@@ -124,19 +124,19 @@ class DropinFolder:
     async def _poll_file(self, name: str) -> int:
         try:
             file = await self._open(name)
-            return await file.take(await self._files_thread(file.look), partial(self._tell, name))
+            return await file.take(await self._files_thread(file.read_if_changed), partial(self._report, name))
         except FileNotFoundError:
-            await self._gone(name)
+            await self._handle_missing(name)
         except FileRefusedError as error:
             if name in self._files:
                 self._files[name].read_again()
-            self._tell(name, RejectCounts(error.reason, error.text))
+            self._report(name, RejectCounts(error.reason, error.text))
         except (SinkRefusedError, FileSystemHangsError) as error:
             log.warning("%s: %s", name, error)
         except Exception as error:  # an error in one file must not stop the others
             log.exception("%s", name)
             self._delivery.figures.poll_errors["internal"] += 1
-            self._tell(name, RejectCounts("internal", f"{self.folder / name}: {type(error).__name__}: {error}"))
+            self._report(name, RejectCounts("internal", f"{self.folder / name}: {type(error).__name__}: {error}"))
         return 0
 
     async def _open(self, name: str) -> DropinFile:
@@ -160,14 +160,14 @@ class DropinFolder:
     def _source(self, name: str) -> str:
         return f"file/{self._labels['host']}/{stem_of(name)}"
 
-    async def _gone(self, name: str) -> None:
+    async def _handle_missing(self, name: str) -> None:
         """Count a poll without the file; after GONE_POLLS of them its series end and the file is forgotten."""
-        self._tell(name, RejectCounts())
+        self._report(name, RejectCounts())
         file = self._files.get(name)
         if file is None:
             return
         try:
-            await file.gone()
+            await file.mark_missing()
         except SinkRefusedError:
             return
         if not file.series.live:
@@ -177,15 +177,15 @@ class DropinFolder:
 
     # --- problems
 
-    def _tell(self, name: str, refused: RejectCounts) -> None:
+    def _report(self, name: str, refused: RejectCounts) -> None:
         """Replace the reported problems of a file; empty `refused` clears them."""
         figures, path = self._delivery.figures, self.folder / name
         texts = [f"{path}:{line}: {text}" if line else text for line, text in refused.named]
         total = refused.counts.total()
         if total > sum(line > 0 for line, _ in refused.named) and len(texts) == MAX_NAMED:
             texts.append(f"{path}: {total:,} lines refused in all")
-        for i in range(max(len(texts), self._named.pop(name, 0))):
-            figures.problem(f"dropin {name} {i}", texts[i] if i < len(texts) else "")
-        figures.refuse(f"dropin {name}", Counter(refused.counts))
+        for i in range(max(len(texts), self._reported.pop(name, 0))):
+            figures.set_problem(f"dropin {name} {i}", texts[i] if i < len(texts) else "")
+        figures.set_refused(f"dropin {name}", Counter(refused.counts))
         if texts:
-            self._named[name] = len(texts)
+            self._reported[name] = len(texts)

@@ -144,7 +144,7 @@ class LineChunks:
     """Whole lines so far."""
     cut: str = ""
     """Text on the limit that ended the read, "" if none did."""
-    half: bool = False
+    ends_in_partial_line: bool = False
     """True if the last line has no newline and was left out."""
     _carry: bytes = field(default=b"", repr=False)
 
@@ -157,7 +157,7 @@ class LineChunks:
             if len(piece) > room:
                 self.cut = f"larger than {self.limits.file_bytes:,} bytes: the rest is not read"
             yield self._lines(piece[:room])
-        self.half = bool(self._carry) and not self.cut
+        self.ends_in_partial_line = bool(self._carry) and not self.cut
 
     def _lines(self, piece: bytes) -> list[bytes]:
         lines = (self._carry + piece).split(b"\n")

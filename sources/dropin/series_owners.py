@@ -24,7 +24,7 @@ class SeriesOwners:
     def __len__(self) -> int:
         return len(self._by_print)
 
-    def other(self, print_: int, series: SourceSeries) -> str:
+    def owner_of(self, print_: int, series: SourceSeries) -> str:
         """Return the file that owns the series, "" if it is the file of `series` or there is none."""
         held = self._by_print.get(print_, series)
         if held is series:
@@ -32,11 +32,11 @@ class SeriesOwners:
         row = held.rows.by_fingerprint.get(print_)
         return str(held.meta.get(META, held.name)) if row is not None and held.rows.state["live"][row] else ""
 
-    def take(self, prints: Iterable[int], series: SourceSeries) -> None:
+    def claim(self, prints: Iterable[int], series: SourceSeries) -> None:
         """Make `series` the owner of these fingerprints: the log has samples of them from it."""
         self._by_print.update(dict.fromkeys(prints, series))
 
-    def hand_over(self, print_: int, series: SourceSeries) -> None:
+    def inherit(self, print_: int, series: SourceSeries) -> None:
         """Copy the state of the previous owner's row to that of `series`: no sample counts twice, births stay."""
         held = self._by_print.get(print_, series)
         old = None if held is series else held.rows.by_fingerprint.get(print_)
@@ -51,7 +51,7 @@ class SeriesOwners:
         elif (before["type"][old], state["type"][row]) == (ValueType.INTEGER, ValueType.DOUBLE):
             state["cell"][row] = double_to_cell(float(int(before["cell"][old])))
 
-    def learn(self, series: SourceSeries) -> None:
+    def add(self, series: SourceSeries) -> None:
         """Add the series of a source that are new here. A series live in two sources goes to the one with the newer
         sample."""
         state = series.rows.state

@@ -37,7 +37,7 @@ class HostMetrics:
         """Read and return all variables. Blocks."""
         stat = self._text("stat")
         return [
-            *self._steady(proc.cpus(stat, self._ticks)),
+            *self._drop_step_back(proc.cpus(stat, self._ticks)),
             *proc.processes(stat),
             *proc.memory(self._text("meminfo")),
             *proc.disks(self._text("diskstats"), self._whole_disks()),
@@ -47,7 +47,7 @@ class HostMetrics:
             *proc.uptime(self._text("uptime")),
         ]
 
-    def _steady(self, cpus: Iterator[SourceVariable]) -> Iterator[SourceVariable]:
+    def _drop_step_back(self, cpus: Iterator[SourceVariable]) -> Iterator[SourceVariable]:
         """Hide small steps back of iowait and idle, which the kernel allows: they must not look like counter resets."""
         for variable in cpus:
             key = (variable.labels["cpu"], variable.labels["mode"])

@@ -51,9 +51,9 @@ class LocalSource:
         about = f"local/{self._series.name}"
         try:
             await self.poll()
-            self._delivery.figures.problem(about, "")
+            self._delivery.figures.set_problem(about, "")
         except SinkRefusedError:
             pass
         except Exception as error:  # an unexpected format in /proc must not end the source
             log.exception("%s", self._series.name)
-            self._delivery.figures.internal(about, self._series.name, error)
+            self._delivery.figures.note_internal_error(about, self._series.name, error)

@@ -39,7 +39,7 @@ class Discovery(SessionThread):
         listed: Callable[[EndpointListing], None],
     ) -> None:
         super().__init__(session, "discovery")
-        self._reconcile_s, self._heard, self._listed = reconcile_s, heard, listed
+        self._reconcile_s, self._on_context, self._on_list = reconcile_s, heard, listed
         self._lock = threading.Lock()
         self._watches: dict[str, Any] = {}
         self._parsed: dict[str, dict[str, EndpointAddress]] = {}
@@ -76,13 +76,13 @@ class Discovery(SessionThread):
                 continue
         self._watch("", CONTEXTS, lambda _: self._wake.set())
         for name in listing:
-            self._watch(name, f"{CONTEXTS}/{name}", self._hearer(name))
+            self._watch(name, f"{CONTEXTS}/{name}", self._context_callback(name))
         self._drop_watches(set(listing) | {""})
         self._parsed = {context: known for context, known in self._parsed.items() if context in listing}
-        self._in_loop(self._listed, {c: self._parse(c, nodes) for c, nodes in listing.items()})
+        self._in_loop(self._on_list, {c: self._parse(c, nodes) for c, nodes in listing.items()})
 
-    def _hearer(self, context: str) -> Callable[[Sequence[str]], None]:
-        return lambda nodes: self._in_loop(self._heard, context, self._parse(context, nodes))
+    def _context_callback(self, context: str) -> Callable[[Sequence[str]], None]:
+        return lambda nodes: self._in_loop(self._on_context, context, self._parse(context, nodes))
 
     def _watch(self, key: str, path: str, changed: Callable[[Sequence[str]], None]) -> None:
         """Watch the children of `path` unless a watch on it is alive. A watch ends when its node is deleted."""

@@ -50,7 +50,7 @@ class FinalFolder:
         self._dropin, self._shared, self._networks = dropin, shared, networks
         self._limits = limits or FinalLimits()
         self._files_thread = FileThread(dropin, "final")
-        self._turn = asyncio.Lock()
+        self._sweep_lock = asyncio.Lock()
         self._own: frozenset[Network] = frozenset()
         self._tasks: set[asyncio.Task[None]] = set()
         self.folder: Path | None = None
@@ -75,7 +75,7 @@ class FinalFolder:
         try:
             for name in await self._list():
                 try:
-                    taken += await self._take(name)
+                    taken += await self._take_file(name)
                 except FileRefusedError as error:
                     problems[error.reason] += 1
                     texts.append(error.text)
@@ -85,7 +85,7 @@ class FinalFolder:
             log.exception("final snapshots in %s", self._dropin)
             texts.append(f"{self._dropin}: {type(error).__name__}: {error}")
         named = tuple(f"{_ABOUT}: {text}" for text in texts[:1])
-        self._shared.figures.refuse(_ABOUT, problems, named)
+        self._shared.figures.set_refused(_ABOUT, problems, named)
         return taken
 
     async def take(self, uuid: bytes) -> None:
@@ -99,7 +99,7 @@ class FinalFolder:
 
     async def _take_one(self, uuid: bytes) -> None:
         try:
-            await self._take(uuid.hex() + SUFFIX)
+            await self._take_file(uuid.hex() + SUFFIX)
         except (FileRefusedError, FileSystemHangsError):
             return  # the next sweep reports it
         except Exception:
@@ -117,7 +117,7 @@ class FinalFolder:
     # --- one file
 
     async def _list(self) -> tuple[str, ...]:
-        async with self._turn:
+        async with self._sweep_lock:
             self.folder = await self._files_thread(partial(make_folder, self._dropin))
             if self.folder is None:
                 return ()
@@ -128,13 +128,13 @@ class FinalFolder:
                 self._own = await self._files_thread(self._networks)
             return names
 
-    async def _take(self, name: str) -> bool:
+    async def _take_file(self, name: str) -> bool:
         """Take one file. False if it is missing, was taken before, or the log is refusing now. Raises FileRefused and
         deletes the file, unless the reason is temporary (WAITING)."""
         if self.folder is None:
             return False
         path = self.folder / name
-        async with self._turn:
+        async with self._sweep_lock:
             try:
                 data, owner = await self._files_thread(partial(read_final, path, self._limits))
                 final = await self._decode(path, data, owner)

@@ -52,7 +52,7 @@ def start_times_of(series: SourceSeries, final: FinalSnapshot, placed: PlacedCol
     late = past.late if past is not None else dict(decode_memo(final.memo or b"").tolist())
     for at, row in enumerate(placed.row.tolist()):
         print_ = int(series.rows.state["fingerprint"][row])
-        if past is not None and series.rows.described[row].first_seen_ms > past.last_poll_ms:
+        if past is not None and series.rows.descriptions[row].first_seen_ms > past.last_poll_ms:
             born[at] = past.last_poll_ms
         born[at] = late.get(print_, born[at])
     return born
@@ -74,7 +74,7 @@ def _known(series: SourceSeries, placed: PlacedColumns) -> KnownSeries:
 def _batches(series: SourceSeries, reading: Reading, taken: SelectedSamples, time_ms: int, now_ms: int) -> PreparedPoll:
     """Return the batches. The last one is newer than its samples, which marks the snapshot as complete in the log."""
     poll_ms = max(now_ms, time_ms + 2, series.last_poll_ms + 1)
-    made = series.prepared(taken, reading.uuid, reading.birth_ms, poll_ms)
+    made = series.make_prepared(taken, reading.uuid, reading.birth_ms, poll_ms)
     *before, last = made.polled
     polled = (*(replace(part, poll_ms=time_ms) for part in before), last)
     return replace(made, polled=polled, uid=reading.uid, final=reading.uuid)

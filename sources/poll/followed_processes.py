@@ -29,7 +29,7 @@ MIN_MASS_LOSS = 10
 class Leaseholder(Protocol):
     """Assigns groups to agents (sources.poll.group_leases)."""
 
-    def want(self, registered: frozenset[HostGroup], kept: frozenset[HostGroup]) -> None: ...
+    def set_wanted(self, registered: frozenset[HostGroup], kept: frozenset[HostGroup]) -> None: ...
 
     def released(self, group: HostGroup) -> None: ...
 
@@ -45,10 +45,10 @@ class FollowedProcesses:
         self._followers: dict[EndpointAddress, tuple[ProcessFollower, asyncio.Task[None]]] = {}
         self._standing_down: dict[EndpointAddress, asyncio.Task[None]] = {}
         self._registered: dict[str, frozenset[EndpointAddress]] = {}
-        self._mine: frozenset[HostGroup] | None = None
+        self._assigned: frozenset[HostGroup] | None = None
         """Groups to poll; None until the leases are settled."""
         self._leaving: frozenset[HostGroup] = frozenset()
-        self._telling = self._releasing = False
+        self._wanted_scheduled = self._release_scheduled = False
         self.stopping = False
 
     def resume(self, sources: Iterable[SourceSeries]) -> None:
@@ -57,16 +57,16 @@ class FollowedProcesses:
             meta = series.meta
             if PORT in meta and series.live and not meta.get("elsewhere"):
                 self._follow(EndpointAddress(meta["context"], meta["ip"], meta[PORT], series.uuid), series)
-        self._tell_now()  # before the leases settle: they only assign groups that they know
+        self._send_wanted()  # before the leases settle: they only assign groups that they know
 
     # --- events of discovery
 
-    def heard(self, context: str, endpoints: frozenset[EndpointAddress]) -> None:
+    def on_context_changed(self, context: str, endpoints: frozenset[EndpointAddress]) -> None:
         """Handle the full set of registered processes of one context."""
         self._registered[context] = endpoints
         self._compare([endpoint for endpoint in self._followers if endpoint.context == context], endpoints)
 
-    def listed(self, listing: EndpointListing) -> None:
+    def on_listed(self, listing: EndpointListing) -> None:
         """Handle the full set of registered processes."""
         self._registered = dict(listing)
         self._compare(list(self._followers), frozenset().union(*listing.values()))
@@ -82,43 +82,43 @@ class FollowedProcesses:
         wiped_s = self._shared.config.wiped_s
         if len(gone) >= MIN_MASS_LOSS and 2 * len(gone) > len(self._followers):
             log.warning("%d of %d znodes are gone at once: checked again in %g s", len(gone), len(known), wiped_s)
-            asyncio.get_running_loop().call_later(wiped_s, self._believe, gone)
+            asyncio.get_running_loop().call_later(wiped_s, self._mark_unregistered, gone)
         else:
-            self._believe(gone)
-        self._follow_mine(registered)
-        self._tell()
+            self._mark_unregistered(gone)
+        self._follow_assigned(registered)
+        self._schedule_wanted()
 
-    def _believe(self, gone: Iterable[EndpointAddress]) -> None:
+    def _mark_unregistered(self, gone: Iterable[EndpointAddress]) -> None:
         """Mark endpoints as unregistered unless they have registered again meanwhile."""
         for endpoint in gone:
             if endpoint in self._followers and endpoint not in self._registered.get(endpoint.context, ()):
                 self._followers[endpoint][0].set_registered(False)
-        self._tell()
+        self._schedule_wanted()
 
-    def _tell(self) -> None:
-        if not self._telling:
-            self._telling = True
-            asyncio.get_running_loop().call_later(COALESCE_S, self._tell_now)
+    def _schedule_wanted(self) -> None:
+        if not self._wanted_scheduled:
+            self._wanted_scheduled = True
+            asyncio.get_running_loop().call_later(COALESCE_S, self._send_wanted)
 
-    def _tell_now(self) -> None:
-        self._telling = False
+    def _send_wanted(self) -> None:
+        self._wanted_scheduled = False
         registered = frozenset(group_of(one) for endpoints in self._registered.values() for one in endpoints)
         kept = frozenset(group_of(one) for one in self._followers if one not in self._registered.get(one.context, ()))
-        self._leases.want(registered, kept)
+        self._leases.set_wanted(registered, kept)
 
     # --- events of the leases
 
-    def settled(self, mine: frozenset[HostGroup], leaving: frozenset[HostGroup]) -> None:
+    def on_assigned(self, mine: frozenset[HostGroup], leaving: frozenset[HostGroup]) -> None:
         """Follow the processes of the groups `mine` and no others; release groups of `leaving` once none is polled."""
-        self._mine, self._leaving = mine, leaving
+        self._assigned, self._leaving = mine, leaving
         for endpoint in [one for one in self._followers if group_of(one) not in mine]:
             self._stand_down(endpoint)
         for endpoints in self._registered.values():
-            self._follow_mine(endpoints)
+            self._follow_assigned(endpoints)
         self._release()
 
-    def _follow_mine(self, endpoints: Iterable[EndpointAddress]) -> None:
-        mine = self._mine or frozenset()
+    def _follow_assigned(self, endpoints: Iterable[EndpointAddress]) -> None:
+        mine = self._assigned or frozenset()
         new = [one for one in endpoints if one not in self._followers and group_of(one) in mine]
         for endpoint in sorted(new):
             if endpoint not in self._standing_down:
@@ -137,17 +137,17 @@ class FollowedProcesses:
             log.error("%s", task.get_name(), exc_info=task.exception())
         if not self.stopping:
             if endpoint in self._registered.get(endpoint.context, ()):
-                self._follow_mine([endpoint])
+                self._follow_assigned([endpoint])
             self._release()
 
     def _release(self) -> None:
         """Schedule one release of all finished groups: thousands may change hands together."""
-        if self._leaving and not self._releasing:
-            self._releasing = True
+        if self._leaving and not self._release_scheduled:
+            self._release_scheduled = True
             asyncio.get_running_loop().call_later(COALESCE_S, self._release_now)
 
     def _release_now(self) -> None:
-        self._releasing = False
+        self._release_scheduled = False
         busy = {group_of(one) for one in (*self._followers, *self._standing_down)}
         for group in self._leaving - busy:
             self._leases.released(group)
@@ -157,11 +157,11 @@ class FollowedProcesses:
     def _follow(self, endpoint: EndpointAddress, series: SourceSeries | None) -> None:
         if len(self._followers) >= MAX_ENDPOINTS:
             text = f"more than {MAX_ENDPOINTS} endpoints: the others are not polled"
-            self._shared.figures.problem("endpoints", text)
+            self._shared.figures.set_problem("endpoints", text)
             return
         follower = ProcessFollower(endpoint, self._shared, series)
         if series is not None:
-            self._shared.owners.hold(series.name, follower)
+            self._shared.owners.set_owner(series.name, follower)
         task = asyncio.create_task(follower.run(), name=str(endpoint))
         self._followers[endpoint] = (follower, task)
         task.add_done_callback(lambda done: self._unfollow(endpoint, done))
@@ -169,11 +169,11 @@ class FollowedProcesses:
     def _unfollow(self, endpoint: EndpointAddress, task: asyncio.Task[None]) -> None:
         if self._followers.get(endpoint, (None, None))[1] is task:
             del self._followers[endpoint]
-        self._shared.figures.refuse(str(endpoint), Counter())  # a rival may have polled it after its end
+        self._shared.figures.set_refused(str(endpoint), Counter())  # a rival may have polled it after its end
         if not task.cancelled() and task.exception() is not None:
             log.error("the follower of %s failed", endpoint, exc_info=task.exception())
         if not self.stopping:
-            self._tell()
+            self._schedule_wanted()
             self._release()
 
     async def stop(self) -> None:

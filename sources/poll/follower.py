@@ -40,17 +40,19 @@ class ProcessFollower:
         self.series = series
         """Source that this process owns; passed at start if it owned it before."""
         self._labels: dict[str, str] = dict(series.meta.get("labels", {})) if series else {}
-        self._poller = PollClient(endpoint, shared.config, shared.limits, shared.clock, lambda: shared.sure(endpoint))
-        self._left = b""
+        self._poller = PollClient(
+            endpoint, shared.config, shared.limits, shared.clock, lambda: shared.holds_lease(endpoint)
+        )
+        self._memo_left = b""
         """Memo last left with the process for another agent."""
         self._failures = 0
         """Consecutive failed polls."""
         self._placed: PlacedColumns | None = None
         self._identified: tuple[str, str] | None = None
         self._refused_as = ""
-        self._met = series is None
-        self._superseded = self._over = False
-        self._farewell_ms = 0
+        self._was_reached = series is None
+        self._superseded = self._ended = False
+        self._unregistered_ms = 0
         """Time of the first answer after the last loss of its znode, 0 if none."""
         self._answered_ms = 0
         self._just_answered = False
@@ -64,9 +66,9 @@ class ProcessFollower:
 
     def set_registered(self, registered: bool) -> None:
         """Record the presence of its znode. After a loss the process is polled once more at once."""
-        self._met |= registered
+        self._was_reached |= registered
         if self.registered and not registered:
-            self._farewell_ms = 0
+            self._unregistered_ms = 0
             self._just_answered = self._shared.clock.now_ms() - self._answered_ms < _SESSION_MS
             self._wake.set()
         elif registered and not self.registered:
@@ -86,7 +88,7 @@ class ProcessFollower:
         except TimeoutError:
             return True
         try:
-            return not self._over and await self._poll()
+            return not self._ended and await self._poll()
         finally:
             self._busy.release()
 
@@ -111,24 +113,24 @@ class ProcessFollower:
                 async with self._busy:
                     answered = await self._poll()
                 if asked_to_leave and not answered:
-                    await self._gone()
+                    await self._handle_end()
                     return
                 planned = self._next(planned, asked_to_leave)
         finally:
-            self._over = True
+            self._ended = True
             self._poller.close()
 
     async def stand_down(self, task: asyncio.Task[None]) -> None:
         """Hand the process over to another agent: finish a running poll and cancel `task`, the one of `run`. Its series
         do not end."""
         async with self._busy:
-            self._over = True
+            self._ended = True
             task.cancel()
         await asyncio.wait([task])
         shared, series = self._shared, self.series
-        shared.statuses.left(self._key())
+        shared.statuses.remove(self._key())
         for about in (str(self.endpoint), series.name if series else ""):
-            shared.figures.refuse(about, Counter())
+            shared.figures.set_refused(about, Counter())
         if series is not None and shared.owners.get(series.name) is self:
             shared.owners.release(series.name, self)
             series.meta["elsewhere"] = True
@@ -142,9 +144,9 @@ class ProcessFollower:
             async with self._busy:
                 answered = await self._poll()
             if not answered:
-                await self._gone()
+                await self._handle_end()
                 return
-            self._farewell_ms = self._farewell_ms or self._shared.clock.now_ms()
+            self._unregistered_ms = self._unregistered_ms or self._shared.clock.now_ms()
             await asyncio.sleep(_CONCLUDE_PAUSE_S)
 
     def _tick(self, now_ms: int) -> int:
@@ -157,8 +159,8 @@ class ProcessFollower:
         now_ms = self._shared.clock.now_ms()
         self._shared.figures.missed_ticks += missed_ticks(planned, now_ms, self._shared.config.period_ms)
         tick = self._tick(now_ms)
-        if asked_to_leave and not self._farewell_ms:
-            self._farewell_ms = now_ms
+        if asked_to_leave and not self._unregistered_ms:
+            self._unregistered_ms = now_ms
             return min(tick, now_ms + round(self._shared.config.goodbye_s * 1000))
         if self._waits_for_predecessor():
             return min(tick, now_ms + round(_RETRY_S * 1000))
@@ -193,15 +195,15 @@ class ProcessFollower:
             samples = await self._take(await self._poller.poll())
         except PolledElsewhereError as other:
             log.info("%s: %s", self.endpoint, other)
-            figures.gave_way += 1
-            figures.problem(str(self.endpoint), "")
+            figures.polled_elsewhere += 1
+            figures.set_problem(str(self.endpoint), "")
             self._failures = 0
-            self._shared.statuses.left(self._key())
+            self._shared.statuses.remove(self._key())
             return True
         except PollError as error:
             self._failures += 1
             figures.poll_errors[error.reason] += 1
-            figures.problem(str(self.endpoint), f"{self.endpoint}: {error}")
+            figures.set_problem(str(self.endpoint), f"{self.endpoint}: {error}")
             self._report(False, 0)
             return False
         except SinkRefusedError:
@@ -209,21 +211,21 @@ class ProcessFollower:
         except Exception:  # an error in one process must not stop the others
             log.exception("%s", self.endpoint)
             figures.poll_errors["internal"] += 1
-            figures.problem(str(self.endpoint), f"{self.endpoint}: internal error, see the log")
+            figures.set_problem(str(self.endpoint), f"{self.endpoint}: internal error, see the log")
             return True
         self._failures = 0
-        self._answered_ms, self._met = self._shared.clock.now_ms(), True
+        self._answered_ms, self._was_reached = self._shared.clock.now_ms(), True
         if not self._refused_as:
-            figures.problem(str(self.endpoint), "")
+            figures.set_problem(str(self.endpoint), "")
             self._report(True, samples)
         return True
 
     def _report(self, up: bool, samples: int) -> None:
         """Report its status, unless another process owns its source, or it may have ended while the agent was down."""
-        if self._refused_as or self._superseded or not self._met:
+        if self._refused_as or self._superseded or not self._was_reached:
             return
         labels = self._labels or {"context": self.endpoint.context, "address": self.endpoint.address}
-        self._shared.statuses.polled(self._key(), labels, up, self._poller.last_ms, samples)
+        self._shared.statuses.record_poll(self._key(), labels, up, self._poller.last_ms, samples)
 
     def _key(self) -> str:
         return self.series.name if self.series else f"?{self.endpoint}"
@@ -238,7 +240,7 @@ class ProcessFollower:
         if self.series.uuid not in (NO_PROCESS, reading.uuid):
             await self._shared.take_final(self.series.uuid)  # before the successor, so that times rise
         if self._placed is None or self._placed.schema_id != reading.schema.id:
-            if not reading.schema.whole:
+            if not reading.schema.is_whole:
                 self._poller.schema = None
                 reading = await self._poller.poll()
             self._placed = await delivery.place(self.series, reading, self._labels)
@@ -250,13 +252,13 @@ class ProcessFollower:
         self._sampled_ms = self.series.last_poll_ms
         if not self.registered:
             await self._poller.confirm()
-        self._leave_word(self.series)
+        self._leave_memo(self.series)
         return samples
 
-    def _leave_word(self, series: SourceSeries) -> None:
+    def _leave_memo(self, series: SourceSeries) -> None:
         late = memo.encode_memo(memo.late_series_of(series))
-        if late != self._left:
-            self._left = late
+        if late != self._memo_left:
+            self._memo_left = late
             self._poller.memo = late
 
     async def _identify(self, reading: Reading) -> None:
@@ -270,8 +272,8 @@ class ProcessFollower:
         if not await shared.owners.claim(name, self, sure=self._refused_as != name):
             self._refuse(name)
             return
-        shared.figures.refuse(str(self.endpoint), Counter())
-        shared.statuses.left(f"?{self.endpoint}")
+        shared.figures.set_refused(str(self.endpoint), Counter())
+        shared.statuses.remove(f"?{self.endpoint}")
         self._refused_as, self._superseded, self._labels = "", False, labels
         self._identified = (reading.context, reading.instance)
         self.series = shared.delivery.store.get(name)
@@ -286,35 +288,35 @@ class ProcessFollower:
         if self._refused_as != name:
             log.warning("%s", text)
         self._refused_as = name
-        self._shared.statuses.left(f"?{self.endpoint}")
-        self._shared.figures.refuse(str(self.endpoint), Counter(["same source twice"]), (text,))
+        self._shared.statuses.remove(f"?{self.endpoint}")
+        self._shared.figures.set_refused(str(self.endpoint), Counter(["same source twice"]), (text,))
 
     # --- the end
 
-    async def _gone(self) -> None:
+    async def _handle_end(self) -> None:
         shared = self._shared
-        shared.figures.refuse(str(self.endpoint), Counter())
+        shared.figures.set_refused(str(self.endpoint), Counter())
         if self.series is None:
-            shared.statuses.left(f"?{self.endpoint}")
+            shared.statuses.remove(f"?{self.endpoint}")
             return
         await shared.take_final(self.endpoint.uuid)
-        key, labels, orderly = self._key(), self._labels, self._left_in_order()
+        key, labels, orderly = self._key(), self._labels, self._has_ended_in_order()
         log.info("%s has ended%s", self.endpoint, "" if orderly else " without notice")
         await self._leave_source()
         if shared.owners.get(key) is not None:
             return
         if orderly:
-            shared.statuses.left(key)
+            shared.statuses.remove(key)
         else:
-            shared.statuses.vanished(key, labels, shared.clock.now_ms())
+            shared.statuses.mark_vanished(key, labels, shared.clock.now_ms())
 
-    def _left_in_order(self) -> bool:
+    def _has_ended_in_order(self) -> bool:
         """Return True if it answered once more after the loss of its znode, or just before, and not at the next poll.
         Also True if it ended while the agent was down."""
         config = self._shared.config
         within_ms = (config.goodbye_s + 2 * config.deadline_s) * 1000
-        at_rest = self._shared.clock.now_ms() - self._farewell_ms <= within_ms
-        return not self._met or self._just_answered or at_rest
+        at_rest = self._shared.clock.now_ms() - self._unregistered_ms <= within_ms
+        return not self._was_reached or self._just_answered or at_rest
 
     async def _leave_source(self) -> None:
         """End the series of the source, unless another process takes it over; that may happen at any `await`."""
@@ -331,5 +333,5 @@ class ProcessFollower:
                 continue
             if mine():
                 shared.owners.release(series.name, self)
-                shared.figures.refuse(series.name, Counter())
+                shared.figures.set_refused(series.name, Counter())
         self._forget_source()

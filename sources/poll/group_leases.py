@@ -59,31 +59,31 @@ class GroupLeases(SessionThread):
         reconcile_s: float,
     ) -> None:
         super().__init__(session, "leases")
-        self._name, self._networks, self._settled = name, networks, settled
+        self._name, self._networks, self._on_assigned = name, networks, settled
         self._grace_s, self._reconcile_s = grace_s, reconcile_s
         self._wanted: tuple[frozenset[HostGroup], frozenset[HostGroup]] = frozenset(), frozenset()
-        self._lives = -1
+        self._session_number = -1
         self._held: set[HostGroup] = set()
         self._leaving: set[HostGroup] = set()
         self._elsewhere: set[HostGroup] = set()
         """Wanted groups whose lease another agent holds; a watch reports the release."""
         self._released: deque[HostGroup] = deque()
         self._freed: deque[HostGroup] = deque()
-        self._sharing = GroupAssignment({})
+        self._assignment = GroupAssignment({})
         self._members: dict[str, frozenset[Network]] = {}
         self._departed: dict[str, tuple[frozenset[Network], float]] = {}
         self._stale = True
         """True if the members must be read again."""
-        self._due = self._next = 0.0
+        self._next_read = self._next_pass = 0.0
         """Monotonic times of the next full check and of the next pass."""
         self._joined = 0.0
-        self._proven = -1e9
+        self._proven_at = -1e9
         """Monotonic time of the last call that confirmed the session. After a pause of the process or the machine,
         ZooKeeper reports the end of the session with a delay."""
 
     # --- in the event loop
 
-    def want(self, registered: frozenset[HostGroup], kept: frozenset[HostGroup]) -> None:
+    def set_wanted(self, registered: frozenset[HostGroup], kept: frozenset[HostGroup]) -> None:
         """Set the groups with a registered process, and those with a polled but unregistered one. The latter stay here,
         because no other agent could discover the process."""
         self._wanted = registered, kept
@@ -94,11 +94,13 @@ class GroupLeases(SessionThread):
         self._released.append(group)
         self._wake.set()
 
-    def sure(self, group: HostGroup) -> bool:
+    def holds_lease(self, group: HostGroup) -> bool:
         """Return True if the lease is held and the session was confirmed recently enough."""
         session = self._session
-        alive = session.connected and self._lives == session.lives
-        return alive and group in self._held and monotonic() - self._proven < TRUSTED_SESSION_PART * session.timeout_s
+        alive = session.connected and self._session_number == session.ended_sessions
+        return (
+            alive and group in self._held and monotonic() - self._proven_at < TRUSTED_SESSION_PART * session.timeout_s
+        )
 
     def counts(self) -> dict[str, int]:
         """Return the number of agents, of leases held here, and of leases wanted here but held elsewhere."""
@@ -109,20 +111,20 @@ class GroupLeases(SessionThread):
     def _run(self) -> None:
         while not self._stop.is_set():
             if self._session.connected:
-                self._go_on(self._session.client)
+                self._run_once(self._session.client)
             self._stop.wait(PAUSE_S)
             self._wake.wait(self._pause())
 
-    def _go_on(self, client: Any) -> None:
+    def _run_once(self, client: Any) -> None:
         told = self._wake.is_set()
         self._wake.clear()
         try:
             self._prove(client)
-            if told or monotonic() >= self._next:
+            if told or monotonic() >= self._next_pass:
                 self._pass(client)
         except Exception as error:  # the thread must survive any error of the client library
             self.failures += 1
-            self._due = self._next = 0.0
+            self._next_read = self._next_pass = 0.0
             log.warning(
                 "leases: %r; retrying, present polls continue", error, exc_info=not isinstance(error, ZOOKEEPER_ERRORS)
             )
@@ -133,7 +135,7 @@ class GroupLeases(SessionThread):
         asked = monotonic()
         stat = client.exists(f"{AGENTS}/{self._name}")
         if stat is not None and stat.ephemeralOwner == client.client_id[0]:
-            self._proven = asked
+            self._proven_at = asked
         else:
             self._stale = True
             self._wake.set()
@@ -142,37 +144,37 @@ class GroupLeases(SessionThread):
         """Return the seconds until the next check of the session or the next pass."""
         if not self._session.connected:
             return self._reconcile_s
-        return max(PAUSE_S, min(self._session.timeout_s / CHECKS_PER_SESSION, self._next - monotonic()))
+        return max(PAUSE_S, min(self._session.timeout_s / CHECKS_PER_SESSION, self._next_pass - monotonic()))
 
-    def _ends(self) -> float:
+    def _next_deadline(self) -> float:
         """Return the monotonic time of the next pass."""
-        ends = [self._due, *(until for _, until in self._departed.values())]
+        ends = [self._next_read, *(until for _, until in self._departed.values())]
         if monotonic() < self._joined + self._grace_s:
             ends.append(self._joined + self._grace_s)
         return min(ends)
 
     def _pass(self, client: Any) -> None:
-        lives = self._session.lives
-        if lives != self._lives:  # a new session: nothing is held yet
+        lives = self._session.ended_sessions
+        if lives != self._session_number:  # a new session: nothing is held yet
             self._held, self._leaving, self._elsewhere = set(), set(), set()
-            self._lives, self._stale = lives, True
-        if self._stale or monotonic() >= self._due:
-            self._look(client)
-        self._give_up(client)
+            self._session_number, self._stale = lives, True
+        if self._stale or monotonic() >= self._next_read:
+            self._read_members(client)
+        self._release_leases(client)
         registered, kept = self._wanted
         present = self._present()
-        if present != self._sharing.networks:
-            self._sharing = GroupAssignment(present)
-        ours = {group for group in registered if self._should(group)} | kept
+        if present != self._assignment.networks:
+            self._assignment = GroupAssignment(present)
+        ours = {group for group in registered if self._is_assigned(group)} | kept
         self._elsewhere = (self._elsewhere & ours) - set(_drain(self._freed))
         self._leaving |= self._held - ours
         unknown = self._claim(client, ours - self._held - self._elsewhere)
-        self._next = self._ends()
-        if lives == self._session.lives:
+        self._next_pass = self._next_deadline()
+        if lives == self._session.ended_sessions:
             mine = frozenset((self._held - self._leaving) | unknown)
-            self._in_loop(self._settled, mine, frozenset(self._leaving))
+            self._in_loop(self._on_assigned, mine, frozenset(self._leaving))
 
-    def _look(self, client: Any) -> None:
+    def _read_members(self, client: Any) -> None:
         """Read the members, and drop leases whose node was deleted."""
         self._stale = False
         for path in (AGENTS, LEASES):
@@ -190,7 +192,7 @@ class GroupLeases(SessionThread):
         there = set(client.get_children(LEASES))
         self._held = {group for group in self._held if group.key in there}
         self._elsewhere = {group for group in self._elsewhere if group.key in there}
-        self._due = now + self._reconcile_s
+        self._next_read = now + self._reconcile_s
 
     def _join(self, client: Any) -> None:
         data = json.dumps({"networks": sorted(str(net) for net in self._networks())}).encode()
@@ -215,11 +217,11 @@ class GroupLeases(SessionThread):
         }
         return {**{name: gone[0] for name, gone in self._departed.items()}, **self._members}
 
-    def _should(self, group: HostGroup) -> bool:
-        if self._sharing.poller(group) != self._name:
+    def _is_assigned(self, group: HostGroup) -> bool:
+        if self._assignment.poller(group) != self._name:
             return False
         settled = monotonic() >= self._joined + self._grace_s
-        return settled or group in self._held or self._name in self._sharing.near(group.ip)
+        return settled or group in self._held or self._name in self._assignment.near(group.ip)
 
     def _claim(self, client: Any, groups: Iterable[HostGroup]) -> set[HostGroup]:
         """Acquire leases. Return the groups whose holder could not be determined."""
@@ -240,10 +242,10 @@ class GroupLeases(SessionThread):
                 self._held.add(group)
             except NodeExistsError:
                 taken.append(group)
-        held = self._results(taken, lambda group: client.get_async(_path(group), watch=self._told_of(group)))
-        return {group for group, result in held if not self._settle(client, group, result)}
+        held = self._results(taken, lambda group: client.get_async(_path(group), watch=self._on_released(group)))
+        return {group for group, result in held if not self._resolve_claim(client, group, result)}
 
-    def _settle(self, client: Any, group: HostGroup, look: Callable[[], Any]) -> bool:
+    def _resolve_claim(self, client: Any, group: HostGroup, look: Callable[[], Any]) -> bool:
         """Determine the holder of an existing lease; return False if the lease is free now."""
         try:
             data, stat = look()
@@ -259,7 +261,7 @@ class GroupLeases(SessionThread):
             self._elsewhere.add(group)
         return True
 
-    def _give_up(self, client: Any) -> None:
+    def _release_leases(self, client: Any) -> None:
         """Delete leases whose processes are no longer polled here."""
         ended = {group for group in _drain(self._released) if group in self._leaving}
         for group, result in self._results(ended, lambda group: client.delete_async(_path(group))):
@@ -284,7 +286,7 @@ class GroupLeases(SessionThread):
         self._stale = True
         self._wake.set()
 
-    def _told_of(self, group: HostGroup) -> Callable[[object], None]:
+    def _on_released(self, group: HostGroup) -> Callable[[object], None]:
         def freed(_event: object) -> None:
             self._freed.append(group)
             self._wake.set()

@@ -38,8 +38,8 @@ class PollClient:
         sure: Callable[[], bool] = lambda: True,
     ) -> None:
         self._endpoint, self._config, self._limits, self._clock = endpoint, config, limits, clock
-        self._sure = sure
-        self._asked: tuple[object, bytearray] = None, bytearray()
+        self._holds_lease = sure
+        self._request: tuple[object, bytearray] = None, bytearray()
         self.memo: bytes | None = None
         """Memo for the next poller of the process, to be left with it by the next poll."""
         self.inherited: bytes | None = None
@@ -77,7 +77,7 @@ class PollClient:
         known = self.schema.id if self.schema else b""
         question = encode_poll_request(known, self._config.agent, self._patience_ms(), None, self._process_ms)
         try:
-            await self._ask(set_sequence_id(question, self._seqid))
+            await self._call(set_sequence_id(question, self._seqid))
         except PollError:
             self.close()
 
@@ -96,11 +96,11 @@ class PollClient:
     async def _poll(self) -> Reading:
         self._seqid = self._seqid % 0x7FFF_FFFF + 1
         memo = self.memo
-        question = set_sequence_id(self._question(memo), self._seqid)
+        question = set_sequence_id(self._encode_request(memo), self._seqid)
         async with self._limits.place(self.failing):
             began = self._clock.monotonic()
             try:
-                frame = await self._ask(question)
+                frame = await self._call(question)
             finally:
                 self.last_ms = (self._clock.monotonic() - began) * 1000
             time_ms = self._clock.now_ms()
@@ -114,16 +114,16 @@ class PollClient:
             self.memo = None  # delivered
         return reading
 
-    def _question(self, memo: bytes | None) -> bytearray:
+    def _encode_request(self, memo: bytes | None) -> bytearray:
         about = self.schema.id if self.schema else b"", self._config.agent, self._patience_ms(), memo
-        if self._asked[0] != about:
-            self._asked = about, encode_poll_request(*about)
-        return self._asked[1]
+        if self._request[0] != about:
+            self._request = about, encode_poll_request(*about)
+        return self._request[1]
 
     def _patience_ms(self) -> int:
-        return 0 if self._sure() else round(_PATIENCE_PERIODS * self._config.period_ms)
+        return 0 if self._holds_lease() else round(_PATIENCE_PERIODS * self._config.period_ms)
 
-    async def _ask(self, question: bytes) -> bytes:
+    async def _call(self, question: bytes) -> bytes:
         """Send one request and return the frame of its answer within the timeout. Raises PollError."""
         try:
             async with asyncio.timeout(self._config.deadline_s):

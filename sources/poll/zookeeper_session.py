@@ -30,33 +30,33 @@ class ZooKeeperSession:
         self.client.add_listener(self._changed)
         self.connected = False
         """True while the session exists and the server answers."""
-        self.lives = 0
+        self.ended_sessions = 0
         """Number of ended sessions. A change means that all ephemeral nodes of the session are gone."""
         self.told: list[Callable[[], None]] = []
         """Callbacks for every start, suspension or end of the session."""
-        self._begun = 0.0
+        self._started_at = 0.0
 
     def start(self) -> None:
         """Start connecting; ZooKeeper need not be reachable."""
-        self._begun = monotonic()
+        self._started_at = monotonic()
         self.client.start_async()
 
     def revive(self) -> None:
         """Restart kazoo's loop if an unexpected error ended it; kazoo does not restart it itself."""
         ended = self.client._connection.connection_stopped.is_set()
-        if ended and self._begun and monotonic() - self._begun > START_TIMEOUT_S:
+        if ended and self._started_at and monotonic() - self._started_at > START_TIMEOUT_S:
             log.warning("the connection to ZooKeeper at %s ended; restarting it", self.hosts)
             self.client.stop()
             self.start()
 
     def stop(self) -> None:
         """End the session and with it every ephemeral node. Do not call it in the event loop."""
-        self._begun = 0.0
+        self._started_at = 0.0
         close_client(self.client)
 
     def _changed(self, state: str) -> None:
         self.connected = state == "CONNECTED"
-        self.lives += state == "LOST"
+        self.ended_sessions += state == "LOST"
         log.info("ZooKeeper at %s: %s", self.hosts, state)
         for told in self.told:
             told()

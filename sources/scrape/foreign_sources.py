@@ -48,20 +48,20 @@ class ReloadedSourcesFile:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.problem = ""
-        self._seen: Signature | None = None
-        self._there = False
+        self._signature: Signature | None = None
+        self._has_content = False
         self.content = SourcesFile()
         if path is not None:
             self._read(path)
 
-    def look(self) -> SourcesFile:
+    def reload(self) -> SourcesFile:
         """Reload the file if it changed and return its content. An error goes to `problem` and the content stays."""
         if self.path is not None:
             try:
                 self._read(self.path)
                 self.problem = ""
             except (ConfigFileError, OSError) as error:
-                self._seen = None
+                self._signature = None
                 said = str(error).replace("\n", "; ")
                 self.problem = f"{said}: the previous content stays in use"
         return self.content
@@ -70,11 +70,11 @@ class ReloadedSourcesFile:
         """Read the file if it changed. Deleting it is an error, so that a deletion does not stop all sources."""
         try:
             seen = signature_of(path.stat())
-            if seen != self._seen:
+            if seen != self._signature:
                 self.content = read_sources(path)
-                self._seen, self._there = seen, True
+                self._signature, self._has_content = seen, True
         except FileNotFoundError:
-            if self._there:
+            if self._has_content:
                 raise ConfigFileError([ConfigProblem(str(path), 1, 1, "the file was deleted")]) from None
 
 
@@ -85,7 +85,7 @@ class ScrapeManager:
         self._shared, self._file = shared, config
         self._own_rules = tuple(rule for path in shared.config.jmx_rules for rule in read_rules(path))
         self._files, self._owners = TargetFiles(), SeriesOwners()
-        self._pool, self._script_pool = PollLimits(_SERVERS), PollLimits(_CONCURRENT_SCRIPTS)
+        self._limits, self._script_limits = PollLimits(_SERVERS), PollLimits(_CONCURRENT_SCRIPTS)
         self._running: dict[Key, tuple[TargetSource[Any], asyncio.Task[None]]] = {}
         self._rules_at_start = config.content.rules
         self._ended = False
@@ -94,23 +94,23 @@ class ScrapeManager:
         """Reload the configuration until cancelled, then stop all sources."""
         try:
             while True:
-                await self._look_safely()
+                await self._reload_safely()
                 await asyncio.sleep(min(RELOAD_PERIOD_S, self._shared.config.period_ms / 1000))
         finally:
             await end_tasks([task for _, task in self._running.values()])
 
-    async def _look_safely(self) -> None:
+    async def _reload_safely(self) -> None:
         """Reload the configuration; an error is reported and the running sources continue."""
         try:
-            await self.look()
+            await self.reload()
         except Exception as error:
             log.exception("foreign sources")
-            self._shared.figures.problem("sources file", f"foreign sources: {type(error).__name__}: {error}")
+            self._shared.figures.set_problem("sources file", f"foreign sources: {type(error).__name__}: {error}")
 
-    async def look(self) -> None:
+    async def reload(self) -> None:
         """Start and stop sources according to the present configuration."""
         content, targets, problems = await asyncio.to_thread(self._wanted)
-        self._tell(content, problems)
+        self._report(content, problems)
         wanted = {(target.kind, *target.identity): target for target in targets}
         await self._end_others(wanted, bool(problems))
         changed = [key for key, (source, _) in self._running.items() if wanted.get(key) != source.target]
@@ -118,7 +118,7 @@ class ScrapeManager:
         await end_tasks([task for _, task in stopped])
         for (source, _), key in zip(stopped, changed, strict=True):
             if key not in wanted:
-                await source.leave()
+                await source.remove()
             elif source.series is not None:  # another target may own the source
                 self._shared.owners.release(source.series.name, source)
         for key, target in wanted.items():
@@ -142,17 +142,17 @@ class ScrapeManager:
     # --- configuration
 
     def _wanted(self) -> tuple[SourcesFile, list[AnyTarget], list[str]]:
-        content = self._file.look()
-        pages, problems = self._files.look(content.pages)
+        content = self._file.reload()
+        pages, problems = self._files.reload(content.pages)
         if self._file.problem:
             problems.append(self._file.problem)
         return content, [*self._shared.config.jmx, *content.jmx, *content.jolokia, *content.scripts, *pages], problems
 
-    def _tell(self, content: SourcesFile, problems: Iterable[str]) -> None:
+    def _report(self, content: SourcesFile, problems: Iterable[str]) -> None:
         texts = list(problems)
         if content.rules != self._rules_at_start:
             texts.append(f"{self._file.path}: `relabel:` has changed: restart the agent to apply it")
-        self._shared.figures.problem("sources file", "; ".join(texts[:10]))
+        self._shared.figures.set_problem("sources file", "; ".join(texts[:10]))
 
     async def _end_others(self, wanted: Mapping[Key, AnyTarget], unsure: bool) -> None:
         """End, once, sources of the run before that are not configured any more. Not while a file is invalid."""
@@ -181,14 +181,14 @@ class ScrapeManager:
         shared = self._shared
         match target:
             case JmxTarget():
-                return JmxSource(target, shared, self._pool, self._bean_rules(target.rule_sets))
+                return JmxSource(target, shared, self._limits, self._bean_rules(target.rule_sets))
             case JolokiaTarget():
-                return JolokiaSource(target, shared, self._pool, self._bean_rules(target.rule_sets))
+                return JolokiaSource(target, shared, self._limits, self._bean_rules(target.rule_sets))
             case PrometheusTarget():
-                return PrometheusSource(target, shared, self._pool)
+                return PrometheusSource(target, shared, self._limits)
         if target.format == "prometheus":
-            return ExpositionScript(target, shared, self._script_pool)
-        return LineScript(target, shared, self._script_pool, self._owners)
+            return ExpositionScript(target, shared, self._script_limits)
+        return LineScript(target, shared, self._script_limits, self._owners)
 
     def _bean_rules(self, names: Iterable[str]) -> tuple[BeanRule, ...]:
         return (*self._own_rules, *(rule for name in names for rule in rule_set(name)))

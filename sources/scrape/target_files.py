@@ -22,7 +22,7 @@ class _CachedFile:
     """Last valid content of a target file."""
 
     targets: tuple[PrometheusTarget, ...] = ()
-    seen: Signature | None = None
+    signature: Signature | None = None
     missing: int = 0
 
 
@@ -30,27 +30,27 @@ class TargetFiles:
     """Reader of target files. One thread at a time. An unreadable file keeps its last targets."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], _CachedFile] = {}
+        self._cached: dict[tuple[str, str], _CachedFile] = {}
 
-    def look(self, pages: Iterable[JobTargets]) -> tuple[list[PrometheusTarget], list[str]]:
+    def reload(self, pages: Iterable[JobTargets]) -> tuple[list[PrometheusTarget], list[str]]:
         """Return all targets, each instance of a job once, and the problems of the files."""
         found: dict[tuple[str, str], PrometheusTarget] = {}
         problems: list[str] = []
         used: set[tuple[str, str]] = set()
         for one in pages:
-            for target in (*one.targets, *self._of_files(one, problems, used)):
+            for target in (*one.targets, *self._read_files(one, problems, used)):
                 first = found.setdefault((target.job.name, target.instance), target)
                 if first is not target:
                     problems.append(
                         f"{target}: instance {target.instance} of job {target.job.name} is {first.url} already"
                     )
-        for key in self._known.keys() - used:
-            del self._known[key]
+        for key in self._cached.keys() - used:
+            del self._cached[key]
         if len(found) > MAX_TARGETS:
             problems.append(f"{len(found):,} targets: only the first {MAX_TARGETS:,} are polled")
         return list(found.values())[:MAX_TARGETS], problems
 
-    def _of_files(
+    def _read_files(
         self, pages: JobTargets, problems: list[str], used: set[tuple[str, str]]
     ) -> Iterator[PrometheusTarget]:
         names = [name for pattern in pages.files for name in self._matching(pages.job, pattern, problems)]
@@ -58,12 +58,12 @@ class TargetFiles:
             problems.append(f"job {pages.job.name}: {len(names):,} files: at most {MAX_FILES:,} are read")
         for name in names[:MAX_FILES]:
             used.add((pages.job.name, name))
-            yield from self._of_file(pages.job, name, problems)
+            yield from self._read_file(pages.job, name, problems)
 
     def _matching(self, job: ScrapeJob, pattern: str, problems: list[str]) -> list[str]:
         """Return the names that match, and known ones that matched before."""
         path = Path(pattern)
-        before = [name for known_job, name in self._known if known_job == job.name and Path(name).match(pattern)]
+        before = [name for known_job, name in self._cached if known_job == job.name and Path(name).match(pattern)]
         try:
             here = [str(one) for one in path.parent.glob(path.name)] if "*" in path.name else [pattern]
         except OSError as error:
@@ -71,23 +71,23 @@ class TargetFiles:
             return sorted(before)
         return sorted({*here, *before})
 
-    def _of_file(self, job: ScrapeJob, name: str, problems: list[str]) -> tuple[PrometheusTarget, ...]:
-        known = self._known.setdefault((job.name, name), _CachedFile())
+    def _read_file(self, job: ScrapeJob, name: str, problems: list[str]) -> tuple[PrometheusTarget, ...]:
+        known = self._cached.setdefault((job.name, name), _CachedFile())
         path = Path(name)
         try:
             seen = signature_of(path.stat())
             known.missing = 0
-            if seen != known.seen or any(target.job is not job for target in known.targets):
+            if seen != known.signature or any(target.job is not job for target in known.targets):
                 known.targets = read_targets(path, job)
-                known.seen = seen
+                known.signature = seen
         except FileNotFoundError:
             known.missing += 1
             problems.append(f"job {job.name}: {name} does not exist")
             if known.missing >= END_AFTER_READS:
-                del self._known[job.name, name]  # a pattern does not name it any more
+                del self._cached[job.name, name]  # a pattern does not name it any more
                 return ()
         except (ConfigFileError, OSError) as error:
-            known.seen = None
+            known.signature = None
             kept = f": its {len(known.targets)} previous targets stay in use" if known.targets else ""
             said = str(error).replace("\n", "; ")
             problems.append(f"job {job.name}: {said}{kept}")

@@ -37,7 +37,7 @@ class FinalSnapshots:
     pasts: list[PastProcess] = field(default_factory=list)
     taken: dict[bytes, int] = field(default_factory=dict)
 
-    def keep(self, past: PastProcess) -> None:
+    def add_past(self, past: PastProcess) -> None:
         """Remember a process that has a successor, and only the newest MAX_PASTS of them."""
         others = [one for one in self.pasts if one.uuid != past.uuid]
         self.pasts = [*others[1 - MAX_PAST_PROCESSES :], past]
@@ -45,7 +45,7 @@ class FinalSnapshots:
     def past(self, uuid: bytes) -> PastProcess | None:
         return next((one for one in self.pasts if one.uuid == uuid), None)
 
-    def take(self, uuid: bytes, time_ms: int) -> None:
+    def mark_taken(self, uuid: bytes, time_ms: int) -> None:
         """Remember a snapshot as taken for twice the maximum age of a file."""
         self.taken = {one: at for one, at in self.taken.items() if at > time_ms - 2 * MAX_AGE_MS} | {uuid: time_ms}
 

@@ -67,7 +67,7 @@ class RetentionDivider:
         self._names = [DEFAULT_KEEP, *sorted({rule.keep for rule in rules} - {DEFAULT_KEEP})]
         self._classes: dict[str, int] = {}
         """Name of a variable -> index of its class in `_names`."""
-        self._known: dict[tuple[str, int], tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]] = {}
+        self._by_source: dict[tuple[str, int], tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]] = {}
 
     def divide(self, series: SourceSeries, polled: Sequence[PollResult]) -> Sequence[PollResult]:
         """Return the same samples in parts of one class each; announcements go with the first part."""
@@ -79,13 +79,13 @@ class RetentionDivider:
         return found
 
     def _classes_of(self, series: SourceSeries, at: int, prints: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
-        known = self._known.get((series.name, at))
+        known = self._by_source.get((series.name, at))
         if known is not None and np.array_equal(known[0], prints):
             return known[1]
-        rows, described = series.rows.by_fingerprint, series.rows.described
+        rows, described = series.rows.by_fingerprint, series.rows.descriptions
         names = (described[rows[one]].text.partition("{")[0] for one in prints.tolist())
         made = np.fromiter(map(self._class_of, names), np.uint8, len(prints))
-        self._known[series.name, at] = prints, made
+        self._by_source[series.name, at] = prints, made
         return made
 
     def _class_of(self, name: str) -> int:
@@ -99,8 +99,8 @@ class RetentionDivider:
 
     def forget(self, name: str) -> None:
         """Drop the cache of a source that is not polled any more."""
-        for key in [key for key in self._known if key[0] == name]:
-            del self._known[key]
+        for key in [key for key in self._by_source if key[0] == name]:
+            del self._by_source[key]
 
 
 def _split_by_class(polled: PollResult, classes: npt.NDArray[np.uint8], names: Sequence[str]) -> list[PollResult]:

@@ -30,7 +30,7 @@ class SourceSchema:
         return len(self.types)
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """True if names and labels are present."""
         return len(self.names) == len(self.types)
 

@@ -258,29 +258,29 @@ class RelabelRegistry:
 
     def __init__(self, rules: Sequence[RelabelRule] = ()) -> None:
         self._rules = tuple(rules)
-        self._acted: dict[str, Counter[str]] = {}
-        self._own: dict[str, tuple[str, ...]] = {}
+        self._counts: dict[str, Counter[str]] = {}
+        self._source_rules: dict[str, tuple[str, ...]] = {}
 
     def for_source(self, source: str, own: RelabelRules | None = None) -> RelabelRules | None:
         """Return the `own` rules of a source, then the rules of the book that apply to it; None if there are none."""
         rules = (*(own.rules if own else ()), *(rule for rule in self._rules if rule.is_for(source)))
         return RelabelRules(rules) if rules else None
 
-    def acted(self, source: str, rules: RelabelRules | None, counts: Counter[str]) -> None:
+    def set_counts(self, source: str, rules: RelabelRules | None, counts: Counter[str]) -> None:
         """Replace the counts of a source: series that each rule dropped or changed."""
         if rules is None:
             self.forget(source)
             return
-        self._own[source] = tuple(rule.name for rule in rules.rules)
-        self._acted[source] = Counter(counts)
+        self._source_rules[source] = tuple(rule.name for rule in rules.rules)
+        self._counts[source] = Counter(counts)
 
     def forget(self, source: str) -> None:
         """Remove the counts of a source."""
-        self._acted.pop(source, None)
-        self._own.pop(source, None)
+        self._counts.pop(source, None)
+        self._source_rules.pop(source, None)
 
     def counts(self) -> dict[str, int]:
         """Return rule -> series that it dropped or changed, also for rules with 0."""
-        names = {rule.name for rule in self._rules}.union(*self._own.values())
-        total: Counter[str] = sum(self._acted.values(), Counter())
+        names = {rule.name for rule in self._rules}.union(*self._source_rules.values())
+        total: Counter[str] = sum(self._counts.values(), Counter())
         return {name: total[name] for name in sorted(names)}

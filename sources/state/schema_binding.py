@@ -35,7 +35,7 @@ class BoundSchema:
     columns: tuple[BoundColumn, ...]
     refused: Mapping[str, int] = field(default_factory=dict)
     examples: Mapping[str, str] = field(default_factory=dict)
-    acted: Mapping[str, int] = field(default_factory=dict)
+    changed_by_rule: Mapping[str, int] = field(default_factory=dict)
     """Rule -> series that it dropped or changed."""
 
 

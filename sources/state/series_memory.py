@@ -42,14 +42,14 @@ class PlacedColumns:
     row: npt.NDArray[np.int64]
     type: npt.NDArray[np.uint8]
     kind: npt.NDArray[np.uint8]
-    whole: bool
+    is_complete: bool
     """True if every column of the schema has a row: `at` is 0, 1, 2 …"""
     refused: Counter[str]
     problems: tuple[str, ...]
 
     def seen(self, reading: Reading) -> PolledSeries:
         """Return the content of the placed columns."""
-        return PolledSeries(reading.cells if self.whole else reading.cells[self.at], self.type, self.kind)
+        return PolledSeries(reading.cells if self.is_complete else reading.cells[self.at], self.type, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class SourceSeries:
         refused = Counter(bound.refused)
         problems = [f"{self.name}: {reason}: {text}" for reason, text in bound.examples.items()]
         kept: list[tuple[int, BoundColumn]] = []
-        for column, row, reason in self.settle(bound.columns, now_ms, now_ms):
+        for column, row, reason in self.place_columns(bound.columns, now_ms, now_ms):
             if reason:
                 refused[reason] += 1
                 if refused[reason] == 1:
@@ -135,7 +135,7 @@ class SourceSeries:
             kept.append((row, column))
         return _place_columns(bound, kept, refused, problems)
 
-    def settle(
+    def place_columns(
         self, columns: Iterable[BoundColumn], now_ms: int, last_ms: int
     ) -> Iterator[tuple[BoundColumn, int, str]]:
         """Yield each column with its row, found or added, or with -1 and the reason of the refusal. `last_ms` becomes
@@ -145,7 +145,7 @@ class SourceSeries:
             row = self.rows.by_fingerprint.get(column.fingerprint)
             if row is None and self.rows.size >= self.max_series and spare is None:
                 spare = self.rows.stale(now_ms - FORGET_MS)
-            reason = self._add(column, now_ms, last_ms, spare) if row is None else self._meet(row, column)
+            reason = self._add(column, now_ms, last_ms, spare) if row is None else self._update_row(row, column)
             yield column, -1 if reason else self.rows.by_fingerprint[column.fingerprint], reason
 
     def _add(self, column: BoundColumn, now_ms: int, last_ms: int, spare: list[int] | None) -> str:
@@ -155,17 +155,17 @@ class SourceSeries:
             row = self.rows.add(column.fingerprint, column.type, description)
         elif spare:
             row = spare.pop()
-            self.rows.put(row, column.fingerprint, column.type, description)
+            self.rows.replace(row, column.fingerprint, column.type, description)
         else:
             return "too many series"
         self.rows.state["last_ms"][row] = last_ms
-        self._adopt(row, column.fingerprint)
+        self._apply_orphan(row, column.fingerprint)
         self._touch(row)
         return ""
 
-    def _meet(self, row: int, column: BoundColumn) -> str:
+    def _update_row(self, row: int, column: BoundColumn) -> str:
         """Update the type and description of a known series; return the reason of a refusal or ""."""
-        known = self.rows.described[row]
+        known = self.rows.descriptions[row]
         if known.text != column.text:
             return "fingerprint clash"
         old = ValueType(int(self.rows.state["type"][row]))
@@ -205,7 +205,7 @@ class SourceSeries:
         ended = np.flatnonzero(gone)
         samples = self.samples(reading, placed, time_ms, born).join(self.rows.ends(ended, time_ms))
         taken = SelectedSamples(samples, row, comparison_cells(known, seen), born, time_ms, ended)
-        return replace(self.prepared(taken, reading.uuid, reading.birth_ms, time_ms), uid=reading.uid)
+        return replace(self.make_prepared(taken, reading.uuid, reading.birth_ms, time_ms), uid=reading.uid)
 
     def samples(self, reading: Reading, placed: PlacedColumns, time_ms: int, born: Ints) -> Samples:
         """Return a sample for every placed column."""
@@ -217,16 +217,16 @@ class SourceSeries:
         """Return batches that end every live series."""
         time_ms = self._after_last(now_ms)
         ended = np.flatnonzero(self.rows.state["live"])
-        return self.prepared(only(self.rows.ends(ended, time_ms), ended), self.uuid, self.process_ms, time_ms)
+        return self.make_prepared(only(self.rows.ends(ended, time_ms), ended), self.uuid, self.process_ms, time_ms)
 
-    def prepare_taken(self, taken: SelectedSamples, now_ms: int) -> PreparedPoll:
+    def prepare_selected(self, taken: SelectedSamples, now_ms: int) -> PreparedPoll:
         """Return the batches of samples with individual times and births, which have no end markers yet. Series in
         `ended` end now, or at their last sample if that is later."""
         time_ms, ended = self._after_last(now_ms), taken.ended
         ends = self.rows.ends(ended, np.maximum(time_ms, self.rows.state["last_ms"][ended]))
-        return self.prepared(replace(taken, samples=taken.samples.join(ends)), NO_PROCESS, 0, time_ms)
+        return self.make_prepared(replace(taken, samples=taken.samples.join(ends)), NO_PROCESS, 0, time_ms)
 
-    def prepared(self, taken: SelectedSamples, uuid: bytes, process_ms: int, time_ms: int) -> PreparedPoll:
+    def make_prepared(self, taken: SelectedSamples, uuid: bytes, process_ms: int, time_ms: int) -> PreparedPoll:
         """Return the batches of the samples, with the announcements that are due."""
         blocks = self._announcements(time_ms)
         polled = [
@@ -238,7 +238,7 @@ class SourceSeries:
 
     def commit(self, prepared: PreparedPoll) -> None:
         """Update the state with a poll that the sink has accepted."""
-        self._succeed(prepared.uuid)
+        self._keep_predecessor(prepared.uuid)
         if prepared.final:
             self.take_final(prepared.final, prepared.time_ms)
         state, taken = self.rows.state, prepared.taken
@@ -255,17 +255,17 @@ class SourceSeries:
             self._days[block] = announce_day(version, f"{block}/{self.name}")
             self._dirty.discard(block)
 
-    def _succeed(self, uuid: bytes) -> None:
+    def _keep_predecessor(self, uuid: bytes) -> None:
         """If `uuid` is a new process, keep the state of its predecessor that a final snapshot of it needs."""
         if self.uuid not in (uuid, NO_PROCESS) and self.process_ms:
-            self.finals.keep(
+            self.finals.add_past(
                 make_past_process(self.uuid, self.uid, self.process_ms, self.last_poll_ms, self.rows.state)
             )
             self.uid, self.changed = None, True
 
     def take_final(self, uuid: bytes, time_ms: int) -> None:
         """Remember, also on disk, that the log has the final snapshot of a process."""
-        self.finals.take(uuid, time_ms)
+        self.finals.mark_taken(uuid, time_ms)
         self.changed = True
 
     @property
@@ -291,7 +291,7 @@ class SourceSeries:
     def _block(self, block: int, now_ms: int) -> SeriesBlock:
         start = block * MAX_BLOCK_SERIES
         types = self.rows.state["type"][start : start + MAX_BLOCK_SERIES].tolist()
-        described = self.rows.described[start : start + MAX_BLOCK_SERIES]
+        described = self.rows.descriptions[start : start + MAX_BLOCK_SERIES]
         infos = tuple(
             SeriesInfo(d.text, ValueType(t), d.kind, d.help, d.unit, d.first_seen_ms)
             for d, t in zip(described, types, strict=True)
@@ -305,7 +305,7 @@ class SourceSeries:
 
         The log may hold samples and announcements apart: a batch without samples does not identify the process."""
         for block in polled.blocks:
-            self._learn(block)
+            self._add_announced(block)
         samples, poll_ms = polled.samples, polled.poll_ms
         if len(samples) and is_final(polled):
             self.take_final(polled.endpoint, poll_ms)
@@ -314,13 +314,13 @@ class SourceSeries:
                 return
         if poll_ms < self.last_poll_ms or not len(samples):
             return
-        self._succeed(polled.endpoint)
+        self._keep_predecessor(polled.endpoint)
         columns = (samples.fingerprint, samples.cell, samples.birth_ms, samples.type, samples.time_ms)
         for print_, cell, birth_ms, type_, time_ms in zip(*(c.tolist() for c in columns), strict=True):
             self._orphans[print_] = (cell, birth_ms, type_, time_ms)
             row = self.rows.by_fingerprint.get(print_)
             if row is not None:
-                self._adopt(row, print_)
+                self._apply_orphan(row, print_)
         self.uuid, self.process_ms, self.last_poll_ms = polled.endpoint, polled.birth_ms, poll_ms
 
     def follows(self, uuid: bytes, birth_ms: int, time_ms: int) -> bool:
@@ -329,7 +329,7 @@ class SourceSeries:
             return time_ms >= self.last_poll_ms
         return birth_ms >= self.process_ms and time_ms > self.last_poll_ms
 
-    def _learn(self, block: SeriesBlock) -> None:
+    def _add_announced(self, block: SeriesBlock) -> None:
         """Add the rows of an announcement that follow the known ones; continue its version."""
         self._versions[block.block] = max(block.version, self._versions.get(block.block, 0))
         for row, info in enumerate(block.series, block.block * MAX_BLOCK_SERIES):
@@ -337,10 +337,10 @@ class SourceSeries:
                 description = SeriesDescription(info.text, info.kind, info.help, info.unit, info.first_seen_ms)
                 print_ = fingerprint(info.text)
                 self.rows.add(print_, info.type, description)
-                self._adopt(row, print_)
+                self._apply_orphan(row, print_)
                 self.changed = True
 
-    def _adopt(self, row: int, print_: int) -> None:
+    def _apply_orphan(self, row: int, print_: int) -> None:
         """Apply the state from the log of a series whose row was unknown until now."""
         found = self._orphans.pop(print_, None)
         if found is None:

@@ -40,12 +40,12 @@ class SeriesRows:
 
     def __init__(self) -> None:
         self._state: npt.NDArray[np.void] = np.zeros(64, STATE_DTYPE)
-        self.described: list[SeriesDescription] = []
+        self.descriptions: list[SeriesDescription] = []
         self.by_fingerprint: dict[int, int] = {}
 
     @property
     def size(self) -> int:
-        return len(self.described)
+        return len(self.descriptions)
 
     @property
     def state(self) -> npt.NDArray[np.void]:
@@ -57,24 +57,24 @@ class SeriesRows:
         row = self.size
         if row == len(self._state):
             self._state = np.concatenate([self._state, np.zeros(row, STATE_DTYPE)])
-        self.described.append(description)
-        self.put(row, fingerprint, type_, description)
+        self.descriptions.append(description)
+        self.replace(row, fingerprint, type_, description)
         return row
 
-    def put(self, row: int, fingerprint: int, type_: ValueType, description: SeriesDescription) -> None:
+    def replace(self, row: int, fingerprint: int, type_: ValueType, description: SeriesDescription) -> None:
         """Assign `row` to a series without a value and drop its previous content."""
         old = int(self._state["fingerprint"][row])
         if self.by_fingerprint.get(old) == row:
             del self.by_fingerprint[old]
         self._state[row] = (fingerprint, 0, 0, 0, int(type_), False)
-        self.described[row] = description
+        self.descriptions[row] = description
         self.by_fingerprint[fingerprint] = row
 
     def stale(self, before_ms: int) -> list[int]:
         """Return rows of ended series last seen before `before_ms`; without a sample, the first sight counts."""
         state = self.state
         rows: list[int] = np.flatnonzero(~state["live"] & (state["last_ms"] < before_ms)).tolist()
-        return [row for row in rows if state["last_ms"][row] or self.described[row].first_seen_ms < before_ms]
+        return [row for row in rows if state["last_ms"][row] or self.descriptions[row].first_seen_ms < before_ms]
 
     def ends(self, row: Ints, time_ms: Ints | int) -> Samples:
         """Return the end markers of rows."""

@@ -40,7 +40,8 @@ def encode_descriptions(series: SourceSeries) -> bytes:
     rows = series.rows
     prints = rows.state["fingerprint"].tolist()
     described = [
-        [p, d.text, int(d.kind), d.help, d.unit, d.first_seen_ms] for p, d in zip(prints, rows.described, strict=True)
+        [p, d.text, int(d.kind), d.help, d.unit, d.first_seen_ms]
+        for p, d in zip(prints, rows.descriptions, strict=True)
     ]
     finals = series.finals.to_json()
     content = {"version": VERSION, "source": series.name, "meta": series.meta, "finals": finals, "series": described}

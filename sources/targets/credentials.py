@@ -35,7 +35,7 @@ class CredentialFiles:
     username: str = ""
     password_file: Path | None = None
 
-    def shown(self, scheme: str) -> ConnectionCredentials:
+    def load(self, scheme: str) -> ConnectionCredentials:
         """Load the credentials for http or https. Blocks. Raises PollError `tls` or `unauthorized` for a bad file."""
         headers = self._headers()
         if scheme != "https":

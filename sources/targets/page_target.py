@@ -49,7 +49,7 @@ class PrometheusTarget(HttpTarget):
     path: str
     scheme: str
     instance: str
-    own: Mapping[str, str] = field(default_factory=dict)
+    own_labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def identity(self) -> list[str]:
@@ -57,7 +57,7 @@ class PrometheusTarget(HttpTarget):
 
     @property
     def labels(self) -> Mapping[str, str]:
-        given = {"context": self.job.name, **self.job.labels, **self.own}
+        given = {"context": self.job.name, **self.job.labels, **self.own_labels}
         return {**given, "job": given.get("job") or self.job.name, "instance": self.instance}
 
     def source(self, host: str) -> str:  # noqa: ARG002  # the instance already names the host

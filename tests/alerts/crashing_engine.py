@@ -52,7 +52,7 @@ def main(folder: Path, address: str, deadly: str, number: int) -> None:
     sender = LetterSender(database, RECEIVER, load_settings(address, "artimon@example.org"), "", clock)
     while True:
         engine.evaluate_due()
-        while sender.round()[0]:
+        while sender.send_due()[0]:
             pass
         if clock.now_ms() >= START + MINUTES * MINUTE:
             break

@@ -158,7 +158,7 @@ def test_rules_that_go_resolve_with_a_reason(world: World) -> None:
     world.write(rule_text().replace("summary", "receivers: [nobody]\n    summary"))
     world.tick({"a": 0})
     assert world.states() == {"a": "firing"}
-    assert "unknown receiver 'nobody'" in world.engine.snapshot.problems[0]
+    assert "unknown receiver 'nobody'" in world.engine.result.problems[0]
     world.write(rule_text().replace("< 1", "< 2"))
     world.tick({"a": 0})
     notes = [letter.notification for letter in world.letters()]
@@ -181,11 +181,11 @@ def test_a_bad_file_stops_no_other_and_its_last_good_version_holds(world: World)
     world.start()  # the last good version outlives the process
     world.tick({"a": 1})
     assert sorted(world.told()) == ["firing a"] * 2 + ["resolved a"] * 2
-    assert any("rules.yaml" in problem and "not YAML" in problem for problem in world.engine.snapshot.problems)
+    assert any("rules.yaml" in problem and "not YAML" in problem for problem in world.engine.result.problems)
     world.write("rules: []", "rules.yaml")
     world.tick({"a": 0})
-    assert list(world.engine._force.rules) == ["other"]
-    assert world.engine.snapshot.problems == ()
+    assert list(world.engine._active.rules) == ["other"]
+    assert world.engine.result.problems == ()
 
 
 def test_a_new_file_takes_the_blame_for_a_name_that_is_taken(world: World) -> None:
@@ -193,9 +193,9 @@ def test_a_new_file_takes_the_blame_for_a_name_that_is_taken(world: World) -> No
     world.tick({"a": 1})
     world.write(rule_text() + "  - {name: more, expr: fetch('up'), threshold: '< 1', missing: keep}\n", "a.yaml")
     world.tick({"a": 1})
-    assert list(world.engine._force.rules) == ["down"]
-    assert world.engine._force.rules["down"].file == "z.yaml"
-    assert world.engine.snapshot.problems == ("a.yaml:3:11: rule 'down' is already defined in z.yaml:3",)
+    assert list(world.engine._active.rules) == ["down"]
+    assert world.engine._active.rules["down"].file == "z.yaml"
+    assert world.engine.result.problems == ("a.yaml:3:11: rule 'down' is already defined in z.yaml:3",)
 
 
 def test_receivers_of_all_files_are_known_to_all(world: World) -> None:
@@ -215,7 +215,7 @@ def test_an_unreadable_folder_changes_nothing(world: World, tmp_path: Path) -> N
     for _ in range(3):
         world.tick({"a": 0})
     assert world.states() == {"a": "firing"}
-    assert "cannot be read" in world.engine.snapshot.problems[0]
+    assert "cannot be read" in world.engine.result.problems[0]
     (tmp_path / "away").rename(world.rules)
     world.tick({"a": 1})
     assert world.told() == ["firing a", "resolved a"]
@@ -246,7 +246,7 @@ def test_a_store_that_does_not_answer_changes_nothing_and_is_asked_once(tmp_path
     store.requests.clear()
     world.tick()
     assert len(store.requests) == 1
-    assert world.engine.snapshot.rules == {"inactive": 0, "pending": 0, "firing": 0, "error": 9}
+    assert world.engine.result.rules == {"inactive": 0, "pending": 0, "firing": 0, "error": 9}
     assert "no shard answered" in world.error("r1")
     assert world.states() == {"h1": "firing"}
     store.failure = None

@@ -33,7 +33,7 @@ def note(kind: AlertChange = AlertChange.FIRING, **changes: Any) -> Notification
 
 
 def read_back(told: Notification, writer: MailComposer = WRITER) -> EmailMessage:
-    parsed = email.message_from_bytes(writer.write(told, "ops@example.org", NOW).as_bytes(), policy=default)
+    parsed = email.message_from_bytes(writer.compose(told, "ops@example.org", NOW).as_bytes(), policy=default)
     assert isinstance(parsed, EmailMessage)
     return parsed
 
@@ -84,7 +84,7 @@ def test_the_id_depends_on_the_alert_and_when_it_fired_only() -> None:
 def test_nothing_smuggled_gets_into_headers_or_html(field: str) -> None:
     changes: dict[str, Any] = {field: ((NASTY, NASTY),) if field == "labels" else NASTY}
     told = note(AlertChange.FIRING, **changes)
-    raw = WRITER.write(told, "ops@example.org", NOW).as_bytes()
+    raw = WRITER.compose(told, "ops@example.org", NOW).as_bytes()
     mail = read_back(told)
     assert mail["Bcc"] is None
     assert {name.lower() for name in mail} == {
@@ -123,7 +123,7 @@ def test_any_label_and_value_can_be_mailed(label: str, summary: str, value: floa
 
 def test_mails_stay_small() -> None:
     labels = tuple((f"l{i}", "é" * 1024) for i in range(200))
-    raw = WRITER.write(note(labels=labels, expr="x" * 100_000), "ops@example.org", NOW).as_bytes()
+    raw = WRITER.compose(note(labels=labels, expr="x" * 100_000), "ops@example.org", NOW).as_bytes()
     assert len(raw) < 1_000_000
     assert "and 140 more labels" in bodies(read_back(note(labels=labels)))[0]
 

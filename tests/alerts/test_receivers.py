@@ -80,9 +80,9 @@ def test_a_kind_that_is_away_holds_up_its_own_letters_only(world: World, pager: 
     line = Taken()
     sender = LetterSender(world.database, pager, line, "", world.clock)
     line.away = True
-    assert sender.round() == (True, 1.0)
-    assert [one.letter.target for one in world.database.due(2**60, 10, "mail")] == ["ops@example.org"]
+    assert sender.send_due() == (True, 1.0)
+    assert [one.letter.target for one in world.database.due_letters(2**60, 10, "mail")] == ["ops@example.org"]
     line.away = False
-    sender.round()
+    sender.send_due()
     assert line.letters == [("firing", "555")]
     assert [letter.target for letter in world.letters()] == ["ops@example.org"]

@@ -27,12 +27,12 @@ def firing(world: World, *hosts: str) -> None:
 def test_one_mail_when_it_fires_and_one_when_it_resolves(world: World, mails: Mailbox) -> None:
     sender = world.sender(mails.address)
     firing(world, "a")
-    assert sender.round() == (True, 0.0)
+    assert sender.send_due() == (True, 0.0)
     world.tick({"a": 0})
-    assert sender.round() == (False, 0.0)
+    assert sender.send_due() == (False, 0.0)
     world.tick({"a": 1})
-    sender.round()
-    sender.round()
+    sender.send_due()
+    sender.send_due()
     assert mails.subjects == ["[FIRING] down: a is 0", "[RESOLVED] down: a is 1"]
     assert mails.recipients == ["ops@example.org"] * 2
     assert (sender.figures.sent, world.database.counts()) == (2, {"pending": 0, "sent": 2, "failed": 0})
@@ -42,7 +42,7 @@ def test_while_nothing_listens_mails_wait_and_come_once_in_order(world: World) -
     port = free_port()
     sender = world.sender(f"127.0.0.1:{port}")
     firing(world, "a")
-    waits = [sender.round()[1] for _ in range(9)]
+    waits = [sender.send_due()[1] for _ in range(9)]
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert "refused" in sender.figures.problem
     world.tick({"a": 1})  # resolved before anybody heard that it fired: both are told, in order
@@ -50,7 +50,7 @@ def test_while_nothing_listens_mails_wait_and_come_once_in_order(world: World) -
     sender = world.sender(f"127.0.0.1:{port}")
     with mailbox(port) as box:
         for _ in range(4):
-            sender.round()
+            sender.send_due()
             world.clock.advance(MINUTE)
         assert box.subjects == ["[FIRING] down: a is 0", "[RESOLVED] down: a is 1"]
     assert sender.figures.problem == ""
@@ -60,16 +60,16 @@ def test_a_mail_put_off_comes_later_and_keeps_its_order(world: World, mails: Mai
     sender = world.sender(mails.address)
     mails.refuse_data = ["451 later"]
     firing(world, "a", "b")
-    sender.round()
+    sender.send_due()
     assert mails.subjects == ["[FIRING] down: b is 0"]
     mails.refuse_data = ["451 later"]
     world.tick({"a": 1, "b": 0})
-    sender.round()
-    sender.round()  # the end of a waits for its beginning, although it is due
+    sender.send_due()
+    sender.send_due()  # the end of a waits for its beginning, although it is due
     assert len(mails.raw) == 1
     world.clock.advance(20_000)
     for _ in range(3):
-        sender.round()
+        sender.send_due()
     assert [one for one in mails.subjects if " a " in one] == ["[FIRING] down: a is 0", "[RESOLVED] down: a is 1"]
 
 
@@ -78,7 +78,7 @@ def test_a_mail_put_off_for_days_is_given_up(world: World, mails: Mailbox) -> No
     mails.refuse_rcpt = {"ops@example.org": "450 full"}
     firing(world, "a")
     for _ in range(300):
-        sender.round()
+        sender.send_due()
         world.clock.advance(900_000)
     assert world.database.counts()["failed"] == 1
     assert "put off for 3 days" in world.database.failures()[0]
@@ -91,7 +91,7 @@ def test_a_mail_refused_for_ever_is_kept_as_failed_and_stops_no_other(world: Wor
     mails.refuse_data = ["554 spam"]
     firing(world, "a", "b")
     for _ in range(3):
-        sender.round()
+        sender.send_due()
     assert mails.subjects == ["[FIRING] down: b is 0"]
     assert sender.figures.failed == 3
     assert world.database.counts() == {"pending": 0, "sent": 1, "failed": 3}
@@ -154,7 +154,7 @@ def test_a_server_that_breaks_costs_no_letter(
     crook = Scripted(script)
     with crooked(crook.serve) as address:
         sender = world.sender(address)
-        more, wait_s = sender.round()
+        more, wait_s = sender.send_due()
         crook.ended.set()
     assert more
     assert wait_s > 0
@@ -162,8 +162,8 @@ def test_a_server_that_breaks_costs_no_letter(
     assert world.database.counts()["pending"] == 1
     world.clock.advance(MINUTE)
     again = world.sender(mails.address)
-    again.round()
-    again.round()
+    again.send_due()
+    again.send_due()
     assert list(mails.ids.values()) == [1]
 
 
@@ -178,7 +178,7 @@ def test_a_server_that_trickles_is_cut_off(world: World, monkeypatch: pytest.Mon
     firing(world, "a")
     with crooked(serve) as address:
         sender = world.sender(address)
-        finished = threading.Thread(target=sender.round, daemon=True)
+        finished = threading.Thread(target=sender.send_due, daemon=True)
         finished.start()
         finished.join(60)
         ended.set()
@@ -209,7 +209,7 @@ def test_a_letter_on_which_the_server_breaks_does_not_stop_the_others(world: Wor
     with crooked(serve) as address:
         sender = world.sender(address)
         for _ in range(3):
-            sender.round()
+            sender.send_due()
     assert len(taken) == 1
 
 

@@ -105,12 +105,12 @@ class World:
 
     def letters(self) -> list[AlertLetter]:
         """All that waits in the outbox."""
-        return [waiting.letter for waiting in self.database.due(2**60, 10_000)]
+        return [waiting.letter for waiting in self.database.due_letters(2**60, 10_000)]
 
     def told(self) -> list[str]:
         """Every letter ever made, as KIND host, in order; they count as sent."""
         out: list[str] = []
-        while due := self.database.due(2**60, 1000):
+        while due := self.database.due_letters(2**60, 1000):
             for waiting in due:
                 note = waiting.letter.notification
                 out.append(f"{note.kind} {dict(note.labels).get('host', '')}".strip())
@@ -122,7 +122,7 @@ class World:
         return {shown["labels"].get("host", ""): shown["state"] for shown in self.engine.view().alerts()}
 
     def error(self, name: str = "down") -> str:
-        return self.engine._judged[name].error
+        return self.engine._results[name].error
 
     def sender(self, address: str) -> LetterSender:
         """A sender whose rounds the test makes."""

@@ -251,11 +251,11 @@ def stuck(client: Client, form: str = "json", encoding: str = "identity") -> soc
 def test_who_does_not_read_the_answer_is_closed(form: str) -> None:
     with served(wide_store(), replace(LIMITS, write_s=1.5, idle_s=60, header_s=60)) as client:
         assert client.desk is not None
-        purse = client.desk.purse
+        purse = client.desk.budget
         connection = stuck(client, form)
         assert client.ask("fetch('http.requests')").status == 200  # others are served meanwhile
-        assert purse.held > 1_000_000
-        eventually(lambda: purse.held == 0)  # and what it took is given back
+        assert purse.used > 1_000_000
+        eventually(lambda: purse.used == 0)  # and what it took is given back
         assert 0 < len(everything(connection)) < 9_000_000
         assert alive(client)
 
@@ -281,7 +281,7 @@ def test_who_reads_drop_by_drop_is_closed_too() -> None:
         connection.close()
         assert taken < 9_000_000
         assert SYSTEM_CLOCK.monotonic() - began < 20
-        assert client.desk.purse.held == 0
+        assert client.desk.budget.used == 0
 
 
 def test_answers_that_nobody_reads_have_one_bound_together() -> None:
@@ -293,7 +293,7 @@ def test_answers_that_nobody_reads_have_one_bound_together() -> None:
         assert "unsent_bytes" in refused.error
         assert refused.headers["retry-after"]
         connection.close()
-        eventually(lambda: client.desk is not None and client.desk.purse.held == 0)
+        eventually(lambda: client.desk is not None and client.desk.budget.used == 0)
         assert client.ask("fetch('wide').range('2m')").status == 200
 
 

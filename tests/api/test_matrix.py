@@ -165,7 +165,7 @@ def test_what_is_too_large_is_told_with_the_limit() -> None:
             assert word in caught.value.message
         assert len(call(client, "query", "fetch('wide').sum(by=[])", 0).rows) == 1
         assert client.desk is not None
-        assert client.desk.purse.held < 20_000
+        assert client.desk.budget.used < 20_000
 
 
 def test_the_size_is_known_before() -> None:
@@ -244,14 +244,14 @@ def test_who_does_not_read_is_cut_and_its_room_given_back() -> None:
         store.add("wide", {"host": f"{i}-{'x' * 900}"}, [(NOW - 2 * MINUTE, i)])
     with served(store, replace(ApiLimits(), write_s=0.5)) as client:
         assert client.desk is not None
-        purse = client.desk.purse
+        purse = client.desk.budget
         with socket.create_connection(("127.0.0.1", client.thrift_port)) as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
             connection.sendall(encode_call(idl().Matrix, "query", ("fetch('wide')", 0), 1))
             assert connection.recv(1)
-            assert purse.held > 8_000_000
+            assert purse.used > 8_000_000
             assert call(client, "query", "fetch('wide').sum(by=[])", 0).rows  # others are served meanwhile
-            eventually(lambda: not purse.held, "who does not read is closed")
+            eventually(lambda: not purse.used, "who does not read is closed")
 
 
 def test_a_defect_is_no_secret_told() -> None:

@@ -143,7 +143,7 @@ def test_halves_of_requests_do_not_take_the_pollers_place(tmp_path: Path, monkey
 def has_read(server: FramedServer, accepted: int) -> bool:
     """The newest connection is there, and everybody but the poller has sent a part of a request."""
     connections = list(server._connections)
-    return server.accepted == accepted and all(one.coming or one.proven for one in connections)
+    return server.accepted == accepted and all(one.receiving or one.answered for one in connections)
 
 
 def test_a_storm_of_connections_is_taken_at_a_steady_pace() -> None:

@@ -44,7 +44,7 @@ def errors(book: Bookkeeper) -> dict[tuple[str, ...], int]:
 
 def shown_quietly(book: Bookkeeper) -> dict[tuple[str, ...], Any]:
     """As `shown`, without a poll."""
-    cells = [cell for cell in book.table.all() if cell.value is not None]
+    cells = [cell for cell in book.table.all_cells() if cell.value is not None]
     return {(cell.name, *cell.key): cell.value for cell in cells}
 
 

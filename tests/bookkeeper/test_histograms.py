@@ -203,7 +203,7 @@ def test_removed_and_begun_again(book: Bookkeeper) -> None:
     new.observe(0.5)
     old.observe(2.0)
     assert cumulative(book, "lat") == {"1.0": 1, "+Inf": 2}
-    assert len(book.table.all()) == 4
+    assert len(book.table.all_cells()) == 4
 
 
 def test_the_schema_of_a_poll_stays(book: Bookkeeper) -> None:

@@ -100,7 +100,7 @@ def test_the_cap_of_a_process_bounds_names_too() -> None:
     names = {key[0] for key in shown(book) if key[0].startswith("n")}
     assert len(names) + refused == 10 + OVERFLOW_NAMES + 50
     assert refused > 0
-    assert len(book.table.all()) <= 2 * (10 + OVERFLOW_NAMES) + 10  # and as many figures that say so
+    assert len(book.table.all_cells()) <= 2 * (10 + OVERFLOW_NAMES) + 10  # and as many figures that say so
     assert book.add_to_integer_var("n3", {"a": "x"}, 1) == 2
 
 
@@ -109,7 +109,7 @@ def test_endless_labels_cost_bounded_memory() -> None:
     book = Bookkeeper(online=False, max_per_name=100)
     for i in range(5_000):
         book.add_to_integer_var("n", {"user": str(i)}, 1)
-    assert len(book.table.all()) == 102
+    assert len(book.table.all_cells()) == 102
     assert sum(len(cells) for cells in book.integers.values()) <= 103
 
 
@@ -143,7 +143,7 @@ def test_churn_leaves_nothing_behind() -> None:
         book.add_to_integer_var(f"n{i}", {"i": str(i)}, 1)
         book.remove_integer_var(f"n{i}", {"i": str(i)})
     assert book.refusals() == {}
-    assert book.table.all() == []
+    assert book.table.all_cells() == []
     assert book.table.count == 0
     assert not any(book.table.routes)
     assert len(book.table._families) <= 50 + OVERFLOW_NAMES + 1

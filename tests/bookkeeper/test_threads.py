@@ -174,4 +174,4 @@ def test_adds_beyond_the_limit_are_exact() -> None:
         values = [value for seen, value in found if seen == name or (name == "d" and seen.startswith("d"))]
         assert sum(float(value) for value in values) == times * THREADS * 600
     assert limited.refusals() == {}
-    assert limited.table.count == len(limited.table.all())
+    assert limited.table.count == len(limited.table.all_cells())

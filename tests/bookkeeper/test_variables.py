@@ -231,7 +231,7 @@ def test_no_other_change_of_type(book: Bookkeeper, other: str) -> None:
     bookkeeper.add_to_integer_var("n", {}, 1)
     bookkeeper.add_to_double_var("n", {}, 1.0)
     assert bookkeeper.refusals() == {"type": 2}
-    assert book.listed()[1][0].value in (True, "x")
+    assert book.list_cells()[1][0].value in (True, "x")
 
 
 def test_kind_is_inferred_or_told(book: Bookkeeper) -> None:

@@ -65,13 +65,13 @@ def test_ascii_and_few_lines(session: Session, capsys: pytest.CaptureFixture[str
 
 
 def test_json(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = asked(session, capsys, QueryOptions(QUESTION, form="json"))
+    _, out, _ = asked(session, capsys, QueryOptions(QUESTION, format="json"))
     data = json.loads(out)
     assert [one["values"] for one in data["series"]] == [[30.0, None, 7.0], [20.0, "NaN", 21.5]]
 
 
 def test_csv_has_a_line_a_value(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, err = asked(session, capsys, QueryOptions(QUESTION, form="csv"))
+    _, out, err = asked(session, capsys, QueryOptions(QUESTION, format="csv"))
     assert err == ""
     rows = list(csv.DictReader(io.StringIO(out, newline="")))
     assert [(row["series"], row["time_ms"], row["value"]) for row in rows] == [
@@ -84,7 +84,7 @@ def test_csv_has_a_line_a_value(session: Session, capsys: pytest.CaptureFixture[
 
 
 def test_csv_says_its_notes_elsewhere(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, err = asked(session, capsys, QueryOptions("fetch('temperature')", form="csv"))
+    _, out, err = asked(session, capsys, QueryOptions("fetch('temperature')", format="csv"))
     assert err == "artimon: no range given: the last 10m\n"
     assert "range" not in out
 
@@ -99,7 +99,7 @@ def test_raw_samples_as_text(session: Session, capsys: pytest.CaptureFixture[str
 
 
 def test_raw_samples_as_json(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = asked(session, capsys, QueryOptions(SAMPLES, form="json"))
+    _, out, _ = asked(session, capsys, QueryOptions(SAMPLES, format="json"))
     rows = json.loads(out)["series"]
     assert [(row["labels"]["rack"], row["type"], row["times"], row["values"]) for row in rows] == [
         ("r,2", "DOUBLE", [60_000, 180_000], [30.0, 7.0]),
@@ -108,7 +108,7 @@ def test_raw_samples_as_json(session: Session, capsys: pytest.CaptureFixture[str
 
 
 def test_raw_samples_as_csv(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, err = asked(session, capsys, QueryOptions(SAMPLES, form="csv"))
+    _, out, err = asked(session, capsys, QueryOptions(SAMPLES, format="csv"))
     assert err == ""
     rows = list(csv.DictReader(io.StringIO(out, newline="")))
     assert [(row["series"], row["time"], row["value"]) for row in rows][:3] == [
@@ -125,7 +125,7 @@ def test_raw_samples_explained(session: Session, capsys: pytest.CaptureFixture[s
 
 
 def test_at(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
-    asking = QueryOptions("fetch('temperature').sum(by=[]).range('1m')", at="1970-01-01T00:01:15Z", form="json")
+    asking = QueryOptions("fetch('temperature').sum(by=[]).range('1m')", at="1970-01-01T00:01:15Z", format="json")
     _, out, _ = asked(session, capsys, asking)
     assert json.loads(out)["series"][0]["values"] == [50.0]
 
@@ -134,7 +134,7 @@ def test_explain(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = asked(session, capsys, QueryOptions(QUESTION, explain=True))
     assert "3 x 1m" in out
     assert "2 series" in out
-    _, out, _ = asked(session, capsys, QueryOptions(QUESTION, explain=True, form="json"))
+    _, out, _ = asked(session, capsys, QueryOptions(QUESTION, explain=True, format="json"))
     assert json.loads(out)["grid"]["n"] == 3
 
 

@@ -124,4 +124,4 @@ def test_an_entry_that_is_no_shard_hides_none(place: tuple[str, KazooClient], sh
     place[1].create(f"{SHARDS_PATH}/a/b", b"{}", makepath=True)
     place[1].create(f"{SHARDS_PATH}/c", b'{"host": 1}')
     assert "256 of 256 virtual shards" in run(place, "list").stdout
-    assert list(ShardDirectory(place[1]).live()) == [shard.id]
+    assert list(ShardDirectory(place[1]).live_shards()) == [shard.id]

@@ -22,7 +22,7 @@ SMALL = MergeLimits(window_rows=8, fan_in=3)
 def main(hdfs: str, folder: str, point: str, nth: int, keep: str) -> None:
     config = CompactorConfig("", hdfs, Path(folder), keeping=parse_keep(keep), limits=SMALL, sweep_s=0.0)
     with local_files(SYSTEM_CLOCK) if hdfs.startswith("file:") else nullcontext():
-        Compactor(config, None, probe=kill_at(point, nth)).turn(threading.Event())
+        Compactor(config, None, probe=kill_at(point, nth)).run_due(threading.Event())
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def main(hdfs: str, folder: str) -> None:
     config = CompactorConfig("", hdfs, Path(folder), keeping=ClassRetention({}, 99_999))
     with local_files(SYSTEM_CLOCK) if hdfs.startswith("file:") else nullcontext():
         made = Compactor(config, None)
-        made.turn(threading.Event())
+        made.run_due(threading.Event())
     print(json.dumps({**made.figures(), **resource_usage()}))
 
 

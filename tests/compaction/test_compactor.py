@@ -44,7 +44,7 @@ def _config(builder: Builder, folder: Path) -> CompactorConfig:
 
 def turn(builder: Builder, tmp_path: Path, **more: Any) -> Compactor:
     made = compactor(builder, tmp_path, **more)
-    made.turn(threading.Event())
+    made.run_due(threading.Event())
     return made
 
 
@@ -104,7 +104,7 @@ def test_days_replace_their_hours(builder: Builder, tmp_path: Path) -> None:
     table = DeltaTable(builder.table.uri)
     (uri,) = (uri for uri in table.file_uris() if "/day-" in uri)
     whole = pq.read_table(pa.BufferReader(files.read_file(uri)))
-    assert not len(SortKeys.of(whole).breaks())
+    assert not len(SortKeys.of(whole).descents())
     statistics = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     (day,) = (one for one in statistics if one["partition.period"] == "2026-11-18")
     assert (day["num_records"], day["min.source"], day["max.source"]) == (3 * 3 * 6, 1, 2)
@@ -212,10 +212,10 @@ def test_one_that_was_stopped_for_two_hours_gives_way(builder: Builder, tmp_path
             clock.seconds = 2 * 3600.0
             fill(builder, 1, first=5)
             builder.settle(START_MS + DAY_MS)
-            Compactor(_config(builder, tmp_path / "other"), None, clock).turn(threading.Event())
+            Compactor(_config(builder, tmp_path / "other"), None, clock).run_due(threading.Event())
 
     made = Compactor(_config(builder, tmp_path), None, clock, stopped)
-    made.turn(threading.Event())
+    made.run_due(threading.Event())
     assert (made.figures()["jobs"], made.figures()["alarms"]) == (0, 0)
     assert live(builder) == {"2026-11-18": 1}
     assert len([path for path, _, _ in files.list_files(builder.table.uri) if "_delta_log" not in path]) == 1
@@ -232,12 +232,12 @@ def test_a_file_that_the_table_has_lost_is_an_alarm_and_holds_up_nothing_else(bu
     files.delete_file(f"{builder.table.uri}/{lost}")
     made = compactor(builder, tmp_path)
     with pytest.raises(RunError, match="gone from HDFS"):
-        made.turn(threading.Event())
+        made.run_due(threading.Event())
     assert live(builder) == {"2026-11-18T03": 3, "2026-11-19": 1}
     (said,) = made.given_up()
     assert "2026-11-18T03" in said
     assert made.figures()["given_up"] == 1
-    made.turn(threading.Event())  # it is not tried again and again
+    made.run_due(threading.Event())  # it is not tried again and again
     assert made.figures()["alarms"] == 1
     files.write_file(f"{builder.table.uri}/{lost}", kept)
     turn(builder, tmp_path)  # as after a restart
@@ -257,10 +257,10 @@ def test_a_job_that_fails_now_is_tried_again_and_holds_up_nothing_else(builder: 
 
     made = compactor(builder, tmp_path, fail)
     with pytest.raises(OSError, match="once"):
-        made.turn(threading.Event())
+        made.run_due(threading.Event())
     assert live(builder) == {"2026-11-18T03": 3, "2026-11-18T04": 1}
     assert (made.figures()["alarms"], made.given_up()) == (0, [])
-    made.turn(threading.Event())
+    made.run_due(threading.Event())
     assert live(builder) == {"2026-11-18T03": 1, "2026-11-18T04": 1}
     check(builder)
 
@@ -270,7 +270,7 @@ def test_a_stop_in_the_middle_leaves_no_file_behind(builder: Builder, tmp_path: 
     builder.settle(START_MS + HOUR_MS)
     stop = threading.Event()
     made = compactor(builder, tmp_path, lambda point: stop.set() if point == "written" else None)
-    made.turn(stop)
+    made.run_due(stop)
     assert made.figures()["jobs"] == 0
     assert not [path for path, _, _ in files.list_files(builder.table.uri) if "/hour-" in path]
     check(builder)
@@ -300,7 +300,7 @@ def test_an_unknown_outcome_is_looked_up(builder: Builder, tmp_path: Path, lost:
     before = DeltaTable(builder.table.uri).version()
     config = CompactorConfig("", builder.hdfs, tmp_path, limits=SMALL)
     made = Compactor(config, None, table=Unanswered(builder.hdfs, lost))
-    made.turn(threading.Event())
+    made.run_due(threading.Event())
     assert made.figures()["jobs"] == 1
     assert DeltaTable(builder.table.uri).version() == before + 1
     assert live(builder) == {"2026-11-18T00": 1}
@@ -323,12 +323,12 @@ def test_what_is_not_equal_is_not_committed(builder: Builder, tmp_path: Path) ->
 
     made = compactor(builder, tmp_path, damage)
     with pytest.raises(DigestMismatchError, match="18 rows"):
-        made.turn(threading.Event())
+        made.run_due(threading.Event())
     assert len(damaged) == 1
     assert made.figures()["alarms"] == 1
     assert live(builder) == {"2026-11-18T00": 3}
     check(builder)
-    made.turn(threading.Event())
+    made.run_due(threading.Event())
     assert len(damaged) == 1
     assert not [path for path, _, _ in files.list_files(builder.table.uri) if "/hour-" in path]
 
@@ -357,7 +357,7 @@ def test_a_file_that_is_not_what_the_table_says(builder: Builder, tmp_path: Path
     builder.settle(START_MS + HOUR_MS)
     made = compactor(builder, tmp_path)
     with pytest.raises(RunError):
-        made.turn(threading.Event())
+        made.run_due(threading.Event())
     assert made.figures()["alarms"] == 1
     assert live(builder) == {"2026-11-18T00": 4}
 
@@ -433,7 +433,7 @@ def test_everything_that_a_caller_says_is_closed(builder: Builder, tmp_path: Pat
 
 def test_without_a_table_nothing_happens(place: str, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        Compactor(CompactorConfig("", place, tmp_path), None).turn(threading.Event())
+        Compactor(CompactorConfig("", place, tmp_path), None).run_due(threading.Event())
 
 
 def test_periods_have_two_forms() -> None:

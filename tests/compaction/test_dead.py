@@ -53,7 +53,7 @@ def test_files_stay_while_a_reader_holds_their_version(builder: Builder, tmp_pat
     builder.settle(START_MS + HOUR_MS)
     made = compactor(builder, tmp_path, client)
     with open_leased(builder.table.uri, client) as table:
-        made.turn(threading.Event())
+        made.run_due(threading.Event())
         assert len(data_files(builder)) == 4
         assert made.figures()["dead"]["files"] == 3
         assert table.to_pyarrow_dataset().count_rows() == 18
@@ -70,10 +70,10 @@ def test_a_lease_holds_for_an_hour_only(builder: Builder, client: KazooClient) -
     now = SYSTEM_CLOCK.now_ms()
     lease, other = ReadLease(uri, client), ReadLease("hdfs://elsewhere/raw", client)
     assert leased_versions(client, uri, now) == []
-    lease.take()
-    other.take()
+    lease.acquire()
+    other.acquire()
     assert leased_versions(client, uri, now) == [ANY_VERSION]
-    lease.hold(7)
+    lease.pin(7)
     assert leased_versions(client, uri, now) == [7]
     assert leased_versions(client, uri, now + LEASE_MS + 60_000) == []
     client.create(f"{leases.LEASES_PATH}/nonsense", b"?")
@@ -93,7 +93,7 @@ def test_a_reader_that_misses_a_file_begins_again(builder: Builder, tmp_path: Pa
     def read(table: DeltaTable) -> int:
         versions.append(int(table.version()))
         if len(versions) == 1:
-            compactor(builder, tmp_path, None).turn(threading.Event())
+            compactor(builder, tmp_path, None).run_due(threading.Event())
         return int(table.to_pyarrow_dataset().to_table().num_rows)
 
     assert read_with_retry(builder.table.uri, read) == 18
@@ -113,7 +113,7 @@ def test_without_zookeeper_nothing_is_deleted(builder: Builder, tmp_path: Path, 
     builder.settle(START_MS + HOUR_MS)
     made = compactor(builder, tmp_path, client)
     client.stop()
-    made.turn(threading.Event())
+    made.run_due(threading.Event())
     assert len(data_files(builder)) == 4
     client.start(timeout=20)
     made.sweep()
@@ -126,7 +126,7 @@ def test_dead_files_are_known_after_a_restart_and_a_checkpoint(builder: Builder,
     builder.settle(START_MS + 2 * HOUR_MS)
     killed = Compactor(CompactorConfig("", builder.hdfs, tmp_path / "data", limits=SMALL), None)
     killed.sweep()  # not due again for a while
-    killed.turn(threading.Event())
+    killed.run_due(threading.Event())
     assert len(data_files(builder)) == 6 + 2
     DeltaTable(builder.table.uri).create_checkpoint()
     assert compactor(builder, tmp_path, None).sweep().deleted == 6
@@ -169,7 +169,7 @@ def test_a_compactor_that_was_stopped_for_long_commits_nothing(builder: Builder,
 
     config = CompactorConfig("", builder.hdfs, tmp_path, limits=SMALL)
     with pytest.raises(TableError, match="too old to commit"):
-        Compactor(config, None, clock, stopped).turn(threading.Event())
+        Compactor(config, None, clock, stopped).run_due(threading.Event())
     assert held(builder.table.uri) == expected(builder.ledger)
 
 

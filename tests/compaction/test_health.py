@@ -44,7 +44,7 @@ def test_a_first_turn_of_hours_is_no_start_that_hangs(
     clock = ManualClock(1_000_000)
     life = _CompactorThread(cast(Compactor, Working(settled_ms, silent_s)), 60.0, clock)
     clock.advance(3_600_000)
-    life.tell(HealthFile(tmp_path / "health.json", "compactor", clock))
+    life.report(HealthFile(tmp_path / "health.json", "compactor", clock))
     health = read_health(tmp_path / "health.json")
     assert health is not None
     assert health.state == state

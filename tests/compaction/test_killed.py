@@ -48,7 +48,7 @@ def test_killed_at_any_point(builder: Builder, tmp_path: Path, points: list[tupl
     made = Compactor(
         CompactorConfig("", builder.hdfs, tmp_path / "runs", keeping=parse_keep(KEEP), limits=SMALL, sweep_s=0.0), None
     )
-    made.turn(threading.Event())
+    made.run_due(threading.Event())
     _check(builder, "never")
     assert set(live(builder).values()) <= {1, 2}  # a file a class
     assert not any("T" in period for period in live(builder))

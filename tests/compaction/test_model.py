@@ -80,7 +80,7 @@ class Model:
         )
         made = Compactor(config, None, self.clock, probe)
         try:
-            made.turn(threading.Event())
+            made.run_due(threading.Event())
         except Crash:
             return
         live = made.figures()["live"]

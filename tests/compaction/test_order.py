@@ -66,7 +66,7 @@ def test_merge_of_any_runs(runs: list[list[Row]], window: int, tmp_path_factory:
     merged = list(merge_all(sorted_runs, folder / "levels", limits))
     rows = [row for run in runs for row in run]
     found = pa.concat_tables(merged)
-    assert not len(SortKeys.of(found).breaks())
+    assert not len(SortKeys.of(found).descents())
     assert len(found) == len(rows)
     assert total(merged) == digest_of(file_table(rows).to_batches()[0])
 

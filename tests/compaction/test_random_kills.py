@@ -109,7 +109,7 @@ def _tidy_up(builder: Builder, tmp_path: Path) -> None:
     clock.seconds = 2 * ORPHAN_AGE_MS / 1000
     config = CompactorConfig("", builder.hdfs, tmp_path / "last", keeping=parse_keep(KEEP), limits=SMALL, sweep_s=0.0)
     last = Compactor(config, None, clock)
-    last.turn(threading.Event())
+    last.run_due(threading.Event())
     live = last.figures()["live"]
     assert live["closed_hour"] <= HOUR_FILES
     assert live["day"] <= DAY_FILES
@@ -140,11 +140,11 @@ def test_hdfs_goes_away_in_the_middle(on_hdfs: Builder, hdfs_stack: Stack, tmp_p
     made = Compactor(config, None, probe=stop)
     try:
         with pytest.raises((TableError, OSError)):
-            made.turn(threading.Event())
+            made.run_due(threading.Event())
     finally:
         hdfs_stack.start_part("namenode")
         hdfs_stack.wait_healthy(120)
-    made.turn(threading.Event())
+    made.run_due(threading.Event())
     assert made.figures()["jobs"] == 1
     assert made.figures()["alarms"] == 0
     assert held(builder.table.uri) == expected(builder.ledger)

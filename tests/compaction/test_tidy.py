@@ -111,14 +111,14 @@ def test_checkpoints_forget_dead_files_only_when_they_are_deleted(builder: Build
     builder.settle(START_MS + HOUR_MS)
     clock = _Later()
     made = Compactor(CompactorConfig("", builder.hdfs, tmp_path, limits=SMALL, sweep_s=0.0), None, clock)
-    made.turn(threading.Event())
+    made.run_due(threading.Event())
     assert made.figures()["log_files_deleted"] > LEAST
     data = [path for path, _, _ in files.list_files(builder.table.uri) if not path.startswith("_delta_log")]
     assert len(data) == 1
     builder.settle(START_MS + HOUR_MS + 1)
     for _ in range(LEAST):
         builder.settle(START_MS + HOUR_MS + 1)
-    made.turn(threading.Event())
+    made.run_due(threading.Event())
     names = log_files(builder)
     checkpoint = max(name for name in names if "checkpoint.parquet" in name)
     dead = DeltaTable(builder.table.uri).vacuum(0, dry_run=True, enforce_retention_duration=False, full=False)

@@ -93,7 +93,7 @@ class Producer:
     def _accepted(self, polled: PollResult) -> bool:
         began = SYSTEM_CLOCK.monotonic()
         try:
-            self.agent.intake.accept_now([polled])
+            self.agent.wal_sink.accept_now([polled])
         except SinkRefusedError:  # nothing was kept: the source waits
             self.refusals += 1
             SYSTEM_CLOCK.wait(self._stop, REFUSED_PAUSE_S)

@@ -134,7 +134,7 @@ def test_a_full_disk_refuses_and_keeps_what_it_has(tmp_path: Path, zookeeper: st
                 nonlocal number
                 while number < 5_000:
                     number += 1
-                    agent.intake.accept_now([polled(f"source-{number % 7}", 200, MINUTE + number)])
+                    agent.wal_sink.accept_now([polled(f"source-{number % 7}", 200, MINUTE + number)])
                     accepted.append(number)
 
             with pytest.raises(SinkRefusedError):
@@ -147,7 +147,7 @@ def test_a_full_disk_refuses_and_keeps_what_it_has(tmp_path: Path, zookeeper: st
                     nonlocal number
                     number += 1
                     try:
-                        agent.intake.accept_now([polled("source-1", 200, MINUTE + number)])
+                        agent.wal_sink.accept_now([polled("source-1", 200, MINUTE + number)])
                     except SinkRefusedError:
                         return False
                     accepted.append(number)

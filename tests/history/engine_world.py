@@ -66,7 +66,7 @@ def put(world: HistoryWorld, told: Sequence[Told], files: int = 7) -> None:
     sources = sorted({one.source for one in told})
     for version, type_then in enumerate((type_of, type_at_last), 1):
         world.announce([block_of(source, version, told, type_then) for source in sources])
-    ids = world.sources.allot(sources)
+    ids = world.sources.assign(sources)
     rows = [
         (ids[one.source], signed(fingerprint(text_of(one))), time, birth, value)
         for one in told

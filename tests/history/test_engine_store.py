@@ -53,7 +53,7 @@ def place(hdfs: str) -> str:
     made = HistoryWorld(f"{hdfs}/e{uuid.uuid4().hex[:10]}")
     put(made, TOLD)
     mine = signed(fingerprint('v0{k="0",rack="r0"}'))
-    ids = made.sources.allot(["s0"])
+    ids = made.sources.assign(["s0"])
     made.builder.append_tables([(T, "default", file_of([(ids["s0"], mine, T - 30_000, 0, 7)], future=True))])
     return made.hdfs
 

@@ -24,7 +24,7 @@ def test_selection_equals_a_loop_over_rows(seed: int) -> None:
     if seed % 4 == 0:
         pairs = pairs[[tuple(pair) in wanted_pairs for pair in pairs.tolist()]]
     time = random.integers(3_000 if seed % 4 == 0 else 0, 12_000, len(pairs))
-    rows, numbers = wanted.rows(pairs[:, 0], pairs[:, 1], time)
+    rows, numbers = wanted.match(pairs[:, 0], pairs[:, 1], time)
     order = {(int(wanted.source[n]), int(wanted.series[n])): n for n in range(len(wanted))}
     plain = [
         (at, order[tuple(pair)])

@@ -33,7 +33,7 @@ class HistoryWorld:
 
     def announce(self, blocks: Sequence[SeriesBlock]) -> None:
         """Write to the table of series, as the product does."""
-        rows, refused = rows_of(blocks, self.sources.allot(block.source for block in blocks))
+        rows, refused = rows_of(blocks, self.sources.assign(block.source for block in blocks))
         assert not refused
         before = {0: self._announced}
         self._announced += 1
@@ -42,7 +42,7 @@ class HistoryWorld:
     def append(self, at_ms: int, given: Iterable[Given], keep: str = "default") -> None:
         """One file of one append, made at `at_ms`."""
         given = list(given)
-        ids = self.sources.allot(source for source, _, _, _ in given)
+        ids = self.sources.assign(source for source, _, _, _ in given)
         rows = [(ids[source], signed(fingerprint(text)), time, value) for source, text, time, value in given]
         self.builder.append([(at_ms, keep, rows)])
         for source, text, time, value in given:

@@ -93,7 +93,7 @@ def test_nothing_is_read_after_removal(book: Bookkeeper) -> None:
     made = runtime.install(book, pauses=True)
     made.remove()
     assert len(snapshot(book)) == 0
-    assert made._collecting not in gc.callbacks
+    assert made._on_gc not in gc.callbacks
 
 
 FORKING = """

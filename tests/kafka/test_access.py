@@ -180,7 +180,7 @@ def test_a_password_that_changed_is_a_reason_and_no_loss(guarded: tuple[Stack, s
         "ARTIMON_KAFKA_SASL_PASSWORD_FILE"
     ]
     with pytest.raises(KafkaWriteError, match="does not answer"):
-        KafkaWriter(allowed).topic("artimon.events")
+        KafkaWriter(allowed).describe_topic("artimon.events")
 
 
 @pytest.mark.parametrize("kind", [KafkaConsumer, KafkaProducer, KafkaAdminClient])

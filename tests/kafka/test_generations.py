@@ -55,7 +55,7 @@ def test_what_comes_late_to_a_replaced_topic_is_lost_and_numbers_stay_seen() -> 
     assert moved.topics[0].lost == {0: ((5, END_OF_LOG),), 1: ((7, END_OF_LOG),)}
     assert moved.topics[0].closed
     assert dict(moved.until()) == {0: 0, 1: 0, 2: 0}
-    assert moved.lanes[partition_of("a", 1, 2, 3)].seen(lane, 9)
+    assert moved.lanes[partition_of("a", 1, 2, 3)].contains(lane, 9)
     assert not moved.gaps, "a change that was planned is no gap"
 
 

@@ -198,7 +198,7 @@ def test_a_topic_grows_into_its_next_generation(kafka: str, prefix: str) -> None
 def test_a_collector_moves_over_and_writes_nothing_where_it_was_not_counted(kafka: str, prefix: str) -> None:
     name = f"{prefix}.samples"
     broker = KafkaWriter(kafka)
-    before = broker.topic(name)
+    before = broker.describe_topic(name)
     assert isinstance(broker.write([KafkaMessage(name, 0, b"x", None, before.topic_id)])[0], Position)
     migrate_samples(kafka, prefix, 5)
 
@@ -206,10 +206,10 @@ def test_a_collector_moves_over_and_writes_nothing_where_it_was_not_counted(kafk
         """What was counted in the old topic is refused by its leaders, or by the broker once it knows of the new."""
         (result,) = broker.write([KafkaMessage(name, 0, b"x", None, before.topic_id)])
         assert isinstance(result, str)
-        return broker.topic(name).topic_id != before.topic_id
+        return broker.describe_topic(name).topic_id != before.topic_id
 
     eventually(moved, "the new topic is known")
-    after = broker.topic(name)
+    after = broker.describe_topic(name)
     assert (after.name, after.partitions) == (f"{name}.2", 5)
     (stands,) = broker.write([KafkaMessage(name, 4, b"x", None, after.topic_id)])
     assert isinstance(stands, Position)
@@ -224,7 +224,7 @@ def test_a_collector_moves_over_and_writes_nothing_where_it_was_not_counted(kafk
 def test_a_broker_that_left_does_not_hide_the_sizes_of_the_others(kafka: str, prefix: str) -> None:
     name = f"{prefix}.samples"
     broker = KafkaWriter(kafka)
-    known = broker.topic(name)
+    known = broker.describe_topic(name)
     broker._topics[name] = replace(known, nodes=(*known.nodes, 99))
     assert len(broker.log_sizes(name).partitions) == 3
     broker.close()

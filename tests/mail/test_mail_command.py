@@ -19,7 +19,7 @@ def fill(data: Path, *mails: bytes) -> None:
     clock = ManualClock(1_795_000_000_000)
     box = Mailbox(data / "mail", clock=clock)
     for mail in mails:
-        box.keep(mail, "sender@example.org", ["receiver@example.org"])
+        box.store(mail, "sender@example.org", ["receiver@example.org"])
         clock.advance(1_000)
 
 

@@ -146,14 +146,14 @@ def test_a_mailbox_keeps_to_its_bytes_and_order_whatever_the_clock_does(tmp_path
     clock = ManualClock(1_000)
     box = Mailbox(tmp_path, mails=10, bytes_=2_000, clock=clock)
     for number in range(4):
-        box.keep(b"Subject: %d\r\n\r\n" % number + b"x" * 700, "a", ["b"])
+        box.store(b"Subject: %d\r\n\r\n" % number + b"x" * 700, "a", ["b"])
         clock.advance(-200)
     assert [mail.time_ms for mail in list_mails(tmp_path)] == [1_002, 1_003]
     again = Mailbox(tmp_path, mails=1, bytes_=2_000, clock=clock)
     (kept_mail,) = list_mails(tmp_path)
     assert b"Subject: 3\r\n" in kept_mail.path.read_bytes()
     assert again.figures() == {"kept": 1, "bytes": kept_mail.size, "removed": 1}
-    path = again.keep(b"x", "a", ["b"])
+    path = again.store(b"x", "a", ["b"])
     assert [(mail.path, mail.time_ms) for mail in list_mails(tmp_path)] == [(path, 1_004)]
 
 
@@ -167,7 +167,7 @@ def test_other_files_are_left_alone_and_scratch_goes(tmp_path: Path) -> None:
     (tmp_path / "new" / "folder").mkdir()
     (tmp_path / "new" / "link").symlink_to("/etc/hostname")
     assert list_mails(tmp_path) == []
-    Mailbox(tmp_path, mails=1).keep(b"x", "a\rb", ["c\x00d"])
+    Mailbox(tmp_path, mails=1).store(b"x", "a\rb", ["c\x00d"])
     assert {path.name for path in tmp_path.iterdir()} == {*names, "tmp", "new", "cur"}
     assert {"folder", "link"} < {path.name for path in (tmp_path / "new").iterdir()}
     assert not list((tmp_path / "tmp").iterdir())

@@ -33,8 +33,8 @@ TABLE = (
     SelfMetric("t.lag.ms", "lag_ms", "Lag", "ms"),
     SelfMetric("t.nacks", "nacks", "Nacks", counter=True, labels=("reason",)),
     SelfMetric("t.requests", "requests", "Requests", counter=True, labels=("route", "status")),
-    SelfMetric("t.shards.behind", "lagging", "Shards", shape=FigureConversion.COUNT),
-    SelfMetric("t.answer.age.ms", "last_ms", "Age", "ms", shape=FigureConversion.AGE),
+    SelfMetric("t.shards.behind", "lagging", "Shards", conversion=FigureConversion.COUNT),
+    SelfMetric("t.answer.age.ms", "last_ms", "Age", "ms", conversion=FigureConversion.AGE),
     SelfMetric("t.rules", "rules", "Rules", labels=("state",)),
 )
 
@@ -53,14 +53,14 @@ class RecordedMetrics:
 
     def values(self) -> dict[str, int]:
         """Return (name and values of the labels) -> value."""
-        _, cells, _ = self.book.listed()
+        _, cells, _ = self.book.list_cells()
         return {
             cell.name + "".join(f",{value}" for _, value in sorted(cell.labels.items())): int(cell.value or 0)
             for cell in cells
         }
 
     def kinds(self) -> dict[str, int]:
-        _, cells, _ = self.book.listed()
+        _, cells, _ = self.book.list_cells()
         return {cell.name: cell.kind for cell in cells}
 
 
@@ -186,7 +186,7 @@ def test_self_metrics_are_valid_bookkeeper_variables(part: str) -> None:
         assert own.help
         assert own.unit in ("", "ms", "bytes")
         assert own.unit == "" or own.unit in own.name.split(".")
-        assert not (own.counter and own.shape is not FigureConversion.NUMBER)
+        assert not (own.counter and own.conversion is not FigureConversion.NUMBER)
 
 
 def test_names_of_self_metrics_are_unique() -> None:

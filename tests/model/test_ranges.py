@@ -41,7 +41,7 @@ def test_a_missing_number_costs_one_range() -> None:
     for n in (*range(10), *range(11, 20)):
         lanes.add(LANE, n)
     assert list(lanes[LANE]) == [(0, 10), (11, 20)]
-    assert not lanes.seen(LANE, 10)
+    assert not lanes.contains(LANE, 10)
     assert lanes.add(LANE, 10)
     assert list(lanes[LANE]) == [(0, 20)]
 

@@ -95,8 +95,8 @@ def test_a_repeated_failure_is_logged_once(caplog: pytest.LogCaptureFixture) -> 
     turns = LoopGuard("acks are not published")
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
-            assert not turns.turn(failing(KeyError("cluster_id")))
+            assert not turns.attempt(failing(KeyError("cluster_id")))
     assert len(caplog.records) == 1
     assert turns.problem == "KeyError: 'cluster_id'"
-    assert turns.turn(lambda: None)
+    assert turns.attempt(lambda: None)
     assert turns.problem == ""

@@ -94,9 +94,9 @@ def test_a_failed_check_is_reported_and_the_next_one_follows(error: Exception, p
             raise faults.pop()
 
     watcher = CountingWatcher(act)
-    watcher.look()
+    watcher.refresh()
     assert watcher.problem == problem
-    watcher.look()
+    watcher.refresh()
     assert watcher.problem == ""
     assert watcher.looks == 2
 

@@ -90,10 +90,10 @@ def test_an_old_topic_id_with_a_state_is_read_to_its_end() -> None:
 
 
 def test_the_first_state_is_remembered() -> None:
-    assert decide(state(version=7)).looked == (("batch", 7),)
-    assert decide(state(version=7), since=7).looked == ()
-    assert decide(state(version=7), since=5).looked == ()
-    assert decide(state(version=2), since=7).looked == (("batch", 2),), "ZooKeeper was wiped: versions restart"
+    assert decide(state(version=7)).checked == (("batch", 7),)
+    assert decide(state(version=7), since=7).checked == ()
+    assert decide(state(version=7), since=5).checked == ()
+    assert decide(state(version=2), since=7).checked == (("batch", 2),), "ZooKeeper was wiped: versions restart"
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300), st.none() | st.integers(0, 20))

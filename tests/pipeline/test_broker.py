@@ -41,12 +41,15 @@ def test_answers_hold_the_offsets_of_the_messages(kafka: str, broker: KafkaWrite
     for message, at in zip([*messages, *messages[:10]], got, strict=True):
         assert stored[(at.partition, at.offset)] == (message.key, message.value)
         assert at.partition == message.partition
-        assert (at.topic_id, at.cluster) == (broker.topic(topic).topic_id, broker.topic(topic).cluster)
+        assert (at.topic_id, at.cluster) == (
+            broker.describe_topic(topic).topic_id,
+            broker.describe_topic(topic).cluster,
+        )
 
 
 def test_ids_are_printed_as_kafka_prints_them(kafka: str, broker: KafkaWriter) -> None:
     topic = f"{own_topics(kafka)}.samples"
-    info = broker.topic(topic)
+    info = broker.describe_topic(topic)
     admin = KafkaAdminClient(bootstrap_servers=kafka)
     try:
         described = admin.describe_topics([topic])[0]
@@ -109,7 +112,7 @@ def test_a_recreated_topic_is_not_taken_for_the_old_one(kafka: str, broker: Kafk
 
 def test_an_unknown_topic_is_named_in_the_error(broker: KafkaWriter) -> None:
     with pytest.raises(KafkaWriteError, match=r"nowhere\.samples"):
-        broker.topic("nowhere.samples")
+        broker.describe_topic("nowhere.samples")
 
 
 @pytest.mark.parametrize("kind", ["refused", "silent"])

@@ -76,15 +76,15 @@ def test_a_client_sends_what_the_credit_allows_and_at_least_one_message() -> Non
     with serving(store) as (_, endpoint):
         client = client_of(endpoint)
         messages = [batch(n) for n in range(5)]
-        client.link.credits.ended(endpoint, 0, len(messages[0]) * 2)
+        client.link.credits.settle(endpoint, 0, len(messages[0]) * 2)
         first = client.send(messages)
         assert first.endpoint == endpoint
         assert [answer.position is not None for answer in first.answers] == [True] * 2
         assert client.link.credits.room(endpoint) > MIN_CREDIT_BYTES, "the credit of the answer"
         assert len(client.send(messages[2:]).answers) == 3
-        client.link.credits.ended(endpoint, 0, 1)
+        client.link.credits.settle(endpoint, 0, 1)
         assert len(client.send(messages).answers) == 1, "nothing is in flight: one message may go"
-        assert client.link.flying_bytes == 0
+        assert client.link.bytes_in_flight == 0
         client.close()
     assert [id.sequence for id in store.ids()] == [0, 1, 2, 3, 4, 0]
 
@@ -100,7 +100,7 @@ def test_the_error_names_the_unreachable_endpoints() -> None:
         client.send([batch(0)])
     assert failed.value.endpoint == dead
     assert client.link.carried_bytes == 0, "there was no connection"
-    assert client.link.unanswered == {"broken": 1}
+    assert client.link.unanswered_calls == {"broken": 1}
     with pytest.raises(CollectorCallError, match="no collector can be reached"):
         client.send([batch(0)])
     client.close()

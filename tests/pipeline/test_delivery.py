@@ -55,7 +55,7 @@ def test_everything_arrives_once_and_the_log_empties(tmp_path: Path, zookeeper: 
     agent.start()
     with collector(zookeeper, kafka, prefix):
         for n in range(60):
-            agent.intake.accept_now([polled(f"source-{n % 9}", 100, announce=n < 9)])
+            agent.wal_sink.accept_now([polled(f"source-{n % 9}", 100, announce=n < 9)])
         eventually(lambda: pending(agent) == 0, "all are acked")
         list(agent.sink.replay())
         eventually(lambda: len(segments_in(tmp_path / "log")) == 1, "the log is empty but for its open segment")
@@ -80,7 +80,7 @@ def states(found: list[Position], until: int, lost: tuple[tuple[int, int], ...] 
 
 
 def positions(agent: Agent) -> dict[BatchId, Position]:
-    return {sent.key: sent.position for sent in agent._sender.sent()}
+    return {sent.key: sent.position for sent in agent._sender.unacked()}
 
 
 def test_at_level_hdfs_acks_follow_the_published_until(
@@ -94,7 +94,7 @@ def test_at_level_hdfs_acks_follow_the_published_until(
     agent.start()
     with collector(zookeeper, kafka, prefix):
         for _ in range(6):
-            agent.intake.accept_now([polled("one-source")])
+            agent.wal_sink.accept_now([polled("one-source")])
         eventually(lambda: len(positions(agent)) == 6, "all have an offset")
         at = list(positions(agent).values())
         assert pending(agent) == 6, "an offset alone acks nothing"
@@ -146,7 +146,7 @@ def test_a_collector_killed_in_the_middle_loses_nothing(tmp_path: Path, zookeepe
             before = agent.figures()["acked_batches"]
             until = time.monotonic() + 20
             while agent.figures()["acked_batches"] < before + 40 and time.monotonic() < until:
-                agent.intake.accept_now([polled(f"source-{n}", 500) for n in range(10)])
+                agent.wal_sink.accept_now([polled(f"source-{n}", 500) for n in range(10)])
                 count += 10
             assert agent.figures()["acked_batches"] >= before + 40
         finally:
@@ -214,12 +214,12 @@ def test_data_flows_without_zookeeper(tmp_path: Path, zookeeper: str, kafka: str
     agent = Agent(config(prefix, tmp_path, zookeeper))
     agent.start()
     with collector(zookeeper, kafka, prefix):
-        agent.intake.accept_now([polled("a")])
+        agent.wal_sink.accept_now([polled("a")])
         eventually(lambda: pending(agent) == 0, "the way is known")
         zookeeper_stack.stop_part("zookeeper")
         try:
             for n in range(20):
-                agent.intake.accept_now([polled(f"source-{n}")])
+                agent.wal_sink.accept_now([polled(f"source-{n}")])
             eventually(lambda: pending(agent) == 0, "data flows without ZooKeeper")
             eventually(lambda: any("ZooKeeper" in p for p in agent.figures()["problems"]), "and the agent says so")
         finally:

@@ -169,10 +169,10 @@ def test_quarantined_files_are_durable(tmp_path: Path, durable: Durable) -> None
 
 def test_a_journal_entry_is_durable_before_the_put(tmp_path: Path, durable: Durable) -> None:
     journal = SourceJournal(tmp_path / "journal", "a", "tail/f")
-    journal.intend(1, {"from": 0}, {"at": 10})
+    journal.begin(1, {"from": 0}, {"at": 10})
     assert durable.lacking(tmp_path) == []
-    journal.done()
+    journal.commit()
     journal.close()
     assert durable.lacking(tmp_path) == []
-    journal.note({"at": 20})
+    journal.save_state({"at": 20})
     assert durable.lacking(tmp_path) == []

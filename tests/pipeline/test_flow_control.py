@@ -43,16 +43,16 @@ def test_the_free_bytes_are_shared_among_recent_callers() -> None:
 def test_credit_before_the_first_answer_after_it_and_after_silence() -> None:
     credits: AgentCredits[str] = AgentCredits()
     assert credits.room("c") == MIN_CREDIT_BYTES
-    credits.began("c", 700 * KIB)
+    credits.reserve("c", 700 * KIB)
     assert credits.room("c") == MIN_CREDIT_BYTES - 700 * KIB
-    credits.began("c", 324 * KIB)
-    credits.ended("c", 700 * KIB, 8 * MiB)
+    credits.reserve("c", 324 * KIB)
+    credits.settle("c", 700 * KIB, 8 * MiB)
     assert credits.room("c") == 8 * MiB - 324 * KIB
-    credits.ended("c", 324 * KIB, None)
+    credits.settle("c", 324 * KIB, None)
     assert credits.room("c") == MIN_CREDIT_BYTES, "credit shrinks without an answer"
-    credits.ended("c", 0, NO_CREDIT_INFO)
+    credits.settle("c", 0, NO_CREDIT_INFO)
     assert credits.room("c") > 1 << 60, "a collector version without credits"
-    credits.keep(set())
+    credits.retain(set())
     assert credits.room("c") == MIN_CREDIT_BYTES
 
 
@@ -71,7 +71,7 @@ def test_bytes_in_flight_never_exceed_the_credit(steps: list[tuple[int, bool, in
             call = flying.pop(pick % len(flying))
             credit = share * MIN_CREDIT_BYTES
             answers = [MessageAnswer(Position("c", "t", 0, n), credit=credit) for n, _ in enumerate(call.group.items)]
-            transit.sending.answered(call, answers, transit.now)
+            transit.sending.apply_answers(call, answers, transit.now)
         group = transit.take()
         if isinstance(group, LaneCall):
             call_of = transit.sending.begin(group, transit.now)
@@ -94,16 +94,16 @@ def test_a_used_up_credit_waits_for_an_answer_not_for_a_timeout() -> None:
     assert group.size == 1000 * KIB
     transit.now += 30
     assert transit.take() is None
-    assert transit.sending.link.flying_bytes == 1000 * KIB
+    assert transit.sending.link.bytes_in_flight == 1000 * KIB
 
 
 def test_the_byte_budget_of_a_server_is_first_come_first_served() -> None:
     budget, order = ByteBudget(100), list[int]()
-    assert budget.take(90, 0.1)
-    assert not budget.take(20, 0.05)
+    assert budget.reserve(90, 0.1)
+    assert not budget.reserve(20, 0.05)
 
     def want(number: int, size: int) -> None:
-        assert budget.take(size, 10)
+        assert budget.reserve(size, 10)
         order.append(number)
 
     threads = []
@@ -113,11 +113,11 @@ def test_the_byte_budget_of_a_server_is_first_come_first_served() -> None:
         while budget.waiting <= number:
             pass
     assert order == [], "small requests do not overtake"
-    budget.give(90)
+    budget.release(90)
     threads[0].join(60)
     threads[1].join(60)
     assert sorted(order) == [0, 1]
-    budget.give(65)
+    budget.release(65)
     threads[2].join(60)
     assert order[2:] == [2], "more than the limit goes alone"
 
@@ -126,37 +126,37 @@ def test_a_backlog_goes_at_its_rate_and_at_least_twice_as_fast_as_new_data_comes
     pacing = BacklogLimiter(rate=10 * MiB)
     sent, now = 0, 0.0
     while now < 60:
-        room = pacing.room(now, 0.0)
+        room = pacing.available(now, 0.0)
         if room > 0:
-            pacing.spent(4 * MiB)
+            pacing.consume(4 * MiB)
             sent += 4 * MiB
         now += 0.05
     assert 9.5 * 60 * MiB < sent < 10.7 * 60 * MiB
     for _ in range(3_000):
-        pacing.came(MiB)
-        pacing.room(now, 0.0)
+        pacing.count_new(MiB)
+        pacing.available(now, 0.0)
         now += 0.05
-    assert pacing._speed() > 30 * MiB, "20 MiB a second come"
+    assert pacing._rate_now() > 30 * MiB, "20 MiB a second come"
 
 
 def test_a_backlog_is_slowed_while_the_table_is_behind() -> None:
     pacing = BacklogLimiter(rate=16 * MiB)
-    assert pacing.room(0.0, 0.0) == 16 * MiB, "a restart begins at once"
-    assert pacing.room(1.0, 44.0) == 16 * MiB
-    assert pacing.room(2.0, 46.0) == MiB
-    assert pacing.held
-    pacing.spent(2 * MiB)
-    assert pacing.wait_s() == pytest.approx(1.0, abs=0.01)
+    assert pacing.available(0.0, 0.0) == 16 * MiB, "a restart begins at once"
+    assert pacing.available(1.0, 44.0) == 16 * MiB
+    assert pacing.available(2.0, 46.0) == MiB
+    assert pacing.is_trickling
+    pacing.consume(2 * MiB)
+    assert pacing.until_token_s() == pytest.approx(1.0, abs=0.01)
 
 
 def test_without_a_rate_a_backlog_is_not_paced() -> None:
-    assert BacklogLimiter(rate=0).room(0.0, 1e9) > 1 << 60
+    assert BacklogLimiter(rate=0).available(0.0, 1e9) > 1 << 60
 
 
 def backlog(live_first: bool, rate: float) -> Transit:
     """One hour of undelivered batches of a lane, one a second."""
     transit = Transit(tracker=Tracker(ack_on_sent=True, live_first=live_first))
-    transit.sending.pacing.rate = rate
+    transit.sending.limiter.rate = rate
     for n in range(600):
         transit.accept(batch(n), now_ms=transit.ms - 3_600_000 + n * 1000)
     return transit
@@ -212,7 +212,7 @@ def test_failed_batches_keep_their_place_among_live_and_old() -> None:
     assert [item.id.sequence for item in group.items] == [600, 601, 602, 603, 604]
     begun = transit.begin(group)
     assert begun is not None
-    transit.sending.silent(begun[0], transit.now, late=False)
+    transit.sending.call_unanswered(begun[0], transit.now, late=False)
     transit.run()
     order = [id.sequence for id in transit.store.ids()]
     assert order[:5] == [600, 601, 602, 603, 604]
@@ -238,30 +238,30 @@ def begin(transit: Transit) -> tuple[PlannedCall, list[bytes]]:
 def test_a_slow_collector_is_left_for_another_before_its_call_times_out() -> None:
     transit = two_collectors()
     call, _ = begin(transit)
-    assert call.flight.deadline_s == ALTERNATIVE_DEADLINE_S, "another collector is available"
+    assert call.reservation.deadline_s == ALTERNATIVE_DEADLINE_S, "another collector is available"
     transit.now += SLOW_S + 0.1
     other, _ = begin(transit)
-    assert other.flight.endpoint != call.flight.endpoint
-    assert transit.sending.link.slow == 1
+    assert other.reservation.endpoint != call.reservation.endpoint
+    assert transit.sending.link.slow_count == 1
     transit.now += SLOW_FOR_S + 1
-    transit.sending.silent(call, transit.now - SLOW_FOR_S, late=True)
-    assert transit.sending.collectors.up() == 1
+    transit.sending.call_unanswered(call, transit.now - SLOW_FOR_S, late=True)
+    assert transit.sending.collectors.count_healthy() == 1
 
 
 def test_a_collector_that_cannot_reach_kafka_is_left_for_another() -> None:
     transit = two_collectors()
     call, _ = begin(transit)
-    transit.sending.answered(call, [MessageAnswer(None, "kafka: no answer")] * len(call.group.items), transit.now)
-    assert begin(transit)[0].flight.endpoint != call.flight.endpoint
+    transit.sending.apply_answers(call, [MessageAnswer(None, "kafka: no answer")] * len(call.group.items), transit.now)
+    assert begin(transit)[0].reservation.endpoint != call.reservation.endpoint
 
 
 def test_a_failed_collector_is_probed_with_one_call_while_the_rest_goes_elsewhere() -> None:
     transit = two_collectors()
     call, _ = begin(transit)
-    transit.sending.silent(call, transit.now, late=True)
+    transit.sending.call_unanswered(call, transit.now, late=True)
     transit.now += 60
-    tried = [begin(transit)[0].flight.endpoint for _ in range(4)]
-    assert tried.count(call.flight.endpoint) == 1
+    tried = [begin(transit)[0].reservation.endpoint for _ in range(4)]
+    assert tried.count(call.reservation.endpoint) == 1
 
 
 def test_the_only_collector_is_used_however_slow() -> None:
@@ -269,10 +269,10 @@ def test_the_only_collector_is_used_however_slow() -> None:
     for n in range(8):
         transit.accept(batch(n, lane=n % 4))
     call, messages = begin(transit)
-    assert call.flight.deadline_s == 15.0
+    assert call.reservation.deadline_s == 15.0
     transit.now += 12
     transit.answer(call, messages)
-    assert begin(transit)[0].flight.endpoint == call.flight.endpoint
+    assert begin(transit)[0].reservation.endpoint == call.reservation.endpoint
 
 
 def test_lanes_do_not_poll_while_no_collector_may_be_tried() -> None:
@@ -283,23 +283,23 @@ def test_lanes_do_not_poll_while_no_collector_may_be_tried() -> None:
     call, _ = begin(transit)
     pauses = []
     for _ in range(6):
-        transit.sending.silent(call, transit.now, late=False, reached=False)
-        wait = transit.sending.next(transit.now, transit.ms)
+        transit.sending.call_unanswered(call, transit.now, late=False, reached=False)
+        wait = transit.sending.next_call(transit.now, transit.ms)
         assert isinstance(wait, float)
         pauses.append(wait)
         transit.now += 20
         call, _ = begin(transit)
     assert pauses == pytest.approx([0.2, 0.4, 0.8, 1.0, 1.0, 1.0])
-    assert transit.sending.link.carried_bytes == call.flight.size, "calls without a connection send nothing"
+    assert transit.sending.link.carried_bytes == call.reservation.size, "calls without a connection send nothing"
     nobody = Transit()
     nobody.sending.link.collectors = Collectors("agent-1")
     nobody.accept(batch(0))
-    assert nobody.sending.next(0.0, nobody.ms) == MAX_IDLE_S
+    assert nobody.sending.next_call(0.0, nobody.ms) == MAX_IDLE_S
     nobody.sending.collectors.update({"one": ONE})
     nobody.sending.collectors.prefer(("other",))
-    assert nobody.sending.next(0.0, nobody.ms) == MAX_IDLE_S
+    assert nobody.sending.next_call(0.0, nobody.ms) == MAX_IDLE_S
     nobody.sending.collectors.prefer(())
-    assert isinstance(nobody.sending.next(0.0, nobody.ms), LaneCall)
+    assert isinstance(nobody.sending.next_call(0.0, nobody.ms), LaneCall)
 
 
 def test_wait_histograms_have_20_percent_resolution_and_bounded_sources() -> None:
@@ -311,7 +311,7 @@ def test_wait_histograms_have_20_percent_resolution_and_bounded_sources() -> Non
     assert 990 <= waits.quantile_ms(0.99) <= 1200
     assert DelayHistogram().quantile_ms(0.5) == 0
     ages = DeliveryDelays()
-    ages.ack(((f"source-{n}", 0, 10) for n in range(500)), 30)
+    ages.record_acks(((f"source-{n}", 0, 10) for n in range(500)), 30)
     assert len(ages.lag_ms) == MAX_SOURCES + 1
     assert ages.lag_ms[OTHER_SOURCES] == 30
     assert ages.figures()["ack_waits_ms"] == 500 * 20

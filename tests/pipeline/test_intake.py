@@ -141,13 +141,13 @@ def test_replay_returns_the_polled_samples(tmp_path: Path) -> None:
         intake.accept_now([one])
     wal.close()
     wal, intake, _ = open_intake(tmp_path)
-    wal.keep_segments = True
+    wal.deletion_paused = True
     intake.accept_now([polled("later")])
     back = list(intake.replay())
     assert [p.source for p in back if len(p.samples)] == [p.source for p in given]
     assert [p.samples.rows() for p in back if len(p.samples)] == [p.samples.rows() for p in given]
     assert [p.blocks for p in back if p.blocks] == [p.blocks for p in given if p.blocks]
-    assert not wal.keep_segments
+    assert not wal.deletion_paused
     wal.close()
 
 
@@ -216,7 +216,7 @@ def test_a_start_counts_batches_that_a_kill_left_uncounted(tmp_path: Path) -> No
     config = AgentConfig(AGENT, tmp_path, NOWHERE)
     agent = Agent(config)
     for n in range(5):
-        agent.intake.accept_now([polled("a", 3 + n), polled("b", 2)])
+        agent.wal_sink.accept_now([polled("a", 3 + n), polled("b", 2)])
     agent.log.close()
     file = next((tmp_path / "accepted").iterdir())
     expected = accepted_counts(tmp_path / "accepted")
@@ -237,11 +237,11 @@ def test_a_new_log_beside_an_old_audit_is_counted_from_its_beginning(tmp_path: P
     config = AgentConfig(AGENT, tmp_path, NOWHERE)
     agent = Agent(config)
     for _ in range(5):
-        agent.intake.accept_now([polled("a", 3)])
+        agent.wal_sink.accept_now([polled("a", 3)])
     agent.log.close()
     shutil.rmtree(tmp_path / "log")
     again = Agent(config)
-    again.intake.accept_now([polled("a", 4)])
+    again.wal_sink.accept_now([polled("a", 4)])
     again.log.close()
     assert accepted_counts(tmp_path / "accepted") == {(MINUTE, "a"): 19}
 
@@ -252,7 +252,7 @@ def test_an_agent_without_servers_accepts_and_stops_in_time(tmp_path: Path) -> N
 
     agent = Agent(AgentConfig(AGENT, tmp_path, NOWHERE))
     agent.start()
-    agent.intake.accept_now([polled("a")])
+    agent.wal_sink.accept_now([polled("a")])
     figures = agent.figures()
     assert figures["pending_batches"] == 1
     assert figures["accepted_samples"] == 3

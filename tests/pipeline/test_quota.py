@@ -78,7 +78,7 @@ def test_kafka_is_full_at_95_percent_and_has_room_below_90() -> None:
     refused = quota.admit(0, 1_000)
     assert refused.startswith("buffer full: 950000 of 1000000 bytes")
     assert "data waits in the agents' logs" in refused
-    quota.settled(0, 10_000)
+    quota.mark_written(0, 10_000)
     quota.measure(lambda: LogSizes({0: 900_000}))
     assert quota.admit(0, 1) != "", "90 % is not below 90 %"
     assert quota.problem.startswith("buffer full:")
@@ -92,12 +92,12 @@ def test_bytes_in_flight_count_until_a_measurement_after_their_answer() -> None:
     assert quota.admit(0, 400_000) == ""
     quota.measure(lambda: LogSizes({0: 100}))
     assert quota.figures()["bytes"] == 400_100
-    quota.settled(0, 400_000)
+    quota.mark_written(0, 400_000)
     assert quota.figures()["bytes"] == 400_100
 
     def written_meanwhile() -> LogSizes:
         assert quota.admit(0, 50) == ""
-        quota.settled(0, 50)
+        quota.mark_written(0, 50)
         return LogSizes({0: 400_150})
 
     quota.measure(written_meanwhile)
@@ -140,7 +140,7 @@ def test_a_disk_that_is_nearly_full_is_full() -> None:
 
 def test_without_a_quota_nothing_is_refused() -> None:
     quota = KafkaQuotaGate(0)
-    assert quota.known
+    assert quota.is_measured
     quota.measure(lambda: LogSizes({0: 2**60}, 0))
     assert (quota.admit(0, 2**50), quota.problem) == ("", "")
 
@@ -161,24 +161,24 @@ def test_invalid_quotas_are_refused(text: str) -> None:
 
 def test_probes_are_single_jittered_and_grow_once_there_is_room() -> None:
     probing = SlowStart(_random=random.Random(1))
-    assert probing.allowed(0, False) is None
-    probing.refused("buffer full: x", 0.0, probe=False)
-    probing.refused("buffer full: x", 0.0, probe=False)
+    assert probing.window_now(0, False) is None
+    probing.record_refusal("buffer full: x", 0.0, probe=False)
+    probing.record_refusal("buffer full: x", 0.0, probe=False)
     assert probing.refusals == 1, "simultaneous calls are one refusal"
     pauses, now = [], 0.0
     for _ in range(12):
-        assert probing.allowed(now, False) == 0
+        assert probing.window_now(now, False) == 0
         pauses.append(probing.not_before - now)
         now = probing.not_before
-        assert (probing.allowed(now, False), probing.allowed(now, True)) == (1, 0)
-        probing.refused("buffer full: x", now, probe=True)
+        assert (probing.window_now(now, False), probing.window_now(now, True)) == (1, 0)
+        probing.record_refusal("buffer full: x", now, probe=True)
     assert len(set(pauses)) == len(pauses)
     assert max(pauses) <= 1.5 * MAX_PAUSE_S
     assert min(pauses[-4:]) >= 0.5 * MAX_PAUSE_S
     sizes = []
-    while (window := probing.allowed(now + 100, False)) is not None:
+    while (window := probing.window_now(now + 100, False)) is not None:
         sizes.append(window)
-        probing.taken()
+        probing.record_accepted()
     assert sizes[:3] == [1, 2, 4]
     assert sizes[-1] <= MAX_CALL_MESSAGES
     assert probing.reason == ""
@@ -190,13 +190,13 @@ def test_a_full_kafka_does_not_delay_the_lane() -> None:
     for sequence in range(5):
         id = BatchId("a", 1, 0, sequence)
         tracker.add(_header(id), LogPosition(0, sequence, 10), 0)
-    assert tracker.take(0.0, 0) is None
-    group = tracker.take(0.0, 3)
+    assert tracker.take_call(0.0, 0) is None
+    group = tracker.take_call(0.0, 3)
     assert group is not None
     assert len(group.items) == 3
     full = MessageAnswer(None, "buffer full: 9 of 9 bytes")
-    tracker.answered(group, [MessageAnswer(Position("c", "t", 0, 0)), full, full], 0.0)
-    again = tracker.take(0.0)
+    tracker.apply_answers(group, [MessageAnswer(Position("c", "t", 0, 0)), full, full], 0.0)
+    again = tracker.take_call(0.0)
     assert again is not None
     assert [item.id.sequence for item in again.items] == [1, 2, 3, 4]
     assert tracker.nacks == {"buffer full": 2}
@@ -206,9 +206,9 @@ def test_reasons_of_collectors_are_counted_in_bounded_memory() -> None:
     tracker = Tracker()
     tracker.add(_header(BatchId("a", 1, 0, 0)), LogPosition(0, 0, 10), 0)
     for n in range(200):
-        group = tracker.take(n * 1e4)
+        group = tracker.take_call(n * 1e4)
         if group is not None:
-            tracker.answered(group, [MessageAnswer(None, f"buffer full {n}: x")], n * 1e4)
+            tracker.apply_answers(group, [MessageAnswer(None, f"buffer full {n}: x")], n * 1e4)
     assert len(tracker.nacks) == 51
     assert tracker.nacks["other"] == sum(tracker.nacks.values()) - 50
 
@@ -247,7 +247,7 @@ def test_a_collector_takes_nothing_before_its_first_measurement(kafka: str) -> N
     broker = KafkaWriter("127.0.0.1:1")
     quota = KafkaQuotaGate(LIMIT)
     quota.measure(lambda: broker.log_sizes("x"))
-    assert not quota.known
+    assert not quota.is_measured
     assert "127.0.0.1:1" in quota.failure
     assert kafka
 
@@ -266,7 +266,7 @@ class Bounded:
 
     def accept(self, batches: int) -> None:
         for _ in range(batches):
-            self.agent.intake.accept_now([polled(f"source-{self.count % 9}", 8_000, 1_700_000_000_000 + self.count)])
+            self.agent.wal_sink.accept_now([polled(f"source-{self.count % 9}", 8_000, 1_700_000_000_000 + self.count)])
             self.count += 1
 
     def figures(self) -> dict[str, Any]:

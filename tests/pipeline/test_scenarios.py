@@ -130,9 +130,9 @@ class Parts:
         self.tracker.add(header, LogPosition(1, 0, 10), 0)
         self.group = None
         if state is not BatchState.LOGGED:
-            self.group = self.tracker.take(0.0)
+            self.group = self.tracker.take_call(0.0)
         if state is BatchState.SENT and self.group:
-            self.tracker.answered(self.group, [MessageAnswer(Position("c", "t", 0, 5))], 0.0)
+            self.tracker.apply_answers(self.group, [MessageAnswer(Position("c", "t", 0, 5))], 0.0)
 
 
 @pytest.mark.parametrize("state", [BatchState.LOGGED, BatchState.SENDING, BatchState.SENT])
@@ -143,16 +143,16 @@ def test_scenario_13_a_retry_that_races_with_sending_and_acks(state: BatchState,
     parts = Parts(state)
     evidence = AckDecision(resend=((parts.key, "its offset was named lost"),))
     for word in event.split(" and "):
-        parts.tracker.judged(evidence if word == "evidence" else AckDecision(acked=(parts.key,)))
+        parts.tracker.apply_verdict(evidence if word == "evidence" else AckDecision(acked=(parts.key,)))
     left = parts.tracker.pending
     assert left == (0 if state is BatchState.SENT and event.startswith("ack") else 1)
     assert parts.tracker.resent_count == (state is BatchState.SENT and event.startswith("evidence"))
     if parts.group is not None and state is BatchState.SENDING:
-        parts.tracker.answered(parts.group, [MessageAnswer(Position("c", "t", 0, 5))], 0.0)
-        assert len(parts.tracker.sent()) == 1
+        parts.tracker.apply_answers(parts.group, [MessageAnswer(Position("c", "t", 0, 5))], 0.0)
+        assert len(parts.tracker.unacked()) == 1
     elif left:
-        assert parts.tracker.take(1.0) is not None
-        assert parts.tracker.take(1.0) is None, "it is in the queue once"
+        assert parts.tracker.take_call(1.0) is not None
+        assert parts.tracker.take_call(1.0) is None, "it is in the queue once"
 
 
 def test_scenario_19_collectors_absent_late_and_flapping() -> None:
@@ -169,7 +169,7 @@ def test_scenario_19_collectors_absent_late_and_flapping() -> None:
         group = transit.take()
         begun = transit.begin(group) if group is not None else None
         if begun is not None:
-            transit.sending.silent(begun[0], transit.now, late=number % 2 == 0)
+            transit.sending.call_unanswered(begun[0], transit.now, late=number % 2 == 0)
     transit.run()
     is_whole(transit, accepted)
 
@@ -183,7 +183,7 @@ def test_scenarios_20_and_24_no_collector_can_be_resolved(tmp_path: Path) -> Non
     """Nothing is acked, nothing is lost, and stopping takes no longer than usual."""
     agent = Agent(AgentConfig("agent-1", tmp_path, "127.0.0.1:1", "kafka"))
     agent.start()
-    agent.intake.accept_now([polled(f"source-{n}") for n in range(8)])
+    agent.wal_sink.accept_now([polled(f"source-{n}") for n in range(8)])
     sender_of(agent).update_collectors(
         {"x": CollectorEndpoint("no-such-host.invalid", 1), "y": CollectorEndpoint("127.0.0.1", 1)}
     )
@@ -214,13 +214,13 @@ def test_scenario_22_late_answers_cause_no_retry_storm(answer_s: float) -> None:
             flying.append((transit.now, *begun))
         for one in list(flying):
             began, call, messages = one
-            if transit.now - began >= min(answer_s, call.flight.deadline_s):
+            if transit.now - began >= min(answer_s, call.reservation.deadline_s):
                 flying.remove(one)
-                if answer_s <= call.flight.deadline_s:
+                if answer_s <= call.reservation.deadline_s:
                     transit.answer(call, messages)
                 else:
                     transit.collector.send(messages)
-                    transit.sending.silent(call, transit.now, late=True)
+                    transit.sending.call_unanswered(call, transit.now, late=True)
         transit.now += 0.2
     sends, batches = sum(transit.sends.values()), len(transit.sends)
     assert transit.calls <= 4 * (300 / answer_s + 8), "one call a lane at a time, each waited for"
@@ -269,7 +269,7 @@ def test_scenario_41_thousands_of_batches_leak_no_handles_threads_or_memory(tmp_
 
         def carry(first: int, count: int) -> tuple[int, int, int]:
             for at in range(first, first + count, 100):
-                agent.intake.accept_now([polled(f"source-{n % 11}", 20) for n in range(at, at + 100)])
+                agent.wal_sink.accept_now([polled(f"source-{n % 11}", 20) for n in range(at, at + 100)])
             eventually(lambda: agent.figures()["pending_batches"] == 0, "all are acked")
             return open_files(), threading.active_count(), resident_mb()
 

@@ -31,7 +31,7 @@ def position(sequence: int) -> Position:
 
 
 def take(tracker: Tracker, now: float = 0.0) -> LaneCall:
-    group = tracker.take(now)
+    group = tracker.take_call(now)
     assert group is not None
     return group
 
@@ -47,8 +47,8 @@ def test_a_lane_is_sent_in_order_one_group_at_a_time() -> None:
     group = take(tracker)
     assert [item.id.sequence for item in group.items] == [0, 1, 2, 3]
     add(tracker, 0, 4)
-    assert tracker.take(0.0) is None, "the lane has a call in flight"
-    tracker.answered(group, ok(group), 0.0)
+    assert tracker.take_call(0.0) is None, "the lane has a call in flight"
+    tracker.apply_answers(group, ok(group), 0.0)
     assert [item.id.sequence for item in take(tracker).items] == [4]
 
 
@@ -70,11 +70,11 @@ def test_a_failed_lane_waits_and_delays_no_other() -> None:
     add(tracker, 1, 0)
     bad = take(tracker)
     good = take(tracker)
-    tracker.answered(bad, [MessageAnswer(None, "kafka: partition has no leader")], 10.0)
-    tracker.answered(good, ok(good), 10.0)
+    tracker.apply_answers(bad, [MessageAnswer(None, "kafka: partition has no leader")], 10.0)
+    tracker.apply_answers(good, ok(good), 10.0)
     add(tracker, 1, 1)
     assert take(tracker, 10.0).lane == good.lane
-    assert tracker.take(10.0) is None
+    assert tracker.take_call(10.0) is None
     due = tracker.next_due()
     assert due is not None
     assert due > 10.0
@@ -87,7 +87,7 @@ def test_a_call_without_an_answer_is_repeated_unchanged() -> None:
     for number in range(3):
         add(tracker, 0, number)
     first = take(tracker)
-    tracker.failed(first, 0.0)
+    tracker.call_failed(first, 0.0)
     again = take(tracker, 100.0)
     assert [item.id for item in again.items] == [item.id for item in first.items]
     assert tracker.pending == 3
@@ -99,8 +99,8 @@ def test_a_refused_batch_does_not_delay_those_behind_it() -> None:
         add(tracker, 0, number)
     group = take(tracker)
     answers = ok(group)
-    answers[1] = MessageAnswer(None, "damaged: digest", ours=True)
-    outcome = tracker.answered(group, answers, 0.0)
+    answers[1] = MessageAnswer(None, "damaged: digest", is_permanent=True)
+    outcome = tracker.apply_answers(group, answers, 0.0)
     assert [item.id.sequence for item in outcome.sent] == [0, 2]
     add(tracker, 0, 3)
     assert [item.id.sequence for item in take(tracker, 0.0).items] == [3]
@@ -113,8 +113,8 @@ def test_refused_batches_come_back_in_order() -> None:
     for number in range(3):
         add(tracker, 0, number)
     group = take(tracker)
-    tracker.answered(group, [MessageAnswer(None, "damaged: x", ours=True) for _ in group.items], 0.0)
-    assert tracker.take(0.0) is None
+    tracker.apply_answers(group, [MessageAnswer(None, "damaged: x", is_permanent=True) for _ in group.items], 0.0)
+    assert tracker.take_call(0.0) is None
     assert [item.id.sequence for item in take(tracker, 1000.0).items] == [0, 1, 2]
 
 
@@ -122,30 +122,30 @@ def test_at_level_hdfs_sent_is_not_acked() -> None:
     tracker = Tracker()
     add(tracker, 0, 0)
     group = take(tracker)
-    outcome = tracker.answered(group, ok(group), 0.0)
+    outcome = tracker.apply_answers(group, ok(group), 0.0)
     assert not outcome.done
     assert tracker.pending == 1
-    assert tracker.take(1e9) is None, "an offset is held: time alone sends nothing again"
-    done = tracker.judged(AckDecision(acked=(group.items[0].id,)))
+    assert tracker.take_call(1e9) is None, "an offset is held: time alone sends nothing again"
+    done = tracker.apply_verdict(AckDecision(acked=(group.items[0].id,)))
     assert [item.id for item in done] == [group.items[0].id]
     assert tracker.pending == 0
-    assert tracker.judged(AckDecision(acked=(group.items[0].id,))) == [], "an ack counts once"
+    assert tracker.apply_verdict(AckDecision(acked=(group.items[0].id,))) == [], "an ack counts once"
 
 
 def test_at_level_kafka_sent_is_acked() -> None:
     tracker = Tracker(ack_on_sent=True)
     add(tracker, 0, 0)
     group = take(tracker)
-    assert tracker.answered(group, ok(group), 0.0).done == list(group.items)
+    assert tracker.apply_answers(group, ok(group), 0.0).done == list(group.items)
     assert tracker.pending == 0
-    assert tracker.sent() == []
+    assert tracker.unacked() == []
 
 
 def test_announcements_are_forgotten_once_kafka_has_them() -> None:
     tracker = Tracker()
     add(tracker, NO_LANE, 0)
     group = take(tracker)
-    assert tracker.answered(group, ok(group), 0.0).done == list(group.items)
+    assert tracker.apply_answers(group, ok(group), 0.0).done == list(group.items)
     assert tracker.acked_count == 0
     assert tracker.pending == 0
 
@@ -154,10 +154,10 @@ def test_evidence_of_loss_is_counted_and_sends_again() -> None:
     tracker = Tracker()
     tracker.restore_sent(header(0, 7), LogPosition(1, 16, 10), position(7), 0)
     id = header(0, 7).id
-    tracker.judged(AckDecision(looked=((id, 3),)))
-    assert tracker.sent()[0].since == 3
-    tracker.judged(AckDecision(resend=((id, "lost"),)))
-    assert tracker.sent() == []
+    tracker.apply_verdict(AckDecision(checked=((id, 3),)))
+    assert tracker.unacked()[0].checked_version == 3
+    tracker.apply_verdict(AckDecision(resend=((id, "lost"),)))
+    assert tracker.unacked() == []
     assert take(tracker).items[0].id == id
     assert tracker.resent_count == 1
 
@@ -167,7 +167,7 @@ def test_unreadable_batches_are_given_up_and_the_rest_is_sent() -> None:
     for number in range(3):
         add(tracker, 0, number)
     group = take(tracker)
-    tracker.lost(group, [group.items[1]])
+    tracker.drop_unreadable(group, [group.items[1]])
     assert [item.id.sequence for item in take(tracker).items] == [0, 2]
     assert tracker.pending == 2
 
@@ -179,8 +179,8 @@ def test_a_batch_shed_during_its_read_is_not_counted_as_unreadable() -> None:
         add(tracker, 0, number)
     group = take(tracker)
     shed, damaged = group.items[:2]
-    assert tracker.give_up([shed.place]) == set()
-    assert tracker.lost(group, [shed, damaged]) == [damaged]
+    assert tracker.stop_sending([shed.place]) == set()
+    assert tracker.drop_unreadable(group, [shed, damaged]) == [damaged]
     assert tracker.pending == 1
     assert [item.id.sequence for item in take(tracker).items] == [2]
 
@@ -196,17 +196,17 @@ def test_the_oldest_batch_is_known_in_any_state() -> None:
 def test_batches_in_flight_count_for_the_age_of_unsent_data() -> None:
     tracker = Tracker()
     tracker.restore_sent(header(0, 5), LogPosition(1, 16, 10), position(5), 5)
-    assert (tracker.unsent, tracker.oldest_unsent_ms()) == (0, None)
+    assert (tracker.unsent_count, tracker.oldest_unsent_ms()) == (0, None)
     tracker.add(header(1, 0), LogPosition(1, 16, 10), 70)
     tracker.add(header(1, 1), LogPosition(1, 16, 10), 90)
-    assert (tracker.unsent, tracker.oldest_unsent_ms()) == (2, 70)
+    assert (tracker.unsent_count, tracker.oldest_unsent_ms()) == (2, 70)
     group = take(tracker)
-    assert (tracker.unsent, tracker.oldest_unsent_ms()) == (2, 70), "a hanging call hides nothing"
-    tracker.failed(group, 0.0)
+    assert (tracker.unsent_count, tracker.oldest_unsent_ms()) == (2, 70), "a hanging call hides nothing"
+    tracker.call_failed(group, 0.0)
     assert tracker.oldest_unsent_ms() == 70
     group = take(tracker, 100.0)
-    tracker.answered(group, ok(group), 100.0)
-    assert (tracker.unsent, tracker.oldest_unsent_ms(), tracker.oldest_ms()) == (0, None, 5)
+    tracker.apply_answers(group, ok(group), 100.0)
+    assert (tracker.unsent_count, tracker.oldest_unsent_ms(), tracker.oldest_ms()) == (0, None, 5)
 
 
 STEPS = st.lists(
@@ -229,35 +229,35 @@ def test_no_batch_is_ever_forgotten_before_its_ack(steps: list[tuple[str, int]])
             add(tracker, lane, number)
             added.add(header(lane, number).id)
         elif what == "judge":
-            keys = tuple(s.key for s in tracker.sent())
-            tracker.judged(AckDecision(acked=keys[:1], resend=tuple((k, "lost") for k in keys[1:2])))
+            keys = tuple(s.key for s in tracker.unacked())
+            tracker.apply_verdict(AckDecision(acked=keys[:1], resend=tuple((k, "lost") for k in keys[1:2])))
             acked.update(keys[:1])
-        elif (group := tracker.take(now)) is not None:
+        elif (group := tracker.take_call(now)) is not None:
             if what == "fail":
-                tracker.failed(group, now)
+                tracker.call_failed(group, now)
             else:
-                bad = MessageAnswer(None, f"{what}: x", ours=what == "ours")
+                bad = MessageAnswer(None, f"{what}: x", is_permanent=what == "ours")
                 answers = [a if what == "ok" else bad for a in ok(group)]
-                tracker.answered(group, answers, now)
-        left = {s.key for s in tracker.sent()}
-        left |= {item.id for _, one in tracker.lanes() for item in (*one.ready, *one.held)}
+                tracker.apply_answers(group, answers, now)
+        left = {s.key for s in tracker.unacked()}
+        left |= {item.id for _, one in tracker.lanes() for item in (*one.backlog, *one.refused)}
         assert left == added - acked
         assert tracker.pending == len(left)
 
 
 def test_the_timer_follows_answers_and_doubles_when_they_fail() -> None:
-    timer = AdaptiveTimer(least=1.0, most=60.0)
+    timer = AdaptiveTimer(min_s=1.0, max_s=60.0)
     assert timer.deadline() == 1.0
     for _ in range(50):
-        timer.answered(10.0)
+        timer.record_answer(10.0)
     assert 10.0 <= timer.deadline() <= 15.0
     calm = timer.deadline()
-    timer.timed_out()
+    timer.record_timeout()
     assert timer.deadline() == pytest.approx(2 * calm)
     for _ in range(10_000):
-        timer.timed_out()
+        timer.record_timeout()
     assert timer.deadline() == 60.0
-    timer.answered(10.0)
+    timer.record_answer(10.0)
     assert timer.deadline() < 20.0
 
 
@@ -278,22 +278,22 @@ def test_failed_collectors_are_left_and_used_again() -> None:
     collectors.update({"a": A, "b": B})
     first = collectors.pick(0.0)
     assert first is not None
-    collectors.failed(first, 0.0)
+    collectors.note_failure(first, 0.0)
     second = collectors.pick(0.0)
     assert second is not None
     assert second != first
-    collectors.failed(second, 0.0)
+    collectors.note_failure(second, 0.0)
     assert collectors.pick(0.0) is None
     assert collectors.pick(60.0) == first
-    collectors.worked(first)
-    assert collectors.up() == 1
+    collectors.note_answer(first)
+    assert collectors.count_healthy() == 1
 
 
 def test_simultaneous_failures_count_once() -> None:
     collectors = Collectors("agent-1")
     collectors.update({"a": A})
     for _ in range(50):
-        collectors.failed(A, 0.0)
+        collectors.note_failure(A, 0.0)
     assert collectors.pick(1.0) == A
 
 

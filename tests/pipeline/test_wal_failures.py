@@ -34,9 +34,9 @@ def test_accepted_batches_survive_a_power_failure(seed: int) -> None:
     for number in range(rng.randrange(1, 20)):
         wal.append([entry(wal, 0, number)]).result(60)
         accepted = list(recorded.ids)
-        wal.note(RecordType.ACKED, encode_acked([]))
+        wal.append_notes(RecordType.ACKED, encode_acked([]))
         if rng.random() < 0.3:
-            wal.note(RecordType.SKIP, [bytes(rng.randrange(50))])
+            wal.append_notes(RecordType.SKIP, [bytes(rng.randrange(50))])
     left = files.survivor(rng)
     wal.close()
     after = open_log(FOLDER, files=left)
@@ -205,7 +205,7 @@ def test_a_log_that_one_segment_fills_takes_batches_again_once_all_are_acked(tmp
         number += 1
     with pytest.raises(QuotaExceededError):
         wal.append([entry(wal, 0, number), entry(wal, 0, number + 1)])
-    wal.note(RecordType.ACKED, encode_acked(recorded.ids))
+    wal.append_notes(RecordType.ACKED, encode_acked(recorded.ids))
     wal.release([place for _, place in recorded.placed])
     eventually(lambda: wal.used_bytes < 1_000)
     wal.append([entry(wal, 0, number)]).result(60)
@@ -231,7 +231,7 @@ def test_notes_of_acks_survive_a_restart(tmp_path: Path) -> None:
     wal = open_log(tmp_path, recorded)
     for number in range(3):
         wal.append([entry(wal, 0, number)]).result(60)
-    wal.note(RecordType.ACKED, encode_acked([recorded.ids[1]]))
+    wal.append_notes(RecordType.ACKED, encode_acked([recorded.ids[1]]))
     wal.close()
     again = open_log(tmp_path)
     assert [header.id.sequence for header, _ in again.recovered.batches] == [0, 2]
@@ -266,14 +266,14 @@ def test_a_damaged_record_does_not_keep_later_segments(tmp_path: Path) -> None:
         file.seek(place.offset + 30)
         file.write(b"\x00\x01")
     wal.release(rest)
-    wal.tidy()
+    wal.delete_unneeded()
     assert path.exists()
-    wal.keep_damaged([place])
-    wal.tidy()
+    wal.quarantine_bytes([place])
+    wal.delete_unneeded()
     assert [path.name for path in tmp_path.glob("*.wal")] == [segment_path(tmp_path, rest[-1].segment).name]
     (kept,) = (tmp_path / "damaged").iterdir()
     assert kept.stat().st_size == place.length + RECORD_BYTES
-    assert wal.gauge().damaged == 1
+    assert wal.quarantine_size().damaged == 1
     wal.close()
 
 
@@ -288,15 +288,15 @@ def test_a_deleted_segment_counts_as_held_until_no_loss_of_power_brings_it_back(
     log.release(places[:1])
     disk.before = refuse("fsync_folder")
     with pytest.raises(OSError):
-        log.tidy()
-    assert list(log.held) == [1, 2, 3]
+        log.delete_unneeded()
+    assert list(log.segment_range) == [1, 2, 3]
     disk.before = allow
     log.release(places[1:])
-    log.tidy()
-    assert list(log.held) == [3], "the newest stays"
+    log.delete_unneeded()
+    assert list(log.segment_range) == [3], "the newest stays"
     log.close()
     again = core.LogCore(FOLDER, "a", 1, files=disk, host="host")
-    assert list(again.held) == [3, 4]
+    assert list(again.segment_range) == [3, 4]
     again.close()
 
 

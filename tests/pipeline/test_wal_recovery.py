@@ -114,7 +114,7 @@ def test_every_intact_record_survives(tmp_path: Path, damage: Damage, left: list
     found = wal.recovered
     assert survivors(wal) == [ids[n] for n in left]
     assert bool(found.cut_bytes) == (trouble == "cut")
-    assert bool(found.set_aside) == (trouble == "aside")
+    assert bool(found.quarantined) == (trouble == "aside")
     assert bool(found.missing) == (trouble == "missing")
     assert (wal.epoch != epoch) == bool(trouble), "a new epoch begins if and only if something was cut or set aside"
     for id, place in [(header.id, place) for header, place in found.batches]:
@@ -122,7 +122,7 @@ def test_every_intact_record_survives(tmp_path: Path, damage: Damage, left: list
         assert len(wal.read(place)) == place.length
     if trouble == "aside":
         kept = {path.name for path in (tmp_path / "damaged").iterdir()}
-        assert kept == {f"{s:016x}-{at:012x}.bin" for s, at, n in found.set_aside if n}
+        assert kept == {f"{s:016x}-{at:012x}.bin" for s, at, n in found.quarantined if n}
     goes_on(wal, tmp_path)
 
 
@@ -205,7 +205,7 @@ def test_a_full_segment_that_was_cut_short_is_damage_not_a_torn_tail(tmp_path: P
     os.truncate(path, path.stat().st_size - 3)
     wal = open_log(tmp_path)
     assert not wal.recovered.cut_bytes
-    assert wal.recovered.set_aside
+    assert wal.recovered.quarantined
     assert wal.new_epoch_because
     goes_on(wal, tmp_path)
 

@@ -31,7 +31,7 @@ class Store:
     refuses: str = ""
     messages: list[KafkaMessage] = field(default_factory=list)
 
-    def topic(self, name: str) -> TopicDescription:
+    def describe_topic(self, name: str) -> TopicDescription:
         return TopicDescription("cluster", name, uuid.UUID(int=1), dict.fromkeys(range(4), 1), 0.0)
 
     def write(self, messages: Sequence[KafkaMessage]) -> list[Position | str]:
@@ -57,7 +57,7 @@ class Transit:
     calls: int = 0
 
     def __post_init__(self) -> None:
-        self.sending = SendPlanner.of(self.tracker, "agent-1")
+        self.sending = SendPlanner.for_agent(self.tracker, "agent-1")
         self.collector = Collector(self.store)
         self.log: dict[LogPosition, bytes] = {}
         self.now = 0.0
@@ -67,7 +67,7 @@ class Transit:
         """Add a batch to the log."""
         place = LogPosition(1, len(self.log), len(data))
         self.log[place] = data
-        self.sending.logged([(verify(data), place)], self.ms if now_ms is None else now_ms)
+        self.sending.add_logged([(verify(data), place)], self.ms if now_ms is None else now_ms)
 
     @property
     def ms(self) -> int:
@@ -75,7 +75,7 @@ class Transit:
 
     def take(self) -> LaneCall | None:
         """Select the next batches to send."""
-        group = self.sending.next(self.now, self.ms)
+        group = self.sending.next_call(self.now, self.ms)
         return group if isinstance(group, LaneCall) else None
 
     def begin(self, group: LaneCall) -> tuple[PlannedCall, list[bytes]] | None:
@@ -90,7 +90,7 @@ class Transit:
     def answer(self, call: PlannedCall, messages: list[bytes]) -> CallOutcome:
         """Deliver these messages to the collector and its answers to the agent."""
         answers = [decode_answer(raw) for raw in self.collector.send(messages)]
-        return self.sending.answered(call, answers, self.now)
+        return self.sending.apply_answers(call, answers, self.now)
 
     def run(
         self, damage: Damage | None = None, lost: Callable[[int], bool] | None = None, seconds: float = 600
@@ -108,8 +108,8 @@ class Transit:
             arrived = damage(self.calls, messages) if damage else messages
             if lost is not None and lost(self.calls):
                 self.collector.send(arrived)
-                self.now += call.flight.deadline_s
-                self.sending.silent(call, self.now, late=True)
+                self.now += call.reservation.deadline_s
+                self.sending.call_unanswered(call, self.now, late=True)
             else:
                 self.answer(call, arrived)
         assert not self.tracker.pending, "not everything arrived"

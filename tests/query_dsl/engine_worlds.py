@@ -32,7 +32,7 @@ def table_of(told: Sequence[Told]) -> SeriesTable:
     found: dict[str, Told] = {}
     for one in told:
         found.setdefault(text_of(one), one)
-    return SeriesTable.of(
+    return SeriesTable.from_series(
         [Series(fingerprint(text), one.name, dict(one.labels), told_type(one), one.kind) for text, one in found.items()]
     )
 
@@ -62,7 +62,7 @@ def cell_of(value: Value | None) -> int:
 def made_of(buckets: Buckets, lives: bool = True) -> dict[int, Made]:
     """By fingerprint: types, statistics where there are samples, lives, ends; strings as texts."""
     out: dict[int, Made] = {}
-    table = SeriesTable.of(buckets.series)
+    table = SeriesTable.from_series(buckets.series)
     for row, one in enumerate(table):
         there = buckets.statistics["count"][row] > 0
 

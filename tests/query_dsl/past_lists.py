@@ -40,7 +40,7 @@ class PastLists(EngineStore):
         self._rows, self._source = rows_of(self.told)
 
     def reach(self) -> StoreReach:
-        return StoreReach(boundless=True, engine="history")
+        return StoreReach(unbounded=True, engine="history")
 
     def levels(self) -> tuple[tuple[int, int], ...]:
         return self.level_table
@@ -72,11 +72,11 @@ class PastLists(EngineStore):
         ended = held.ended()
         later = self._read(chosen, ended, grid.end_ms, ALWAYS)
         valued = later.type != ValueType.ENDED
-        held.went_on(later.row[valued], later.time_ms[valued])
+        held.add_later(later.row[valued], later.time_ms[valued])
         sources = {(row, source) for row, source in zip(self._rows.row.tolist(), self._source.tolist(), strict=True)}
         several = np.bincount([row for row, _ in sources], minlength=len(self._table)) > 1
-        twins = held.begun(several[chosen])
-        held.put_back(bucketize(self._read(chosen, twins, -ALWAYS, ALWAYS), grid), twins)
+        twins = held.maybe_overlapping(several[chosen])
+        held.replace(bucketize(self._read(chosen, twins, -ALWAYS, ALWAYS), grid), twins)
         return held.buckets(request, self._table.take(chosen))
 
     def newest(self, matchers: tuple[Matcher, ...], end_ms: int, prints: Collection[int] = ()) -> dict[int, int]:
@@ -95,6 +95,6 @@ class PastLists(EngineStore):
         place[chosen[wanted]] = wanted
         rows, number = self._rows, place[self._rows.row]
         inside = (rows.time_ms > after_ms) & (rows.time_ms <= until_ms) & (number >= 0)
-        rows, number, source = rows.pick(inside), number[inside], self._source[inside]
+        rows, number, source = rows.select(inside), number[inside], self._source[inside]
         numbered = SampleRows(number, rows.time_ms, rows.birth_ms, rows.type, rows.cell, rows.strings)
         return unify_types(numbered, source).rows

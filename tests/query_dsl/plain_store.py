@@ -121,7 +121,7 @@ class PlainStore(EngineStore):
         rows += [(row, s.ended, 0, int(ENDED), 0) for row, s in enumerate(chosen) if s.ended]
         owner, times, births, types, cells = np.array(rows, np.int64).reshape(len(rows), 5).T
         found = SampleRows(owner, times, births, types.astype(np.uint8), cells, tuple(texts))
-        return RawSamples(SeriesTable.of([described(s) for s in chosen]), found)
+        return RawSamples(SeriesTable.from_series([described(s) for s in chosen]), found)
 
 
 def fits(series: PlainSeries, matchers: tuple[Matcher, ...]) -> bool:

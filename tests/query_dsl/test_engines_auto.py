@@ -52,7 +52,7 @@ class Long(EngineStore):
         self.rows, self.table = unify_types(rows, source).rows, table_of(self.told)
 
     def reach(self) -> StoreReach:
-        return StoreReach(boundless=True, engine=self.engine)
+        return StoreReach(unbounded=True, engine=self.engine)
 
     def levels(self) -> tuple[tuple[int, int], ...]:
         return LEVELS
@@ -62,7 +62,7 @@ class Long(EngineStore):
         held = BucketAccumulator(len(self.table), request.grid, request.statistics)
         start, end = request.grid.start_ms, request.grid.end_ms
         inside = (self.rows.time_ms > start) & (self.rows.time_ms <= end)
-        held.add(bucketize(self.rows.pick(inside), request.grid))
+        held.add(bucketize(self.rows.select(inside), request.grid))
         return held.buckets(request, self.table)
 
     def names(self) -> list[str]:

@@ -29,7 +29,7 @@ def held(told: list[Told], grid: Grid, pieces: list[PartialBuckets], request: Se
     if kept.mixed:
         rows, source = rows_of(told)
         mine = np.isin(rows.row, sorted(kept.mixed))
-        kept.put_back(bucketize(unify_types(rows.pick(mine), source[mine]).rows, grid))
+        kept.replace(bucketize(unify_types(rows.select(mine), source[mine]).rows, grid))
     return made_of(kept.buckets(request, table_of(told)))
 
 
@@ -42,7 +42,7 @@ def test_pieces_in_any_order_are_what_the_shards_hold(told: list[Told], at: int,
     places = list(range(len(rows)))
     order.shuffle(places)
     parts = [np.array(sorted(places[i::many]) if many % 2 else places[i::many], np.intp) for i in range(many)]
-    pieces = [bucketize(rows.pick(part), grid) for part in parts]
+    pieces = [bucketize(rows.select(part), grid) for part in parts]
     if many > 3:
         pieces = [merge_partials([decode_partial(encode_partial(piece)) for piece in pieces[:3]]), *pieces[3:]]
     expected = made_of(fed_shards(told, 2).select(request))

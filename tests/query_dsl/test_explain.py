@@ -81,7 +81,7 @@ def test_json_is_whole() -> None:
 def test_raw_samples_are_explained() -> None:
     found = offline({"x": [(1, 1), (5, 2)]}).explain("samples('x').between(0, 10)")
     assert (found.series, found.points) == (1, 2)
-    assert found.lines[-1].about == "raw samples"
+    assert found.lines[-1].comment == "raw samples"
 
 
 def test_errors_are_those_of_the_query() -> None:

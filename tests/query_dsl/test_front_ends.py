@@ -18,7 +18,7 @@ STORE = offline({"x": [(t * 1000, float(t)) for t in range(1, 61)], "word": [(10
 
 def plan_of(grid: Grid) -> Plan:
     """Grid that belongs to no level and needs no common multiple."""
-    ring = LevelSnapshot(grid.step_ms, grid.n, grid.end_ms, 0, boundless=True)
+    ring = LevelSnapshot(grid.step_ms, grid.n, grid.end_ms, 0, unbounded=True)
     return Plan(grid, (ring,), grid.step_ms, (), "samples", "asked so", any_step=True)
 
 

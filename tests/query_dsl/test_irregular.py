@@ -283,7 +283,7 @@ def test_a_million_samples_take_a_few_array_operations() -> None:
     starts = np.arange(0, n + 1, 100, dtype=np.int64)
     found = RawSeries(keys, np.full(len(keys), INTEGER, np.uint8), starts, times, times % 7)
     assert found.keep(times % 2 == 0).samples == n // 2
-    assert found.regrouped(found.owner, np.arange(len(keys)), keys).samples == n
+    assert found.reassigned(found.owner, np.arange(len(keys)), keys).samples == n
 
 
 def test_windows_over_everything_are_bounded() -> None:

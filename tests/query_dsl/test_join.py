@@ -232,7 +232,7 @@ def test_columns_of_series_with_unlike_labels() -> None:
         ["", "", "", "", ""],
         ["x", "x", "y", "y", "y"],
     ]
-    assert [table.carries(label) for label in ("a", "d")] == [True, False]
+    assert [table.has_label(label) for label in ("a", "d")] == [True, False]
 
 
 def _texts(table: LabelTable, label: str) -> Sequence[str]:

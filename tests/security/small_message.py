@@ -39,7 +39,7 @@ class Kafka:
     def __init__(self) -> None:
         self.written: list[Any] = []
 
-    def topic(self, name: str) -> TopicDescription:
+    def describe_topic(self, name: str) -> TopicDescription:
         return TopicDescription("c", name, UUID(int=1), {0: 0}, 0.0)
 
     def write(self, messages: Sequence[Any]) -> list[Any]:
@@ -68,9 +68,9 @@ def raw(message: bytes, _: bytes) -> str:
     sources: Any = SimpleNamespace(value={"bomb/h/0": 1, "good/h/0": 2})
     reader = PartitionReader(RawPlan("", {}, sources), output, 0, 0)
     for offset, value in enumerate((message, GOOD)):
-        reader.take(KafkaRecord(offset, NOW, value))
+        reader.add(KafkaRecord(offset, NOW, value))
     assert [part.source for part in held] == [2]
-    return reader.result.dead[0][1]
+    return reader.result.dead_letters[0][1]
 
 
 def buckets(message: bytes, _: bytes) -> str:

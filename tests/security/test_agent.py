@@ -53,7 +53,7 @@ def test_batches_go_only_where_the_agent_is_known(
     collector = certificates(authority, server_pair, peers=("agent-1.*",))
     with serving(operator.client, new_name(), group, security=collector) as store:
         with running(name, tmp_path, zookeeper) as agent:
-            agent.intake.accept_now([polled("source-1")])
+            agent.wal_sink.accept_now([polled("source-1")])
             eventually(lambda: agent.figures()["collectors"] > agent.figures()["collectors_up"], "it is refused")
             assert store.messages == 0
             assert agent.figures()["pending_batches"] == 1

@@ -60,8 +60,8 @@ def agent_of(name: str, folder: Path, zookeeper: str, keys: bool = True, allow: 
     flows = open_flows(None, name, folder, zookeeper, allow=file)
     agent = Agent(AgentConfig(name, folder, zookeeper, "kafka", keys=key_file(folder) if keys else None))
     agent.plane._every_s = 0.2
-    agent.runtime.flows = flows
-    agent.runtime.on_setting("poll", lambda _: None)
+    agent.controls.flows = flows
+    agent.controls.on_setting("poll", lambda _: None)
     flows.start()
     agent.start()
     try:
@@ -263,7 +263,7 @@ def test_a_command_of_a_stranger_is_answered_and_not_obeyed(
         assert answer.state == "refused"
         assert "not signed" in answer.text
         assert agent.plane.mode is AgentMode.RUNNING
-        assert not agent.plane._book.answers, "what was refused displaces no answer"
+        assert not agent.plane._journal.answers, "what was refused displaces no answer"
 
 
 def test_a_command_counts_for_one_agent_once_and_until_its_deadline(
@@ -280,10 +280,10 @@ def test_a_command_counts_for_one_agent_once_and_until_its_deadline(
         resume = operator.give(name, "resume")
         eventually(lambda: operator.answer(name, resume), "it runs again")
         for copy in ("again", "other"):
-            stranger.tree.give(name, Command.parse(copy, data))
-        stranger.tree.give(other, Command.parse(pause, data))
+            stranger.tree.send_command(name, Command.parse(copy, data))
+        stranger.tree.send_command(other, Command.parse(pause, data))
         late = replace(Command.parse(pause, data), deadline_ms=SYSTEM_CLOCK.now_ms() + 10**9, id="late")
-        stranger.tree.give(name, late)
+        stranger.tree.send_command(name, late)
         for one, id in ((name, "again"), (name, "other"), (name, "late"), (other, pause)):
             answer = eventually(lambda one=one, id=id: stranger.answer(one, id), "it is answered")  # type: ignore[misc]
             assert answer.state == "refused"

@@ -248,7 +248,7 @@ def flows(tmp_path: Path) -> Iterator[Callable[..., Flows]]:
             f'[[flow]]\nname = "f"\n[flow.source]\ntype = "{kind}"\nhost = "{host}"\n[flow.sink]\ntype = "null"\n'
         )
         found = open_flows(file, "a", tmp_path / str(len(made)), NOBODY)
-        found.share(INSECURE, insecure)
+        found.share_object(INSECURE, insecure)
         made.append(found)
         found.start()
         eventually(lambda: found.report()[0]["state"] in ("running", "error"), "it has started, or not")

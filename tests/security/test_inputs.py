@@ -96,10 +96,10 @@ class Heard:
     def update_collectors(self, found: dict[str, CollectorEndpoint]) -> None:
         self.collectors = found
 
-    def sent(self) -> list[Any]:
+    def unacked(self) -> list[Any]:
         return self.waiting
 
-    def judged(self, verdict: Any) -> None:
+    def apply_verdict(self, verdict: Any) -> None:
         self.verdicts.append(verdict)
 
 
@@ -110,7 +110,7 @@ def test_junk_among_collectors_and_acks_hides_no_good_one(client: KazooClient) -
     litter(client, ACKS_PATH, json.loads(state.to_json()))
     heard = Heard()
     control = AckWatcher(client, heard, "artimon.samples")
-    control.look()
+    control.refresh()
     assert control.problem == ""
     assert heard.collectors == {"good": CollectorEndpoint("127.0.0.1", 4140)}
     assert control._read_states().keys() == {"good"}
@@ -132,7 +132,7 @@ def test_junk_among_shards_hides_no_good_one(client: KazooClient) -> None:
     good = {"host": "127.0.0.1", "port": 4150, "incarnation": "x", "held": "1", "holds": "1", "lagging": "0"}
     litter(client, SHARDS_PATH, good)
     client.create(VARSTORE_PATH, Membership(("good",)).to_bytes(), makepath=True)
-    assert "good" in ShardDirectory(client).live()
+    assert "good" in ShardDirectory(client).live_shards()
     found = Shards(client)
     assert "good" in {place.id for place in found.read().live}
     assert found.stale == ""
@@ -172,7 +172,7 @@ def test_networks_that_are_none_claim_nothing(name: str) -> None:
 def test_a_flood_of_commands_is_read_in_part(client: KazooClient) -> None:
     for number in range(3 * MAX_WAITING):
         client.create(f"/artimon/commands/a/x{number:05d}", b"{}", makepath=True)
-    found, bad = ControlTree(client).commands("a")
+    found, bad = ControlTree(client).read_commands("a")
     assert len(found) + len(bad) == MAX_WAITING
 
 
@@ -219,12 +219,12 @@ def test_acks_that_others_may_write_are_not_believed(secured: str) -> None:
     with connected(secured) as stranger:
         stranger.create(f"{ACKS_PATH}/T", state.to_json(), makepath=True)
         control = AckWatcher(client, Heard(), "artimon.samples")
-        control.look()
+        control.refresh()
         assert control._read_states() == {}
         secure = CliRunner().invoke(app, ["config", "secure", "--zookeeper", secured])
         assert secure.exit_code == 0, secure.stderr
         assert control._read_states().keys() == {"T"}, "the owner's are"
-        control._foreign = ""
+        control._untrusted = ""
     client.stop()
     client.close()
 
@@ -234,8 +234,8 @@ def test_an_agent_says_whose_acks_it_does_not_believe(secured: str, tmp_path: Pa
     with connected(secured) as stranger, running(new_name(), tmp_path, secured) as agent:
         state = AckState("c", "artimon.samples", "T", 0, {0: PartitionState(10**9, 0, 10**9)})
         stranger.create(f"{ACKS_PATH}/T", state.to_json(), makepath=True)
-        agent._control._sender.sent = lambda: [object()]  # type: ignore[method-assign]
-        eventually(lambda: "not trusted" in agent._control.problem, "it says so")
+        agent._ack_watcher._sender.unacked = lambda: [object()]  # type: ignore[method-assign]
+        eventually(lambda: "not trusted" in agent._ack_watcher.problem, "it says so")
 
 
 # --- authenticated writers instead of keys

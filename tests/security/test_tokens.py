@@ -48,7 +48,7 @@ def test_a_server_that_does_not_know_it_is_not_believed(tmp_path: Path) -> None:
     with serving(None) as server, caller(server, client_side) as calls, unaware:
         calls.nothing()
     liar = Security(tokens=Tokens(str(tmp_path / "client")))
-    liar.greeting = lambda: _Liar(Tokens(str(tmp_path / "client")))  # type: ignore[method-assign]
+    liar.server_hello = lambda: _Liar(Tokens(str(tmp_path / "client")))  # type: ignore[method-assign]
     stranger = pytest.raises(UnauthorizedError, match="not one of ours")
     with serving(liar) as server, caller(server, client_side) as calls, stranger:
         calls.nothing()

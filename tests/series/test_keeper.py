@@ -41,7 +41,7 @@ def read_all(keeper_world: World, probe: Callable[[str], None] = lambda _: None)
     keeper = SeriesWriter(keeper_world.kafka, keeper_world.topic, keeper_world.hdfs, probe=probe)
     consumer = keeper._consumer()
     try:
-        while keeper.turn(consumer, threading.Event()):
+        while keeper.copy_once(consumer, threading.Event()):
             pass
     finally:
         consumer.close()
@@ -150,20 +150,20 @@ def test_merging_keeps_all_rows_in_fewer_files(keeper_world: World, monkeypatch:
         keeper_world.send(made[-1:])
         read_all(keeper_world)
     table = SeriesTable(keeper_world.hdfs)
-    small = table.tidy()
+    small = table.maintain()
     assert small is not None
     assert (small.full, small.rows_before, small.rows) == (False, 93, 32)
     assert stored_rows(keeper_world) == expected(made)
-    assert table.tidy() is None
+    assert table.maintain() is None
     tomorrow = SeriesTable(keeper_world.hdfs, ClockAhead(DAY_MS))
-    full = tomorrow.tidy()
+    full = tomorrow.maintain()
     assert full is not None
     assert (full.full, full.rows) == (True, 32)
     assert all(file.is_base for file in tomorrow.live())
     assert stored_rows(keeper_world) == expected(made)
-    assert tomorrow.sweep() == []  # readers may still use them
+    assert tomorrow.delete_orphans() == []  # readers may still use them
     tomorrow._clock = ClockAhead(2 * DAY_MS)
-    dead = tomorrow.sweep()
+    dead = tomorrow.delete_orphans()
     assert len(dead) >= 4
     assert stored_rows(keeper_world) == expected(made)
     read_all(keeper_world)  # positions survive merges

@@ -119,14 +119,14 @@ class SimAgent(Process):
             lazy=lazy,
             draw=lambda: chance.getrandbits(64),
         )
-        while not self.log.recover_more():
+        while not self.log.recover_next_segment():
             pass
-        self.log.recover_rest()
+        self.log.finish_recovery()
         self._ledger.recovered(self.name, {header.id for header, _ in self.log.recovered.batches})
         self.tracker = Tracker(ack_on_sent=self.level == "kafka", live_first=chance.random() < 0.3)
         acked = restore_tracker(self.tracker, self.log.recovered, self._scheduler.now_ms, self.level == "kafka")
-        self.log.note(RecordType.ACKED, encode_acked(id for id, _ in acked))
-        self.sending = SendPlanner.of(self.tracker, self.name, random.Random(chance.getrandbits(32)))
+        self.log.append_notes(RecordType.ACKED, encode_acked(id for id, _ in acked))
+        self.sending = SendPlanner.for_agent(self.tracker, self.name, random.Random(chance.getrandbits(32)))
         self.sending.collectors.prefer(
             (), chance.choice((CollectorMode.FAILOVER, CollectorMode.FAILOVER, CollectorMode.FAILOVER, *CollectorMode))
         )
@@ -134,7 +134,7 @@ class SimAgent(Process):
         appender: QuotaBypass[AppendRequest] = QuotaBypass(log)
         self._numbering = numbering = _RecordingNumberer(appender, self, RealEncoder() if self._sheds else SimEncoder())
         self.at = {place: header.id for header, place in (*self.log.recovered.batches, *self.log.recovered.series)}
-        self._shedder = Shedder(log, self.name, numbering, appender, self.tracker.give_up, self._wait)
+        self._shedder = Shedder(log, self.name, numbering, appender, self.tracker.stop_sending, self._wait)
         self._tickets: list[tuple[AppendRequest, Any]] = []
         self._flush_at = self._pump_at = float("inf")
         self._release([place for _, place in acked])
@@ -207,7 +207,7 @@ class SimAgent(Process):
 
     def hold(self, on: bool) -> None:
         """Pause the agent or resume it, as an operator does."""
-        self.sending.held = on
+        self.sending.paused = on
         self.pump()
 
     # -- the log
@@ -254,7 +254,7 @@ class SimAgent(Process):
     def _logged(self, placed: Sequence[tuple[LogEntry, LogPosition]]) -> None:
         if placed:
             self.at |= {place: entry.header.id for entry, place in placed}
-            self.sending.logged(((entry.header, place) for entry, place in placed), self._scheduler.now_ms)
+            self.sending.add_logged(((entry.header, place) for entry, place in placed), self._scheduler.now_ms)
             if self._looks_later:
                 self.wake()
             self.pump()
@@ -267,7 +267,7 @@ class SimAgent(Process):
 
     def _note(self, notes: Any) -> None:
         for type_, payloads in notes:
-            self.log.note(type_, payloads)
+            self.log.append_notes(type_, payloads)
         self._flush_later(MAX_NOTE_DELAY_S)
 
     def _forget(self, done: list[TrackedBatch]) -> None:
@@ -282,14 +282,14 @@ class SimAgent(Process):
     def pump(self) -> None:
         """Send all that may go now, and return when more may. The power may fail meanwhile."""
         while self.up and self._flying < THREADS:
-            group = self.sending.next(self._scheduler.now, self._scheduler.now_ms)
+            group = self.sending.next_call(self._scheduler.now, self._scheduler.now_ms)
             if not isinstance(group, LaneCall):
                 self._pump_later(group)
                 return
             self._send(group)
 
     def _pump_later(self, delay_s: float) -> None:
-        if not self.tracker.unsent or self.tracker.next_due() is None:
+        if not self.tracker.unsent_count or self.tracker.next_due() is None:
             return
         at = self._scheduler.now + delay_s
         if at < self._pump_at or self._pump_at <= self._scheduler.now:
@@ -318,7 +318,7 @@ class SimAgent(Process):
                 bad.append(item)
         now = self._scheduler.now
         if bad:
-            lost = self.sending.unreadable(group, bad, now)
+            lost = self.sending.drop_unreadable(group, bad, now)
             self.lose(lost)
             return
         self._ledger.sends(self.name, group.items, messages)
@@ -328,8 +328,8 @@ class SimAgent(Process):
             return
         self._flying += 1
         flight = _Flight(self, call)
-        self._network.call(self.name, call.flight.endpoint, messages, flight.answered, flight.broken)
-        self._scheduler.later(call.flight.deadline_s, flight.late, self)
+        self._network.call(self.name, call.reservation.endpoint, messages, flight.answered, flight.broken)
+        self._scheduler.later(call.reservation.deadline_s, flight.late, self)
         if pump:
             self.pump()
 
@@ -338,7 +338,7 @@ class SimAgent(Process):
         self._ledger.damaged(self.name, bad)
         for item in bad:
             try:
-                self.log.keep_damaged(item.place)
+                self.log.quarantine_bytes(item.place)
             except Killed:
                 self.kill(power=True)
                 self._scheduler.later(1.0, self.start)
@@ -352,7 +352,7 @@ class SimAgent(Process):
     def answered(self, call: PlannedCall, answers: Sequence[MessageAnswer]) -> None:
         """Process the answers of a collector to a group."""
         self._flying -= 1
-        outcome = self.sending.answered(call, answers, self._scheduler.now)
+        outcome = self.sending.apply_answers(call, answers, self._scheduler.now)
         self._note(notes_of_sent(outcome.sent))
         self._forget(outcome.done)
         self.pump()
@@ -360,7 +360,7 @@ class SimAgent(Process):
     def silent(self, call: PlannedCall, late: bool) -> None:
         """Process a call without an answer."""
         self._flying -= 1
-        self.sending.silent(call, self._scheduler.now, late)
+        self.sending.call_unanswered(call, self._scheduler.now, late)
         self.pump()
 
     # -- interface of the control (as pipeline.delivery.sender.Sender)
@@ -370,16 +370,16 @@ class SimAgent(Process):
         self.sending.collectors.update(found, *_more, **_named)
         self.pump()
 
-    def sent(self) -> list[Any]:
+    def unacked(self) -> list[Any]:
         """Return the batches that wait for acks."""
-        return self.tracker.sent()
+        return self.tracker.unacked()
 
-    def judged(self, verdict: AckDecision[BatchId]) -> None:
+    def apply_verdict(self, verdict: AckDecision[BatchId]) -> None:
         """Process the decisions that follow from the published states."""
         if self._scheduler.tracing:
             for key, why in verdict.resend:
                 self._scheduler.say(f"{self.name}: {key} again: {why}")
-        self._forget(self.sending.tracker.judged(verdict))
+        self._forget(self.sending.tracker.apply_verdict(verdict))
         self.pump()
 
     def wake(self) -> None:
@@ -400,7 +400,7 @@ class SimAgent(Process):
     def _look(self) -> None:
         self._looking = False
         try:
-            self._control.look()
+            self._control.refresh()
         except Killed:
             pass
 

@@ -100,7 +100,7 @@ class Checks:
         """Excuse the batches of a durable shed record: they need not be stored, as long as the record is."""
         self._durable.add(record)
         named, held = self._records[record], self._accepted.get(agent, {})
-        for id in [id for id in held if named.seen(id.lane_id, id.sequence)]:
+        for id in [id for id in held if named.contains(id.lane_id, id.sequence)]:
             self.shed.add(held.pop(id))
 
     def announced(self, agent: str, header: BatchHeader) -> None:
@@ -222,7 +222,7 @@ class Checks:
     def _is_named(self, id: BatchId) -> bool:
         """Return True if a shed record in the table, or one that a disk destroyed, names a batch."""
         return any(
-            record in self._durable and named.seen(id.lane_id, id.sequence) and self._is_kept(record)
+            record in self._durable and named.contains(id.lane_id, id.sequence) and self._is_kept(record)
             for record, named in self._records.items()
         )
 

@@ -54,7 +54,7 @@ class SimCollector(Process, Server):
         """Register once Kafka has reported its size."""
         if self._quota_bytes:
             self._measure()
-            if not self._quota.known:
+            if not self._quota.is_measured:
                 self._scheduler.later(2.0, self._begin, self)
                 return
         self._register()
@@ -94,14 +94,14 @@ class SimCollector(Process, Server):
 
     def receive(self, messages: Sequence[bytes], reply: Reply) -> None:
         received = self._collector.begin(messages)
-        if not received.good:
+        if not received.accepted:
             reply([decode_answer(raw) for raw in self._collector.finish(received, [])])
             return
         delay = self._delay()
         self._scheduler.later(delay, lambda: self._produce(received, reply), self)
 
     def _produce(self, received: CallInFlight, reply: Reply) -> None:
-        written = self._broker.produce([message for _, message in received.good])
+        written = self._broker.produce([message for _, message in received.accepted])
 
         def confirm() -> None:
             results = self._broker.confirm(written)

@@ -179,7 +179,7 @@ def sent_again_on_a_timer() -> list[Any]:
             if item.sent_at is not None and now - item.sent_at > 1.0:
                 del self.tracker._sent[key]
                 item.state, item.position = type(item.state).LOGGED, None
-                self.tracker._lane(item.id.lane_id).ready.add(item)
+                self.tracker._lane(item.id.lane_id).backlog.add(item)
         return real(self, now, *rest)
 
     return [around(SendPlanner, "next", next_)]
@@ -196,7 +196,7 @@ def dead_collector_for_ever() -> list[Any]:
         real(self, group, now, False)
         if elsewhere:
             self.tracker._lanes[group.lane].not_before = now + 10.0
-            for standing in self.collectors._standing.values():
+            for standing in self.collectors._health.values():
                 if standing.not_before > now:
                     standing.not_before = now + 10.0
 
@@ -388,7 +388,7 @@ def old_offsets_in_a_new_topic() -> list[Any]:
 
 def applied_above_a_gap() -> list[Any]:
     def admit(groups: FeedGroups, range_: Any, shard: str) -> Any:
-        group = groups.find(range_.vshards)
+        group = groups.get(range_.vshards)
         check_owned(group.vshards, range_, shard)
         key = Partition(range_.topic_id, range_.partition)
         if range_.until <= group.next_offset(key):

@@ -25,11 +25,11 @@ def done_segments_stay() -> list[Any]:
     """Segments are deleted with the next batch only, so a full log accepts none."""
 
     def write(real: Any, self: LogCore, work: PendingWrites, tell: OnWritten) -> None:
-        kept, self.keep_segments = self.keep_segments, not work.tickets
+        kept, self.deletion_paused = self.deletion_paused, not work.tickets
         try:
             real(self, work, tell)
         finally:
-            self.keep_segments = kept
+            self.deletion_paused = kept
 
     return [around(LogCore, "write", write)]
 

@@ -127,7 +127,7 @@ class SimBroker:
         self._kafka, self._scheduler = kafka, scheduler
         self._topics: dict[str, broker.TopicDescription] = {}
 
-    def topic(self, name: str) -> broker.TopicDescription:
+    def describe_topic(self, name: str) -> broker.TopicDescription:
         """Return the description of a topic. Raises KafkaWriteError."""
         info = self._topics.get(name)
         if info is None or self._scheduler.now - info.read_at >= METADATA_AGE_S:
@@ -150,7 +150,7 @@ class SimBroker:
         written = []
         for message in messages:
             try:
-                info = self.topic(message.topic)
+                info = self.describe_topic(message.topic)
             except KafkaWriteError as error:
                 written.append(_Written(None, -1, -1, f"kafka: {error}"))
                 continue

@@ -71,7 +71,7 @@ def figures_of(world: World) -> Counter[str]:
         appends=world.store.appends,
         duplicates=world.store.head[1].totals.duplicates,
         agent_starts=sum(agent.starts for agent in world.agents),
-        gaps=len(world.store.head[1].recent),
+        gaps=len(world.store.head[1].recent_gaps),
     )
     found.update(f"special: {name}" for name in world.plan.specials)
     found.update(f"happened: {name}" for name, times in world.happened.items() if times)

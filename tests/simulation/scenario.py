@@ -138,13 +138,13 @@ class Scenario:
     def _check_logs(self) -> None:
         """Check that logs keep only records and segments that are needed."""
         for agent in self.world.agents:
-            agent.log.note(0, ())  # type: ignore[arg-type]
+            agent.log.append_notes(0, ())  # type: ignore[arg-type]
             agent.log.flush()
             if agent.keeps_damaged:  # there was no room to keep a copy of the damaged record
                 continue
-            if agent.log.live:
-                raise Violation(f"{agent.name} keeps {agent.log.live} records that are acked")
-            kept = [name for name in agent.disk.names(agent.log.folder) if name.endswith(".wal")]
+            if agent.log.live_count:
+                raise Violation(f"{agent.name} keeps {agent.log.live_count} records that are acked")
+            kept = [name for name in agent.disk.list_names(agent.log.folder) if name.endswith(".wal")]
             if len(kept) > 2:
                 raise Violation(f"{agent.name} keeps {len(kept)} segments without a needed record")
 

@@ -120,7 +120,7 @@ class SimShard(Process):
             raise TableError("there is no raw table yet")
         there = table_has(RawHead.of(self._store.head[1]), self._span(), lost)
         if not there:
-            self.groups.excuse(lost)
+            self.groups.clear_lost(lost)
         return there
 
     def _from_table(self, vshards: int, span: LogSpan) -> bool:
@@ -134,7 +134,7 @@ class SimShard(Process):
         self.excused = self.excused or not span.is_known_to(head)
         if not prefers_table(head, span):
             return False
-        group = head.group(vshards)
+        group = head.make_group(vshards)
         group.ready = True
         self.groups.add(group)
         for row in self._store.rows:
@@ -281,7 +281,7 @@ class SimCalls:
             raise Died(f"{live.id} does not answer")
         return shard
 
-    def groups(self, shard: Live, topic_id: str) -> GroupOffsets | None:
+    def read_groups(self, shard: Live, topic_id: str) -> GroupOffsets | None:
         """Return the groups that a shard reports."""
         try:
             summaries = [group.summary() for group in self._shard(shard).groups]
@@ -333,7 +333,7 @@ class SimCalls:
         """Return the current leader epoch of the log of a range; -1: the topic is gone."""
         return self._directory.leader_epoch(range_.topic_id, range_.partition)
 
-    def at_once(self, work: Sequence[Callable[[], None]]) -> None:
+    def run_concurrently(self, work: Sequence[Callable[[], None]]) -> None:
         """Run the work items one after another."""
         for one in work:
             one()

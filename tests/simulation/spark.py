@@ -93,11 +93,11 @@ class SimRaw(raw.RawQuery):
             if reader is None or reader.result.partition != partition:
                 reader = PartitionReader(plan, output, partition, record.offset, decode)
                 results.append(reader.result)
-            reader.take(record)
+            reader.add(record)
         if results:
             results[-1].files = output.finish()
         for result in results:
-            result.unknown = sorted(set(result.unknown))
+            result.unknown_sources = sorted(set(result.unknown_sources))
         return results
 
 
@@ -202,7 +202,7 @@ class RawDriver(Process):
         reading = self._reading
         self._scheduler.later(LOOK_S, lambda: self._look_again(reading), self)
         if not self.blocked:
-            self._guarded(lambda: self._query._look(reading.life.info, reading.life, reading.small))
+            self._guarded(lambda: self._query._check(reading.run.info, reading.run, reading.is_reduced))
 
     def _look_again(self, reading: raw.RunStart) -> None:
         if self._reading is reading:
@@ -235,7 +235,7 @@ class RawDriver(Process):
         records = self._kafka.read({p: at.get(p, 0) for p in end}, end, whole=False)
         if not records:
             return
-        reading.life.on_batch(records, 0)
+        reading.run.on_batch(records, 0)
         self._at = self.checkpoints[reading.checkpoint] = {p: max(e, at.get(p, 0)) for p, e in end.items()}
 
     # -- acks, retention
@@ -258,7 +258,7 @@ class RawDriver(Process):
         self._publishing = True
         life = self.life
         try:
-            self._publisher._turn()
+            self._publisher._publish_all()
         except Killed:
             pass
         if self.life != life:
@@ -272,7 +272,7 @@ class RawDriver(Process):
     def _trim(self) -> None:
         self._scheduler.later(TRIM_S, self._trim, self)
         try:
-            self._retention.look()
+            self._retention.check_settings()
             self._retention.trim()
         except (*FAILURES, Killed):
             pass
@@ -375,7 +375,7 @@ class FeedDriver(Process):
             return
         self._scheduler.later(LOOK_S, lambda: self._look(life), self)
         if not self.blocked:
-            self._guarded(lambda: self._query.look(life))
+            self._guarded(lambda: self._query.check(life))
 
     def _trigger(self, life: Any) -> None:
         if self._life is not life:

@@ -161,7 +161,7 @@ class SimSources(SourcesTable):
         self._store.check()
         return dict(self._store.sources)
 
-    def _try_allot(self, names: list[str], first: int) -> None:
+    def _try_assign(self, names: list[str], first: int) -> None:
         if first == max(self._store.sources.values(), default=0) + 1:
             self._store.sources.update({name: first + at for at, name in enumerate(names)})
 

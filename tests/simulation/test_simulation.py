@@ -267,8 +267,8 @@ def test_simulated_classes_override_no_decisions() -> None:
     assert vars(table.SimTable).keys().isdisjoint({"append"})
     assert vars(spark.SimRawRun).keys().isdisjoint({"on_batch", "_step", "_holes", "_check_still_ours"})
     assert vars(spark.SimRaw).keys().isdisjoint({"open", "begin", "_close_gaps", "_look_at"})
-    sending = SendPlanner.of(Tracker(), "a")
-    parts = [type(part) for part in (sending.link.timer, sending.probing, sending.collectors)]
+    sending = SendPlanner.for_agent(Tracker(), "a")
+    parts = [type(part) for part in (sending.link.timer, sending.slow_start, sending.collectors)]
     assert parts == [AdaptiveTimer, SlowStart, Collectors]
 
 

@@ -128,7 +128,7 @@ class Troubles:
         begins_anew = self._scheduler.random.random() < 0.5
         if begins_anew:
             agent.kill(power=False)
-        names = sorted(name for name in agent.disk.names(folder) if name.endswith(".wal"))
+        names = sorted(name for name in agent.disk.list_names(folder) if name.endswith(".wal"))
         if names and agent.disk.rot(folder / names[-1]):
             self._world.say(f"{agent.name}: a bit of {names[-1]} changes")
             self._world.checks.rotten.add(agent.name)

@@ -88,7 +88,9 @@ class SiteAgent(Process):
         self.placing = SiteRouter(binding, trackers, load_record(DATA, self.disk))
         rows = [(header, place, found.sent.get(header.id), header.poll_ms) for header, place in found.batches]
         self.placing.restore(rows)
-        self.sending = {n: SendPlanner.of(t, AGENT, random.Random(chance.getrandbits(32))) for n, t in trackers.items()}
+        self.sending = {
+            n: SendPlanner.for_agent(t, AGENT, random.Random(chance.getrandbits(32))) for n, t in trackers.items()
+        }
         for name, one in self.sending.items():
             one.collectors.update({name: self.sites[name].endpoint})
         self._numbering = BatchNumberer(self.log, AGENT, SimEncoder())
@@ -145,26 +147,30 @@ class SiteAgent(Process):
         placed: Sequence[tuple[LogEntry, LogPosition]] = self.log.flush()
         logged: list[tuple[BatchHeader, LogPosition]] = [(entry.header, place) for entry, place in placed]
         self.accepted.update(header.id for header, _ in logged)
-        self.placing.logged(logged, self._scheduler.now_ms)
+        self.placing.add_logged(logged, self._scheduler.now_ms)
         if self.log.problem:
             self._crash(power=False)
 
     def _note(self, notes: Any) -> None:
         for type_, payloads in notes:
-            self.log.note(type_, payloads)
+            self.log.append_notes(type_, payloads)
 
     # -- sites
 
     def _tick(self) -> None:
-        up = [n for n, one in self.sending.items() if one.collectors.up() and one.collectors.pick(self._scheduler.now)]
-        self.placing.tick(self._scheduler.now, up, self.log.held)
+        up = [
+            n
+            for n, one in self.sending.items()
+            if one.collectors.count_healthy() and one.collectors.pick(self._scheduler.now)
+        ]
+        self.placing.move_due(self._scheduler.now, up, self.log.segment_range)
 
     def _pump(self) -> None:
         for name, sending in self.sending.items():
-            group = sending.next(self._scheduler.now, self._scheduler.now_ms)
+            group = sending.next_call(self._scheduler.now, self._scheduler.now_ms)
             while isinstance(group, LaneCall):
                 self._send(name, sending, group)
-                group = sending.next(self._scheduler.now, self._scheduler.now_ms)
+                group = sending.next_call(self._scheduler.now, self._scheduler.now_ms)
 
     def _send(self, name: str, sending: SendPlanner, group: LaneCall) -> None:
         """Send a group, as pipeline.sites.links.SiteSender."""
@@ -172,10 +178,10 @@ class SiteAgent(Process):
         call = sending.begin(group, now)
         if call is None:
             return
-        top = self.placing.top.get(group.lane, -1)
-        if self.placing.expose(name, group) and not self._save():
-            self.placing.withdraw(name, group, top)
-            sending.silent(call, now, late=False)
+        top = self.placing.bound_until.get(group.lane, -1)
+        if self.placing.bind(name, group) and not self._save():
+            self.placing.unbind(name, group, top)
+            sending.call_unanswered(call, now, late=False)
             return
         answers = site.take(group.items) if site.reachable else None
         heard = answers if site.answers else None
@@ -197,11 +203,11 @@ class SiteAgent(Process):
         """Process the end of a call."""
         now, sending = self._scheduler.now, self.sending[name]
         if answers is None:
-            sending.silent(call, now, late=False, reached=reached)
+            sending.call_unanswered(call, now, late=False, reached=reached)
         else:
-            outcome = sending.answered(call, answers, now)
+            outcome = sending.apply_answers(call, answers, now)
             self._note(notes_of_sent(outcome.sent))
-        self.placing.ended(name, call.group, top, answers, reached)
+        self.placing.end_call(name, call.group, top, answers, reached)
 
     def _hear(self) -> None:
         """Process the durable batches that each site reports."""
@@ -209,8 +215,8 @@ class SiteAgent(Process):
             site = self.sites[name]
             if not site.reachable:
                 continue
-            waiting = [sent.key for sent in sending.tracker.sent()]
-            done = sending.tracker.judged(AckDecision(acked=tuple(waiting)))
+            waiting = [sent.key for sent in sending.tracker.unacked()]
+            done = sending.tracker.apply_verdict(AckDecision(acked=tuple(waiting)))
             for item in done:
                 if item.id not in site.stored:
                     raise Violation(f"sites: {item.id} is forgotten, and {name} does not have it")

@@ -83,7 +83,7 @@ def deliver(series: SourceSeries, poll: Poll, time_ms: int) -> dict[str, tuple[i
     series.commit(prepared)
     rows = [row for polled in prepared.polled for row in polled.samples.rows()]
     assert all(time == time_ms for _, time, _, _ in rows)
-    by_print = {fingerprint(d.text): d.text.partition("{")[0] for d in series.rows.described}
+    by_print = {fingerprint(d.text): d.text.partition("{")[0] for d in series.rows.descriptions}
     assert len({print_ for print_, _, _, _ in rows}) == len(rows)
     return {by_print[print_]: (birth, value) for print_, _, birth, value in rows}
 
@@ -162,4 +162,4 @@ def test_one_process_has_one_birth_whatever_the_arrays() -> None:
 def test_the_canonical_text_names_the_series() -> None:
     series = SourceSeries("s")
     deliver(series, Poll(0, {"a": (Kind.COUNTER, 1)}), 10_000)
-    assert [d.text for d in series.rows.described] == [canonical("a", {})]
+    assert [d.text for d in series.rows.descriptions] == [canonical("a", {})]

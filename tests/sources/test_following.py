@@ -68,7 +68,7 @@ class Told:
         self.wanted: list[tuple[frozenset[HostGroup], frozenset[HostGroup]]] = []
         self.given: list[HostGroup] = []
 
-    def want(self, registered: frozenset[HostGroup], kept: frozenset[HostGroup]) -> None:
+    def set_wanted(self, registered: frozenset[HostGroup], kept: frozenset[HostGroup]) -> None:
         self.wanted.append((registered, kept))
 
     def released(self, group: HostGroup) -> None:
@@ -85,15 +85,15 @@ def test_znodes_that_go_all_at_once_are_not_believed_at_once(tmp_path: Path) -> 
 
     async def run() -> None:
         following, all_twenty = FollowedProcesses(shared(tmp_path, KeepingSink(), wiped_s=0.4), Told()), dead(20)
-        following.settled(frozenset([GROUP]), frozenset())
-        following.listed({"shop": all_twenty})
+        following.on_assigned(frozenset([GROUP]), frozenset())
+        following.on_listed({"shop": all_twenty})
         assert len(following._followers) == 20
-        following.listed({})
-        following.listed({"shop": frozenset(sorted(all_twenty)[:15])})
+        following.on_listed({})
+        following.on_listed({"shop": frozenset(sorted(all_twenty)[:15])})
         await asyncio.sleep(0)
         assert len(following._followers) == 20
         await until(lambda: len(following._followers) == 15, "the five to be given up")
-        following.heard("shop", frozenset())
+        following.on_context_changed("shop", frozenset())
         assert len(following._followers) == 15
         await until(lambda: not following._followers, "the others, which never came back")
         await following.stop()
@@ -104,9 +104,9 @@ def test_znodes_that_go_all_at_once_are_not_believed_at_once(tmp_path: Path) -> 
 def test_a_few_znodes_that_go_are_believed_at_once(tmp_path: Path) -> None:
     async def run() -> None:
         following, all_twenty = FollowedProcesses(shared(tmp_path, KeepingSink(), wiped_s=3_600.0), Told()), dead(20)
-        following.settled(frozenset([GROUP]), frozenset())
-        following.heard("shop", all_twenty)
-        following.heard("shop", frozenset(sorted(all_twenty)[4:]))
+        following.on_assigned(frozenset([GROUP]), frozenset())
+        following.on_context_changed("shop", all_twenty)
+        following.on_context_changed("shop", frozenset(sorted(all_twenty)[4:]))
         await until(lambda: len(following._followers) == 16, "four to be given up")
         await following.stop()
 
@@ -121,17 +121,17 @@ def test_only_groups_that_are_ours_are_followed(tmp_path: Path) -> None:
         following = FollowedProcesses(shared(tmp_path, sink), told)
         async with endpoint(answering(lambda: columns(UUID, {"a": 1}))) as port:
             one = EndpointAddress("shop", "127.0.0.1", port, UUID)
-            following.listed({"shop": frozenset([one])})
+            following.on_listed({"shop": frozenset([one])})
             await until(lambda: told.wanted, "the leases to be asked")
             assert told.wanted[-1] == (frozenset([GROUP]), frozenset())
             assert not following._followers
-            following.settled(frozenset([group_of(one)]), frozenset())
+            following.on_assigned(frozenset([group_of(one)]), frozenset())
             await until(lambda: len(sink.samples()) > 2, "polls")
-            following.settled(frozenset(), frozenset([GROUP]))
+            following.on_assigned(frozenset(), frozenset([GROUP]))
             assert not following._followers
             await until(lambda: told.given == [GROUP], "the lease to be given up")
             count = len(sink.samples())
-            following.settled(frozenset([GROUP]), frozenset())
+            following.on_assigned(frozenset([GROUP]), frozenset())
             await until(lambda: len(sink.samples()) > count + 1, "polls when it is back")
             await following.stop()
         assert None not in [value for *_, value in sink.samples()]
@@ -201,14 +201,14 @@ def test_an_agent_in_doubt_gives_way_to_the_one_that_polls(tmp_path: Path) -> No
         book, process = Bookkeeper(online=False), uuid.uuid4().bytes
         book.add_to_integer_var("orders", {}, 1)
         service = PollHandler(book, ProcessIdentity(process, 1_000, "shop", "0"))
-        server = FramedServer(idl().Bookkeeper, service, on_reply=service.replied)
+        server = FramedServer(idl().Bookkeeper, service, on_reply=service.on_reply)
         one = EndpointAddress("shop", "127.0.0.1", server.start(), process)
         sinks = [KeepingSink(), KeepingSink()]
         certain = shared(tmp_path / "a", sinks[0])
-        doubtful = replace(shared(tmp_path / "b", sinks[1], agent="agent2"), sure=lambda _: False)
+        doubtful = replace(shared(tmp_path / "b", sinks[1], agent="agent2"), holds_lease=lambda _: False)
         tasks = [asyncio.create_task(ProcessFollower(one, who).run()) for who in (certain, doubtful)]
         try:
-            await until(lambda: doubtful.figures.gave_way > 2, "the agent in doubt to give way")
+            await until(lambda: doubtful.figures.polled_elsewhere > 2, "the agent in doubt to give way")
             await until(lambda: len(sinks[0].samples()) > 3, "polls of the other")
             count = len(sinks[1].samples())
             book.add_to_integer_var("late", {}, 1)

@@ -104,7 +104,7 @@ def test_texts_stay_with_their_rows(tmp_path: Path) -> None:
     web, debug = (int(one) for one in series.rows.state["fingerprint"])
     rows: list[tuple[int, int, int, Value | None]] = [(debug, 1, 0, "x"), (web, 1, 0, "y"), (debug, 2, 0, "z")]
     polled = PollResult(series.name, bytes(16), 0, 2, Samples.of(rows))
-    found = to.keeping.divide(series, [polled])
+    found = to.divider.divide(series, [polled])
     assert [(one.keep, one.samples.rows()) for one in found] == [("default", rows[1:2]), ("debug", rows[::2])]
     sent = encode_samples(BatchId("a", 1, 0, 0), series.name, bytes(16), 0, 2, found[1].keep, found[1].samples)
     assert decode_samples(sent.header, sent.data).rows() == rows[::2]

@@ -39,14 +39,14 @@ class Side:
                 self.leases.released(group)
 
     def holds(self, groups: frozenset[HostGroup]) -> bool:
-        return self.mine >= groups and all(self.leases.sure(group) for group in groups)
+        return self.mine >= groups and all(self.leases.holds_lease(group) for group in groups)
 
 
 @contextlib.asynccontextmanager
 async def side(tree: str, name: str, *own: str, wanted: frozenset[HostGroup] = FAR) -> AsyncIterator[Side]:
     """An agent that is interested in all these groups."""
     one = Side(tree, name, *own)
-    one.leases.want(wanted, NONE)
+    one.leases.set_wanted(wanted, NONE)
     async with begun(one):
         yield one
 
@@ -99,9 +99,9 @@ def test_a_group_changes_hands_only_when_it_is_given_up(tree: str) -> None:
                 await until(lambda: b.leases.counts()["elsewhere"] == 1, "the other to wait")
                 assert not b.mine
                 a.busy = False
-                a.leases.want(only, NONE)
+                a.leases.set_wanted(only, NONE)
                 await until(lambda: b.holds(only) and not a.mine, "the lease to change hands")
-                a.leases.want(only, only)
+                a.leases.set_wanted(only, only)
                 await until(lambda: a.leases.counts()["elsewhere"] == 1, "the first to want it for itself")
             await until(lambda: a.holds(only), "the lease, when it is free")
 
@@ -121,13 +121,13 @@ def test_leases_of_a_session_that_expired_are_in_doubt_and_then_back(tree: str) 
     async def run() -> None:
         async with side(tree, "a") as a:
             await until(lambda: a.holds(FAR), "all leases")
-            before = a.session.lives
+            before = a.session.ended_sessions
             for _ in range(20):  # the session's owner may be back before the thief has ended it
                 await asyncio.to_thread(end_session, tree, a.session.client.client_id)
                 with contextlib.suppress(AssertionError):
-                    await until(lambda: a.session.lives > before, "the session to end", seconds=5)
+                    await until(lambda: a.session.ended_sessions > before, "the session to end", seconds=5)
                     break
-            assert a.session.lives > before
+            assert a.session.ended_sessions > before
             await until(lambda: a.holds(FAR), "all leases again")
 
     asyncio.run(run())
@@ -167,7 +167,7 @@ def test_an_agent_takes_over_from_its_own_earlier_life(tree: str) -> None:
             some = frozenset(sorted(FAR)[:50])
             await asyncio.to_thread(leave_behind)
             one = Side(tree, "a")
-            one.leases.want(NONE, some)
+            one.leases.set_wanted(NONE, some)
             async with begun(one) as a:
                 await until(lambda: a.holds(some), "the leases")
                 assert {len(mine) for mine in a.told} == {50}
@@ -187,7 +187,7 @@ def test_a_client_whose_loop_ended_begins_again(tree: str) -> None:
         assert not session.connected
         await asyncio.to_thread(session.revive)
         assert not session.connected, "it may just be beginning"
-        session._begun -= 60
+        session._started_at -= 60
         await asyncio.to_thread(session.revive)
         await until(lambda: session.connected, "another session")
         await asyncio.to_thread(session.stop)
@@ -204,7 +204,7 @@ def test_a_session_that_was_not_shown_to_be_alive_is_in_doubt(tree: str) -> None
         only = frozenset([HostGroup("shop", "10.7.7.7")])
         async with side(tree, "a", wanted=only) as a:
             await until(lambda: a.holds(only), "the lease")
-            a.leases._proven -= 60
+            a.leases._proven_at -= 60
             assert a.session.connected
             assert not a.holds(only)
             await until(lambda: a.holds(only), "the next sign of life")

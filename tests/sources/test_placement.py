@@ -172,7 +172,7 @@ def test_a_failed_look_up_keeps_the_last_answer(tmp_path: Path) -> None:
         resolver.names.clear()
         clock.advance(100_000_000)
         second = await placement.labels(IP)
-        while placement._asking:
+        while placement._lookups:
             await asyncio.sleep(0.01)
         return [first["host"], second["host"], (await placement.labels(IP))["host"]]
 
@@ -190,7 +190,7 @@ def test_a_full_cache_still_follows_a_machine_that_gets_another_name(
         resolver.names[IP] = "b.example"
         clock.advance(100_000_000)
         await placement.labels(IP)
-        while placement._asking:
+        while placement._lookups:
             await asyncio.sleep(0.01)
         return [first["host"], (await placement.labels(IP))["host"]]
 

@@ -62,9 +62,9 @@ def test_the_schema_travels_once() -> None:
             asked.slim_schema()
             second = await asked.poll()
             asked.close()
-        assert first.schema.whole
+        assert first.schema.is_whole
         assert list(first.schema.names) == list(VALUES)
-        assert not second.schema.whole
+        assert not second.schema.is_whole
         assert second.schema.id == first.schema.id
         assert second.cells.tolist() == first.cells.tolist()
         assert second.strings == ("ünï",)

@@ -146,7 +146,7 @@ def test_rules_see_automatic_labels_and_what_they_make_is_checked() -> None:
     drop = rule(source_labels=["host", "x"], separator="/", regex="web1/1", action="drop")
     bound = bind_schema(_schema({"x": "1"}, {"x": "2"}), {"host": "web1"}, RelabelRules([drop]))
     assert [column.text for column in bound.columns] == ['n{host="web1",x="2"}']
-    assert bound.acted == {"r": 1}
+    assert bound.changed_by_rule == {"r": 1}
     assert bound.refused == {}
     same = bind_schema(_schema({"x": "1"}, {"x": "2"}), {}, RelabelRules([rule(action="labeldrop", regex="x")]))
     assert same.refused == {"same series twice": 1}

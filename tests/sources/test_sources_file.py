@@ -186,15 +186,15 @@ def test_a_deleted_file_of_a_pattern_is_forgotten_with_its_problem(tmp_path: Pat
         [JobTargets(ScrapeJob("node"), (), (str(tmp_path / "*.json"),))],
     )
     file.write_text('[{"targets": ["h:1"]}]')
-    assert [target.instance for target in files.look(jobs)[0]] == ["h:1"]
+    assert [target.instance for target in files.reload(jobs)[0]] == ["h:1"]
     file.unlink()
     for _ in range(END_AFTER_READS - 1):
-        targets, problems = files.look(jobs)
+        targets, problems = files.reload(jobs)
         assert (len(targets), problems) == (1, [f"job node: {file} does not exist"])
-    assert files.look(jobs) == ([], [f"job node: {file} does not exist"])
-    assert files.look(jobs) == ([], [])
+    assert files.reload(jobs) == ([], [f"job node: {file} does not exist"])
+    assert files.reload(jobs) == ([], [])
     file.write_text('[{"targets": ["h:2"]}]')
-    assert [target.instance for target in files.look(jobs)[0]] == ["h:2"]
+    assert [target.instance for target in files.reload(jobs)[0]] == ["h:2"]
 
 
 def test_the_page_names_every_setting() -> None:

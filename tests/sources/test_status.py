@@ -21,9 +21,9 @@ def said(statuses: EndpointStatuses, now_ms: int) -> dict[str, object]:
 
 def test_a_polled_endpoint_says_how_the_poll_went(tmp_path: Path) -> None:
     statuses = EndpointStatuses(tmp_path / "v.json", HOUR)
-    statuses.polled("shop/web1/0", LABELS, True, 12.5, 1_500)
+    statuses.record_poll("shop/web1/0", LABELS, True, 12.5, 1_500)
     assert said(statuses, 0) == {UP: 1, POLL_MS: 12.5, POLL_SAMPLES: 1_500}
-    statuses.polled("shop/web1/0", LABELS, False, 5_000.0, 0)
+    statuses.record_poll("shop/web1/0", LABELS, False, 5_000.0, 0)
     assert said(statuses, 0) == {UP: 0, POLL_MS: 5_000.0, POLL_SAMPLES: 0}
     assert statuses.counts() == (0, 1)
 
@@ -31,9 +31,9 @@ def test_a_polled_endpoint_says_how_the_poll_went(tmp_path: Path) -> None:
 def test_what_vanished_is_down_for_an_hour_also_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "v.json"
     first = EndpointStatuses(path, HOUR)
-    first.polled("shop/web1/0", LABELS, True, 1, 1)
-    first.polled("shop/web1/1", {**LABELS, "instance": "1"}, True, 1, 1)
-    first.vanished("shop/web1/0", LABELS, 1_000)
+    first.record_poll("shop/web1/0", LABELS, True, 1, 1)
+    first.record_poll("shop/web1/1", {**LABELS, "instance": "1"}, True, 1, 1)
+    first.mark_vanished("shop/web1/0", LABELS, 1_000)
     asyncio.run(first.save())
     again = EndpointStatuses(path, HOUR)
     again.load()
@@ -44,14 +44,14 @@ def test_what_vanished_is_down_for_an_hour_also_after_a_restart(tmp_path: Path) 
 def test_what_comes_back_or_leaves_in_order_is_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "v.json"
     statuses = EndpointStatuses(path, HOUR)
-    statuses.vanished("a", LABELS, 1_000)
+    statuses.mark_vanished("a", LABELS, 1_000)
     asyncio.run(statuses.save())
-    statuses.polled("a", LABELS, True, 1, 1)
+    statuses.record_poll("a", LABELS, True, 1, 1)
     asyncio.run(statuses.save())
     again = EndpointStatuses(path, HOUR)
     again.load()
     assert said(again, 2_000) == {}
-    statuses.left("a")
+    statuses.remove("a")
     assert said(statuses, 2_000) == {}
 
 
@@ -70,16 +70,16 @@ def test_counts_are_read_by_a_thread_while_they_change(tmp_path: Path) -> None:
     class Polled:
         @property
         def up(self) -> bool:
-            statuses.polled("other", LABELS, True, 1, 1)
+            statuses.record_poll("other", LABELS, True, 1, 1)
             return True
 
     class Refused(Counter[str]):
         def items(self) -> Any:
-            figures.refuse("other", Counter("b"))
+            figures.set_refused("other", Counter("b"))
             return super().items()
 
     statuses._by_key["one"] = Polled()  # type: ignore[assignment]
-    figures.refuse("one", Refused("a"))
+    figures.set_refused("one", Refused("a"))
     assert statuses.counts() == (1, 0)
     assert figures.to_json()["refused"] == {"a": 1}
 
@@ -117,7 +117,7 @@ def test_a_source_has_one_owner_and_a_dead_one_gives_way() -> None:
 def test_of_several_rivals_at_once_one_wins() -> None:
     async def run() -> None:
         owners, rivals = SourceOwners(), [Process(True) for _ in range(5)]
-        owners.hold("s", Process(False))
+        owners.set_owner("s", Process(False))
         won = await asyncio.gather(*(owners.claim("s", rival, sure=True) for rival in rivals))
         assert sorted(won) == [False] * 4 + [True]
         assert owners.get("s") is rivals[won.index(True)]

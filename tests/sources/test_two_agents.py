@@ -72,7 +72,7 @@ class Process:
         self.book.add_to_integer_var("orders", {}, 5)
         self.uuid = uuid.uuid4().bytes
         self.service = Watched(self.book, ProcessIdentity(self.uuid, 1_000, context, instance))
-        self.server = FramedServer(idl().Bookkeeper, self.service, on_reply=self.service.replied)
+        self.server = FramedServer(idl().Bookkeeper, self.service, on_reply=self.service.on_reply)
         self.node = register(client, context, self.server.start(), self.uuid)
 
 

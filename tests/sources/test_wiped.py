@@ -86,7 +86,9 @@ def test_everybody_comes_back_to_a_zookeeper_without_data(zookeeper_stack: Stack
                 nodes = ["/wiped-test-app", "/wiped-test-part", "/artimon/contexts/wiped"]
                 nodes += [f"{AGENTS}/agent1", f"{LEASES}/127.0.0.1,wiped"]
                 await asyncio.to_thread(wait_until_there, zookeeper, nodes)
-                await until(lambda: any(artimon._leases.sure(group) for group in artimon._leases._held), "a sure lease")
+                await until(
+                    lambda: any(artimon._leases.holds_lease(group) for group in artimon._leases._held), "a sure lease"
+                )
             assert None not in [value for _, _, _, value in sink.samples(source)]
         app.kill()
 

@@ -60,7 +60,7 @@ class Carried:
 
     def _give(self, one: PollResult) -> None:
         try:
-            self.agent.intake.accept_now([one])
+            self.agent.wal_sink.accept_now([one])
         except SinkRefusedError:
             self.refused += 1
             return

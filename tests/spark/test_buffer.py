@@ -122,7 +122,7 @@ def test_a_log_that_lost_its_end_and_grew_again_loses_nothing(
         delivery.settle()
         _, state = RawTable(own.hdfs).head()
         assert kinds(query) == {"cut"}
-        assert any(named.gap.start < read[named.gap.partition] for named in state.recent), (
+        assert any(named.gap.start < read[named.gap.partition] for named in state.recent_gaps), (
             "below the offsets that were read"
         )
         assert delivery.figures()["resent_batches"] > 0

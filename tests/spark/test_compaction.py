@@ -28,7 +28,7 @@ def test_spark_reads_compacted_files(session: SparkSession, hdfs: str, tmp_path:
     values = [1, -1.5, True, "text", None]
     builder.append([(START_MS, "default", [(9, n, START_MS + n, values[n % 5]) for n in range(50)])])
     builder.settle(START_MS + (DAY_MS if kind == "day" else HOUR_MS))
-    Compactor(CompactorConfig("", builder.hdfs, tmp_path), None).turn(threading.Event())
+    Compactor(CompactorConfig("", builder.hdfs, tmp_path), None).run_due(threading.Event())
     uris = DeltaTable(builder.table.uri).file_uris()
     assert len(uris) == 1
     assert f"/{kind}-" in uris[0]

@@ -85,7 +85,7 @@ def letters_of(config: SparkConfig) -> DeadLetters:
 
 
 def states(config: SparkConfig) -> list[tuple[LetterAddress, LetterState, str]]:
-    return [(one.address, one.state, one.why) for one, _ in letters_of(config).read(threading.Event())]
+    return [(one.address, one.state, one.objection) for one, _ in letters_of(config).read(threading.Event())]
 
 
 def send_rows(sender: Sender, source: str, count: int = 3) -> None:
@@ -153,7 +153,7 @@ def test_the_list_shows_the_state_of_each_letter(config: SparkConfig, capsys: py
         sender.send_bytes(value)
     append_all(config)
     again = [DeadLetter(sender.partition, 2, "digest")]
-    TopicClient(config.kafka, config.samples_topic).bury(again * 2, config.deadletters_topic)
+    TopicClient(config.kafka, config.samples_topic).copy_to(again * 2, config.deadletters_topic)
     found = states(config)
     wanted = [
         "unreadable",
@@ -176,11 +176,11 @@ def test_the_list_shows_the_state_of_each_letter(config: SparkConfig, capsys: py
     assert len(out.splitlines()) == 1
     assert "\x1b" not in out
     outcomes = list(replay(letters_of(config), ReplayRequest(), threading.Event()))
-    assert [one.what for one in outcomes] == ["refused"] * 2
+    assert [one.result for one in outcomes] == ["refused"] * 2
     named = list(replay(letters_of(config), ReplayRequest([LetterAddress(sender.partition, 1)]), threading.Event()))
-    assert [(one.what, one.detail) for one in named] == [("refused", "a message without a value")]
+    assert [(one.result, one.detail) for one in named] == [("refused", "a message without a value")]
     forced = list(replay(letters_of(config), ReplayRequest(force=True, dry_run=True), threading.Event()))
-    assert [one.what for one in forced].count("would be written") == 1  # the old one: its header can be trusted
+    assert [one.result for one in forced].count("would be written") == 1  # the old one: its header can be trusted
     sender.close()
 
 

@@ -40,7 +40,7 @@ def test_a_topic_recreated_under_load_loses_nothing(
         assert query.figures()["since_start"]["gaps"]["topic"] > 0
         assert any(text.startswith("gap (topic) named by append") for text in query.problems())
     _, state = RawTable(config.hdfs).head()
-    assert state.recent, "the table keeps the gap over restarts"
+    assert state.recent_gaps, "the table keeps the gap over restarts"
     assert gaps.problem_texts(state, now_ms()) != []
     assert gaps.problem_texts(state, now_ms() + gaps.REPORTED_MS) == []
 
@@ -83,7 +83,7 @@ def test_records_deleted_unread_are_sent_again(config: SparkConfig, session: Spa
         topic = TopicClient(config.kafka, config.samples_topic)
         info = topic.describe()
         _, state = RawTable(config.hdfs).head()
-        for partition, (_, end) in topic.bounds(info.partitions).items():
+        for partition, (_, end) in topic.log_bounds(info.partitions).items():
             if end > state.until()[partition]:
                 delete_records(config, partition, max(state.until()[partition] + 1, end - 3))
         topic.close()
@@ -101,11 +101,11 @@ def test_gaps_survive_a_restart_and_the_list_is_bounded() -> None:
         state = from_json(
             to_json(close_gaps(state, "w", "c", "t", "one", 2, [LogGap("cut", 1, n, n + 1)], None, n), state)
         )
-    assert len(state.recent) == 64
-    assert [named.gap.start for named in state.recent] == list(range(136, 200))
-    assert {named.topic_id for named in state.recent} == {"one"}
+    assert len(state.recent_gaps) == 64
+    assert [named.gap.start for named in state.recent_gaps] == list(range(136, 200))
+    assert {named.topic_id for named in state.recent_gaps} == {"one"}
     again = close_gaps(state, "w", "c", "t", "two", 2, [LogGap("topic", 0, 5, 9), LogGap("lost", 1, 0, 3)], None, 999)
-    assert [(n.gap.kind, n.topic_id, n.append) for n in again.recent[-2:]] == [
+    assert [(n.gap.kind, n.topic_id, n.append) for n in again.recent_gaps[-2:]] == [
         ("topic", "one", 202),
         ("lost", "two", 202),
     ]

@@ -32,7 +32,7 @@ def hour_of_appends(
     """Drive one whole hour and return the pauses that the query would make."""
     at, pauses = float(START), []
     while at < START + HOUR_MS:
-        pace.note([file(rows, int(at), f"k{n}") for n in range(classes)])
+        pace.record([file(rows, int(at), f"k{n}") for n in range(classes)])
         pauses.append(pace.pause_s(int(at)))
         at += 1000 * max(interval_s, took_s + pauses[-1])
     return pauses
@@ -57,23 +57,29 @@ def test_four_classes_need_no_pause() -> None:
 
 def test_files_of_the_hour_before_the_start_count() -> None:
     pace = AppendPace(30.0, Counter([HOUR] * (HOUR_FILES - 10) + ["2026-11-01"]))
-    pace.note([file(1000)])
+    pace.record([file(1000)])
     assert pace.pause_s(START) == 300.0
     assert pace.pause_s(START + HOUR_MS) == 0.0
 
 
 def test_a_backlog_gets_larger_files_and_no_pause() -> None:
     pace = AppendPace(30.0, {HOUR: UNPACED_FILES - 1})
-    assert pace.tasks(12_000_000, 4, HOUR) == 4
+    assert pace.task_count(12_000_000, 4, HOUR) == 4
     small = pace.chunk_bytes(HOUR)
-    pace.note([file(3_000_000)])
-    assert pace.tasks(12_000_000, 4, HOUR) == 3
+    pace.record([file(3_000_000)])
+    assert pace.task_count(12_000_000, 4, HOUR) == 3
     assert pace.chunk_bytes(HOUR) > 2 * small
     assert pace.pause_s(START) == 0.0
 
 
 def test_few_rows_are_one_task() -> None:
-    assert [AppendPace().tasks(rows, 4, HOUR) for rows in (0, 750_000, 2_999_999, 3_000_000, 10**9)] == [1, 1, 1, 2, 4]
+    assert [AppendPace().task_count(rows, 4, HOUR) for rows in (0, 750_000, 2_999_999, 3_000_000, 10**9)] == [
+        1,
+        1,
+        1,
+        2,
+        4,
+    ]
 
 
 def test_large_batches_make_appends_of_fewer_messages() -> None:

@@ -90,10 +90,10 @@ def test_deadly_messages_are_isolated_and_the_rest_is_processed(
     assert len(letters) == 3
     killers = [one for one in letters if "kills" in one.reason]
     assert [one.state for one in killers] == [LetterState.WAITING] * 2
-    assert all("SIGKILL" in one.why for one in killers)
+    assert all("SIGKILL" in one.objection for one in killers)
     (refused,) = [one for one in letters if one not in killers]
     assert "8000000 rows" in refused.reason
-    assert digest(poison) in Suspects(config.data / SUSPECTS_FILE).known()
+    assert digest(poison) in Suspects(config.data / SUSPECTS_FILE).digests()
     sender.close()
 
 
@@ -105,7 +105,7 @@ def test_a_trial_refuses_only_messages_that_kill_a_fresh_process(deadly: None) -
     sender = _Bytes()
     with TrialDecoder(careful=True) as guard:
         for source, kills in (("good/h/0", False), ("deadly/h/0", True), ("good/h/1", False)):
-            reason = guard._trial.refusal(sender.batch(source))
+            reason = guard._process.rejection_reason(sender.batch(source))
             assert ("SIGKILL" in reason) == kills
 
 
@@ -114,21 +114,21 @@ def test_a_trial_that_kills_good_messages_refuses_nothing(monkeypatch: pytest.Mo
     monkeypatch.setattr("pipeline.spark.trial._START", "import sys; sys.stdout.buffer.write(bytes(2))")
     trial = DecoderProcess()
     with pytest.raises(TrialError, match="a good message dies as well"):
-        trial.refusal(_Bytes().batch("good/h/0"))
+        trial.rejection_reason(_Bytes().batch("good/h/0"))
     monkeypatch.setattr("pipeline.spark.trial._START", "raise SystemExit(3)")
     with pytest.raises(TrialError, match=r"does not start \(exit code 3"):
-        trial.refusal(b"")
+        trial.rejection_reason(b"")
     monkeypatch.setattr("pipeline.spark.trial._START", "import time; time.sleep(60)")
     monkeypatch.setattr("pipeline.spark.trial.START_TIMEOUT_S", 2.0)
     with pytest.raises(TrialError, match=r"does not start \(no answer within 2 s"):
-        trial.refusal(b"")
+        trial.rejection_reason(b"")
 
 
 def test_a_message_that_cannot_be_stored_is_refused_with_its_reason() -> None:
     trial = DecoderProcess()
-    assert "8000000 rows declared" in trial.refusal(bomb("bomb/h/0"))
-    assert "not a batch" in trial.refusal(b"x" * 1000)
-    assert trial.refusal(_Bytes().batch("good/h/0")) == ""
+    assert "8000000 rows declared" in trial.rejection_reason(bomb("bomb/h/0"))
+    assert "not a batch" in trial.rejection_reason(b"x" * 1000)
+    assert trial.rejection_reason(_Bytes().batch("good/h/0")) == ""
     trial.end()
 
 
@@ -137,10 +137,10 @@ def test_suspects_survive_a_restart_of_the_driver(tmp_path: Path) -> None:
     suspects = Suspects(path)
     suspects.add([digest(b"a")])
     suspects.add(f"{n}" for n in range(1_200))
-    assert len(Suspects(path).known()) == 1_000
-    assert "1199" in Suspects(path).known()
+    assert len(Suspects(path).digests()) == 1_000
+    assert "1199" in Suspects(path).digests()
     path.write_text("no JSON")
-    assert not Suspects(path).known()
+    assert not Suspects(path).digests()
 
 
 def test_after_a_worker_death_every_message_is_tried_even_after_a_restart(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_after_a_worker_death_every_message_is_tried_even_after_a_restart(tmp_pa
     careful: list[bool] = []
 
     def run(plan: FeedPlan) -> list[FeedResult]:
-        careful.append(plan.careful)
+        careful.append(plan.try_all)
         if len(careful) == 1:
             raise RuntimeError("Python worker exited unexpectedly (crashed)")
         if len(careful) == 2:
@@ -160,7 +160,7 @@ def test_after_a_worker_death_every_message_is_tried_even_after_a_restart(tmp_pa
     for _ in range(2):
         run_with_trial(run, plan, suspects)
     assert careful == [False, True, True, False]
-    assert suspects.known() == {digest(b"a")}
+    assert suspects.digests() == {digest(b"a")}
 
 
 def test_worker_deaths_are_distinguished_from_other_failures() -> None:

@@ -261,7 +261,7 @@ def test_sources_get_one_number_for_ever(config: SparkConfig) -> None:
     tables[0].ids()
 
     def allot(table: SourcesTable, first: int) -> None:
-        given.append(table.allot([f"s{i}" for i in range(first, first + 5)]))
+        given.append(table.assign([f"s{i}" for i in range(first, first + 5)]))
 
     threads = [threading.Thread(target=allot, args=(table, i)) for i, table in enumerate(tables)]
     for thread in threads:

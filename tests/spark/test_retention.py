@@ -42,7 +42,7 @@ def send(config: SparkConfig, count: int) -> None:
 def starts(config: SparkConfig) -> list[int]:
     topic = TopicClient(config.kafka, config.samples_topic)
     info = topic.describe()
-    found = topic.bounds(info.partitions)
+    found = topic.log_bounds(info.partitions)
     topic.close()
     return [found[p][0] for p in range(info.partitions)]
 
@@ -50,7 +50,7 @@ def starts(config: SparkConfig) -> list[int]:
 def ends(config: SparkConfig) -> list[int]:
     topic = TopicClient(config.kafka, config.samples_topic)
     info = topic.describe()
-    found = topic.bounds(info.partitions)
+    found = topic.log_bounds(info.partitions)
     topic.close()
     return [found[p][1] for p in range(info.partitions)]
 
@@ -120,12 +120,12 @@ def set_topic(config: SparkConfig, **settings: str) -> None:
 def test_a_topic_with_its_own_retention_is_a_problem_until_it_is_corrected(config: SparkConfig) -> None:
     set_topic(config, retention_ms="3600000")
     found = TopicTrimmer(config)
-    found.look()
+    found.check_settings()
     (problem,) = found.problems
     assert problem.startswith(f"topic {config.samples_topic}: retention.ms is 3600000, it must be -1")
     set_topic(config, retention_ms="-1")
     again = TopicTrimmer(config)
-    again.look()
+    again.check_settings()
     assert again.problems == []
 
 

@@ -85,9 +85,9 @@ def watched(context: Context, stop: threading.Event) -> SessionWatch:
 def test_an_application_ended_by_the_cluster_is_detected() -> None:
     context, stop = Context(), threading.Event()
     watch = watched(context, stop)
-    assert watch.alive()
+    assert watch.is_alive()
     context.stopped = True
-    eventually(lambda: not watch.alive(), "the end")
+    eventually(lambda: not watch.is_alive(), "the end")
     stop.set()
 
 
@@ -95,7 +95,7 @@ def test_a_silent_jvm_is_given_up_only_after_many_checks() -> None:
     context, stop = Context(), threading.Event()
     context.hangs.clear()
     watch = watched(context, stop)
-    looks = sum(1 for _ in range(MAX_SILENT_CHECKS * 2) if watch.alive())
+    looks = sum(1 for _ in range(MAX_SILENT_CHECKS * 2) if watch.is_alive())
     assert looks == MAX_SILENT_CHECKS - 1
     stop.set()
     context.hangs.set()

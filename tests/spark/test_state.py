@@ -56,8 +56,8 @@ def test_an_append_moves_its_partitions_only() -> None:
     assert dict(second.until()) == {0: 5, 1: 2}
     assert second.append == 3
     assert second.totals.rows == 4
-    assert second.lanes[0].seen(A, 2)
-    assert not second.lanes[0].seen(B, 7)
+    assert second.lanes[0].contains(A, 2)
+    assert not second.lanes[0].contains(B, 7)
 
 
 def test_an_append_that_moves_backwards_is_refused() -> None:
@@ -78,9 +78,9 @@ def test_the_previous_state_is_not_modified() -> None:
 def test_lanes_silent_for_90_days_are_forgotten() -> None:
     state = advance(begun(), "w", step(0, 1, A, 0, at=1_000))
     kept = advance(state, "w", step(0, 2, B, 0, at=1_000 + FORGET_LANE_MS))
-    assert kept.lanes[0].seen(A, 0)
+    assert kept.lanes[0].contains(A, 0)
     gone = advance(kept, "w", step(1, 1, B, 1, at=1_001 + FORGET_LANE_MS))
-    assert not gone.lanes[0].seen(A, 0)
+    assert not gone.lanes[0].contains(A, 0)
     assert A not in gone.last_ms
 
 
@@ -124,7 +124,7 @@ def test_gaps_are_named_and_reading_continues(
     assert dict(closed.until()) == until
     assert find_gaps(closed, topic, bounds) == []
     home = 0 if topic == "topic-1" else partition_of(A.agent, A.epoch, A.lane, 2)
-    assert closed.lanes[home].seen(A, 1)
+    assert closed.lanes[home].contains(A, 1)
 
 
 def test_adjacent_lost_ranges_are_merged() -> None:
@@ -146,7 +146,7 @@ def test_a_chain_of_appends_accumulates_offsets_and_lanes(steps: list[tuple[int,
     assert dict(state.until()) == until
     for partition, expected in numbers.items():
         lanes = state.lanes.get(partition, LaneRanges())
-        assert {n for n in range(21) if lanes.seen(A, n)} == expected
+        assert {n for n in range(21) if lanes.contains(A, n)} == expected
 
 
 def test_the_state_matches_the_golden_file() -> None:
@@ -169,7 +169,7 @@ def test_a_state_without_epochs_and_recent_gaps_is_read() -> None:
     for topic in data["topics"]:
         del topic["epochs"]
     state = from_json(data)
-    assert (state.recent, state.topics[-1].epochs) == ((), {})
+    assert (state.recent_gaps, state.topics[-1].epochs) == ((), {})
     assert find_gaps(state, "topic-1", {0: (0, 5), 1: (0, 9)}, {0: ((7, 0),), 1: ((7, 0),)}) == []
 
 

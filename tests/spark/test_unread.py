@@ -61,7 +61,7 @@ def test_the_raw_query_names_messages_deleted_unread(unread_world: World, restar
     assert dict(state.until()) == ends(unread_world)
     assert state.current is not None
     assert [state.current.lost[p] for p in range(PARTITIONS)] == [(one,) for one in lost]
-    assert {named.gap.kind for named in state.recent} == {"lost"}
+    assert {named.gap.kind for named in state.recent_gaps} == {"lost"}
     unread_world.check_rows()
 
 
@@ -75,14 +75,14 @@ def test_messages_read_by_a_running_batch_are_not_named_lost(unread_world: World
     def delete() -> None:
         for log in unread_world.log.partitions:
             log.trim(log.end)
-        driver._query._look(driver._life.info, driver._life)
+        driver._query._check(driver._life.info, driver._life)
 
     driver.at_point["written"] = delete
     driver.step(100, 1)
     read_all(unread_world)
     state = head(unread_world)
     assert dict(state.until()) == ends(unread_world)
-    assert not state.recent
+    assert not state.recent_gaps
     unread_world.check_rows()
 
 
@@ -91,13 +91,13 @@ def life_at(position: int) -> tuple[BucketsRun, ShardGroup]:
     nothing: Any = None
     life = BucketsRun(nothing, nothing, nothing, nothing, TopicInfo("c", "t", "id", 1), nothing)
     group = ShardGroup(ShardInfo("0", "127.0.0.1", 1, "a"), 1)
-    life.progress.say(group.shard, [(group, {0: position})])
-    life.progress.begin({0: (0, position)})
+    life.progress.record_groups(group.shard, [(group, {0: position})])
+    life.progress.start_position({0: (0, position)})
     return life, group
 
 
 def behind(progress: FeedProgress, group: ShardGroup) -> bool:
-    return (group.key, 0) in progress.behind()
+    return (group.key, 0) in progress.lagging_groups()
 
 
 def test_a_group_below_the_start_of_the_log_is_caught_up() -> None:
@@ -106,7 +106,7 @@ def test_a_group_below_the_start_of_the_log_is_caught_up() -> None:
     assert not behind(life.progress, group)
     life.pass_deleted({0: (8, 8)})
     assert behind(life.progress, group)
-    assert life.progress.below(group, {0: (8, 8)}) == {0: (5, 8)}
+    assert life.progress.lost_ranges(group, {0: (8, 8)}) == {0: (5, 8)}
     assert life.progress.cohorts() == [[group]]
 
 

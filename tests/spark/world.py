@@ -138,7 +138,7 @@ class Driver:
                 self._life = self._query.begin(threading.Event())
                 self._position = dict(self._life.state.until())
             if look:
-                self._query._look(self._life.info, self._life)
+                self._query._check(self._life.info, self._life)
             spans = self._spans(limit)
             if spans:
                 self._life.on_batch(Frame(self._world.log, spans, tasks), 0)
@@ -293,8 +293,8 @@ class World:
         for key in verdict.acked:
             del self._sent[key]
             self._acked.add(key)
-        for key, since in verdict.looked:
-            self._sent[key] = self._sent[key]._replace(since=since)
+        for key, since in verdict.checked:
+            self._sent[key] = self._sent[key]._replace(checked_version=since)
         for key, _reason in verdict.resend:
             self._write(self.made[key])
 
@@ -357,7 +357,7 @@ class World:
         if b % 3 == 2:
             self._compactor = self._new_compactor()
         try:
-            self._compactor.turn(threading.Event())
+            self._compactor.run_due(threading.Event())
         except EXPECTED:
             pass  # no table yet, or HDFS refuses files: the next turn continues
 
@@ -413,7 +413,7 @@ class World:
 
     def _is_stored(self, id_: BatchId) -> bool:
         _, state = RawTable(self.uri).head()
-        return any(lanes.seen(id_.lane_id, id_.sequence) for lanes in state.lanes.values())
+        return any(lanes.contains(id_.lane_id, id_.sequence) for lanes in state.lanes.values())
 
     def _read_until(self, p: int) -> int:
         return self.reference.until.get(self.log.id, {}).get(p, 0)

@@ -89,10 +89,10 @@ def test_a_part_that_ignores_sigterm_is_killed_in_time(tmp_path: Path) -> None:
 def test_stop_one_and_start_it_again(tmp_path: Path) -> None:
     with supervised(tmp_path, Fake("a"), Fake("b")) as (supervisor, _):
         supervisor.wait_healthy(DEADLINE_S)
-        supervisor.want("a", False)
+        supervisor.set_wanted("a", False)
         assert supervisor.wait(lambda states: states["a"].state == Phase.STOPPED, DEADLINE_S)
         supervisor.wait_healthy(DEADLINE_S)  # a stopped part is not waited for
-        supervisor.want("a", True)
+        supervisor.set_wanted("a", True)
         assert supervisor.wait(lambda states: states["a"].state == Phase.HEALTHY, DEADLINE_S)
         assert supervisor.states()["a"].restarts == 0
 

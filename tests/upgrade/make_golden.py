@@ -108,7 +108,7 @@ def make_source_state(place: Path) -> None:
 
 def make_tables(hdfs: str, made: list[tuple[Batch, int]], scratch: Path) -> None:
     table, sources = RawTable(hdfs), SourcesTable(hdfs)
-    ids = sources.allot(SOURCES)
+    ids = sources.assign(SOURCES)
     state = states.close_gaps(RawState(), "golden-0", "golden-cluster", "golden.samples", TOPIC_ID, PARTITIONS, [])
     table.append([], RawState(), state)
     for number, (one, at) in enumerate(made[:IN_TABLE]):
@@ -156,7 +156,7 @@ def _make_series(hdfs: str, ids: dict[str, int]) -> None:
 def _compact(hdfs: str, scratch: Path) -> None:
     """The first hour; the second one stays as it was appended."""
     compactor = Compactor(CompactorConfig("", hdfs, scratch), None)
-    compactor.turn(threading.Event())
+    compactor.run_due(threading.Event())
 
 
 def download(hdfs: str, place: Path) -> None:

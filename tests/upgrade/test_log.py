@@ -104,7 +104,7 @@ def test_the_state_of_a_source_is_read(tmp_path: Path) -> None:
     found = state.read_state(path, 100)
     assert found.name == SOURCES[0]
     assert found.process_ms == START_MS - 5_000
-    assert [one.text for one in found.rows.described] == list(TEXTS)
+    assert [one.text for one in found.rows.descriptions] == list(TEXTS)
     assert found.rows.state["cell"].tolist() == [41, 0, 1, 0, 7]
     assert found.rows.state["type"].tolist() == [int(type_) for type_, _ in TEXTS.values()]
     assert found.live

@@ -61,7 +61,7 @@ def append_more(hdfs: str) -> int:
 
 def compacted(hdfs: str, tmp_path: Path) -> dict[str, Any]:
     compactor = Compactor(CompactorConfig("", hdfs, tmp_path / "runs"), None)
-    compactor.turn(threading.Event())
+    compactor.run_due(threading.Event())
     return compactor.figures()
 
 
@@ -124,7 +124,7 @@ def test_a_column_that_a_newer_writer_added_disturbs_nobody(tables: str, tmp_pat
         add_column(uri)
     check_all(tables, tmp_path)
     sources = SourcesTable(tables)
-    assert sources.allot(["new/h/0"]) == {SOURCES[0]: 1, SOURCES[1]: 2, "new/h/0": 3}
+    assert sources.assign(["new/h/0"]) == {SOURCES[0]: 1, SOURCES[1]: 2, "new/h/0": 3}
     series = SeriesTable(tables)
     found, _ = series_rows(map(block, SOURCES), sources.ids())
     assert series.add(found, ABOUT["topic_id"], {0: 2}, {0: 5})
@@ -164,7 +164,7 @@ def test_what_a_newer_writer_said_is_not_compacted_away(tables: str, tmp_path: P
     append_more(tables)
     compactor = Compactor(CompactorConfig("", tables, tmp_path / "runs"), None)
     with pytest.raises(RunError, match=r"columns that this program does not know and would lose: new; run"):
-        compactor.turn(threading.Event())
+        compactor.run_due(threading.Event())
     assert compactor.figures()["alarms"] == 1
     assert newer.path in live(raw)
     assert table_rows_at(tables).total() == len(IN_TABLE) * 5 + 5 + len(NEWER_ROWS)

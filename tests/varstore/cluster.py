@@ -105,7 +105,8 @@ class Cluster:
         assert membership is not None
         places = self.places()
         return all(id_ in places for id_ in ids) and all(
-            place.good == place.held == (membership.wanted(id_) if id_ in ids else 0) for id_, place in places.items()
+            place.healthy_vshards == place.held_vshards == (membership.owned_by(id_) if id_ in ids else 0)
+            for id_, place in places.items()
         )
 
     def restart(self, id_: str) -> None:
@@ -158,7 +159,7 @@ class Cluster:
             try:
                 if self.feed is None:
                     self.feed = Feed(self.log, ShardDirectory(self.client), self.topic_id)
-                self.feed.look()
+                self.feed.check_shards()
                 self.feed.micro_batch()
                 self.feed.help_laggards()
             except ShardsUnknownError:

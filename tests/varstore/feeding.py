@@ -120,13 +120,13 @@ class Feed(BucketsRun):
         partitions = len(log.records)
         self.info = TopicInfo("c", "t", topic_id, partitions, dict.fromkeys(range(partitions), 0))
         super().__init__(nothing, nothing, directory, stand_in, self.info)
-        self.begin_with()
-        self.at = dict(self.begin())
+        self.ask_all()
+        self.at = dict(self.start_offsets())
 
     def micro_batch(self) -> None:
         """Feed everything that the log has beyond the position of the query."""
         start, end = dict(self.at), self.log.ends()
-        self.follow(lambda plan: list(feed_records(plan, self.log.read(start, end))))
+        self.feed_next(lambda plan: list(feed_records(plan, self.log.read(start, end))))
         self.at = end
 
     def read_again(self, plan: FeedPlan, start: Mapping[int, int], end: Mapping[int, int]) -> list[FeedResult]:
@@ -134,7 +134,7 @@ class Feed(BucketsRun):
 
     def settle(self) -> None:
         """Feed until no shard lags."""
-        self.look()
+        self.check_shards()
         self.micro_batch()
         for _ in range(50):
             if not self.help_laggards() and not self.progress.changed() and not self.progress.cohorts():

@@ -66,7 +66,7 @@ class RawLog:
         by_period: dict[str, list[tuple[int, TestBatch]]] = {}
         last_ms, newest = dict(self.state.last_ms), 0
         new_batches = {partition: partitions[partition][at[partition] : end] for partition, end in until.items()}
-        numbers = self._sources.allot(sorted({batch.source for some in new_batches.values() for batch in some}))
+        numbers = self._sources.assign(sorted({batch.source for some in new_batches.values() for batch in some}))
         for partition, some in new_batches.items():
             known = self.state.lanes.get(partition, LaneRanges()).copy()
             seen[partition] = LaneRanges()

@@ -46,7 +46,7 @@ class FakeShard:
         vshards = from_hex(json.loads(request)["vshards"])
         self.asked.append(vshards)
         self.hangs.wait(30)
-        lacking = vshards & ~self.place.held
+        lacking = vshards & ~self.place.held_vshards
         if lacking:
             raise idl().ShardError(message=f"{NOT_OWNED}: {vshards_of(lacking)}")
         if self.refusal:
@@ -102,7 +102,7 @@ class World:
 
             return ShardRequest("find", lambda _: (wire,), read)
 
-        outcomes, notes = ScatterGather(self.connections, self.read(), question, monotonic() + seconds, check).run(
+        outcomes, notes = ScatterGather(self.connections, self.read(), question, monotonic() + seconds, check).ask(
             ALL_VSHARDS
         )
         assert all(outcome.answer.vshards == outcome.vshards for outcome in outcomes)
@@ -154,7 +154,7 @@ def test_a_shard_that_dies_is_replaced_by_its_replicas(trio: World) -> None:
     for _ in range(2):
         outcomes, notes = trio.ask()
         assert (covered(outcomes), notes) == (ALL_VSHARDS, [])
-        assert {outcome.place.id for outcome in outcomes} == {"0", "2"}
+        assert {outcome.address.id for outcome in outcomes} == {"0", "2"}
     assert trio.forgotten
 
 
@@ -232,7 +232,7 @@ def test_without_a_replica_the_answer_names_the_missing_virtual_shards(pair: Wor
     began = monotonic()
     outcomes, notes = pair.ask(0.7)
     assert monotonic() - began < 3
-    assert [outcome.place.id for outcome in outcomes] == ["1"]
+    assert [outcome.address.id for outcome in outcomes] == ["1"]
     missing = (ALL_VSHARDS & ~covered(outcomes)).bit_count()
     assert len(notes) == 1
     assert "shard 0 did not answer (" in notes[0]  # the deadline or the connection, whichever is noticed first
@@ -255,9 +255,13 @@ def test_moved_virtual_shards_are_requested_from_their_new_holder(pair: World) -
     """The shard drops a part between two reads of the directory."""
     old, new = pair.shards["0"], pair.shards["1"]
     stale = pair.read()
-    some = mask_of(vshards_of(old.place.held)[:20])
-    old.place = replace(old.place, held=old.place.held & ~some, ready=old.place.ready & ~some)
-    new.place = replace(new.place, held=new.place.held | some, ready=new.place.ready | some)
+    some = mask_of(vshards_of(old.place.held_vshards)[:20])
+    old.place = replace(
+        old.place, held_vshards=old.place.held_vshards & ~some, ready_vshards=old.place.ready_vshards & ~some
+    )
+    new.place = replace(
+        new.place, held_vshards=new.place.held_vshards | some, ready_vshards=new.place.ready_vshards | some
+    )
     fresh, reads = pair.read, iter([stale])
     pair.read = lambda: next(reads, None) or fresh()  # type: ignore[method-assign]
     pair.connections.shards = fresh
@@ -267,11 +271,11 @@ def test_moved_virtual_shards_are_requested_from_their_new_holder(pair: World) -
 
 def test_a_replica_that_lags_or_refills_is_asked_last(trio: World) -> None:
     lags, refills = trio.shards["0"], trio.shards["1"]
-    lags.place = replace(lags.place, lagging=lags.place.ready)
-    refills.place = replace(refills.place, ready=0)
+    lags.place = replace(lags.place, lagging_vshards=lags.place.ready_vshards)
+    refills.place = replace(refills.place, ready_vshards=0)
     outcomes, _ = trio.ask()
-    by_id = {outcome.place.id: outcome.vshards for outcome in outcomes}
-    assert by_id["2"] == trio.shards["2"].place.held
+    by_id = {outcome.address.id: outcome.vshards for outcome in outcomes}
+    assert by_id["2"] == trio.shards["2"].place.held_vshards
     assert by_id["0"] == ALL_VSHARDS & ~by_id["2"]
     assert "1" not in by_id
 
@@ -293,7 +297,7 @@ def test_a_partial_answer_is_used_if_complete_holders_hang(trio: World) -> None:
     for id_ in "12":
         trio.shards[id_].hangs.clear()
     zero = trio.shards["0"]
-    zero.place, zero.partial = replace(zero.place, held=ALL_VSHARDS, ready=0), True
+    zero.place, zero.partial = replace(zero.place, held_vshards=ALL_VSHARDS, ready_vshards=0), True
     began = monotonic()
     outcomes, _ = trio.ask()
     assert covered(outcomes) == ALL_VSHARDS
@@ -328,12 +332,12 @@ def test_the_best_holder_is_chosen(masks: list[tuple[int, int, int]], wanted: in
     for choice in choices:
         for vshard in vshards_of(choice.vshards):
             ranks = [_sort(place, vshard, avoided) for place in places]
-            assert _sort(choice.place, vshard, avoided) == min(ranks)
-    assert all(not place.held >> vshard & 1 for place in places for vshard in vshards_of(nobody))
+            assert _sort(choice.address, vshard, avoided) == min(ranks)
+    assert all(not place.held_vshards >> vshard & 1 for place in places for vshard in vshards_of(nobody))
 
 
 def _sort(place: ShardAddress, vshard: int, avoided: frozenset[ShardAddress]) -> tuple[int, bool]:
-    if not place.held >> vshard & 1:
+    if not place.held_vshards >> vshard & 1:
         return 3, False
-    tier = 0 if place.good >> vshard & 1 else 1 if place.ready >> vshard & 1 else 2
+    tier = 0 if place.healthy_vshards >> vshard & 1 else 1 if place.ready_vshards >> vshard & 1 else 2
     return tier, place in avoided

@@ -60,13 +60,13 @@ def test_an_empty_shard_records_the_leader_epochs_of_its_start() -> None:
     """The log may be truncated, and grow again, before its leaders are read for the first time."""
     nothing: Any = None
     shard = empty(0)
-    Restore(shard, nullcontext, lambda: log(0, 9, epoch=5), nothing).bring(ALL)
+    Restore(shard, nullcontext, lambda: log(0, 9, epoch=5), nothing).restore(ALL)
     assert shard.other_epochs("t", {0: 6}) == {(0, 5)}
 
 
 def test_an_empty_shard_starts_without_kafka() -> None:
     nothing: Any = None
     shard = empty(0)
-    Restore(shard, nullcontext, lambda: None, nothing).bring(ALL)
+    Restore(shard, nullcontext, lambda: None, nothing).restore(ALL)
     assert shard.vshards == ALL
     assert shard.other_epochs("t", {0: 6}) == set()

@@ -204,7 +204,7 @@ def test_string_pool_forgets_texts_that_no_cell_holds() -> None:
     ids = [texts.intern(f"text {i}") for i in range(20)]
     assert ids[-1] == NO_STRING
     assert texts.wants_sweep()
-    texts.keep(ids[:2])
+    texts.retain(ids[:2])
     assert (texts[ids[0]], texts[ids[1]], len(texts)) == ("text 0", "text 1", 2)
     assert texts.intern("again") in ids[2:]
 

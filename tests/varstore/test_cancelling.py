@@ -78,14 +78,14 @@ def test_work_ends_when_the_client_goes_away(windows: WindowPlan, way: str, serv
 
     asking = threading.Thread(target=ask)
     asking.start()
-    eventually(lambda: service.working == 1, "its work")
+    eventually(lambda: service.active == 1, "its work")
     if way == "abort":
         client.abort()
     asking.join(60.0)
     assert failed
     assert way == "close" or isinstance(failed[0], ConnectionLostError)
-    eventually(lambda: service.figures()["cancelled"] == 1, "the end of it", 5.0)
-    assert service.working == 0
+    eventually(lambda: service.query_counts()["cancelled"] == 1, "the end of it", 5.0)
+    assert service.active == 0
     before = time.process_time()
     threading.Event().wait(0.3)
     assert time.process_time() - before < 0.15, "something still works"
@@ -96,7 +96,7 @@ def test_a_client_that_waits_gets_its_answer(service: ShardService, port: int) -
         for windows in (WindowPlan("increase", GRID.n, max_gap_ms=MINUTE), WindowPlan("last", GRID.n)):
             assert client.call("aggregate", heavy(windows))
         assert client.call("select", json.dumps(SelectRequest(ALL, GRID).to_json()).encode())
-    assert service.figures()["cancelled"] == 0
+    assert service.query_counts()["cancelled"] == 0
 
 
 def test_select_stops_if_the_caller_has_disconnected(shard: Shard) -> None:
@@ -108,7 +108,7 @@ def test_work_ends_at_the_deadline_of_the_request(service: ShardService, port: i
     request = AggregateRequest(ALL, GRID, BY_ROWS, "sum", ("part",), deadline_ms=100)
     with FramedClient(idl().Shard, "127.0.0.1", port, 30.0) as client, pytest.raises(idl().ShardError, match="100 ms"):
         client.call("aggregate", json.dumps(request.to_json()).encode())
-    assert service.figures()["cancelled"] == 1
+    assert service.query_counts()["cancelled"] == 1
 
 
 def test_a_query_deadline_ends_by_disconnect_or_time() -> None:

@@ -140,14 +140,14 @@ def test_a_shard_joins_and_another_leaves_under_load(zookeeper: str, kafka: str,
         cluster.load(10)
         with Watcher(cluster, LATE_S) as watcher:
             cluster.start("2")
-            cluster.change(lambda membership: membership.added("2"))
+            cluster.change(lambda membership: membership.with_member("2"))
             cluster.settle("0", "1", "2")
-            cluster.change(lambda membership: membership.removed("0"))
+            cluster.change(lambda membership: membership.without_member("0"))
             cluster.settle("1", "2")
         cluster.rest()
         cluster.check()
         assert watcher.wrong == []
-        assert cluster.places()["0"].held == 0
+        assert cluster.places()["0"].held_vshards == 0
         cluster.kill("0")
         cluster.check()
 
@@ -156,7 +156,7 @@ def test_answers_stay_right_after_replicas_are_added_and_one_is_killed(
     zookeeper: str, kafka: str, tmp_path: Path
 ) -> None:
     with made(zookeeper, kafka, tmp_path, "copies", "01", 1) as cluster:
-        cluster.change(lambda membership: membership.replicated(2))
+        cluster.change(lambda membership: membership.with_replicas(2))
         cluster.settle("0", "1")
         cluster.rest()
         cluster.kill("1")

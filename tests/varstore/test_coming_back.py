@@ -116,7 +116,7 @@ class World:
             frames = list(read_frames([(manifest.state, lambda: folder.open(manifest.state))]))
         except FileNotFoundError:  # a newer one replaced it
             return False
-        groups = [FeedGroup.of_frame(frame) for frame in frames if frame.kind == "group"]
+        groups = [FeedGroup.from_frame(frame) for frame in frames if frame.kind == "group"]
         if any(bool(group.lost) != lacking for group in groups):
             return False
         have = [{key.partition: at for key, at in group.positions.items()} for group in groups]
@@ -212,7 +212,7 @@ def test_batches_that_kafka_deleted_unread_are_refilled_from_the_raw_table(saved
         except StoreUnavailable:
             return False
         noted = any("which Kafka deleted before it was read" in note for note in answer.notes)
-        return answer.partial and noted and cluster.places()["0"].lacking == ALL_VSHARDS
+        return answer.partial and noted and cluster.places()["0"].lacking_vshards == ALL_VSHARDS
 
     eventually(lacks, "the answer names what it lacks")
     if killed:
@@ -232,4 +232,4 @@ def test_batches_that_kafka_deleted_unread_are_refilled_from_the_raw_table(saved
     cluster.rest()
     cluster.check()
     assert "refilled from version" in saved_world.read_log()
-    assert cluster.places()["0"].lacking == 0
+    assert cluster.places()["0"].lacking_vshards == 0

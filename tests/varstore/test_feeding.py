@@ -119,7 +119,7 @@ def test_virtual_shards_without_a_holder_are_read_from_the_start_without_delayin
     fresh = pair.add("1", 0)
     fresh.shard.adopt(HALVES[1])
     fill(pair)
-    pair.feed.look()
+    pair.feed.check_shards()
     pair.feed.micro_batch()
     assert positions(pair.shards["0"].shard) == {Partition("topic-one", p): n for p, n in pair.log.ends().items()}
     pair.feed.settle()
@@ -193,14 +193,14 @@ def test_a_truncated_log_is_read_again_from_the_truncation(pair: World) -> None:
     cuts = TruncationDetector("topic-one")
     fill(pair)
     pair.feed.settle()
-    pair.feed.find_cuts(cuts, pair.feed.info, pair.log.bounds(0), 0)
+    pair.feed.rewind_truncated(cuts, pair.feed.info, pair.log.bounds(0), 0)
     partition, at = cut(pair)
     with pytest.raises(TopicError, match=f"partition {partition} at {at}"):
-        pair.feed.find_cuts(cuts, pair.feed.info, pair.log.bounds(0), 1)
+        pair.feed.rewind_truncated(cuts, pair.feed.info, pair.log.bounds(0), 1)
     for fed in pair.shards.values():
         assert positions(fed.shard)[Partition("topic-one", partition)] == at
     pair.begin_again()
-    pair.feed.find_cuts(cuts, pair.feed.info, pair.log.bounds(0), 2)
+    pair.feed.rewind_truncated(cuts, pair.feed.info, pair.log.bounds(0), 2)
     pair.feed.settle()
     pair.check()
 
@@ -266,7 +266,7 @@ def act(world: World, what: str, n: int) -> None:
         case "help":
             world.feed.help_laggards()
         case "look":
-            world.feed.look()
+            world.feed.check_shards()
         case "again":
             world.begin_again()
         case "kill":

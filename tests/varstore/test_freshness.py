@@ -22,9 +22,9 @@ class SimulatedShard:
     def pass_s(self, seconds: float, *, kafka: bool = True) -> None:
         for _ in range(int(seconds)):
             self.now += 1
-            self.freshness.look(self.standings, self.due, self.read, self.now)
+            self.freshness.update_groups(self.standings, self.due, self.read, self.now)
             if kafka:
-                self.freshness.saw("t", {0: self.end}, self.now, self.now)
+                self.freshness.update_ends("t", {0: self.end}, self.now, self.now)
 
     def sleep_s(self, seconds: float) -> None:
         """Suspend the process: nothing runs."""
@@ -65,7 +65,7 @@ def test_nothing_is_ready_without_kafka() -> None:
 def test_virtual_shards_with_lost_offsets_are_not_ready_before_they_are_refilled() -> None:
     """It is complete only where Kafka ends now, with announcements that were read since."""
     shard = whole()
-    shard.standings = [GroupPosition(0b1100, {0: 10}, True), GroupPosition(0b0011, {0: 10}, True, lost=True)]
+    shard.standings = [GroupPosition(0b1100, {0: 10}, True), GroupPosition(0b0011, {0: 10}, True, has_lost=True)]
     shard.pass_s(5)
     assert (shard.freshness.ready, shard.freshness.held, shard.freshness.missing()) == (0b1100, ALL, 0)
     shard.standings[1] = GroupPosition(0b0011, {0: 10}, False)  # it was dropped, and is refilled, between two checks
@@ -154,11 +154,11 @@ def test_a_suspended_shard_is_unsure_until_it_has_queried_kafka() -> None:
     shard = whole()
     shard.sleep_s(60)
     shard.end = 500
-    assert shard.freshness.is_unsure(shard.now)
+    assert shard.freshness.is_unknown(shard.now)
     shard.pass_s(1, kafka=False)
-    assert shard.freshness.is_unsure(shard.now)  # it runs again, but its knowledge is old
+    assert shard.freshness.is_unknown(shard.now)  # it runs again, but its knowledge is old
     shard.pass_s(1)
-    assert not shard.freshness.is_unsure(shard.now)
+    assert not shard.freshness.is_unknown(shard.now)
     assert shard.freshness.lagging == ALL  # the batches may have been there for a minute
     shard.at((ALL, 500))
     shard.pass_s(1)
@@ -170,15 +170,15 @@ def test_an_answer_of_kafka_from_before_the_suspension_is_ignored() -> None:
     before = shard.now
     shard.sleep_s(60)
     shard.pass_s(1, kafka=False)
-    shard.freshness.saw("t", {0: 10}, before, shard.now)
-    assert shard.freshness.is_unsure(shard.now)
+    shard.freshness.update_ends("t", {0: 10}, before, shard.now)
+    assert shard.freshness.is_unknown(shard.now)
 
 
 def test_a_short_delay_does_not_count_as_a_suspension() -> None:
     shard = whole()
     shard.sleep_s(GAP_S - 2)
     shard.pass_s(1)
-    assert not shard.freshness.is_unsure(shard.now)
+    assert not shard.freshness.is_unknown(shard.now)
 
 
 def test_offsets_of_another_topic_do_not_count() -> None:

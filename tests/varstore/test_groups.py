@@ -89,7 +89,7 @@ def test_groups_that_are_not_ready_stay_apart(log: Log) -> None:
     catch_up(shard, log)
     assert shard.ready == masks(["s0", "s1"])
     assert len(shard.groups()) == 2
-    shard.holdings.set_ready(masks(["s2"]))
+    shard.ownership.set_ready(masks(["s2"]))
     log.add("s0", log.head_ms + 1, [])
     catch_up(shard, log)
     assert [from_hex(g["vshards"]) for g in shard.groups()] == [ALL]
@@ -138,12 +138,12 @@ def test_virtual_shards_that_are_held_cannot_be_adopted(log: Log) -> None:
     with pytest.raises(ValueError, match="held already"):
         shard.adopt(masks(["s1"]), [])
     with pytest.raises(ValueError, match="are not held"):
-        empty(masks(["s0"])).holdings.export(ALL)
+        empty(masks(["s0"])).ownership.export(ALL)
 
 
 def image(shard: Shard, vshards: int = ALL) -> list[bytes]:
     """Return all parts of the image."""
-    export = shard.holdings.export(vshards)
+    export = shard.ownership.export(vshards)
     parts = list(export)
     export.close()
     return parts
@@ -155,7 +155,7 @@ def test_an_image_is_consistent(log: Log, fed: int) -> None:
     shard, other = empty(), empty(0)
     for partition in (0, 1):
         feed(shard, log, shard.groups()[0], partition, 8)
-    export = shard.holdings.export(ALL)
+    export = shard.ownership.export(ALL)
     positions = shard.groups()
     parts = []
     for i, part in enumerate(export):
@@ -179,7 +179,7 @@ def test_an_image_includes_rows_that_were_overwritten_meanwhile(log: Log) -> Non
     """A day passes before its first part is fetched."""
     shard, other = empty(), empty(0)
     catch_up(shard, log)
-    export = shard.holdings.export(ALL)
+    export = shard.ownership.export(ALL)
     later = Log({p: list(batches) for p, batches in log.partitions.items()}, dict(log.numbers))
     for step in range(300):
         at = log.head_ms + HOUR + step * 5 * MINUTE
@@ -265,7 +265,7 @@ def test_exports_are_fetched_in_order_and_expire(log: Log, monkeypatch: pytest.M
     """A part may be requested twice; exports that are not fetched are given up."""
     shard = empty()
     catch_up(shard, log)
-    exports = ActiveExports(shard.holdings.export)
+    exports = ActiveExports(shard.ownership.export)
     id_, _ = exports.begin(ALL)
     assert exports.part(id_, 0) == exports.part(id_, 0)
     with pytest.raises(ExportNotFoundError):
@@ -275,7 +275,7 @@ def test_exports_are_fetched_in_order_and_expire(log: Log, monkeypatch: pytest.M
     with pytest.raises(TooManyExportsError):
         exports.begin(ALL)
     monkeypatch.setattr("varstore.store.exports.IDLE_TIMEOUT_S", -1.0)
-    exports.give_up()
+    exports.close_idle()
     assert len(exports) == 0
     assert not shard._store.captures
     with pytest.raises(ExportNotFoundError):
@@ -293,7 +293,7 @@ def test_a_log_that_was_truncated_and_grew_again_is_read_again(log: Log, tmp_pat
         shard = empty(0)
         assert Snapshots(shard, tmp_path).load()
     elif how == "image":
-        parts = list(shard.holdings.export(ALL))
+        parts = list(shard.ownership.export(ALL))
         shard = empty(0)
         shard.adopt(ALL, parts)
     announce_sources(shard)

@@ -65,7 +65,7 @@ class FakeShard:
 
     def __init__(self, world: World, id_: str) -> None:
         self.id, self._world = id_, world
-        self.vshards = self.full = world.membership.wanted(id_)
+        self.vshards = self.full = world.membership.owned_by(id_)
         """Virtual shards that it holds, and those of them that are not being refilled."""
         self.lacking = 0
         self.refilled = self.copied = 0
@@ -83,7 +83,7 @@ class FakeShard:
     def bring(self, vshards: int, giver: ShardAddress | None) -> None:
         self.vshards |= vshards
         if giver is not None:
-            assert vshards & giver.good == vshards
+            assert vshards & giver.healthy_vshards == vshards
             self.full |= vshards
             self.copied += vshards.bit_count()
         else:
@@ -127,7 +127,7 @@ def test_one_replica_is_refilled_and_the_others_copy_if_all_lack_offsets(ids: st
         shard.lacking = shard.vshards
     world.run(5 * MINUTE)
     assert not any(shard.lacking for shard in world.shards.values())
-    assert all(shard.full == world.membership.wanted(id_) for id_, shard in world.shards.items())
+    assert all(shard.full == world.membership.owned_by(id_) for id_, shard in world.shards.items())
     assert sum(shard.refilled for shard in world.shards.values()) == 256
     assert sum(shard.copied for shard in world.shards.values()) == 256 * (replicas - 1)
 
@@ -157,7 +157,7 @@ def test_waiting_for_a_replica_that_should_refill_first_is_bounded() -> None:
     def fails(_lost: Mapping[Partition, LostRange]) -> bool:
         raise OSError("no HDFS here")
 
-    broken.healing._has_lost = fails
+    broken.healing._has = fails
     world.run(MAX_TURN_WAIT_S / 2)
     first = [v for v in vshards_of(ALL_VSHARDS) if world.membership.owners(v)[0] == "1"]
     assert well.refilled == len(first), "the virtual shards that it refills first"
@@ -193,4 +193,4 @@ def test_virtual_shards_of_other_owners_are_dropped_not_refilled() -> None:
     for _ in range(20):
         world.now += 1
         shard.healing.step(world.membership, world.seen(), world.now)
-    assert shard.vshards == ALL_VSHARDS & ~world.membership.wanted("0")
+    assert shard.vshards == ALL_VSHARDS & ~world.membership.owned_by("0")

@@ -62,7 +62,7 @@ def test_encoded_columns_match_the_page() -> None:
     """Every kind and column of a real image is on the page, and the order is that of the page."""
     shard = empty()
     catch_up(shard, log())
-    export = shard.holdings.export(ALL)
+    export = shard.ownership.export(ALL)
     parts = list(export)
     export.close()
     kinds: list[str] = []

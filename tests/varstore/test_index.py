@@ -64,7 +64,7 @@ def fill(index: LabelIndex, slots: Sequence[int], series: Sequence[Known]) -> No
 def select_entries(index: LabelIndex, asked: Sequence[Matcher] = ()) -> tuple[Slots, list[SeriesEntry]]:
     """Return the slots of the series that match and still exist, and their entries."""
     slots = index.select(asked)
-    return index._made(slots, index._table.fingerprint.take(slots))
+    return index._valid_entries(slots, index._table.fingerprint.take(slots))
 
 
 def check(index: LabelIndex, held: dict[int, Known], asked: Sequence[Matcher]) -> None:

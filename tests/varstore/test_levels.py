@@ -55,15 +55,20 @@ def run_of(samples: Samples, append_ms: int, home: int = HOMES[0]) -> SampleRun:
 def moved(store: BucketStore, segment: int, order: st.DataObject) -> BucketStore:
     """Return another store with the same cells, imported row by row; types, incarnations and strings are shared."""
     other = store_of(segment)
-    other.types, other.lives, other.texts, other.head_ms = store.types, store.lives, store.texts, store.head_ms
-    other._ended = store._ended
-    rows = [(i, number) for i, ring in enumerate(store.rings) for number in ring.numbers()]
+    other.types, other.incarnations, other.strings, other.head_ms = (
+        store.types,
+        store.incarnations,
+        store.strings,
+        store.head_ms,
+    )
+    other._ended_ms = store._ended_ms
+    rows = [(i, number) for i, ring in enumerate(store.rings) for number in ring.bucket_numbers()]
     for i, number in order.draw(st.permutations(rows)):
         ring, target = store.rings[i], other.rings[i]
-        target._packer.kinds, target._texts = store.types, store.texts
+        target._packer.kinds, target._texts = store.types, store.strings
         target.import_row(number, ALL, ring.export_row(number, ALL))
     for ring in other.rings:
-        ring._packer.kinds, ring._texts = store.types, store.texts
+        ring._packer.kinds, ring._texts = store.types, store.strings
     return other
 
 
@@ -82,13 +87,13 @@ def _reserved(ring: LevelRing) -> int:
 def check(store: BucketStore, reference: Reference) -> None:
     """Check every bucket of every series at every level, forwards and some backwards."""
     for level, grid in grids(reference):
-        strings = tuple(store.texts._texts[i] or "" for i in range(len(store.texts._texts)))
+        strings = tuple(store.strings._texts[i] or "" for i in range(len(store.strings._texts)))
         read = _read(store, ALL, grid, STATISTICS)
         mirrored = _read(store, ALL[::-1].copy(), grid, ("sum",))
         few = {name: np.zeros((grid.n, 3), np.int64) for name in STATISTICS}
         ring = next(ring for ring in store.rings if ring.step_ms == grid.step_ms)
-        ring.read_few(ALL[[3, 0, 5]], grid.start_ms // grid.step_ms + 1, few)
-        numbers = store.types.of(ALL) != ValueType.STRING  # folded statistics of STRING are undefined
+        ring.read_cells(ALL[[3, 0, 5]], grid.start_ms // grid.step_ms + 1, few)
+        numbers = store.types.types_of(ALL) != ValueType.STRING  # folded statistics of STRING are undefined
         for name in STATISTICS:
             same = few[name] == read[name][:, [3, 0, 5]]
             assert (same[:, numbers[[3, 0, 5]]] if name in FOLDS else same).all(), name
@@ -119,7 +124,7 @@ def test_rows_in_any_state_give_the_reference_buckets(data: st.DataObject) -> No
         for i, batch in enumerate(log):
             store.apply(run_of(batch.samples(), batch.append_ms, virtual_shard(batch.source)))
             for _ in range(data.draw(st.sampled_from([0, 0, 1, 5, 1_000]))):
-                if not store.tend():
+                if not store.maintain():
                     break
             if i == moves:
                 store = moved(store, segment, data)
@@ -138,20 +143,20 @@ def _filled(minutes: int, levels: tuple[Level, ...] = DEFAULT_LEVELS) -> BucketS
 def test_closed_rows_are_packed() -> None:
     """After some hours only the newest rows are open; versions of the others do not change."""
     store = _filled(200)
-    while store.tend():
+    while store.maintain():
         pass
     fine = store.rings[0]
     assert len(fine._open) == 3
     closed = [row for row in fine._held.values() if row.open is None]
     assert len(closed) == 76
     assert all(isinstance(block, PackedBlock) for row in closed for block in row.segments.values())
-    versions = {number: fine.version(number) for number in fine.numbers()}
+    versions = {number: fine.version(number) for number in fine.bucket_numbers()}
     hour = store.rings[3]
-    before = {number: hour.version(number) for number in hour.numbers()}
+    before = {number: hour.version(number) for number in hour.bucket_numbers()}
     store.apply(run_of(Samples.of([(print_of(0), START + 200 * MINUTE, 0, 1)]), START + 200 * MINUTE))
-    changed = {number for number in fine.numbers() if versions.get(number) != fine.version(number)}
+    changed = {number for number in fine.bucket_numbers() if versions.get(number) != fine.version(number)}
     assert changed == {START // MINUTE + 200}
-    assert [number for number in hour.numbers() if before.get(number) != hour.version(number)] == [max(before)]
+    assert [number for number in hour.bucket_numbers() if before.get(number) != hour.version(number)] == [max(before)]
     assert 0 < store.bytes_used() < sum(_reserved(ring) for ring in store.rings)
 
 
@@ -160,12 +165,12 @@ def test_a_late_sample_for_the_open_part_of_a_closing_row_counts_once() -> None:
     store, minutes = _filled(10), 10
     head_ms = START + minutes * MINUTE + 1_000
     closing = store.rings[0]._open[0]
-    assert store.rings[0].tend(head_ms + 2 * MINUTE)
+    assert store.rings[0].maintain(head_ms + 2 * MINUTE)
     assert closing.open is not None
     assert 0 < closing.open_from <= max(ALL)
     late = Samples.of([(PRINTS.tolist()[-1], (closing.number - 1) * MINUTE + 1, 0, 5)])
     store.apply(run_of(late, head_ms, HOMES[-1]))
-    while store.tend():
+    while store.maintain():
         pass
     slot = np.array([SLOT_OF[HOMES[-1], PRINTS.tolist()[-1]]])
     grids_ = [Grid(-(-closing.number * MINUTE // ring.step_ms) * ring.step_ms, ring.step_ms, 1) for ring in store.rings]
@@ -178,7 +183,7 @@ def test_a_cell_can_be_cleared() -> None:
     for ring in store.rings:
         ring.clear(np.array([1]))
     for ring in store.rings:
-        for number in ring.numbers():
+        for number in ring.bucket_numbers():
             assert ring.export_row(number, ALL)["count"][[1, 3]].tolist() == [0, 0]
             assert ring.export_row(number, ALL)["count"][0] > 0
 
@@ -188,7 +193,7 @@ def test_reading_slot_by_slot_gives_the_same_row() -> None:
     store = _filled(100)
     ring: LevelRing = store.rings[1]
     wanted = np.array([2, 900, 0, 2, 1])
-    for number in ring.numbers():
+    for number in ring.bucket_numbers():
         row = ring.read_row(number, wanted, STATISTICS)
         each = [ring.read_row(number, np.array([slot]), STATISTICS) for slot in wanted.tolist()]
         assert row is not None
@@ -197,19 +202,19 @@ def test_reading_slot_by_slot_gives_the_same_row() -> None:
                 int(one[name][0]) for i, one in enumerate(each) if one and i != 1
             ]
         assert int(row["count"][1]) == 0
-    assert ring.read_row(max(ring.numbers()) + 1, wanted, STATISTICS) is None
+    assert ring.read_row(max(ring.bucket_numbers()) + 1, wanted, STATISTICS) is None
 
 
 def test_levels_that_are_not_multiples_of_each_other_are_fed_separately() -> None:
     """Such levels are fed separately."""
     levels = (Level(60, 60), Level(90, 40), Level(120, 10), Level(600, 40))
     store = _filled(100, levels)
-    assert [ring.follows for ring in store.rings] == [False, False, False, True]
+    assert [ring.is_follower for ring in store.rings] == [False, False, False, True]
     grid = Grid((START + 90 * MINUTE) // 600_000 * 600_000, 600_000, 5)
     assert _read(store, ALL, grid, ("count",))["count"][:, 0].tolist() == [10] * 5
     grid = Grid((START + 90 * MINUTE) // 90_000 * 90_000, 90_000, 10)
     assert sorted(set(_read(store, ALL, grid, ("count",))["count"][:, 0].tolist())) == [1, 2]
-    assert store.types.of(ALL[:3]).tolist() == [ValueType.INTEGER, ValueType.INTEGER, ValueType.DOUBLE]
+    assert store.types.types_of(ALL[:3]).tolist() == [ValueType.INTEGER, ValueType.INTEGER, ValueType.DOUBLE]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +236,7 @@ def test_absorbed_blocks_agree_on_the_last_value(kind: ValueType, less: float, g
             cells = np.full(3, value, np.float64 if kind == ValueType.DOUBLE else np.int64).view(np.int64)
             columns = dict.fromkeys(("last", "min", "max", "sum"), cells)
             counts = np.array([1, 1, 0], np.uint32)
-            block.put(slice(0, 3), {**columns, "count": counts, "offset": np.array(offsets, np.uint32)})
+            block.overwrite(slice(0, 3), {**columns, "count": counts, "offset": np.array(offsets, np.uint32)})
         blocks[0].absorb(blocks[1], 60, np.full(3, kind, np.uint8), texts)
         best = np.array([greater, high], np.float64 if kind == ValueType.DOUBLE else np.int64).view(np.int64)
         assert blocks[0].count.tolist() == [2, 2, 0]

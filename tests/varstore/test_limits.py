@@ -114,14 +114,14 @@ def test_new_series_are_refused_while_memory_is_full() -> None:
     """New series are refused and known ones continue; with room again all are accepted."""
     shard = Shard(capacity=10_000, limits=ShardLimits(memory_bytes=1))
     world = World(shard)
-    shard._catalogue.tend()
+    shard._catalogue.maintain()
     assert shard.status()["memory_full"] == (shard._store.bytes_used() > 1)
     known = shard._store.slots
     known.closed = False
     assert world.sample("a{}") == 1
     known.closed = True
     assert world.sample("a{}", "b{}") == 1
-    shard.allow_memory(2**40)
+    shard.set_memory_limit(2**40)
     for _ in range(8):
         world.sample("a{}")
     assert not shard.status()["memory_full"]
@@ -150,7 +150,7 @@ def test_the_most_refused_names_are_kept() -> None:
         refusals.note("worst")
     assert refusals.worst(1) == [("worst", 5_000)]
     assert len(refusals.worst(10**6)) <= 1_000
-    refusals.lifted("worst")
+    refusals.uncount("worst")
     assert (refusals.worst(1), refusals.total) == ([("worst", 4_999)], 9_999)
 
 
@@ -194,13 +194,13 @@ def test_a_silent_series_begins_anew_even_before_it_is_swept() -> None:
     """The result does not depend on the time of the sweep: the series may have another type, and begins a new
     incarnation."""
     world = World(Shard(capacity=10))
-    world.shard._catalogue.tend = lambda vshards=0: False  # type: ignore[method-assign]
+    world.shard._catalogue.maintain = lambda vshards=0: False  # type: ignore[method-assign]
     world.announce("x{}")
     world.sample("x{}", value=1)
     assert world.sample("x{}", at=NOW + 81 * HOUR, value=0.5) == 1
     (series_,) = world.shard.find(())
     assert series_.type == ValueType.DOUBLE
-    births = world.shard._store.births(np.flatnonzero(world.shard._store.slots.in_use))
+    births = world.shard._store.read_incarnations(np.flatnonzero(world.shard._store.slots.in_use))
     assert births["first_ms"].tolist() == [NOW + 81 * HOUR]
 
 
@@ -210,7 +210,7 @@ def test_retention_depends_on_append_time_alone() -> None:
     shard = Shard(capacity=10)
     World(shard).sample("x{}", at=NOW + 1)
     store = shard._store
-    assert (store.silent_ms(), store.lives.forgotten_ms) == (NOW - 79 * HOUR, NOW - 149 * HOUR)
+    assert (store.silent_ms(), store.incarnations.expired_ms) == (NOW - 79 * HOUR, NOW - 149 * HOUR)
 
 
 def test_sweeping_takes_small_steps() -> None:
@@ -240,5 +240,5 @@ def test_announcements_of_sources_that_are_gone_are_forgotten() -> None:
         assert not shard.announce(block, now)
         batch = TestBatch(BatchId("a", 1, 0, i), f"s{i}", now, [(fingerprint("a{}"), now, 5, 1)])
         shard.feed(range_of([batch] * (i + 1), i, i + 1))
-        assert len(shard.holdings.blocks) <= 11
+        assert len(shard.ownership.blocks) <= 11
     assert shard.announce(SeriesBlock("s0", 0, NOW, block.series), now)

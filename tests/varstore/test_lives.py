@@ -27,7 +27,7 @@ def column(values: list[int]) -> Cells:
 def add(lives: Incarnations, rows: list[tuple[int, int, int, int]]) -> None:
     """Add integer samples (slot, birth, time, value)."""
     slots, births, times, values = (column([row[i] for row in rows]) for i in range(4))
-    adding = lives.add if len(set(slots.tolist())) == len(rows) else lives.add_repeated
+    adding = lives.add if len(set(slots.tolist())) == len(rows) else lives.add_batch
     adding(slots, births, times, values, TypeBounds(len(rows), len(rows)), StringPool())
 
 
@@ -67,19 +67,19 @@ def test_incarnations_do_not_depend_on_the_order_of_samples(
     other, there = Incarnations(SLOTS), (np.arange(SLOTS) * 5 + 3) % SLOTS  # another order of slots
     add(other, [(1, 3, 9, 9), (1, 2, 9, 9)])
     other.load(there, lives.export(np.arange(SLOTS)))
-    older = lives.export_older(np.arange(SLOTS))
-    other.load_older({**older, "slot": there[older["slot"]]})
+    older = lives.export_past(np.arange(SLOTS))
+    other.load_past({**older, "slot": there[older["slot"]]})
     assert held_by_slot(other) == {int(there[slot]): mine for slot, mine in expected(rows).items()}
 
     gone = data.draw(st.sets(st.sampled_from([0, 1, 255, 256, 700])))
     lives.forget(column(sorted(gone)))
     rest = {slot: mine for slot, mine in expected(rows).items() if slot not in gone}
     assert held_by_slot(lives) == rest
-    lives.forgotten_ms = 25
+    lives.expired_ms = 25
     lives.prune(0, SLOTS)
     shown = {s: [life for life in mine if life[2] > 25 or life is mine[-1]] for s, mine in rest.items()}
     assert held_by_slot(lives) == shown
-    assert lives._older.total == sum(len(mine) - 1 for mine in shown.values())
+    assert lives._past.total == sum(len(mine) - 1 for mine in shown.values())
 
 
 def test_a_forgotten_incarnation_that_continues_begins_anew() -> None:
@@ -88,7 +88,7 @@ def test_a_forgotten_incarnation_that_continues_begins_anew() -> None:
         lives = Incarnations(SLOTS)
         add(lives, [(7, 1, 10, 1)])
         add(lives, [(7, 2, 20, 1)])
-        lives.forgotten_ms = 15
+        lives.expired_ms = 15
         if pruned:
             lives.prune(0, SLOTS)
         add(lives, [(7, 1, 30, 5)])
@@ -102,7 +102,7 @@ def test_values_of_incarnations_become_doubles() -> None:
     add(lives, [(7, 2, 20, 4)])
     lives.to_double(column([7, 9]))
     assert lives.read(column([7]), -1)["last"].view(np.float64).tolist() == [3.0, 4.0]
-    assert sorted(column(lives.held_last(column([7]))).view(np.float64).tolist()) == [3.0, 4.0]
+    assert sorted(column(lives.last_cells(column([7]))).view(np.float64).tolist()) == [3.0, 4.0]
 
 
 def test_incarnations_beyond_the_limits_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,8 +120,8 @@ def test_incarnations_beyond_the_limits_are_dropped(monkeypatch: pytest.MonkeyPa
     lives = Incarnations(SEGMENT)
     for birth in range(1, 6):
         add(lives, [(slot, birth, 10 * birth, 0) for slot in range(SEGMENT)])
-    assert lives._older.total <= SEGMENT
-    assert lives._older.total + lives.dropped == 4 * SEGMENT
+    assert lives._past.total <= SEGMENT
+    assert lives._past.total + lives.dropped == 4 * SEGMENT
     assert (lives.read(np.arange(SEGMENT), 40)["birth_ms"] == 5).all()
 
 
@@ -132,7 +132,7 @@ def test_an_incarnation_takes_at_most_forty_bytes() -> None:
         slots = np.arange(20_000)
         time = np.full(20_000, birth + 1)
         lives.add(slots, time, time, time, TypeBounds(20_000, 20_000), StringPool())
-    older = lives._older
-    real = sum(a.nbytes for a in older._lives.values()) + sum(a.nbytes for a in older._slots.values())
-    assert lives._older.total == 180_000
+    older = lives._past
+    real = sum(a.nbytes for a in older._incarnations.values()) + sum(a.nbytes for a in older._slots.values())
+    assert lives._past.total == 180_000
     assert real <= lives.bytes() <= 180_000 * 40

@@ -85,7 +85,7 @@ def test_a_lost_range_is_recorded_by_the_feed_that_skips_it(log: Log) -> None:
     feed(shard, log, shard.groups()[0], 0, 2)
     ((_, lost),) = shard.lost()
     assert (lost[P0].start, lost[P0].until) == (5, 8)
-    assert lost[P0].known_ms == shard._store.head_ms
+    assert lost[P0].detected_ms == shard._store.head_ms
     deleted(shard, 0, 15)
     deleted(shard, 1, 3)
     ((_, lost),) = shard.lost()
@@ -97,7 +97,7 @@ def test_images_and_snapshots_include_lost_ranges(log: Log, tmp_path: Path) -> N
     deleted(shard, 0, 4)
     catch_up(shard, log)
     lost = shard.lost()
-    export = shard.holdings.export(ALL)
+    export = shard.ownership.export(ALL)
     other = empty(0)
     other.adopt(ALL, export)
     assert other.lost() == lost
@@ -117,7 +117,7 @@ def test_a_group_with_a_lost_range_is_not_merged_with_others(log: Log) -> None:
     shard.adopt(masks(["s1"]))
     catch_up(shard, log)
     assert len(shard.groups()) == 2
-    shard.excuse(shard.lost()[0][1])
+    shard.clear_lost(shard.lost()[0][1])
     log.add("s0", log.head_ms + 1, [(print_of(0), log.head_ms, START, 1)])
     catch_up(shard, log)
     assert len(shard.groups()) == 1
@@ -207,8 +207,8 @@ class World:
         self.shard = shard
         usable = lambda groups: can_continue(self.span(), groups)  # noqa: E731
         self.bringing = Restore(shard, self.again, self.span, usable, self.hdfs)
-        self.mover = Rebalancer("0", shard, lambda vshards, _: self.bringing.bring(vshards))
-        self.healing = GapRepair("0", shard, self.bringing.has_lost)
+        self.mover = Rebalancer("0", shard, lambda vshards, _: self.bringing.restore(vshards))
+        self.healing = GapRepair("0", shard, self.bringing.table_has)
 
     def span(self) -> LogSpan:
         return LogSpan(TOPIC, {p: (self.starts[p], len(batches)) for p, batches in self.log.partitions.items()})
@@ -266,7 +266,7 @@ def test_a_shard_is_refilled_once_the_table_is_past_the_lost_range(lossy_world: 
     before = lossy_world.shard.lost()
     lossy_world.step(REPAIR_DELAY_S + 3 * TABLE_CHECK_S)
     assert lossy_world.shard.lost() == before
-    assert "the raw query has read partition" in lossy_world.healing.lacks(ALL)
+    assert "the raw query has read partition" in lossy_world.healing.describe_loss(ALL)
     if restarted:
         Snapshots(lossy_world.shard, lossy_world.folder / "snapshots").take()
         lossy_world.hold(empty(0))
@@ -293,7 +293,7 @@ def test_offsets_lost_during_a_refill_are_refilled_too(lossy_world: World) -> No
     lossy_world.step(REPAIR_DELAY_S + 2 * TABLE_CHECK_S)
     assert lossy_world.shard.ready == ALL_VSHARDS
     assert [mask for mask, _ in lossy_world.shard.lost()] == [ALL_VSHARDS]
-    assert "it is refilled soon" in lossy_world.healing.lacks(ALL)
+    assert "it is refilled soon" in lossy_world.healing.describe_loss(ALL)
     lossy_world.store(1.0)
     lossy_world.step(200)
     assert (lossy_world.shard.lost(), lossy_world.healing.figures()["refills"]) == ([], 2)
@@ -335,12 +335,12 @@ def test_a_copy_with_lost_ranges_is_not_restored(lossy_world: World, hdfs: str) 
     """The copy would have to be refilled at once."""
     snapshots = Snapshots(lossy_world.shard, lossy_world.folder / "snapshots", f"{hdfs}/copies")
     snapshots.take()
-    assert snapshots._mirror is not None
-    snapshots._mirror.copy()
+    assert snapshots._copier is not None
+    snapshots._copier.copy()
     lossy_world.store(1.0)
     fresh = empty(0)
     bringing = Restore(fresh, lossy_world.again, lossy_world.span, lambda _: True, hdfs, f"{hdfs}/copies")
-    bringing.bring(ALL_VSHARDS)
+    bringing.restore(ALL_VSHARDS)
     assert fresh.lost() == []
     announce_sources(fresh)
     check(fresh, lossy_world.log)

@@ -242,7 +242,7 @@ def test_small_runs_and_a_small_cache_give_the_same(monkeypatch: pytest.MonkeyPa
         for j in [i % 3]
     ]
     shard = Shard(capacity=1_000)
-    shard._intake._cached_rows = 1
+    shard._run_builder._cached_rows = 1
     announce_all(shard, 1, START)
     shard.feed(range_of(log, 0, 20))
     check(shard, expect(log))

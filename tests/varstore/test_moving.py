@@ -62,7 +62,7 @@ class World:
 
     def is_placed(self) -> bool:
         return all(
-            self.shards[id_].vshards == self.membership.wanted(id_) for id_ in self.shards if id_ not in self.gone
+            self.shards[id_].vshards == self.membership.owned_by(id_) for id_ in self.shards if id_ not in self.gone
         )
 
 
@@ -103,7 +103,7 @@ def started(ids: str, replicas: int = 1) -> World:
 def test_a_joining_shard_gets_its_part_and_nothing_else_moves(replicas: int) -> None:
     world = started("01", replicas)
     before = {id_: shard.vshards for id_, shard in world.shards.items()}
-    world.membership = world.membership.added("2")
+    world.membership = world.membership.with_member("2")
     world.begin("2")
     world.settle()
     assert world.is_placed()
@@ -114,7 +114,7 @@ def test_a_joining_shard_gets_its_part_and_nothing_else_moves(replicas: int) -> 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_a_removed_shard_hands_over_everything(replicas: int) -> None:
     world = started("012", replicas)
-    world.membership = world.membership.removed("1")
+    world.membership = world.membership.without_member("1")
     world.settle()
     assert world.is_placed()
     assert world.shards["1"].vshards == 0
@@ -122,7 +122,7 @@ def test_a_removed_shard_hands_over_everything(replicas: int) -> None:
 
 def test_nothing_is_dropped_before_the_new_owner_is_complete() -> None:
     world = started("01")
-    world.membership = world.membership.added("2")
+    world.membership = world.membership.with_member("2")
     world.begin("2")
     held = world.shards["0"].vshards
     for _ in range(40):  # the new one never becomes whole
@@ -132,7 +132,7 @@ def test_nothing_is_dropped_before_the_new_owner_is_complete() -> None:
     world.shards["2"].whole = world.shards["2"].vshards
     world.step("0")
     assert world.shards["0"].vshards == held  # clients have not read it yet
-    assert world.shards["0"].place().ready == held & ~world.shards["2"].vshards
+    assert world.shards["0"].place().ready_vshards == held & ~world.shards["2"].vshards
     for _ in range(int(GRACE_S * 2) + 1):
         world.step("0")
     assert world.shards["0"].vshards == held & ~world.shards["2"].vshards
@@ -190,12 +190,12 @@ def test_any_sequence_of_changes_ends_with_the_wanted_placement(steps: list[obje
         try:
             if step == "+":
                 fresh = str(len(ids))
-                world.membership = world.membership.added(fresh)
+                world.membership = world.membership.with_member(fresh)
                 world.begin(fresh)
             elif isinstance(step, str):
-                world.membership = world.membership.replicated(int(step))
+                world.membership = world.membership.with_replicas(int(step))
             elif isinstance(step, tuple):
-                world.membership = world.membership.removed(ids[step[0] % len(ids)])
+                world.membership = world.membership.without_member(ids[step[0] % len(ids)])
             else:
                 one = world.shards[ids[int(str(step)) % len(ids)]]
                 world.step(one.id)
@@ -221,24 +221,24 @@ def test_a_former_owner_drops_only_what_enough_owners_hold() -> None:
     zero, one = ShardAddress("0", "h", 1, "", ALL_VSHARDS, ALL_VSHARDS), ShardAddress("1", "h", 1, "", some, some)
     assert surplus(ClusterState(both, (mine, zero)), "old", ALL_VSHARDS) == 0
     assert surplus(ClusterState(both, (mine, zero, one)), "old", ALL_VSHARDS) == some
-    assert surplus(ClusterState(both, (mine, zero, replace(one, lagging=some))), "old", ALL_VSHARDS) == 0
+    assert surplus(ClusterState(both, (mine, zero, replace(one, lagging_vshards=some))), "old", ALL_VSHARDS) == 0
 
 
 def test_invalid_memberships_are_refused() -> None:
     two = Membership(("0", "1"), 2)
     assert Membership.from_bytes(two.to_bytes()) == two
     refusals: list[Callable[[], object]] = [
-        lambda: two.added("1"),
-        lambda: two.added("a/b"),
-        lambda: two.removed("7"),
-        lambda: two.removed("1"),
-        lambda: two.replicated(3),
-        lambda: two.replicated(0),
+        lambda: two.with_member("1"),
+        lambda: two.with_member("a/b"),
+        lambda: two.without_member("7"),
+        lambda: two.without_member("1"),
+        lambda: two.with_replicas(3),
+        lambda: two.with_replicas(0),
         lambda: Membership.from_bytes(b'{"replicas": 1}'),
         lambda: Membership.from_bytes(b'{"members": ["0"], "levels": "60x"}'),
     ]
     for refused in refusals:
         with pytest.raises(MembershipError):
             refused()
-    assert two.wanted("0") == two.wanted("1") == ALL_VSHARDS
-    assert two.wanted("2") == 0
+    assert two.owned_by("0") == two.owned_by("1") == ALL_VSHARDS
+    assert two.owned_by("2") == 0

@@ -118,7 +118,7 @@ def blocks(draw: st.DrawFn, n: int) -> OpenBlock:
         columns |= {"min": columns["last"], "max": columns["last"], "sum": columns["last"] * 5}
     block = OpenBlock.reserve(n)
     offsets = random.integers(0, draw(st.sampled_from([1, 60_000, 3_600_000, 2**32])), n).astype(np.uint32)
-    block.put(slice(0, n), {**columns, "count": random.choice(counts, n).astype(np.uint32), "offset": offsets})
+    block.overwrite(slice(0, n), {**columns, "count": random.choice(counts, n).astype(np.uint32), "offset": offsets})
     return block
 
 
@@ -169,29 +169,29 @@ def test_packed_blocks_restore_every_cell(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(0, 3))):
         where = np.unique(random.integers(0, n, data.draw(st.integers(1, 40))))
         columns = data.draw(blocks(n)).cells(where, tuple(FIELDS))
-        assert packed.put(where, columns)
-        block.put(where, columns)
+        assert packed.overwrite(where, columns)
+        block.overwrite(where, columns)
     same(packed, block, slice(0, n))
     same(packed, block, data.draw(places(n)))
-    same(pack(packed.open(n), False, False), block, data.draw(places(n)))
+    same(pack(packed.to_open_block(n), False, False), block, data.draw(places(n)))
 
 
 def test_places_beyond_the_packed_ones_are_empty() -> None:
     """Series that were added later are empty until a late sample of them is put."""
-    block = OpenBlock.of({name: np.full(10, 3, dtype) for name, dtype in FIELDS.items()})
+    block = OpenBlock.wrap({name: np.full(10, 3, dtype) for name, dtype in FIELDS.items()})
     packed = pack(block, False, False)
     assert packed is not None
     assert packed.counts(np.array([9, 10, 500])).tolist() == [3, 0, 0]
     assert packed.counts(slice(8, 12)).tolist() == [3, 3, 0, 0]
-    assert packed.put(np.array([500]), {name: np.full(1, 7, dtype) for name, dtype in FIELDS.items()})
+    assert packed.overwrite(np.array([500]), {name: np.full(1, 7, dtype) for name, dtype in FIELDS.items()})
     assert packed.cells(np.array([9, 10, 500]), ("count", "sum"))["sum"][[0, 2]].tolist() == [3, 7]
-    assert packed.open(65_536).count[[9, 10, 500]].tolist() == [3, 0, 7]
+    assert packed.to_open_block(65_536).count[[9, 10, 500]].tolist() == [3, 0, 7]
 
 
 def test_a_patch_that_is_too_large_is_refused() -> None:
     """The patch is refused without effect, and the caller opens the segment."""
-    block = OpenBlock.of({name: np.full(65_536, 3, dtype) for name, dtype in FIELDS.items()})
+    block = OpenBlock.wrap({name: np.full(65_536, 3, dtype) for name, dtype in FIELDS.items()})
     packed = pack(block, False, False)
     assert packed is not None
-    assert not packed.put(slice(0, 5_000), block.cells(slice(0, 5_000), tuple(FIELDS)))
+    assert not packed.overwrite(slice(0, 5_000), block.cells(slice(0, 5_000), tuple(FIELDS)))
     assert packed.patched == 0

@@ -151,7 +151,7 @@ def test_invalid_requests_are_refused_by_check_aggregate(changes: dict[str, obje
 def test_excluded_fingerprints_are_left_out(shard: Shard) -> None:
     found = shard.aggregate(asked(exclude=(print_of(0), print_of(3), print_of(1)), prints=True))
     assert sums(found) == {"1": [1.0, 2.0, 3.0], "2": [2.0, 4.0, 6.0]}
-    assert found.prints.tolist() == sorted(print_of(i) for i in (2, 4, 5))
+    assert found.fingerprints.tolist() == sorted(print_of(i) for i in (2, 4, 5))
 
 
 def test_only_some_fingerprints_can_be_selected(shard: Shard) -> None:
@@ -192,7 +192,7 @@ def test_sums_of_parts_do_not_depend_on_the_parts(rows: list[list[float]], rando
     whole = float_sums(np.array(flat)[:, None], np.array([0]))
     parts = ExactSums(np.zeros((1, 1)), np.zeros((1, 1)))
     for row in rows:
-        parts = parts.plus(float_sums(np.array(row)[:, None], np.array([0])))
+        parts = parts.add(float_sums(np.array(row)[:, None], np.array([0])))
     exact = math.fsum(flat)
     assert abs(float(whole.high[0, 0]) - exact) <= np.spacing(abs(exact)) + 1e-16 * max(map(abs, flat))
     assert abs(float(parts.high[0, 0]) - exact) <= np.spacing(abs(exact)) + 1e-16 * max(map(abs, flat))
@@ -232,7 +232,7 @@ def test_partial_results_survive_encoding(reducer: str, classes: int) -> None:
     assert (got.classes, got.counts, got.gauge, got.newest_ms, got.notes, got.partial) == (
         sent.classes, sent.counts, sent.gauge, 9, ("a note",), True,
     )  # fmt: skip
-    assert got.prints.tolist() == [1, 2**64 - 1]
+    assert got.fingerprints.tolist() == [1, 2**64 - 1]
     for name in ("members", "double", "count", "extreme"):
         assert np.array_equal(getattr(got.values, name), getattr(values, name)) or getattr(values, name) is None
     if values.sums is not None:

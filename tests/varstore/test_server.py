@@ -438,12 +438,14 @@ def test_the_membership_is_restored_to_an_emptied_zookeeper(zookeeper: str) -> N
         client = zookeeper_client(place)
         client.start(timeout=60)
         watch = MembershipWatch(client, Membership(("0",)))
-        assert not watch.known.confirmed
-        assert watch.look() == Membership(("0",))
-        changed = membership_of.update_membership(client, lambda membership: membership.added("1").replicated(2))
-        eventually(lambda: watch.look() == changed)
+        assert not watch.current.confirmed
+        assert watch.poll() == Membership(("0",))
+        changed = membership_of.update_membership(
+            client, lambda membership: membership.with_member("1").with_replicas(2)
+        )
+        eventually(lambda: watch.poll() == changed)
         client.delete(VARSTORE_PATH)
-        eventually(lambda: watch.look() == changed and membership_of.read_membership(client) == changed)
+        eventually(lambda: watch.poll() == changed and membership_of.read_membership(client) == changed)
         client.stop()
         client.close()
 

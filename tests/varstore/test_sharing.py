@@ -46,5 +46,5 @@ def test_shards_beyond_the_configured_number_share_too() -> None:
     """The divisor is the number of shards registered on the same host, at least the configured number."""
     shard, whole = process(2), memory_limit()
     for here, parts in ((1, 2), (3, 3), (7, 7), (0, 2)):
-        shard._share(here)
+        shard._share_memory(here)
         assert allowed(shard) == whole // parts

@@ -63,13 +63,13 @@ class PlainTable(RuleBasedStateMachine):
     def bar(self, print_: int, vshard: int) -> None:
         """Bar a series that has no slot."""
         if (vshard, print_) not in self.held:
-            self.table.bar([print_], vshard)
+            self.table.refuse([print_], vshard)
             self.barred.add((vshard, print_))
 
     @rule(print_=prints, vshard=vshards)
     def unbar(self, print_: int, vshard: int) -> None:
         """Remove a bar, if there is one."""
-        assert self.table.unbar(print_, vshard) == ((vshard, print_) in self.barred)
+        assert self.table.allow(print_, vshard) == ((vshard, print_) in self.barred)
         self.barred.discard((vshard, print_))
 
     @rule(closed=st.booleans())
@@ -90,7 +90,7 @@ class PlainTable(RuleBasedStateMachine):
             assert other.find(array([print_]), vshard).tolist() == [slot]
         other.closed = self.table.closed
         for vshard, print_ in self.barred:
-            other.bar([print_], vshard)
+            other.refuse([print_], vshard)
         self.table = other
 
     @invariant()
@@ -100,7 +100,9 @@ class PlainTable(RuleBasedStateMachine):
         for vshard in (0, 1, 2, 255):
             expected = [self.held.get((vshard, print_), NO_SLOT) for print_ in every.tolist()]
             assert self.table.find(every, vshard).tolist() == expected
-            assert self.table.still(np.array(expected), every, vshard).tolist() == [slot >= 0 for slot in expected]
+            assert self.table.holds_series(np.array(expected), every, vshard).tolist() == [
+                slot >= 0 for slot in expected
+            ]
             assert self.table.of(vshard).tolist() == sorted(slot for slot in expected if slot >= 0)
         assert self.table.live == len(self.held)
         assert max(self.held.values(), default=-1) < self.table.used <= self.table.size
@@ -134,7 +136,7 @@ def test_slots_are_assigned_in_order_up_to_the_capacity(seed: int) -> None:
     distinct = list(dict.fromkeys(prints.tolist()))
     expected = {print_: slot if slot < 20_000 else NO_SLOT for slot, print_ in enumerate(distinct)}
     assert table.find(prints, 3).tolist() == [expected[p] for p in prints.tolist()]
-    assert (table.used, table.refused) == (20_000, len(distinct) - 20_000)
+    assert (table.used, table.refusals) == (20_000, len(distinct) - 20_000)
 
 
 def test_many_replacements_of_series_do_not_degrade_the_table() -> None:
@@ -149,7 +151,7 @@ def test_many_replacements_of_series_do_not_degrade_the_table() -> None:
         held[vshard] = rng.integers(0, 2**64, 1_000, np.uint64)
         assert (table.add(held[vshard], vshard) != NO_SLOT).all()
     assert table.used <= 5_000
-    assert table._tombs < table.live
+    assert table._tombstones < table.live
     for vshard, mine in held.items():
         assert len(set(table.find(mine, vshard).tolist())) == 1_000
 
@@ -215,7 +217,7 @@ def test_cached_refusals_end_when_there_is_room() -> None:
     intake = RunBuilder(table)
     assert runs(intake, batch(0, "s0", 1, 2)) == [[0, NO_SLOT]]
     assert runs(intake, batch(1, "s0", 1, 2)) == [[0, NO_SLOT]]
-    assert table.refused == 1
+    assert table.refusals == 1
     table.free(np.array([0]))
-    table.bar([1], vshard_of("s0"))
+    table.refuse([1], vshard_of("s0"))
     assert runs(intake, batch(2, "s0", 1, 2)) == [[NO_SLOT, 0]]

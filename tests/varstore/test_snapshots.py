@@ -159,7 +159,7 @@ def test_old_files_are_deleted(log: Log, tmp_path: Path) -> None:
     newest = sequences(names)
     assert len(newest) == KEPT_SNAPSHOTS
     named = [Manifest.from_bytes((tmp_path / f"manifest-{s:015d}.json").read_bytes(), "here") for s in newest]
-    assert names == {m.name for m in named} | set().union(*(m.names for m in named))
+    assert names == {m.name for m in named} | set().union(*(m.file_names for m in named))
     assert snapshots.figures()["snapshot_disk_bytes"] == sum(file.stat().st_size for file in tmp_path.iterdir())
 
 
@@ -189,7 +189,7 @@ def test_incomplete_virtual_shards_are_not_saved(log: Log, tmp_path: Path) -> No
     after = restarted(tmp_path)
     assert after is not None
     assert after.vshards == masks(["s0"])
-    shard.holdings.set_ready(masks(["s1"]))
+    shard.ownership.set_ready(masks(["s1"]))
     snapshots.take()
     whole = restarted(tmp_path)
     assert whole is not None
@@ -385,7 +385,7 @@ def test_manifests_are_checked() -> None:
     """Every defect is a SnapshotFormatError."""
     good = Manifest(7, "a", 5, 1, "state", ("series",), {(60_000, 3): "row"}, {"state": 1, "series": 2, "row": 3})
     assert Manifest.from_bytes(good.to_bytes(), "here") == good
-    assert good.lacks({"state": 1, "series": 2, "row": 4}) == ["row"]
+    assert good.missing_files({"state": 1, "series": 2, "row": 4}) == ["row"]
     for bad in (b"", good.to_bytes()[:-5], good.to_bytes().replace(b'"a"', b'"b"')):
         with pytest.raises(SnapshotFormatError):
             Manifest.from_bytes(bad, "here")
@@ -403,14 +403,14 @@ def test_copies_restore_a_shard_on_another_machine(log: Log, tmp_path: Path) -> 
             for _ in range(3):
                 advance(shard, log, 4)
                 snapshots.take()
-                assert snapshots._mirror is not None
-                snapshots._mirror.copy()
+                assert snapshots._copier is not None
+                snapshots._copier.copy()
             assert snapshots.problems == []
         after = Shard("a", capacity=1_000, owned=frozenset())
         assert Snapshots(after, tmp_path / "elsewhere", root).load()
         assert after.vshards == masks(["s0"])
         other = Shard("c", capacity=1_000, owned=frozenset())
-        Restore(other, lambda: memoryview(b""), lambda: None, lambda _: True, None, root).bring(masks(["s0", "s2"]))  # type: ignore[arg-type,return-value]
+        Restore(other, lambda: memoryview(b""), lambda: None, lambda _: True, None, root).restore(masks(["s0", "s2"]))  # type: ignore[arg-type,return-value]
         assert other.vshards == masks(["s0", "s2"])
         for shard in (after, other):
             announce_sources(shard)
@@ -424,8 +424,8 @@ def test_an_unreachable_hdfs_is_reported_and_stops_nothing(log: Log, tmp_path: P
     snapshots = Snapshots(shard, tmp_path, "hdfs://127.0.0.1:1/copies")
     catch_up(shard, log)
     snapshots.take()
-    assert snapshots._mirror is not None
-    snapshots._mirror.copy()
+    assert snapshots._copier is not None
+    snapshots._copier.copy()
     assert "not reachable" in snapshots.problems[0]
     assert restarted(tmp_path) is not None
 
@@ -434,7 +434,7 @@ def test_a_stopped_copy_does_not_count_as_made(log: Log, tmp_path: Path) -> None
     with local_files(SYSTEM_CLOCK):
         snapshots = Snapshots(empty(), tmp_path / "a", f"file://{tmp_path}/hdfs")
         snapshots.take()
-        mirror = snapshots._mirror
+        mirror = snapshots._copier
         assert mirror is not None
         mirror.stop()
         mirror.copy()

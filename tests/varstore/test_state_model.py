@@ -143,7 +143,7 @@ class World:
         mask &= giver.ready & ~taker.vshards
         if not mask:
             return
-        export = giver.holdings.export(mask)
+        export = giver.ownership.export(mask)
 
         def parts() -> object:
             for i, part in enumerate(export):

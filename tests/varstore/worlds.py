@@ -62,13 +62,13 @@ def sweep(shard: Shard) -> None:
     """Finish the search for silent series in progress and make a whole one."""
     for _ in range(2):
         shard._catalogue._passed_ms = 0
-        while shard._catalogue.tend():
+        while shard._catalogue.maintain():
             pass
 
 
 def positions(shard: Shard) -> dict[Partition, int]:
     """Return the next offset of every partition that was fed: the least of all groups."""
-    groups = list(shard.holdings.groups)
+    groups = list(shard.ownership.groups)
     return {key: min(one.next_offset(key) for one in groups) for group in groups for key in group.positions}
 
 

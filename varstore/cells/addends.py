@@ -35,13 +35,13 @@ class CellUpdate:
         """Column of one folded statistic."""
         return self.last if self.count is None else self.folded[name]
 
-    def of(self, keep: Mask, less: int) -> CellUpdate:
+    def select(self, keep: Mask, less: int) -> CellUpdate:
         """Select the rows of `keep` and subtract `less` from their cell indexes."""
         return CellUpdate(
             self.at[keep] - less,
             self.offset[keep],
             self.last[keep],
-            self.bounds.cut(keep),
+            self.bounds.select(keep),
             None if self.count is None else self.count[keep],
             {name: column[keep] for name, column in self.folded.items()},
         )

@@ -34,10 +34,10 @@ class OpenBlock:
     STRING cells are undefined.
     """
 
-    __slots__ = ("_block", "_columns", "count", "last", "n", "offset", "wide")
+    __slots__ = ("_block", "_columns", "count", "has_folded", "last", "n", "offset")
 
     def __init__(self, n: int, block: mmap.mmap | None, arrays: Columns, wide: bool) -> None:
-        self.n, self._block, self.wide, self._columns = n, block, wide, arrays
+        self.n, self._block, self.has_folded, self._columns = n, block, wide, arrays
         self.count: Counts = arrays["count"]
         self.last: Cells = arrays["last"]
         self.offset: Counts = arrays["offset"]
@@ -53,7 +53,7 @@ class OpenBlock:
         return cls(n, block, arrays, False)
 
     @classmethod
-    def of(cls, columns: Columns) -> OpenBlock:
+    def wrap(cls, columns: Columns) -> OpenBlock:
         """Wrap these arrays and take ownership of them."""
         return cls(len(columns["count"]), None, columns, True)
 
@@ -65,14 +65,14 @@ class OpenBlock:
     @property
     def nbytes(self) -> int:
         """Upper bound in bytes of the pages written: the size if every cell was written."""
-        return self.n * (UNFOLDED_BYTES + (FOLDED_BYTES if self.wide else 0))
+        return self.n * (UNFOLDED_BYTES + (FOLDED_BYTES if self.has_folded else 0))
 
-    def part(self, start: int, stop: int) -> OpenBlock:
+    def view(self, start: int, stop: int) -> OpenBlock:
         """Views of cells [start, stop), for reading and emptying."""
         arrays = {name: column[start:stop] for name, column in self._columns.items()}
-        return OpenBlock(stop - start, None, arrays, self.wide)
+        return OpenBlock(stop - start, None, arrays, self.has_folded)
 
-    def give_back(self, start: int, stop: int) -> None:
+    def clear_pages(self, start: int, stop: int) -> None:
         """Empty cells [start, stop) of a reserved block and free their pages."""
         if self._block is None:
             self.count[start:stop] = 0
@@ -106,7 +106,7 @@ class OpenBlock:
         for name in names:
             column = self._columns[name]
             if name in FOLDS:
-                if not self.wide:
+                if not self.has_folded:
                     column = self.last
                 elif one is None:
                     one = self.counts(where) == 1
@@ -119,9 +119,9 @@ class OpenBlock:
 
     # writing
 
-    def put(self, where: Indexes, columns: Columns) -> None:
+    def overwrite(self, where: Indexes, columns: Columns) -> None:
         """Overwrite cells; `columns` has all of FIELDS."""
-        wide = self.wide = self.wide or bool((columns["count"] > 1).any())
+        wide = self.has_folded = self.has_folded or bool((columns["count"] > 1).any())
         for name, column in self._columns.items():
             if wide or name not in FOLDS:
                 column[where] = columns[name]
@@ -154,7 +154,7 @@ class OpenBlock:
         newer |= before == 0
         tied = ~newer & (part.offset == old_offset)
         if tied.any():
-            newer[tied] = replaces(part.last[tied], old_last[tied], part.bounds.cut(tied), texts)
+            newer[tied] = replaces(part.last[tied], old_last[tied], part.bounds.select(tied), texts)
         return newer
 
     def _widen(
@@ -170,7 +170,7 @@ class OpenBlock:
             if not len(pick):
                 return
             before = before[several]
-        self.wide = True
+        self.has_folded = True
         at, single = part.at[pick], old_last[pick].view(dtype)
         one = none = None
         if before.max() > 1 or part.count is not None:
@@ -198,7 +198,7 @@ class OpenBlock:
             self._adopt(other, later_ms)
             return
         fresh = some & (old == 0)
-        if self.wide or other.wide or (some > fresh).any():
+        if self.has_folded or other.has_folded or (some > fresh).any():
             self._join(other, kinds, fresh)
         offset = other.offset + np.uint32(later_ms)
         newer = some & (offset > self.offset[:n]) | fresh
@@ -215,8 +215,8 @@ class OpenBlock:
         self.count[:n] = other.count
         self.last[:n] = other.last
         np.add(other.offset, np.uint32(later_ms), out=self.offset[:n])
-        if other.wide:
-            self.wide = True
+        if other.has_folded:
+            self.has_folded = True
             for name in FOLDS:
                 self._columns[name][:n] = other._columns[name]
 
@@ -226,7 +226,7 @@ class OpenBlock:
         everything = slice(0, n)
         mine, theirs = self.cells(everything, FOLDS), other.cells(everything, FOLDS)
         doubles = bits_of(kinds == ValueType.DOUBLE)
-        self.wide = True
+        self.has_folded = True
         stays = other.count == 0
         fewer = bool(fresh.any() or stays.any())
         for name, fold in FOLDS.items():

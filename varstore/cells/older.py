@@ -27,7 +27,7 @@ class PastIncarnations:
         """Older lives of each slot."""
         self.total = 0
         self._slots: dict[int, npt.NDArray[np.uint8]] = {}  # segment -> slot within it, of each life
-        self._lives: dict[int, Cells] = {}  # segment -> (4, lives): birth, first, last time, last
+        self._incarnations: dict[int, Cells] = {}  # segment -> (4, lives): birth, first, last time, last
 
     def find(self, slots: Cells, births: Cells) -> tuple[Cells, npt.NDArray[np.bool_]]:
         """Return (n,) positions of each (slot, birth) in its segment, or of its insertion; mask of those found."""
@@ -40,7 +40,7 @@ class PastIncarnations:
 
     def _find(self, segment: int, within: npt.NDArray[np.uint8], wanted: Cells) -> tuple[Cells, npt.NDArray[np.bool_]]:
         """`find` in one segment: binary search of all rows at once."""
-        held, births = self._slots[segment], self._lives[segment][BIRTH]
+        held, births = self._slots[segment], self._incarnations[segment][BIRTH]
         low, last = np.searchsorted(held, within), np.searchsorted(held, within, "right")
         high = last.copy()
         while (open_ := low < high).any():
@@ -54,13 +54,13 @@ class PastIncarnations:
         """Return (4, n) lives at the positions that `find` returned."""
         lives = np.empty((4, len(slots)), np.int64)
         for segment, part in _by_segment(slots):
-            lives[:, part] = self._lives[segment][:, at[part]]
+            lives[:, part] = self._incarnations[segment][:, at[part]]
         return lives
 
     def set(self, slots: Cells, at: Cells, lives: Cells) -> None:
         """Overwrite the lives at the positions that `find` returned; births must not change."""
         for segment, part in _by_segment(slots):
-            self._lives[segment][:, at[part]] = lives[:, part]
+            self._incarnations[segment][:, at[part]] = lives[:, part]
 
     def insert(self, slots: Cells, at: Cells | None, lives: Cells) -> None:
         """Insert one life for each of `slots`, (4, n), at the positions that `find` returned for distinct ones; None:
@@ -69,12 +69,12 @@ class PastIncarnations:
             within = (slots[part] % SEGMENT).astype(np.uint8)
             held = self._slots.get(segment)
             if held is None:
-                self._slots[segment], self._lives[segment] = within, np.ascontiguousarray(lives[:, part])
+                self._slots[segment], self._incarnations[segment] = within, np.ascontiguousarray(lives[:, part])
                 continue
             # insertions at the same position keep their order, and `part` is in the order of slots
             places: Cells = np.searchsorted(held, within, "right") if at is None else at[part]
             self._slots[segment] = np.insert(held, places, within)
-            self._lives[segment] = np.insert(self._lives[segment], places, lives[:, part], axis=1)
+            self._incarnations[segment] = np.insert(self._incarnations[segment], places, lives[:, part], axis=1)
         np.add.at(self.count, slots, 1)
         self.total += len(slots)
 
@@ -99,7 +99,7 @@ class PastIncarnations:
         many = self.count.take(slots[rows]).astype(np.int64)
         begins = np.cumsum(many) - many
         at = np.arange(int(many.sum())) - np.repeat(begins - first, many)
-        return np.repeat(rows, many), self._lives[segment][:, at]
+        return np.repeat(rows, many), self._incarnations[segment][:, at]
 
     def newest_ms(self, slots: Cells) -> Cells:
         """Return (n,) greatest last times among the older lives of each slot, 0 if it has none."""
@@ -113,9 +113,9 @@ class PastIncarnations:
         rows, lives = self.read(slots)
         lives = lives.copy()
         lives[LAST] = last
-        self.put(slots[rows], lives)
+        self.replace(slots[rows], lives)
 
-    def put(self, slots: Cells, lives: Cells) -> None:
+    def replace(self, slots: Cells, lives: Cells) -> None:
         """Replace all lives of the slots that occur with these, which are sorted by birth within each slot."""
         self.drop(distinct(slots))
         self.insert(slots, None, lives)
@@ -133,19 +133,19 @@ class PastIncarnations:
         held = self._slots[segment]
         first, last = int(np.searchsorted(held, within)), int(np.searchsorted(held, within, "right"))
         keep = np.ones(len(held), np.bool_)
-        keep[first + int(np.argmin(self._lives[segment][LAST_TIME, first:last]))] = False
+        keep[first + int(np.argmin(self._incarnations[segment][LAST_TIME, first:last]))] = False
         self._keep(segment, keep)
 
     def prune(self, segment: int, floor_ms: int) -> None:
         """Remove the lives of a segment whose last sample is at `floor_ms` or earlier."""
         if segment in self._slots:
-            self._keep(segment, self._lives[segment][LAST_TIME] > floor_ms)
+            self._keep(segment, self._incarnations[segment][LAST_TIME] > floor_ms)
 
-    def thin(self, segment: int, least: int) -> int:
+    def drop_oldest_share(self, segment: int, least: int) -> int:
         """Remove the lives with the oldest last samples: 1/8 of the segment, at least `least`. Return the number."""
-        if segment not in self._lives:
+        if segment not in self._incarnations:
             return 0
-        times = self._lives[segment][LAST_TIME]
+        times = self._incarnations[segment][LAST_TIME]
         gone = min(len(times), max(least, len(times) // 8))
         keep = np.ones(len(times), np.bool_)
         keep[np.argpartition(times, gone - 1)[:gone]] = False
@@ -160,9 +160,9 @@ class PastIncarnations:
         self.total -= len(gone)
         if keep.any():
             self._slots[segment] = self._slots[segment][keep]
-            self._lives[segment] = np.ascontiguousarray(self._lives[segment][:, keep])
+            self._incarnations[segment] = np.ascontiguousarray(self._incarnations[segment][:, keep])
         else:
-            del self._slots[segment], self._lives[segment]
+            del self._slots[segment], self._incarnations[segment]
 
     def bytes(self) -> int:
         """Estimate of the bytes that the lives take."""

@@ -115,7 +115,7 @@ class Patch:
         for name, held in self.columns.items():
             self.columns[name] = np.concatenate((columns[name].astype(held.dtype), held)).take(first)
 
-    def over(self, where: Cells, out: dict[str, npt.NDArray[Any]]) -> None:
+    def apply(self, where: Cells, out: dict[str, npt.NDArray[Any]]) -> None:
         """Overwrite the changed cells in `out`, columns of the cells at `where`."""
         found = np.minimum(np.searchsorted(self.at, where), len(self.at) - 1)
         hit = np.flatnonzero(self.at.take(found) == where)
@@ -163,7 +163,7 @@ class PackedBlock:
         """Return an immutable view of the same cells; None if some are patched."""
         return PackedBlock(self.shape, self.columns, self.doubles) if self.patch is None else None
 
-    def single_in(self, mine: Words, stop: int) -> bool:
+    def is_single(self, mine: Words, stop: int) -> bool:
         """Quick test that all cells marked by `mine`, all before `stop`, hold one sample; False if it cannot tell.
         Bit i % 64 of word i // 64 of `mine` marks place i."""
         if self.patch is not None or not self.shape.single or stop > self.n:
@@ -184,7 +184,7 @@ class PackedBlock:
         if self.patch is not None:
             places = index_array(where)
             out = {name: column.copy() for name, column in out.items()}  # some are views, some share one array
-            self.patch.over(places, out)
+            self.patch.apply(places, out)
         return out
 
     def cell(self, place: int, names: Sequence[str]) -> tuple[int, ...] | None:
@@ -204,9 +204,11 @@ class PackedBlock:
         known = {"count": count, "last": last}
         if "offset" in names:
             known["offset"] = self.columns["offset"].at(place) + self.shape.offset_base
-        return tuple([known[name] if name in known else self._wide(name, place, count, last, double) for name in names])
+        return tuple(
+            [known[name] if name in known else self._folded_cell(name, place, count, last, double) for name in names]
+        )
 
-    def _wide(self, name: str, place: int, count: int, last: int, double: bool) -> int:
+    def _folded_cell(self, name: str, place: int, count: int, last: int, double: bool) -> int:
         """Return a folded statistic of a cell."""
         if self.shape.single or count == 1:
             return last
@@ -225,7 +227,7 @@ class PackedBlock:
         for name, column in self._decode(places.take(inside), names).items():
             out[name][inside] = column
         if self.patch is not None:
-            self.patch.over(places, out)
+            self.patch.apply(places, out)
         return out
 
     def _decode(self, where: Indexes, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
@@ -294,7 +296,7 @@ class PackedBlock:
         """Number of cells that changed after packing."""
         return 0 if self.patch is None else len(self.patch.at)
 
-    def put(self, where: Indexes, columns: Columns) -> bool:
+    def overwrite(self, where: Indexes, columns: Columns) -> bool:
         """Overwrite distinct cells; `columns` has all of FIELDS. False without effect if the patch would be too big."""
         where = index_array(where)
         patch = self.patch or Patch()
@@ -306,11 +308,11 @@ class PackedBlock:
         self.patch = patch
         return True
 
-    def open(self, n: int) -> OpenBlock:
+    def to_open_block(self, n: int) -> OpenBlock:
         """Return the same cells in an open block of n."""
         block = OpenBlock.reserve(n)
         stop = self.n if self.patch is None or not len(self.patch.at) else max(self.n, int(self.patch.at[-1]) + 1)
-        block.put(slice(0, stop), self.cells(slice(0, stop), tuple(FIELDS)))
+        block.overwrite(slice(0, stop), self.cells(slice(0, stop), tuple(FIELDS)))
         return block
 
 
@@ -334,7 +336,7 @@ def pack(block: OpenBlock, doubles: Mask | bool, plain_last: bool) -> PackedBloc
     if high == 0:
         return None
     mode = high if low == high else int(np.bincount(np.minimum(count, 65_536)).argmax())
-    held = block.cells(everything, ("last", "offset", *FOLDS) if block.wide else ("last", "offset"))
+    held = block.cells(everything, ("last", "offset", *FOLDS) if block.has_folded else ("last", "offset"))
     last, offset = held["last"], held["offset"]
     if low == 0:
         empty = count == 0
@@ -352,7 +354,7 @@ def pack(block: OpenBlock, doubles: Mask | bool, plain_last: bool) -> PackedBloc
         ),
         **dict.fromkeys(FOLDS, _ZERO),
     }
-    if block.wide and high > 1:
+    if block.has_folded and high > 1:
         columns |= _pack_folded({**held, "count": count, "last": last}, doubles)
     return PackedBlock(PackingParameters(n, mode, base, plain_last, high == 1), columns, doubles)
 

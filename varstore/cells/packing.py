@@ -28,15 +28,15 @@ class LevelPacker:
         self.kinds, self.plain_last, self.segment = kinds, plain_last, segment
         self._doubles: dict[int, Mask] = {}  # by segment, as they were when last packed
 
-    def kinds_in(self, segment: int, n: int) -> npt.NDArray[np.uint8]:
+    def types_in(self, segment: int, n: int) -> npt.NDArray[np.uint8]:
         """Return the types of the first `n` slots of a segment."""
         start = segment * self.segment
-        return self.kinds.of(np.arange(start, start + n))
+        return self.kinds.types_of(np.arange(start, start + n))
 
     def pack(self, segment: int, block: OpenBlock, kinds: npt.NDArray[np.uint8] | None = None) -> PackedBlock | None:
         """Pack the cells of the first slots of a segment; None if all are empty. The block is not kept."""
         if kinds is None:
-            kinds = self.kinds_in(segment, block.n)
+            kinds = self.types_in(segment, block.n)
         return pack(block, self._doubles_in(segment, kinds), self.plain_last)
 
     def _doubles_in(self, segment: int, kinds: npt.NDArray[np.uint8]) -> Mask | bool:

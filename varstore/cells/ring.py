@@ -23,7 +23,7 @@ class LevelRing(LevelRows):
 
     # reading
 
-    def numbers(self) -> list[int]:
+    def bucket_numbers(self) -> list[int]:
         """Return the bucket numbers of nonempty rows, ascending."""
         return sorted(number for number in self._held if self.version(number))
 
@@ -46,29 +46,29 @@ class LevelRing(LevelRows):
         pending = self._pending(number)
         if not pending:
             return self._stored(row, chosen, names) if row.changed else None
-        cells = OpenBlock.of({name: column.copy() for name, column in self._stored(row, chosen, ALL_FIELDS).items()})
-        kinds = self._packer.kinds.of(chosen.slots)
+        cells = OpenBlock.wrap({name: column.copy() for name, column in self._stored(row, chosen, ALL_FIELDS).items()})
+        kinds = self._packer.kinds.types_of(chosen.slots)
         for one in pending:
             if one.open is not None and self._finest is not None:
                 later_ms = (one.number - 1) * self._finest.step_ms - (number - 1) * self.step_ms
-                cells.absorb(OpenBlock.of(one.open.cells(chosen.slots, ALL_FIELDS)), later_ms, kinds, self._texts)
+                cells.absorb(OpenBlock.wrap(one.open.cells(chosen.slots, ALL_FIELDS)), later_ms, kinds, self._texts)
         return cells.cells(slice(0, cells.n), names)
 
     def _stored(self, row: BucketRow, chosen: SlotSelection, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
         """Return fields of the row as this level stores it, without pending open rows of the finest level."""
         if row.open is not None and row.open_from == 0:
             return row.open.cells(chosen.slots, names)
-        parts = chosen.parts
-        if len(parts) == 1 and isinstance(parts[0].out, slice):
+        parts = chosen.segments
+        if len(parts) == 1 and isinstance(parts[0].rows, slice):
             block = row.block(parts[0].segment, self._segment)
             if block is not None:
-                return block.cells(parts[0].inside, names)
+                return block.cells(parts[0].places, names)
         out = {name: np.empty(len(chosen.slots), FIELDS[name]) for name in names}
         for part in parts:
             block = row.block(part.segment, self._segment)
-            held = {} if block is None else block.cells(part.inside, names)
+            held = {} if block is None else block.cells(part.places, names)
             for name, column in out.items():
-                column[part.out] = held[name] if held else 0
+                column[part.rows] = held[name] if held else 0
         return out
 
     def read_row(
@@ -87,7 +87,7 @@ class LevelRing(LevelRows):
         left_ms = np.int64((number - 1) * self.step_ms)
         return {name: held[FIELD_OF[name]] + left_ms if name == "last_time" else held[name] for name in names}
 
-    def read_few(self, slots: Cells, first: int, out: Mapping[str, Cells]) -> None:
+    def read_cells(self, slots: Cells, first: int, out: Mapping[str, Cells]) -> None:
         """Fill each row of `out`, zero before, with the statistics of the buckets from number `first` on.
 
         Reads cell by cell: much faster than `read_row` for few slots."""
@@ -117,7 +117,7 @@ class LevelRing(LevelRows):
         block = row.segments.get(segment)
         return None if block is None else block.cell(place, fields)
 
-    def peek(
+    def capture_row(
         self, number: int, chosen: SlotSelection, names: Collection[str]
     ) -> PackedBlock | dict[str, npt.NDArray[Any]] | None:
         """Return one bucket of slots of one segment for reading after the lock is released; None if it is empty.
@@ -127,12 +127,12 @@ class LevelRing(LevelRows):
             return None
         if self._pending(number):
             return self._cells(number, chosen, names)
-        part = chosen.parts[0]
+        part = chosen.segments[0]
         block = row.block(part.segment, self._segment) if row.changed else None
         if block is None:
             return None
         frozen = block.frozen() if isinstance(block, PackedBlock) else None
-        return frozen or {name: column.copy() for name, column in block.cells(part.inside, names).items()}
+        return frozen or {name: column.copy() for name, column in block.cells(part.places, names).items()}
 
     def read(self, slots: Cells, grid: Grid, statistics: Collection[str]) -> dict[str, Cells]:
         """Return `statistics`, each (grid.n, slots), zero where count is zero; the grid has the step of this level."""
@@ -158,7 +158,7 @@ class LevelRing(LevelRows):
             for name, column in held.items()
         }
 
-    def close_some(self, number: int) -> bool:
+    def close_next(self, number: int) -> bool:
         """Close one segment of the rows that `import_row` of that bucket would close at once; False if none is left."""
         row = self._held.get(number)
         rows = self._pending(number) + ([row] if row is not None and row.open is not None else [])
@@ -182,13 +182,13 @@ class LevelRing(LevelRows):
         self._used = max(self._used, int(slots.max()) + 1)
         row.changed = next(self._changes)
         for part in group_by_segment(slots, self._segment):
-            cells = {name: columns[name][part.out] for name in ALL_FIELDS}
+            cells = {name: columns[name][part.rows] for name in ALL_FIELDS}
             n = min(self._segment, self._used - part.segment * self._segment)
-            if part.segment in row.segments or 2 * index_count(part.inside) < n:
-                self._put(row, part.segment, part.inside, cells)
+            if part.segment in row.segments or 2 * index_count(part.places) < n:
+                self._put(row, part.segment, part.places, cells)
             else:  # most of a segment: pack it directly, without opening it
                 block = OpenBlock.empty(n)
-                block.put(part.inside, cells)
+                block.overwrite(part.places, cells)
                 self._keep(row, part.segment, block)
         self._pack_surplus()
 
@@ -198,15 +198,15 @@ class LevelRing(LevelRows):
         """Replace every nonempty cell of these slots by `change(columns)`, in buckets `numbers` (None: in all)."""
         chosen = self.selection(slots)
         for row in [row for row in self._held.values() if numbers is None or row.number in numbers]:
-            for part in chosen.parts:
+            for part in chosen.segments:
                 block = row.block(part.segment, self._segment)
-                if block is None or not (some := block.counts(part.inside) > 0).any():
+                if block is None or not (some := block.counts(part.places) > 0).any():
                     continue
-                inside = index_array(part.inside)[some]
+                inside = index_array(part.places)[some]
                 columns = change(block.cells(inside, ALL_FIELDS))
                 row.changed = next(self._changes)
                 if row.open is not None and part.segment * self._segment >= row.open_from:
-                    row.open.put(inside + part.segment * self._segment, columns)
+                    row.open.overwrite(inside + part.segment * self._segment, columns)
                 else:
                     self._put(row, part.segment, inside, columns)
         self._pack_surplus()
@@ -215,15 +215,15 @@ class LevelRing(LevelRows):
         """Empty every cell of these slots in buckets `numbers` (None: in all)."""
         self._rewrite(slots, lambda columns: {**columns, "count": np.zeros_like(columns["count"])}, numbers)
 
-    def numbers_until(self, time_ms: int) -> list[int]:
+    def bucket_numbers_until(self, time_ms: int) -> list[int]:
         """Return the nonempty buckets that may hold samples up to `time_ms`, ascending."""
-        return [number for number in self.numbers() if (number - 1) * self.step_ms < time_ms]
+        return [number for number in self.bucket_numbers() if (number - 1) * self.step_ms < time_ms]
 
     def to_double(self, slots: Cells) -> None:
         """Convert the cells of INTEGER series that became DOUBLE."""
         self._rewrite(slots, to_double)
 
-    def held_last(self, slots: Cells) -> Cells:
+    def last_cells(self, slots: Cells) -> Cells:
         """Return every `last` cell that one of `slots` holds, unordered."""
         found, chosen = [np.zeros(0, np.int64)], self.selection(slots)
         for row in self._held.values():

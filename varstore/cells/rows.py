@@ -71,7 +71,7 @@ class LevelRows:
         self._held: dict[int, BucketRow] = {}
         self._open: list[BucketRow] = []  # rows with an open block, ascending
         self._pool: list[OpenBlock] = []
-        self._unpacked = Unpacked()
+        self._packing_queue = Unpacked()
         self._used = 0
         self._head_ms = 0
 
@@ -81,15 +81,15 @@ class LevelRows:
         return self.step_ms % finest.step_ms == 0 and reach >= (finest.rows - RESERVED_ROWS) * finest.step_ms
 
     @property
-    def follows(self) -> bool:
+    def is_follower(self) -> bool:
         """True if samples reach this level through the finest one, except those that its `add` returns."""
         return self._finest is not None
 
-    def too_old(self, append_ms: int) -> int:
+    def late_until(self, append_ms: int) -> int:
         """Return the greatest sample time that is late for this level in a batch appended at `append_ms`."""
         return bucket_end(append_ms, self.step_ms) - (self.rows - RESERVED_ROWS) * self.step_ms
 
-    def too_old_each(self, append_ms: Cells) -> Cells:
+    def late_until_each(self, append_ms: Cells) -> Cells:
         """Return `too_old` of each append time."""
         return bucket_ends(append_ms, self.step_ms) - (self.rows - RESERVED_ROWS) * self.step_ms
 
@@ -118,7 +118,7 @@ class LevelRows:
         if row is None:
             return np.ones(len(samples.slots), np.bool_)
         row.changed = next(self._changes)
-        part = self._part(number, samples)
+        part = self._update_of(number, samples)
         if row.open is None:
             self._add_closed(row, part)
             return np.ones(len(samples.slots), np.bool_)
@@ -127,9 +127,9 @@ class LevelRows:
             return None
         opened = part.at >= row.open_from
         if opened.any():
-            row.open.merge(part.of(opened, 0), self._texts)
+            row.open.merge(part.select(opened, 0), self._texts)
         if not opened.all():
-            self._add_closed(row, part.of(~opened, 0))
+            self._add_closed(row, part.select(~opened, 0))
         return samples.slots < row.open_from
 
     def settled_ms(self, head_ms: int) -> int:
@@ -137,7 +137,7 @@ class LevelRows:
         newest = head_ms // self.step_ms - OPEN_ROWS
         return min([newest, *(row.number - 1 for row in self._open)]) * self.step_ms
 
-    def fold(self, number: int, part: CellUpdate, used: int) -> None:
+    def add_closed(self, number: int, part: CellUpdate, used: int) -> None:
         """Add cells of a bucket, all up to `settled_ms`, to this level only."""
         self._used = max(self._used, used)
         row = self._row(number, imported=True)
@@ -145,7 +145,7 @@ class LevelRows:
             row.changed = next(self._changes)
             self._add_closed(row, part)
 
-    def _part(self, number: int, samples: LevelSamples) -> CellUpdate:
+    def _update_of(self, number: int, samples: LevelSamples) -> CellUpdate:
         slots, time_ms, cells, bounds, distinct_slots = samples
         start_ms = (number - 1) * self.step_ms
         if distinct_slots:
@@ -156,10 +156,10 @@ class LevelRows:
         """Add to the segments of a closed part of a row."""
         segments = part.at // self._segment
         for segment in distinct(segments).tolist():
-            mine = part.of(segments == segment, segment * self._segment)
+            mine = part.select(segments == segment, segment * self._segment)
             block = row.segments.get(segment)
             if isinstance(block, PackedBlock) and len(mine.at) < REOPEN_CELLS:
-                cells = OpenBlock.of(block.copy(mine.at))
+                cells = OpenBlock.wrap(block.copy(mine.at))
                 at, mine.at = mine.at, np.arange(len(mine.at))
                 cells.merge(mine, self._texts)
                 self._put(row, segment, at, cells.cells(slice(0, cells.n), ALL_FIELDS))
@@ -170,20 +170,20 @@ class LevelRows:
     def _put(self, row: BucketRow, segment: int, at: Indexes, columns: Columns) -> None:
         """Overwrite cells of a segment."""
         block = row.segments.get(segment)
-        if isinstance(block, PackedBlock) and block.put(at, columns):
+        if isinstance(block, PackedBlock) and block.overwrite(at, columns):
             if block.patched > STALE_PATCH:
-                self._unpacked.patch((row.number, segment), self._head_ms)
+                self._packing_queue.patch((row.number, segment), self._head_ms)
         else:
-            self._writable(row, segment).put(at, columns)
+            self._writable(row, segment).overwrite(at, columns)
 
     def _writable(self, row: BucketRow, segment: int) -> OpenBlock:
         """Return the open block of a segment of a row; create or unpack it if needed."""
         block = row.segments.get(segment)
         if not isinstance(block, OpenBlock):
             n = min(self._segment, self.capacity - segment * self._segment)
-            block = OpenBlock.reserve(n) if block is None else block.open(n)
+            block = OpenBlock.reserve(n) if block is None else block.to_open_block(n)
             row.segments[segment] = block
-        self._unpacked.write((row.number, segment), self._head_ms)
+        self._packing_queue.write((row.number, segment), self._head_ms)
         return block
 
     # rows
@@ -231,11 +231,11 @@ class LevelRows:
         if row is not None:
             self._close(row)
             del self._held[number]
-            self._unpacked.forget(number, row.segments)
+            self._packing_queue.forget(number, row.segments)
 
     # closing
 
-    def tend(self, head_ms: int) -> bool:
+    def maintain(self, head_ms: int) -> bool:
         """Close or pack one segment that is due, which takes some ms; False if none is due.
 
         head_ms: greatest append time."""
@@ -258,17 +258,17 @@ class LevelRows:
         start = row.open_from
         stop = min(start + self._segment, self._used)
         if start < stop:
-            self._settle(row, start // self._segment, block.part(start, stop))
-            block.give_back(start, min(start + self._segment, self.capacity))
+            self._replace_segment(row, start // self._segment, block.view(start, stop))
+            block.clear_pages(start, min(start + self._segment, self.capacity))
         row.open_from = start + self._segment
         if row.open_from >= self._used:
             self._open.remove(row)
             row.open, row.open_from = None, 0
-            block.wide = False
+            block.has_folded = False
             self._pool = [*self._pool, block][:OPEN_ROWS]
 
-    def _settle(self, row: BucketRow, segment: int, cells: OpenBlock) -> None:
-        kinds = self._packer.kinds_in(segment, cells.n)
+    def _replace_segment(self, row: BucketRow, segment: int, cells: OpenBlock) -> None:
+        kinds = self._packer.types_in(segment, cells.n)
         for follower in self._followers:
             follower._absorb(row.number, segment, cells, kinds)
         self._keep(row, segment, cells, kinds)
@@ -289,32 +289,32 @@ class LevelRows:
     def _pack_due(self) -> bool:
         """Pack one segment that is due."""
         finest_ms = (self._finest or self).step_ms
-        due = self._unpacked.due(self._head_ms, self.step_ms, finest_ms, OPEN_ROWS)
+        due = self._packing_queue.due(self._head_ms, self.step_ms, finest_ms, OPEN_ROWS)
         if due is not None:
             self._pack(*due)
         return due is not None
 
     def _pack_surplus(self) -> None:
-        while self._unpacked.may_be_packed() and self.pack_one():
+        while self._packing_queue.may_be_packed() and self.pack_one():
             pass
 
-    def leave_unpacked(self, segments: int) -> None:
+    def set_unpacked_allowance(self, segments: int) -> None:
         """Let writes leave this many open segments of closed rows unpacked, for `pack_one` to pack later."""
-        self._unpacked.spare = segments
+        self._packing_queue.spare = segments
 
     def pack_one(self) -> bool:
         """Pack the least recently written segment if there are too many. Return True if more are to be packed."""
-        surplus = self._unpacked.surplus(-(-self._used // self._segment))
+        surplus = self._packing_queue.surplus(-(-self._used // self._segment))
         if surplus > 0:
-            self._pack(*self._unpacked.oldest())
+            self._pack(*self._packing_queue.oldest())
         return surplus > 1
 
     def _pack(self, number: int, segment: int) -> None:
-        self._unpacked.forget(number, (segment,))
+        self._packing_queue.forget(number, (segment,))
         row = self._held[number]
         block = row.segments.pop(segment)
         n = min(self._segment, self._used - segment * self._segment)
-        self._keep(row, segment, block.open(n) if isinstance(block, PackedBlock) else block.part(0, n))
+        self._keep(row, segment, block.to_open_block(n) if isinstance(block, PackedBlock) else block.view(0, n))
 
     def _keep(self, row: BucketRow, segment: int, block: OpenBlock, kinds: npt.NDArray[np.uint8] | None = None) -> None:
         """Pack these cells as a segment of a closed row; no-op if all are empty."""

@@ -22,7 +22,7 @@ SEGMENT = 65_536
 class TypeLookup(Protocol):
     """Lookup of the types of series by slot."""
 
-    def of(self, slots: Cells) -> npt.NDArray[np.uint8]:
+    def types_of(self, slots: Cells) -> npt.NDArray[np.uint8]:
         """Return (n,) type codes."""
         ...
 
@@ -39,7 +39,7 @@ class LevelSamples(NamedTuple):
 
     def pick(self, keep: Mask) -> LevelSamples:
         """Select the samples of `keep`."""
-        bounds = self.bounds.cut(keep)
+        bounds = self.bounds.select(keep)
         return LevelSamples(self.slots[keep], self.time_ms[keep], self.cells[keep], bounds, self.distinct)
 
 
@@ -63,7 +63,7 @@ class BucketRow:
         """Return the cells of a segment for reading; None if all are empty."""
         start = segment * size
         if self.open is not None and start >= self.open_from:
-            return self.open.part(start, min(start + size, self.open.n))
+            return self.open.view(start, min(start + size, self.open.n))
         return self.segments.get(segment)
 
 
@@ -71,8 +71,8 @@ class SegmentSlots(NamedTuple):
     """Chosen slots of one segment: their places in the segment, and in the list they were chosen from."""
 
     segment: int
-    inside: Indexes
-    out: Indexes
+    places: Indexes
+    rows: Indexes
 
 
 def group_by_segment(slots: Cells, size: int = SEGMENT) -> list[SegmentSlots]:
@@ -104,7 +104,7 @@ def _as_slice(places: Cells) -> Indexes:
 class SlotSelection:
     """Slots to read in many rows, grouped by segment once."""
 
-    __slots__ = ("parts", "slots")
+    __slots__ = ("segments", "slots")
 
     def __init__(self, slots: Cells, size: int = SEGMENT) -> None:
-        self.slots, self.parts = slots, group_by_segment(slots, size)
+        self.slots, self.segments = slots, group_by_segment(slots, size)

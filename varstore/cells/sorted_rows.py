@@ -34,12 +34,12 @@ class SortedRows:
     """(series,) first row of each series; starts[0] is 0."""
     counts: Cells = field(init=False)
     """(series,) number of rows of each series."""
-    of: Cells = field(init=False)
+    series: Cells = field(init=False)
     """(n,) series index of each row."""
 
     def __post_init__(self) -> None:
         self.counts = np.diff(self.starts, append=len(self.time_ms))
-        self.of = np.repeat(np.arange(len(self.starts)), self.counts)
+        self.series = np.repeat(np.arange(len(self.starts)), self.counts)
 
 
 class IncarnationSamples(NamedTuple):
@@ -50,7 +50,7 @@ class IncarnationSamples(NamedTuple):
     time_ms: Cells
     cell: Cells
 
-    def of(self, keep: Mask) -> IncarnationSamples:
+    def select(self, keep: Mask) -> IncarnationSamples:
         """Select the samples of `keep`."""
         return IncarnationSamples(*(column[keep] for column in self))
 
@@ -61,7 +61,7 @@ class IncarnationBounds(NamedTuple):
     doubles: bool
     first: IncarnationSamples
     last: IncarnationSamples
-    once: bool
+    distinct: bool
     """True if no series occurs twice."""
 
 
@@ -75,7 +75,7 @@ class _LevelCells:
     stats: Stats
     double: bool
 
-    def of(self, keep: Mask) -> _LevelCells:
+    def select(self, keep: Mask) -> _LevelCells:
         stats = {name: column[keep] for name, column in self.stats.items()}
         return _LevelCells(self.series[keep], self.number[keep], stats, self.double)
 
@@ -87,7 +87,7 @@ def mask_aggregatable(rows: SortedRows, until_ms: int) -> tuple[Mask, Mask]:
     first = rows.type[rows.starts]
     valued = rows.type != ValueType.ENDED
     odd = valued & (rows.type != np.repeat(first, rows.counts))
-    odd[1:] |= (rows.time_ms[1:] <= rows.time_ms[:-1]) & (rows.of[1:] == rows.of[:-1])
+    odd[1:] |= (rows.time_ms[1:] <= rows.time_ms[:-1]) & (rows.series[1:] == rows.series[:-1])
     good = ~np.logical_or.reduceat(odd, rows.starts) & ((first == ValueType.DOUBLE) | np.isin(first, _INTEGER_TYPES))
     keep = np.repeat(good, rows.counts)
     keep &= valued
@@ -101,16 +101,16 @@ class SortedAggregate:
 
     def __init__(self, rows: SortedRows, keep: Mask, steps: Sequence[int], floors: Sequence[int]) -> None:
         self._levels: dict[int, list[_LevelCells]] = {step: [] for step in steps}
-        self.lives: list[IncarnationBounds] = []
+        self.incarnations: list[IncarnationBounds] = []
         doubles = rows.type == ValueType.DOUBLE
         for is_double, mine in ((False, keep & ~doubles), (True, keep & doubles)):
             at = slice(None) if mine.all() else np.flatnonzero(mine)
-            values = _TypedSamples(rows.of[at], rows.time_ms[at], rows.cell[at], is_double)
-            if len(values.of):
-                self.lives.append(_bounds_of(values, rows.birth_ms[at]))
-                self._fold(values, steps, floors)
+            values = _TypedSamples(rows.series[at], rows.time_ms[at], rows.cell[at], is_double)
+            if len(values.series):
+                self.incarnations.append(_bounds_of(values, rows.birth_ms[at]))
+                self._aggregate(values, steps, floors)
 
-    def _fold(self, values: _TypedSamples, steps: Sequence[int], floors: Sequence[int]) -> None:
+    def _aggregate(self, values: _TypedSamples, steps: Sequence[int], floors: Sequence[int]) -> None:
         newest = int(values.time_ms.max())
         done: list[tuple[int, _LevelCells]] = []
         for step, floor_ms in zip(steps, floors, strict=True):
@@ -120,13 +120,13 @@ class SortedAggregate:
             cells = _aggregate_samples(values, step) if finer is None else _aggregate_cells(finer[1], finer[0], step)
             done.append((step, cells))
             young = cells.number * step > floor_ms
-            self._levels[step].append(cells if young.all() else cells.of(young))
+            self._levels[step].append(cells if young.all() else cells.select(young))
 
-    def parts(self, step_ms: int, slots: Cells, some: Mask) -> Iterator[tuple[int, CellUpdate]]:
+    def updates(self, step_ms: int, slots: Cells, some: Mask) -> Iterator[tuple[int, CellUpdate]]:
         """Yield (bucket number, addend) of a level, ascending, for the series of the mask `some`.
         slots: (series,) slot of each series, distinct where `some`."""
         everything = bool(some.all())
-        found = [cells if everything else cells.of(some.take(cells.series)) for cells in self._levels[step_ms]]
+        found = [cells if everything else cells.select(some.take(cells.series)) for cells in self._levels[step_ms]]
         if not any(len(cells.number) for cells in found):
             return
         stats = {name: np.concatenate([cells.stats[name] for cells in found]) for name in STATISTICS}
@@ -144,17 +144,18 @@ class SortedAggregate:
 class _TypedSamples(NamedTuple):
     """Samples of one class of type, sorted by series and time."""
 
-    of: Cells
+    series: Cells
     time_ms: Cells
     cell: Cells
     double: bool
 
 
 def _bounds_of(values: _TypedSamples, birth_ms: Cells) -> IncarnationBounds:
-    begins = run_starts(values.of, birth_ms)
-    ends = run_ends(begins, len(values.of))
+    begins = run_starts(values.series, birth_ms)
+    ends = run_ends(begins, len(values.series))
     first, last = (
-        IncarnationSamples(values.of[at], birth_ms[at], values.time_ms[at], values.cell[at]) for at in (begins, ends)
+        IncarnationSamples(values.series[at], birth_ms[at], values.time_ms[at], values.cell[at])
+        for at in (begins, ends)
     )
     return IncarnationBounds(values.double, first, last, bool((first.series[1:] != first.series[:-1]).all()))
 
@@ -162,9 +163,9 @@ def _bounds_of(values: _TypedSamples, birth_ms: Cells) -> IncarnationBounds:
 def _aggregate_samples(values: _TypedSamples, step: int) -> _LevelCells:
     """Aggregate samples into cells."""
     number = (values.time_ms + (step - 1)) // step
-    begins = run_starts(values.of, number)
+    begins = run_starts(values.series, number)
     stats = bucketize_samples(begins, values.time_ms, values.cell, values.double)
-    return _LevelCells(values.of[begins], number[begins], stats, values.double)
+    return _LevelCells(values.series[begins], number[begins], stats, values.double)
 
 
 def _aggregate_cells(cells: _LevelCells, fine: int, step: int) -> _LevelCells:

@@ -55,7 +55,7 @@ class StringPool:
         self._ids[text] = id
         return id
 
-    def keep(self, ids: Iterable[int]) -> None:
+    def retain(self, ids: Iterable[int]) -> None:
         """Remove every string whose number is not in `ids`."""
         kept = set(ids)
         for id, text in enumerate(self._texts):

@@ -40,7 +40,7 @@ class SeriesTypes:
         self._type_up: TypeCodes = lazy_zeros(capacity, np.uint8)  # type + 1, so that untouched pages mean "none"
         self._double_from: Cells = lazy_zeros(capacity, np.int64)
 
-    def of(self, slots: Cells) -> TypeCodes:
+    def types_of(self, slots: Cells) -> TypeCodes:
         """Return (n,) type codes, NO_TYPE for slots without a sample."""
         up = self._type_up.take(slots)
         return np.where(up == 0, NO_TYPE, up - 1).astype(np.uint8)
@@ -49,7 +49,7 @@ class SeriesTypes:
         """Return the slots below `used` that have this type."""
         return np.flatnonzero(self._type_up[:used] == type_ + 1)
 
-    def known(self, slots: Cells) -> Mask:
+    def is_typed(self, slots: Cells) -> Mask:
         """Mask of the slots that have a type."""
         known: Mask = self._type_up.take(slots) != 0
         return known
@@ -60,7 +60,7 @@ class SeriesTypes:
 
     def export(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
         """Return `type` (NO_TYPE: none) and `double_from` of each slot."""
-        return {"type": self.of(slots), "double_from": self._double_from.take(slots)}
+        return {"type": self.types_of(slots), "double_from": self._double_from.take(slots)}
 
     def load(self, slots: Cells, columns: Mapping[str, npt.NDArray[Any]]) -> None:
         """Inverse of `export`."""
@@ -68,7 +68,7 @@ class SeriesTypes:
         self._type_up[slots] = np.where(type_ == NO_TYPE, 0, type_ + np.uint8(1))
         self._double_from[slots] = columns["double_from"]
 
-    def judge(self, slots: Cells, types: TypeCodes, time_ms: Cells, distinct: bool) -> TypeResolution | None:
+    def resolve(self, slots: Cells, types: TypeCodes, time_ms: Cells, distinct: bool) -> TypeResolution | None:
         """Set types of new series and judge the rows; None if every row has the type of its series already."""
         held = self._type_up.take(slots)
         other = held != types + np.uint8(1)
@@ -76,17 +76,17 @@ class SeriesTypes:
             return None
         fresh = held == 0
         if distinct:
-            self._settle(slots[fresh], types[fresh], time_ms[fresh])
+            self._set_types(slots[fresh], types[fresh], time_ms[fresh])
             rows = np.flatnonzero(other & ~fresh)
         else:
             rows = np.arange(len(slots))
-        return self._judge_each(rows, slots, types, time_ms) if len(rows) else None
+        return self._resolve_each(rows, slots, types, time_ms) if len(rows) else None
 
-    def _settle(self, slots: Cells, types: TypeCodes, time_ms: Cells) -> None:
+    def _set_types(self, slots: Cells, types: TypeCodes, time_ms: Cells) -> None:
         self._type_up[slots] = types + np.uint8(1)
         self._double_from[slots] = time_ms  # only read for DOUBLE series
 
-    def _judge_each(self, rows: Cells, slots: Cells, types: TypeCodes, time_ms: Cells) -> TypeResolution:
+    def _resolve_each(self, rows: Cells, slots: Cells, types: TypeCodes, time_ms: Cells) -> TypeResolution:
         """Judge row by row, so that several samples of a series are judged in the order of the batch."""
         keep, as_double = np.ones(len(slots), np.bool_), np.zeros(len(slots), np.bool_)
         converted: list[int] = []
@@ -94,10 +94,10 @@ class SeriesTypes:
             slot, new, time = int(slots[row]), int(types[row]), int(time_ms[row])
             held = int(self._type_up[slot]) - 1
             if held == -1:
-                self._settle(slots[row : row + 1], types[row : row + 1], time_ms[row : row + 1])
+                self._set_types(slots[row : row + 1], types[row : row + 1], time_ms[row : row + 1])
             elif (held, new) == (ValueType.INTEGER, ValueType.DOUBLE):
                 converted.append(slot)
-                self._settle(slots[row : row + 1], types[row : row + 1], time_ms[row : row + 1])
+                self._set_types(slots[row : row + 1], types[row : row + 1], time_ms[row : row + 1])
             elif (held, new) == (ValueType.DOUBLE, ValueType.INTEGER) and time < self._double_from[slot]:
                 as_double[row] = True
             elif held != new:

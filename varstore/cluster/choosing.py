@@ -18,7 +18,7 @@ WHOLE, LAGGING, REFILLING = range(3)
 class HolderChoice:
     """One shard and the virtual shards that it is asked for."""
 
-    place: ShardAddress
+    address: ShardAddress
     vshards: int
 
 
@@ -30,7 +30,9 @@ def choose_holders(
     Whole holders come before lagging ones, these before refilling ones; within each, holders to avoid (they just hung
     or failed) come last. Among equals the rank of rendezvous hashing spreads the load."""
     places = tuple(live)
-    tiers = tuple((p.good, p.lagging & p.ready, p.held & ~p.ready) for p in places)
+    tiers = tuple(
+        (p.healthy_vshards, p.lagging_vshards & p.ready_vshards, p.held_vshards & ~p.ready_vshards) for p in places
+    )
     avoided = tuple(place in avoid for place in places)
     chosen, nobody = _choose_cached(tuple(place.id for place in places), tiers, avoided, wanted, worst)
     return [HolderChoice(places[at], mask) for at, mask in chosen], nobody

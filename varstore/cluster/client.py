@@ -71,12 +71,12 @@ class VarstoreClient:
         self._zookeeper = zookeeper_client(zookeeper) if isinstance(zookeeper, str) else zookeeper
         if self._owns_client:
             self._connecting = self._zookeeper.start_async()
-        self._met = not self._owns_client
+        self._connected = not self._owns_client
         self._directory = ClusterDirectory(self._zookeeper, min(3.0, deadline_s), clock)
         self._deadline_s, self._clock = deadline_s, clock
-        self._connections = ShardConnections(self._directory.read, self._directory.forget, clock, deadline_s)
+        self._connections = ShardConnections(self._directory.read, self._directory.invalidate, clock, deadline_s)
         self._levels = tuple((level.step_ms, level.count) for level in DEFAULT_LEVELS)
-        self._watch: QueryGuard | None = None
+        self._guard: QueryGuard | None = None
 
     def __enter__(self) -> VarstoreClient:
         return self
@@ -95,7 +95,7 @@ class VarstoreClient:
     def watching(self, watch: QueryGuard) -> VarstoreClient:
         """Return the same store for one evaluation: it checks `watch` while it waits for shards."""
         own = copy(self)
-        own._watch, own._owns_client = watch, False
+        own._guard, own._owns_client = watch, False
         return own
 
     # Store
@@ -119,7 +119,7 @@ class VarstoreClient:
             wire = json.dumps({**replace(request, vshards=vshards).to_json(), "small": True}).encode()
             return ShardRequest("select", lambda _: (wire,), decode_buckets)
 
-        return self._ask(question, deadline)
+        return self._scatter(question, deadline)
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
         """Return the partial results of all shards as one. Raises SelectError as `select` does; NotPushed if buckets
@@ -127,7 +127,7 @@ class VarstoreClient:
         deadline = self._deadline()
 
         def ask(asked: AggregateRequest) -> tuple[list[Aggregate], tuple[str, ...]]:
-            outcomes, missing = self._ask(_pushed(asked), deadline)
+            outcomes, missing = self._scatter(_pushed(asked), deadline)
             return [outcome.answer for outcome in outcomes], missing
 
         alone = len(self._shards(deadline).live) == 1
@@ -159,7 +159,7 @@ class VarstoreClient:
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
         """See Store."""
         wire = [[m.label, m.op, m.value] for m in matchers]
-        outcomes, _ = self._ask(_find(what="find", matchers=wire, limit=limit), self._deadline())
+        outcomes, _ = self._scatter(_find(what="find", matchers=wire, limit=limit), self._deadline())
         found = {item[0]: _series(item) for outcome in outcomes for item in outcome.answer}
         return sorted(found.values(), key=lambda s: (s.name, sorted(s.labels.items())))[:limit]
 
@@ -167,7 +167,7 @@ class VarstoreClient:
         """Return the status of each shard that answers, by id."""
 
         deadline = self._deadline()
-        told = self._connections.each(
+        told = self._connections.ask_each(
             self._shards(deadline), ShardRequest("status", lambda _: (), json.loads), deadline
         )
         if not told:
@@ -175,20 +175,20 @@ class VarstoreClient:
         return told
 
     def _union(self, question: RequestFor) -> list[str]:
-        outcomes, _ = self._ask(question, self._deadline())
+        outcomes, _ = self._scatter(question, self._deadline())
         return sorted({str(item) for outcome in outcomes for item in outcome.answer})
 
     # asking
 
     def _deadline(self) -> float:
-        left = None if self._watch is None else self._watch.seconds_left()
+        left = None if self._guard is None else self._guard.seconds_left()
         return self._clock.monotonic() + (self._deadline_s if left is None else min(left, self._deadline_s))
 
-    def _ask(self, question: RequestFor, deadline: float) -> tuple[list[ShardAnswer], tuple[str, ...]]:
+    def _scatter(self, question: RequestFor, deadline: float) -> tuple[list[ShardAnswer], tuple[str, ...]]:
         """Return the answers, with disjoint virtual shards, and a note for each reason why some are missing. Raises
         StoreUnavailable if no shard answers."""
-        check = None if self._watch is None else self._watch.check
-        outcomes, notes = ScatterGather(self._connections, self._shards(deadline), question, deadline, check).run(
+        check = None if self._guard is None else self._guard.check
+        outcomes, notes = ScatterGather(self._connections, self._shards(deadline), question, deadline, check).ask(
             ALL_VSHARDS
         )
         if not outcomes:
@@ -196,11 +196,11 @@ class VarstoreClient:
         return outcomes, tuple(notes)
 
     def _shards(self, deadline: float) -> ClusterState:
-        if not self._met:  # give a new client time to connect; later the known shards are used
+        if not self._connected:  # give a new client time to connect; later the known shards are used
             self._connecting.wait(min(CONNECT_TIMEOUT_S, max(0.0, deadline - self._clock.monotonic())))
             if not self._connecting.is_set():
                 raise StoreUnavailable(f"ZooKeeper at {self._hosts} does not answer: is the stack running?")
-            self._met = True
+            self._connected = True
         return self._directory.read()
 
     def _reason(self) -> str:

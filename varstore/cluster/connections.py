@@ -43,8 +43,8 @@ class ShardRequest:
     deadline."""
 
     method: str
-    wire: Callable[[float], tuple[bytes, ...]]
-    read: Callable[[Any], Any]
+    encode: Callable[[float], tuple[bytes, ...]]
+    decode: Callable[[Any], Any]
 
 
 RequestFor = Callable[[int], ShardRequest]
@@ -55,7 +55,7 @@ RequestFor = Callable[[int], ShardRequest]
 class ShardAnswer:
     """Answer of one shard for the virtual shards that it was asked for."""
 
-    place: ShardAddress
+    address: ShardAddress
     vshards: int
     answer: Any
 
@@ -65,7 +65,7 @@ class InFlightRequest:
     """A request in progress over a connection."""
 
     sent: PendingCall
-    ask: ShardRequest
+    request: ShardRequest
     client: FramedClient
     began: float
 
@@ -79,51 +79,51 @@ class SubRequest:
     since: float
     depth: int
     client: FramedClient | None = None
-    running: InFlightRequest | None = None
+    in_flight: InFlightRequest | None = None
     """Sent, and awaited by the calling thread."""
     future: Future[Any] | None = None
     """Result, if a thread of the pool runs the request."""
     answer: Any = None
-    soft: bool = False
+    is_partial: bool = False
     """True if the answer says that it is partial."""
     failure: str = ""
-    instead: list[SubRequest] | None = None
-    desperate: bool = False
+    fallbacks: list[SubRequest] | None = None
+    asked_laggards: bool = False
     """True if lagging or refilling shards were asked too."""
 
-    def all(self) -> Iterator[SubRequest]:
+    def walk(self) -> Iterator[SubRequest]:
         """Yield this part and all below."""
         yield self
-        for part in self.instead or ():
-            yield from part.all()
+        for part in self.fallbacks or ():
+            yield from part.walk()
 
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Return True if all its virtual shards have whole answers."""
-        if self.answer is not None and not self.soft:
+        if self.answer is not None and not self.is_partial:
             return True
-        return union(part.choice.vshards for part in self.instead or () if part.is_whole()) == self.choice.vshards
+        return union(part.choice.vshards for part in self.fallbacks or () if part.is_complete()) == self.choice.vshards
 
-    def asked_instead(self) -> int:
+    def fallback_vshards(self) -> int:
         """Return the mask that others are asked for instead."""
-        return union(part.choice.vshards for part in self.instead or ())
+        return union(part.choice.vshards for part in self.fallbacks or ())
 
-    def is_settled(self) -> bool:
+    def is_final(self) -> bool:
         """Return True if no better answer can come."""
-        if self.is_whole():
+        if self.is_complete():
             return True
-        return not self.is_asked and all(part.is_settled() for part in self.instead or ())
+        return not self.is_pending and all(part.is_final() for part in self.fallbacks or ())
 
     @property
-    def is_asked(self) -> bool:
+    def is_pending(self) -> bool:
         """True while its own answer is awaited."""
-        return self.future is not None or self.running is not None
+        return self.future is not None or self.in_flight is not None
 
-    def outcomes(self) -> list[ShardAnswer]:
+    def answers(self) -> list[ShardAnswer]:
         """Return the best answers so far; they do not overlap."""
-        below = [outcome for part in self.instead or () for outcome in part.outcomes()]
-        if self.answer is None or (self.soft and self.is_whole()):
+        below = [outcome for part in self.fallbacks or () for outcome in part.answers()]
+        if self.answer is None or (self.is_partial and self.is_complete()):
             return below
-        return [ShardAnswer(self.choice.place, self.choice.vshards, self.answer)]
+        return [ShardAnswer(self.choice.address, self.choice.vshards, self.answer)]
 
 
 class ShardConnections:
@@ -149,7 +149,7 @@ class ShardConnections:
             for client in clients:
                 client.close()
 
-    def each(self, shards: ClusterState, ask: ShardRequest, deadline: float) -> dict[str, Any]:
+    def ask_each(self, shards: ClusterState, ask: ShardRequest, deadline: float) -> dict[str, Any]:
         """Return the answers of all live shards by id, without those that do not answer."""
         futures = {place.id: self._threads.submit(self._call, place, ask, deadline) for place in shards.live}
         wait(futures.values(), timeout=max(0.0, deadline - self.clock.monotonic()) + 0.2)
@@ -168,10 +168,10 @@ class ShardConnections:
 
     def start(self, part: SubRequest, question: RequestFor, deadline: float) -> None:
         """Send at once over an open connection; otherwise, or if sending may block, use a thread of the pool."""
-        place, ask = part.choice.place, question(part.choice.vshards)
-        client = part.client = self._take(place)
+        place, ask = part.choice.address, question(part.choice.vshards)
+        client = part.client = self._take_idle(place)
         now = self.clock.monotonic()
-        wire = ask.wire(max(0.001, deadline - now))
+        wire = ask.encode(max(0.001, deadline - now))
         if sum(map(len, wire)) <= NONBLOCKING_BYTES and client.connected:
             try:
                 sent = client.send(ask.method, *wire, timeout=max(0.001, deadline - now))
@@ -179,46 +179,46 @@ class ShardConnections:
                 client.close()
             else:
                 self._count(place, 1)
-                part.running = InFlightRequest(sent, ask, client, now)
+                part.in_flight = InFlightRequest(sent, ask, client, now)
                 return
         part.future = self._threads.submit(self._call, place, ask, deadline, client)
 
     def finish(self, part: SubRequest) -> Future[Any]:
         """Return the reply to a sent request as a completed future; waits if necessary."""
         future: Future[Any] = Future()
-        running, part.running = part.running, None
+        running, part.in_flight = part.in_flight, None
         if running is not None:
             try:
-                future.set_result(self._end(part.choice.place, running))
+                future.set_result(self._end(part.choice.address, running))
             except Exception as error:
                 future.set_exception(error)
         return future
 
     def hand_over(self, part: SubRequest) -> None:
         """Let a thread of the pool wait for the reply."""
-        running, part.running = part.running, None
+        running, part.in_flight = part.in_flight, None
         if running is not None:
-            part.future = self._threads.submit(self._end, part.choice.place, running)
+            part.future = self._threads.submit(self._end, part.choice.address, running)
             part.future.add_done_callback(lambda future: self._drop(part, running) if future.cancelled() else None)
 
     def abandon(self, part: SubRequest) -> None:
         """Stop waiting for the reply."""
-        running, part.running = part.running, None
+        running, part.in_flight = part.in_flight, None
         if running is not None:
             self._drop(part, running)
 
     def _drop(self, part: SubRequest, running: InFlightRequest) -> None:
         running.sent.abandon()
-        self._count(part.choice.place, -1)
+        self._count(part.choice.address, -1)
 
     def _call(self, place: ShardAddress, ask: ShardRequest, deadline: float, client: FramedClient | None = None) -> Any:
         """Send and wait, in the pool. Reconnects once if an idle connection died: requests change nothing."""
-        client = client or self._take(place)
+        client = client or self._take_idle(place)
         began = self.clock.monotonic()
         left = max(0.001, deadline - began)
         self._count(place, 1)
         try:
-            sent = client.send(ask.method, *ask.wire(left), timeout=left)
+            sent = client.send(ask.method, *ask.encode(left), timeout=left)
         except BaseException:
             self._count(place, -1)
             client.close()
@@ -229,7 +229,7 @@ class ShardConnections:
         """Return the decoded reply."""
         client = running.client
         try:
-            answer = running.ask.read(running.sent.result())
+            answer = running.request.decode(running.sent.result())
         except idl().ShardError:
             self._give_back(place, client)
             raise
@@ -249,7 +249,7 @@ class ShardConnections:
             if not self._running[place]:
                 del self._running[place]
 
-    def _take(self, place: ShardAddress) -> FramedClient:
+    def _take_idle(self, place: ShardAddress) -> FramedClient:
         with self._lock:
             idle = self._idle.get(place)
             if idle:
@@ -270,14 +270,14 @@ class ShardConnections:
         for old_client in closing:
             old_client.close()
 
-    def avoided(self) -> frozenset[ShardAddress]:
+    def addresses_to_avoid(self) -> frozenset[ShardAddress]:
         """Return shards that failed lately, or have too many running requests."""
         now = self.clock.monotonic()
         with self._lock:
             self._avoid = {place: until for place, until in self._avoid.items() if until > now}
             return frozenset(self._avoid) | {place for place, count in self._running.items() if count >= BUSY_REQUESTS}
 
-    def shun(self, place: ShardAddress) -> None:
+    def avoid(self, place: ShardAddress) -> None:
         """Avoid a shard for AVOID_S."""
         with self._lock:
             self._avoid[place] = self.clock.monotonic() + AVOID_S

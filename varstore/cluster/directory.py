@@ -27,24 +27,28 @@ class ShardAddress:
     host: str
     port: int
     incarnation: str
-    held: int = field(default=0, compare=False)
+    held_vshards: int = field(default=0, compare=False)
     """Mask of all virtual shards that it holds."""
-    ready: int = field(default=0, compare=False)
+    ready_vshards: int = field(default=0, compare=False)
     """Mask of those that it holds whole."""
-    lagging: int = field(default=0, compare=False)
+    lagging_vshards: int = field(default=0, compare=False)
     """Mask of ready ones that lack messages that Kafka has had for a while, or has deleted."""
-    lacking: int = field(default=0, compare=False)
+    lacking_vshards: int = field(default=0, compare=False)
     """Mask of lagging ones that lack messages that Kafka deleted before they were read."""
 
     @property
-    def good(self) -> int:
+    def healthy_vshards(self) -> int:
         """Mask of virtual shards that are whole and do not lag."""
-        return self.ready & ~self.lagging
+        return self.ready_vshards & ~self.lagging_vshards
 
     def to_bytes(self, pid: int) -> bytes:
         """Return the content of its znode."""
-        masks = {"held": to_hex(self.held), "holds": to_hex(self.ready), "lagging": to_hex(self.lagging)}
-        masks |= {"lacking": to_hex(self.lacking)} if self.lacking else {}
+        masks = {
+            "held": to_hex(self.held_vshards),
+            "holds": to_hex(self.ready_vshards),
+            "lagging": to_hex(self.lagging_vshards),
+        }
+        masks |= {"lacking": to_hex(self.lacking_vshards)} if self.lacking_vshards else {}
         node = {"host": self.host, "port": self.port, "pid": pid, "incarnation": self.incarnation, **masks}
         return json.dumps(node).encode()
 
@@ -81,7 +85,7 @@ class ClusterDirectory:
     def __init__(self, client: KazooClient, ask_s: float = 3.0, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client, self._ask_s, self._clock = client, ask_s, clock
         self._lock = threading.Lock()
-        self._known = ClusterState()
+        self._state = ClusterState()
         self._read_at = -CACHE_TTL_S
         self.stale = ""
         """Reason why the last reading failed; empty if it succeeded."""
@@ -91,22 +95,22 @@ class ClusterDirectory:
         with self._lock:
             now = self._clock.monotonic()
             if now - self._read_at >= CACHE_TTL_S:
-                if self._known.live and not self._client.connected:  # waiting would only delay requests
+                if self._state.live and not self._client.connected:  # waiting would only delay requests
                     self.stale = "ZooKeeper does not answer: using the shards known last"
-                    return self._known
+                    return self._state
                 try:
-                    self._known, self.stale = self._ask(), ""
+                    self._state, self.stale = self._fetch(), ""
                 except (MembershipError, KazooException, KazooTimeoutError, ValueError, KeyError, TypeError) as error:
                     self.stale = f"the shards cannot be read from ZooKeeper: {error!r}"
                 self._read_at = self._clock.monotonic()
-            return self._known
+            return self._state
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Ask again at the next reading: the known places are out of date."""
         with self._lock:
             self._read_at = -CACHE_TTL_S
 
-    def _ask(self) -> ClusterState:
+    def _fetch(self) -> ClusterState:
         membership = read_membership(self._client) or Membership(())
         deadline = self._clock.monotonic() + self._ask_s  # of all requests: queries wait for this
         try:

@@ -24,16 +24,16 @@ class GroupPosition(NamedTuple):
     """One group of the shard with its positions in the topic that is read now."""
 
     vshards: int
-    next: Mapping[int, int]
+    next_offsets: Mapping[int, int]
     ready: bool
     """True if it holds all that its positions promise."""
-    lost: bool = False
+    has_lost: bool = False
     """True if Kafka deleted messages before they were read."""
 
     @property
     def is_sound(self) -> bool:
         """True if the group can be whole."""
-        return self.ready and not self.lost
+        return self.ready and not self.has_lost
 
 
 def partition_number(place: int, partition: int) -> int:
@@ -73,7 +73,7 @@ class _CatchUpTarget:
 
     vshards: int
     ends: LogEndOffsets
-    readings: int
+    pass_number: int
 
 
 class Freshness:
@@ -89,16 +89,16 @@ class Freshness:
         """(time since which the log may have ended there, ends), oldest first; without ends that all groups reached."""
         self._newest: LogEndOffsets | None = None
         self._asked_s, self._looked_s = now_s, now_s
-        self._woken_s: float | None = None
-        self._awaited = 0
+        self._resumed_s: float | None = None
+        self._unchecked = 0
         """Mask of adopted virtual shards for which Kafka was not asked since."""
         self._targets: list[_CatchUpTarget] = []
-        self._standings: tuple[GroupPosition, ...] = ()
+        self._groups: tuple[GroupPosition, ...] = ()
         self._held = self._ready = self._lagging = 0
-        self._readings = 0
+        self._required_pass = 0
         self._lag_s = 0.0
 
-    def saw(self, topic_id: str, ends: Mapping[int, int], asked_s: float, now_s: float) -> None:
+    def update_ends(self, topic_id: str, ends: Mapping[int, int], asked_s: float, now_s: float) -> None:
         """Record the log ends that Kafka answered to a request made at `asked_s`."""
         with self._lock:
             found = LogEndOffsets(topic_id, dict(ends))
@@ -107,46 +107,46 @@ class Freshness:
             if self._newest is not None and found != self._newest and len(self._fresh_ends) < MAX_ENDS:
                 self._fresh_ends.append((since, found))
             self._newest, self._asked_s = found, asked_s
-            if self._woken_s is not None and asked_s >= self._woken_s:
-                self._woken_s = None
-            if self._awaited:
-                self._targets.append(_CatchUpTarget(self._awaited, found, self._readings))
-                self._awaited = 0
-            self._judge(now_s)
+            if self._resumed_s is not None and asked_s >= self._resumed_s:
+                self._resumed_s = None
+            if self._unchecked:
+                self._targets.append(_CatchUpTarget(self._unchecked, found, self._required_pass))
+                self._unchecked = 0
+            self._update_lagging(now_s)
 
-    def look(self, standings: Sequence[GroupPosition], readings: int, read: int, now_s: float) -> None:
+    def update_groups(self, standings: Sequence[GroupPosition], readings: int, read: int, now_s: float) -> None:
         """Record the present groups. `readings`: number of the reading of announcements that covers all adopted virtual
         shards; `read`: the last one that was completed."""
         with self._lock:
             if now_s - self._looked_s > GAP_S:
-                self._woken_s = now_s
+                self._resumed_s = now_s
             self._looked_s = now_s
-            self._standings = tuple(standings)
-            self._readings = readings
+            self._groups = tuple(standings)
+            self._required_pass = readings
             held = union(standing.vshards for standing in standings)
-            lost = union(standing.vshards for standing in standings if standing.lost)
+            lost = union(standing.vshards for standing in standings if standing.has_lost)
             for target in self._targets:
                 target.vshards &= held & ~lost
             targets = union(target.vshards for target in self._targets)
             self._ready &= union(standing.vshards for standing in standings if standing.is_sound)
             self._held = held
-            self._awaited = held & ~lost & ~self._ready & ~targets
-            self._settle(read)
-            self._judge(now_s)
+            self._unchecked = held & ~lost & ~self._ready & ~targets
+            self._complete_targets(read)
+            self._update_lagging(now_s)
 
-    def _settle(self, read: int) -> None:
+    def _complete_targets(self, read: int) -> None:
         for target in self._targets:
-            if read < target.readings:
+            if read < target.pass_number:
                 continue
-            for standing in self._standings:
+            for standing in self._groups:
                 if standing.is_sound and _has_reached(standing, target.ends):
                     self._ready |= target.vshards & standing.vshards
                     target.vshards &= ~standing.vshards
         self._targets = [target for target in self._targets if target.vshards]
 
-    def _judge(self, now_s: float) -> None:
+    def _update_lagging(self, now_s: float) -> None:
         """Find the lagging virtual shards; forget ends that all groups have reached."""
-        whole = [standing for standing in self._standings if standing.vshards & self._ready]
+        whole = [standing for standing in self._groups if standing.vshards & self._ready]
         while self._fresh_ends and all(_has_reached(s, self._fresh_ends[0][1]) for s in whole):
             self._fresh_ends.popleft()
         self._lagging, self._lag_s = 0, 0.0
@@ -176,10 +176,10 @@ class Freshness:
         with self._lock:
             return self._held
 
-    def is_unsure(self, now_s: float) -> bool:
+    def is_unknown(self, now_s: float) -> bool:
         """Return True if the process was stopped and does not know yet what it missed."""
         with self._lock:
-            return self._woken_s is not None or now_s - self._looked_s > GAP_S
+            return self._resumed_s is not None or now_s - self._looked_s > GAP_S
 
     def lag_s(self) -> float:
         """Return the lag in seconds of the whole virtual shard that lags most."""
@@ -190,13 +190,13 @@ class Freshness:
         """Return the number of messages that those of these virtual shards lack that are not whole yet."""
         with self._lock:
             return sum(
-                max(0, end - standing.next.get(partition, 0))
+                max(0, end - standing.next_offsets.get(partition, 0))
                 for target in self._targets
-                for standing in self._standings
+                for standing in self._groups
                 if standing.vshards & target.vshards & (-1 if vshards is None else vshards)
                 for partition, end in target.ends.ends.items()
             )
 
 
 def _has_reached(standing: GroupPosition, ends: LogEndOffsets) -> bool:
-    return all(standing.next.get(partition, 0) >= end for partition, end in ends.ends.items())
+    return all(standing.next_offsets.get(partition, 0) >= end for partition, end in ends.ends.items())

@@ -36,7 +36,7 @@ TableHas = Callable[[Mapping[Partition, LostRange]], bool]
 
 def from_replicas(shards: ClusterState, me: str, lacking: int) -> int:
     """Return the mask of lacking virtual shards that another live shard holds whole."""
-    return lacking & union(place.good for place in shards.live if place.id != me)
+    return lacking & union(place.healthy_vshards for place in shards.live if place.id != me)
 
 
 def refillable(shards: ClusterState, me: str, lacking: int) -> int:
@@ -50,7 +50,7 @@ def _must_wait(owners: Sequence[str], others: Mapping[str, ShardAddress], me: st
     for id_ in owners[: owners.index(me)] if me in owners else owners:
         if id_ in others:
             return True
-    return any((others[id_].held & ~others[id_].ready) >> vshard & 1 for id_ in owners if id_ in others)
+    return any((others[id_].held_vshards & ~others[id_].ready_vshards) >> vshard & 1 for id_ in owners if id_ in others)
 
 
 def ranges_text(lost: LostByGroup) -> str:
@@ -66,22 +66,22 @@ class GapRepair:
     table has come past the lost range. Otherwise it answers as it is, and says what it lacks."""
 
     def __init__(self, me: str, shard: Shard, has_lost: TableHas) -> None:
-        self._me, self._shard, self._has_lost = me, shard, has_lost
+        self._me, self._shard, self._has = me, shard, has_lost
         self._since_s: float | None = None
         self._not_before_s = 0.0
         self._pause_s, self._refilled_s = PAUSE_S, -2 * LONGEST_PAUSE_S
         self._refills = 0
-        self._doing = ""
+        self._remedy = ""
         """Present remedy for the loss; empty if nothing is lacking."""
-        self._gone = ""
+        self._unrecoverable = ""
         """Ranges recently found to be lost for all shards."""
-        self._now_s = self._gone_s = 0.0
+        self._now_s = self._unrecoverable_s = 0.0
 
-    def lacks(self, vshards: int) -> str:
+    def describe_loss(self, vshards: int) -> str:
         """Return a text of what these virtual shards lack and of the remedy; empty if nothing is lacking."""
         lost = [one for one in self._shard.lost() if one[0] & vshards]
         return (
-            f"lacks {ranges_text(lost)}, which Kafka deleted before it was read: {self._doing or REFILL_PENDING}"
+            f"lacks {ranges_text(lost)}, which Kafka deleted before it was read: {self._remedy or REFILL_PENDING}"
             if lost
             else ""
         )
@@ -89,8 +89,10 @@ class GapRepair:
     @property
     def problems(self) -> list[str]:
         """Problems for health."""
-        gone = f"{self._gone} are lost: neither Kafka nor the raw table has them" if self._gone else ""
-        return [text for text in (self.lacks(ALL_VSHARDS), gone) if text]
+        gone = (
+            f"{self._unrecoverable} are lost: neither Kafka nor the raw table has them" if self._unrecoverable else ""
+        )
+        return [text for text in (self.describe_loss(ALL_VSHARDS), gone) if text]
 
     def figures(self) -> dict[str, int]:
         """Return the figures that `artimon status` shows: offsets lacking in the worst group, and refills from the raw
@@ -100,26 +102,26 @@ class GapRepair:
 
     def step(self, membership: Membership, shards: ClusterState | None, now_s: float) -> bool:
         """Do one step; return True if virtual shards were dropped for the mover to take over. `shards`: see Mover."""
-        self._now_s, wanted = now_s, membership.wanted(self._me)
-        if now_s > self._gone_s + REPORT_S:
-            self._gone = ""
+        self._now_s, wanted = now_s, membership.owned_by(self._me)
+        if now_s > self._unrecoverable_s + REPORT_S:
+            self._unrecoverable = ""
         lost = [(mask & wanted, of_group) for mask, of_group in self._shard.lost() if mask & wanted]
         if not lost:
-            self._since_s, self._doing = None, ""
+            self._since_s, self._remedy = None, ""
             return False
         if self._since_s is None:
-            self._since_s, self._doing = now_s, REFILL_PENDING
+            self._since_s, self._remedy = now_s, REFILL_PENDING
             log.error("shard %s lacks %s, which Kafka deleted before it was read", self._me, ranges_text(lost))
         if shards is None or now_s < self._since_s + REPAIR_DELAY_S:
             return False
-        return self._copy(shards, lost) or self._refill(shards, lost, now_s)
+        return self._drop_for_copy(shards, lost) or self._refill(shards, lost, now_s)
 
-    def _copy(self, shards: ClusterState, lost: LostByGroup) -> bool:
+    def _drop_for_copy(self, shards: ClusterState, lost: LostByGroup) -> bool:
         """Drop a part of what other shards hold whole: the rest answers meanwhile."""
         found = from_replicas(shards, self._me, union(mask for mask, _ in lost))
         if not found:
             return False
-        self._doing = "it is copied from a replica"
+        self._remedy = "it is copied from a replica"
         self._shard.drop(mask_of(vshards_of(found)[:VSHARDS_PER_STEP]))
         return True
 
@@ -132,33 +134,33 @@ class GapRepair:
         for mask, of_group in lost:
             mine = mask if late else refillable(shards, self._me, mask)
             if not mine:
-                self._doing = "a replica is refilled first"
-            elif self._is_there(of_group):
+                self._remedy = "a replica is refilled first"
+            elif self._table_has(of_group):
                 ripe |= mine
         if ripe:
-            self._begin(ripe, lost, now_s)
+            self._begin_refill(ripe, lost, now_s)
         return bool(ripe)
 
-    def _is_there(self, lost: Mapping[Partition, LostRange]) -> bool:
+    def _table_has(self, lost: Mapping[Partition, LostRange]) -> bool:
         """Return True if the table has come past the lost ranges and has them."""
         try:
-            there = self._has_lost(lost)
+            there = self._has(lost)
         except (TableError, OSError) as error:
-            self._doing = f"it cannot be refilled yet: {error}"
+            self._remedy = f"it cannot be refilled yet: {error}"
             return False
         if not there:
             text = ranges_text([(0, lost)])
             log.warning("shard %s: %s are lost: the raw table does not have them either", self._me, text)
             if any(one.start for one in lost.values()):  # otherwise it began above them
-                self._gone, self._gone_s = text, self._now_s
-            self._shard.excuse(lost)
+                self._unrecoverable, self._unrecoverable_s = text, self._now_s
+            self._shard.clear_lost(lost)
         return there
 
-    def _begin(self, vshards: int, lost: LostByGroup, now_s: float) -> None:
+    def _begin_refill(self, vshards: int, lost: LostByGroup, now_s: float) -> None:
         again = now_s - self._refilled_s < 2 * LONGEST_PAUSE_S
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) if again else PAUSE_S
         self._refilled_s, self._not_before_s = now_s, now_s + self._pause_s
         self._refills += 1
-        self._doing = REFILL_PENDING  # for ranges lost meanwhile
+        self._remedy = REFILL_PENDING  # for ranges lost meanwhile
         log.info("shard %s: refilling %d virtual shards, for %s", self._me, vshards.bit_count(), ranges_text(lost))
         self._shard.drop(vshards)

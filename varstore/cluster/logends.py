@@ -111,12 +111,12 @@ class LogEnds:
         self._client: Any = None
         self.topic_ids: tuple[str, ...] = ()
         """Present generations of the topic, newest first; empty while they are unknown."""
-        self._turns = LoopGuard(f"ends of topic {topic} at {kafka}")
+        self._loop = LoopGuard(f"ends of topic {topic} at {kafka}")
 
     @property
     def problem(self) -> str:
         """Reason why the ends are unknown; "" while they are known."""
-        return f"{self._turns.name}: {self._turns.problem}" if self._turns.problem else ""
+        return f"{self._loop.name}: {self._loop.problem}" if self._loop.problem else ""
 
     def start(self) -> None:
         """Start the thread; returns at once."""
@@ -129,12 +129,12 @@ class LogEnds:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            if not self._turns.turn(self._look):
+            if not self._loop.attempt(self._poll):
                 self._close()
             self._clock.wait(self._stop, POLL_S)
         self._close()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if self._client is None:
             self._client = _admin(self._kafka)
         asked_s = self._clock.monotonic()
@@ -149,9 +149,9 @@ class LogEnds:
         self._saw(self.topic_ids[0], ends, asked_s, self._clock.monotonic())
         if self._follower is not None:
             for one in _describe_generations(self._client, self._topic, self._counts):
-                self._follow(self._follower, one)
+                self._follow_epochs(self._follower, one)
 
-    def _follow(self, follower: Shard, found: Mapping[str, Any]) -> None:
+    def _follow_epochs(self, follower: Shard, found: Mapping[str, Any]) -> None:
         topic_id = printed_id(found["topic_id"])
         partitions = {p["partition_index"]: p for p in found["partitions"]}
         now = {number: int(p["leader_epoch"]) for number, p in partitions.items() if p["leader_epoch"] >= 0}

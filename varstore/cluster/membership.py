@@ -53,11 +53,11 @@ class Membership:
         """Return the members that own a virtual shard, best first."""
         return owners_of(vshard, self.members, self.replicas)
 
-    def wanted(self, member: str) -> int:
+    def owned_by(self, member: str) -> int:
         """Return the mask of the virtual shards that a member owns; 0 for a non-member."""
         return _wanted(self.members, self.replicas).get(member, 0)
 
-    def added(self, member: str) -> Membership:
+    def with_member(self, member: str) -> Membership:
         """Return the membership with one more member. Raises MembershipError if it is one already."""
         if not member or "/" in member or "," in member:
             raise MembershipError(f"{member!r} cannot be the id of a shard: use letters and digits")
@@ -65,7 +65,7 @@ class Membership:
             raise MembershipError(f"shard {member} is already a member: {self}")
         return replace(self, members=(*self.members, member))
 
-    def removed(self, member: str) -> Membership:
+    def without_member(self, member: str) -> Membership:
         """Return the membership without a member. Raises MembershipError if too few are left."""
         if member not in self.members:
             raise MembershipError(f"shard {member} is not a member: {self}")
@@ -77,7 +77,7 @@ class Membership:
             )
         return replace(self, members=tuple(m for m in self.members if m != member))
 
-    def replicated(self, replicas: int) -> Membership:
+    def with_replicas(self, replicas: int) -> Membership:
         """Return the membership with `replicas` replicas. Raises MembershipError if there are fewer members."""
         if not 1 <= replicas <= len(self.members):
             raise MembershipError(f"{replicas} replicas are impossible on {len(self.members)} members: {self}")
@@ -157,9 +157,9 @@ class MembershipWatch:
         self._client, self._wanted, self._clock = client, wanted, clock
         self._changed = threading.Event()
         self._read_at = -REREAD_S
-        self.known = replace(wanted, confirmed=False)
+        self.current = replace(wanted, confirmed=False)
 
-    def look(self) -> Membership:
+    def poll(self) -> Membership:
         """Return the newest membership; reads ZooKeeper if it is due. Raises LevelsDiffer."""
         now = self._clock.monotonic()
         if self._client.connected and (self._changed.is_set() or now - self._read_at >= REREAD_S):
@@ -167,17 +167,17 @@ class MembershipWatch:
             self._read_at = now
             try:
                 # an emptied ZooKeeper gets back the membership it had
-                wanted = replace(self.known, confirmed=True) if self.known.confirmed else self._wanted
+                wanted = replace(self.current, confirmed=True) if self.current.confirmed else self._wanted
                 ensure_membership(self._client, wanted)
-                self._take(read_membership(self._client, self._on_event))
+                self._accept(read_membership(self._client, self._on_event))
             except MembershipError as error:
-                log.warning("%s; using %s", error, self.known)
-        return self.known
+                log.warning("%s; using %s", error, self.current)
+        return self.current
 
     def _on_event(self, _event: Any) -> None:
         self._changed.set()
 
-    def _take(self, found: Membership | None) -> None:
+    def _accept(self, found: Membership | None) -> None:
         if found is None:
             return
         if found.levels != self._wanted.levels:
@@ -185,6 +185,6 @@ class MembershipWatch:
                 f"this shard was started with levels {levels_text(self._wanted.levels)}, the store has "
                 f"{levels_text(found.levels)} ({VARSTORE_PATH}): set the same ARTIMON_LEVELS everywhere"
             )
-        if found != self.known:
+        if found != self.current:
             log.info("shards: %s", found)
-        self.known = found
+        self.current = found

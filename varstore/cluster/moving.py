@@ -26,7 +26,7 @@ Raises if that fails; then nothing was taken over."""
 
 def lacking(membership: Membership, me: str, held: int) -> int:
     """Return the mask of virtual shards that are wanted and not held."""
-    return membership.wanted(me) & ~held
+    return membership.owned_by(me) & ~held
 
 
 def plan_donors(shards: ClusterState, me: str, wanted: int) -> list[tuple[ShardAddress | None, int]]:
@@ -34,7 +34,7 @@ def plan_donors(shards: ClusterState, me: str, wanted: int) -> list[tuple[ShardA
     found: dict[ShardAddress | None, list[int]] = {}
     others = [place for place in shards.live if place.id != me]
     for vshard in vshards_of(wanted):
-        having = [place for place in others if place.good >> vshard & 1]
+        having = [place for place in others if place.healthy_vshards >> vshard & 1]
         giver = having[vshard % len(having)] if having else None  # replicas share the work
         found.setdefault(giver, []).append(vshard)
     if None in found:  # no copies between shards: all at once
@@ -55,8 +55,8 @@ def surplus(shards: ClusterState, me: str, held: int) -> int:
     membership is unconfirmed by ZooKeeper or has no members."""
     if not (shards.membership.confirmed and shards.members):
         return 0
-    extra = held & ~shards.membership.wanted(me)
-    good: Mapping[str, int] = {place.id: place.good for place in shards.live}
+    extra = held & ~shards.membership.owned_by(me)
+    good: Mapping[str, int] = {place.id: place.healthy_vshards for place in shards.live}
     return mask_of(v for v in vshards_of(extra) if all(good.get(o, 0) >> v & 1 for o in shards.membership.owners(v)))
 
 
@@ -80,10 +80,10 @@ class Rebalancer:
         if shards is None:
             return False
         wanted = lacking(membership, self._me, self._shard.vshards)
-        moved = self._take(plan_donors(shards, self._me, wanted)) if wanted else False
-        return self._let_go(shards, now_s) or moved
+        moved = self._restore_next(plan_donors(shards, self._me, wanted)) if wanted else False
+        return self._drop_surplus(shards, now_s) or moved
 
-    def _take(self, plan: Sequence[tuple[ShardAddress | None, int]]) -> bool:
+    def _restore_next(self, plan: Sequence[tuple[ShardAddress | None, int]]) -> bool:
         moved = False
         for giver, vshards in plan:
             whom = f"shard {giver.id}" if giver else "snapshots, the raw table or Kafka"
@@ -96,7 +96,7 @@ class Rebalancer:
                 log.warning("%s", self.problem)
         return moved
 
-    def _let_go(self, shards: ClusterState, now_s: float) -> bool:
+    def _drop_surplus(self, shards: ClusterState, now_s: float) -> bool:
         going = surplus(shards, self._me, self._shard.vshards)
         self._leaving = {v: self._leaving.get(v, now_s) for v in vshards_of(going)}
         ripe = mask_of(v for v, since in self._leaving.items() if now_s - since >= GRACE_S)

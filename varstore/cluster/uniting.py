@@ -36,7 +36,7 @@ def aggregate_all(request: AggregateRequest, ask: AskAll, select: SelectAll, alo
     """Return one answer from all shards. `select` merges twins by itself; `alone`: the only shard asked does so too.
 
     Raises what they raise, SelectError beyond the limit, NotPushed if twins are too many or keep changing."""
-    asked = replace(request, prints=not alone, gather=request.reducer in ORDERED and not alone)
+    asked = replace(request, with_fingerprints=not alone, gather=request.reducer in ORDERED and not alone)
     excluded: Fingerprints = NO_FINGERPRINTS
     for _ in range(MAX_ATTEMPTS):
         parts, absent = ask(replace(asked, exclude=tuple(excluded.tolist())))
@@ -53,7 +53,7 @@ def twins_of(parts: Sequence[Aggregate]) -> Fingerprints:
     """Return fingerprints that are in two answers, sorted. Those of one answer are distinct and sorted."""
     if len(parts) < 2:
         return NO_FINGERPRINTS
-    prints = np.sort(np.concatenate([part.prints for part in parts]), kind="stable")  # merges sorted runs
+    prints = np.sort(np.concatenate([part.fingerprints for part in parts]), kind="stable")  # merges sorted runs
     return np.unique(prints[1:][prints[1:] == prints[:-1]])
 
 
@@ -70,11 +70,11 @@ def _complete(
         if any(BEYOND_64_BITS in note for note in buckets.notes):
             raise NotPushed("a sum exceeds 64 bits")
         gather = any(part.gathered is not None for part in parts)
-        parts.append(aggregate_buckets(buckets, replace(request, prints=False, gather=gather)))
+        parts.append(aggregate_buckets(buckets, replace(request, with_fingerprints=False, gather=gather)))
     if sum(count_values(part.gathered or ()) for part in parts) > MAX_GATHERED:
         raise NotPushed(f"the shards have more than {MAX_GATHERED} values to be sorted together")
     found = reduce_gathered(merge_aggregates(parts), request)
     if found.counts.selected > request.limit:
         raise too_many_series(found.counts.selected, request.limit)
     notes = tuple(dict.fromkeys(found.notes + absent))
-    return replace(found, prints=NO_FINGERPRINTS, notes=notes, partial=found.partial or bool(absent))
+    return replace(found, fingerprints=NO_FINGERPRINTS, notes=notes, partial=found.partial or bool(absent))

@@ -50,11 +50,11 @@ class AnnouncementConsumer:
         self._stop = threading.Event()
         self._retry = RetryLoop(f"announcements of topic {topic} at {kafka}", clock, FIRST_BACKOFF_S)
         self._thread = threading.Thread(target=self._run, name="announcements", daemon=True)
-        self.readings = 1
+        self.requested_pass = 1
         """Number of readings from the beginning that were requested."""
-        self.due = 1
+        self.required_pass = 1
         """Number of the reading that covers all that is wanted now."""
-        self.read = 0
+        self.completed_pass = 0
         """Number of the last reading that reached the end that the topic had when the reading began."""
         self.refused = 0
 
@@ -66,20 +66,20 @@ class AnnouncementConsumer:
     @property
     def caught_up(self) -> bool:
         """True if the first reading reached the end that the topic had at its start."""
-        return self.read > 0
+        return self.completed_pass > 0
 
     def start(self) -> None:
         """Start the thread and return at once."""
         self._thread.start()
 
     @contextmanager
-    def again(self) -> Iterator[None]:
+    def reread(self) -> Iterator[None]:
         """Context in which more blocks become wanted; requests another reading at its end. For one thread."""
-        self.due = self.readings + 1
+        self.required_pass = self.requested_pass + 1
         try:
             yield
         finally:
-            self.readings = self.due
+            self.requested_pass = self.required_pass
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Stop the thread."""
@@ -111,17 +111,17 @@ class AnnouncementConsumer:
 
     def _reading(self, consumer: Any, partitions: Sequence[TopicPartition]) -> None:
         """Read from the beginning, then follow the topic until another reading is requested."""
-        reading = self.readings
+        reading = self.requested_pass
         ends = self._ends(consumer, self._topic)
         # by offset, so that the positions below are those of this reading from here on
         for partition, start in consumer.beginning_offsets(partitions, timeout_ms=_REQUEST_TIMEOUT_MS).items():
             consumer.seek(partition, start)
         self._retry.healthy()
-        while not self._stop.is_set() and self.readings == reading:
+        while not self._stop.is_set() and self.requested_pass == reading:
             for records in consumer.poll(timeout_ms=_POLL_MS, max_records=_POLL_RECORDS).values():
-                self._take(records)
-            if self.read < reading and all(consumer.position(tp) >= ends[tp.partition] for tp in partitions):
-                self.read = reading
+                self._handle(records)
+            if self.completed_pass < reading and all(consumer.position(tp) >= ends[tp.partition] for tp in partitions):
+                self.completed_pass = reading
 
     @staticmethod
     def _ends(consumer: Any, topic: str) -> dict[int, int]:
@@ -133,7 +133,7 @@ class AnnouncementConsumer:
         )
         return {tp.partition: int(end) for tp, end in ends.items()}
 
-    def _take(self, records: Sequence[Any]) -> None:
+    def _handle(self, records: Sequence[Any]) -> None:
         for record in records:
             if record.value is None:  # a tombstone, only needed for compaction
                 continue

@@ -93,20 +93,20 @@ class LabelIndex:
         size = self._table.size
         self._names: LabelDictionary[str] = LabelDictionary(size, "")
         self._postings = PostingLists(self._names)
-        self._shapes: LabelDictionary[LabelNames] = LabelDictionary(size, ())
+        self._label_sets: LabelDictionary[LabelNames] = LabelDictionary(size, ())
         self._labels: dict[str, LabelDictionary[str]] = {}
         self._type: npt.NDArray[np.uint8] = lazy_zeros(size, np.uint8)
         self._kind: npt.NDArray[np.uint8] = lazy_zeros(size, np.uint8)
         self._version: npt.NDArray[np.int64] = lazy_zeros(size, np.int64)
         self._seen_s: npt.NDArray[np.uint32] = lazy_zeros(size, np.uint32)
         self._clashing: set[int] = set()
-        self._end = 0
+        self._used = 0
         """Upper bound of the slots ever announced."""
         self.changes = 0
         """Rises whenever the series that fit some matchers may change, or a kind changes. Read without the lock."""
 
     def __len__(self) -> int:
-        return self._names.live
+        return self._names.used
 
     @property
     def clashes(self) -> int:
@@ -134,7 +134,7 @@ class LabelIndex:
                 return AnnounceOutcome.CLASH
             pairs = sorted(labels.items())
             if self._names.codes[slot] == ABSENT:
-                outcome = self._learn(slot, name, pairs)
+                outcome = self._insert(slot, name, pairs)
             else:
                 outcome = AnnounceOutcome.KNOWN if self._same(slot, name, pairs) else self._clash([slot])
             if outcome is not AnnounceOutcome.REFUSED:
@@ -144,7 +144,7 @@ class LabelIndex:
                 self._type[slot], self._kind[slot], self._version[slot] = type_, kind, version
             return outcome
 
-    def _learn(self, slot: int, name: str, pairs: Sequence[tuple[str, str]]) -> AnnounceOutcome:
+    def _insert(self, slot: int, name: str, pairs: Sequence[tuple[str, str]]) -> AnnounceOutcome:
         for twin in self._table.twins_of(slot):
             if self._names.codes[twin] != ABSENT and not self._same(twin, name, pairs):
                 return self._clash([slot, twin])
@@ -153,11 +153,11 @@ class LabelIndex:
         code = self._names.intern(name)
         self._names.set_one(slot, code)
         self._postings.add_one(slot, code)
-        self._shapes.set_one(slot, self._shapes.intern(tuple(label for label, _ in pairs)))
+        self._label_sets.set_one(slot, self._label_sets.intern(tuple(label for label, _ in pairs)))
         for label, value in pairs:
             interned = self._label(label)
             interned.set_one(slot, interned.intern(value))
-        self._end = max(self._end, slot + 1)
+        self._used = max(self._used, slot + 1)
         self.changes += 1
         return AnnounceOutcome.KNOWN
 
@@ -181,7 +181,7 @@ class LabelIndex:
         return interned
 
     def _same(self, slot: int, name: str, pairs: Sequence[tuple[str, str]]) -> bool:
-        if self._names.value_of(slot) != name or self._shapes.value_of(slot) != tuple(label for label, _ in pairs):
+        if self._names.value_of(slot) != name or self._label_sets.value_of(slot) != tuple(label for label, _ in pairs):
             return False
         return all(self._labels[label].value_of(slot) == value for label, value in pairs)
 
@@ -192,7 +192,7 @@ class LabelIndex:
 
     # forgetting
 
-    def stale(self, slots: Slots, floor_ms: int, now_ms: int) -> Mask:
+    def not_announced_since(self, slots: Slots, floor_ms: int, now_ms: int) -> Mask:
         """Mask of the slots not announced since `floor_ms` (append time). An unknown time of an announced slot is set
         to `now_ms`. Takes no lock, as the caller holds another: slots must not be announced at the same time."""
         seen_s = self._seen_s.take(slots)
@@ -212,24 +212,24 @@ class LabelIndex:
         if not len(slots):
             return
         self.changes += 1
-        for shape, rows in self._by_shape(slots):
+        for shape, rows in self._by_label_set(slots):
             for label in shape:
                 interned = self._labels[label]
                 interned.clear(slots[rows])
-                if not interned.live:
+                if not interned.used:
                     del self._labels[label]
-        self._shapes.clear(slots)
+        self._label_sets.clear(slots)
         codes = distinct(self._names.codes.take(slots)).tolist()
         self._names.clear(slots)
         self._postings.forget(codes)
         self._version[slots] = 0
 
-    def _by_shape(self, slots: Slots) -> list[tuple[LabelNames, npt.NDArray[np.int64]]]:
+    def _by_label_set(self, slots: Slots) -> list[tuple[LabelNames, npt.NDArray[np.int64]]]:
         """Return each shape and the indexes in `slots` of those that have it."""
-        codes = self._shapes.codes.take(slots)
+        codes = self._label_sets.codes.take(slots)
         if len(codes) and (codes == codes[0]).all():
-            return [(self._shapes.values[codes[0]], np.arange(len(slots)))]
-        return [(self._shapes.values[code], np.flatnonzero(codes == code)) for code in distinct(codes).tolist()]
+            return [(self._label_sets.values[codes[0]], np.arange(len(slots)))]
+        return [(self._label_sets.values[code], np.flatnonzero(codes == code)) for code in distinct(codes).tolist()]
 
     # queries
 
@@ -240,7 +240,7 @@ class LabelIndex:
         with self._lock:
             return self._select(tests, vshards)
 
-    def _made(self, slots: Slots, prints: npt.NDArray[np.uint64]) -> tuple[Slots, list[SeriesEntry]]:
+    def _valid_entries(self, slots: Slots, prints: npt.NDArray[np.uint64]) -> tuple[Slots, list[SeriesEntry]]:
         """Return the slots that still hold these fingerprints, with their entries."""
         entries: list[SeriesEntry] = []
         kept = []
@@ -260,7 +260,7 @@ class LabelIndex:
             with self._lock:
                 interned = self._values_of(matcher.label)
             if interned is not None and matcher.op != "=":
-                interned.warm(matcher, test, self._lock)
+                interned.precompute(matcher, test, self._lock)
         return tests
 
     def _values_of(self, label: str) -> LabelDictionary[str] | None:
@@ -275,41 +275,41 @@ class LabelIndex:
         elif not tests or tests[0][0].label != NAME:
             slots = None
         else:
-            slots, tests = self._of_names(*tests[0]), tests[1:]
+            slots, tests = self._slots_of_names(*tests[0]), tests[1:]
         for matcher, test in tests:
             slots = self._fitting(slots, matcher, test)
         if slots is None:
-            slots = np.flatnonzero(self._names.codes[: self._end])
+            slots = np.flatnonzero(self._names.codes[: self._used])
         if vshards is not None:
             slots = slots[vshard_flags(vshards).take(self._table.vshard.take(slots))]
         return slots
 
     def _rarest(self, tests: Sequence[tuple[Matcher, Test]]) -> tuple[Matcher, Test] | None:
         """Return the exact label matcher with the fewest series, if the name has far more; else None."""
-        least, found = self._end, None
+        least, found = self._used, None
         for matcher, test in tests:
             if matcher.op == "=" and matcher.value:
                 interned = self._values_of(matcher.label)
                 code = ABSENT if interned is None else interned.code(matcher.value)
                 count = 0 if interned is None or code == ABSENT else interned.count_of(code)
                 if matcher.label == NAME:
-                    least = min(least, count // _RARER_FACTOR if count * _SCAN_FRACTION > self._end else 0)
+                    least = min(least, count // _RARER_FACTOR if count * _SCAN_FRACTION > self._used else 0)
                 elif count < least:
                     least, found = count, (matcher, test)
         return found
 
-    def _of_names(self, matcher: Matcher, test: Test) -> Slots | None:
+    def _slots_of_names(self, matcher: Matcher, test: Test) -> Slots | None:
         """Return the slots of the names that fit; None: all announced slots."""
         if matcher.op == "=":
             code = self._names.code(matcher.value)
             return self._postings.read([code] if code != ABSENT else [])
-        fits = self._names.fits(matcher, test)
+        fits = self._names.matches(matcher, test)
         codes = np.flatnonzero(fits[1:]) + 1
-        if self._names.count(codes) == self._names.live:
+        if self._names.count(codes) == self._names.used:
             return None
-        if self._names.count(codes) * _SCAN_FRACTION > self._end:
+        if self._names.count(codes) * _SCAN_FRACTION > self._used:
             fits = np.concatenate(([False], fits[1:]))
-            return np.flatnonzero(fits.take(self._names.codes[: self._end]))
+            return np.flatnonzero(fits.take(self._names.codes[: self._used]))
         return self._postings.read(codes.tolist())
 
     def _fitting(self, slots: Slots | None, matcher: Matcher, test: Test) -> Slots | None:
@@ -322,19 +322,19 @@ class LabelIndex:
             if code == ABSENT:
                 return np.zeros(0, np.int64)
             if slots is None:
-                return np.flatnonzero(interned.codes[: self._end] == code)
+                return np.flatnonzero(interned.codes[: self._used] == code)
             exact: Slots = slots[interned.codes.take(slots) == code]
             return exact
-        fits = interned.fits(matcher, test)
+        fits = interned.matches(matcher, test)
         if slots is None:
-            found = fits.take(interned.codes[: self._end])
+            found = fits.take(interned.codes[: self._used])
             if fits[ABSENT]:
-                found &= self._names.codes[: self._end] != ABSENT
+                found &= self._names.codes[: self._used] != ABSENT
             return np.flatnonzero(found)
         fitting: Slots = slots[fits.take(interned.codes.take(slots))]
         return fitting
 
-    def first(self, matchers: Collection[Matcher], limit: int) -> tuple[Slots, list[SeriesEntry]]:
+    def find_first(self, matchers: Collection[Matcher], limit: int) -> tuple[Slots, list[SeriesEntry]]:
         """Return the first `limit` series that fit in canonical order, one of each set of twins, as far as they still
         exist; reads only names needed. With the store's lock held, `SlotTable.holds(slots, fingerprints of the
         entries)` tells which exist then."""
@@ -351,14 +351,14 @@ class LabelIndex:
         order = sorted(range(len(texts)), key=texts.__getitem__)
         enough = np.searchsorted(np.cumsum(counts[order]), limit) + 1
         among = np.isin(which, order[:enough])
-        slots, entries = self._made(slots[among], prints[among])
+        slots, entries = self._valid_entries(slots[among], prints[among])
         chosen = heapq.nsmallest(limit, range(len(entries)), key=lambda i: entries[i].pairs)
         return slots[np.array(chosen, np.int64)], [entries[i] for i in chosen]
 
     def _entries(self, slots: Slots) -> list[SeriesEntry]:
         pairs: list[tuple[tuple[str, str], ...]] = [()] * len(slots)
         names = [(NAME, name) for name in self._names.values_at(slots)]
-        for shape, rows in self._by_shape(slots):
+        for shape, rows in self._by_label_set(slots):
             columns = [names if len(rows) == len(slots) else [names[row] for row in rows.tolist()]]
             for label in shape:
                 values = self._labels[label].values_at(slots[rows])
@@ -398,8 +398,8 @@ class LabelIndex:
     def labels_of(self, slots: Slots) -> list[str]:
         """Return all labels of `slots`, sorted."""
         with self._lock:
-            shapes = distinct(self._shapes.codes.take(slots)).tolist()
-            return sorted({label for shape in shapes for label in self._shapes.values[shape]})
+            shapes = distinct(self._label_sets.codes.take(slots)).tolist()
+            return sorted({label for shape in shapes for label in self._label_sets.values[shape]})
 
     def values(self, label: str | None) -> list[str]:
         """Return the values of a label, sorted; label None: all labels."""
@@ -416,10 +416,10 @@ class LabelIndex:
         """Return the announced series among `slots`."""
         with self._lock:
             slots = slots[self._names.codes.take(slots) != ABSENT]
-            shapes = distinct(self._shapes.codes.take(slots)).tolist()
-            labels = {label for shape in shapes for label in self._shapes.values[shape]}
-            columns = {NAME: self._names.dense(slots)}
-            columns.update((label, self._labels[label].dense(slots)) for label in sorted(labels))
+            shapes = distinct(self._label_sets.codes.take(slots)).tolist()
+            labels = {label for shape in shapes for label in self._label_sets.values[shape]}
+            columns = {NAME: self._names.compact_codes(slots)}
+            columns.update((label, self._labels[label].compact_codes(slots)) for label in sorted(labels))
             return AnnouncedColumns(
                 slots,
                 self._type.take(slots),
@@ -440,7 +440,7 @@ class LabelIndex:
             self.changes += 1
             self._type[slots], self._kind[slots] = announced.type[rows], announced.kind[rows]
             self._version[slots], self._seen_s[slots] = announced.version[rows], announced.seen_s[rows]
-            self._end = max(self._end, int(slots.max()) + 1)
+            self._used = max(self._used, int(slots.max()) + 1)
             codes = self._names.load(slots, *_rows(announced.labels[NAME], rows))
             self._postings.add(slots, codes)
             self._load_labels(slots, {k: _rows(v, rows) for k, v in announced.labels.items() if k != NAME})
@@ -459,13 +459,13 @@ class LabelIndex:
             shape = shape.reshape(-1) << _BITS
         shape >>= _BITS
         texts = [tuple(label for label in names if labels[label][0][row] != ABSENT) for row in rows.tolist()]
-        own = np.array([self._shapes.intern(text) for text in texts], np.int32)
-        self._shapes.set(slots, own.take(shape))
+        own = np.array([self._label_sets.intern(text) for text in texts], np.int32)
+        self._label_sets.set(slots, own.take(shape))
 
     def bytes(self) -> int:
         """Estimate of the bytes used. Takes no lock."""
         labels = sum(interned.bytes() for interned in list(self._labels.values()))
-        return 18 * self._end + self._names.bytes() + self._shapes.bytes() + labels
+        return 18 * self._used + self._names.bytes() + self._label_sets.bytes() + labels
 
 
 def _seconds(ms: int) -> int:

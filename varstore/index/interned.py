@@ -39,12 +39,12 @@ class LabelDictionary(Generic[V]):
         self.codes: Codes = lazy_zeros(size, np.int32)
         self.values: list[V] = [absent]
         """Values by code; a free code keeps its last value."""
-        self.live = 0
+        self.used = 0
         """Number of slots that have a value."""
         self._ids: dict[V, int] = {}
         self._counts = array("q", [0])
         self._free: list[int] = []
-        self._verdicts: OrderedDict[tuple[str, str], tuple[Test, Mask]] = OrderedDict()
+        self._matches: OrderedDict[tuple[str, str], tuple[Test, Mask]] = OrderedDict()
         self._reused = 0
 
     def __len__(self) -> int:
@@ -85,7 +85,7 @@ class LabelDictionary(Generic[V]):
 
     def _reuse(self, code: int, value: V) -> None:
         self._reused += 1
-        for test, fits in self._verdicts.values():
+        for test, fits in self._matches.values():
             if code < len(fits):
                 fits[code] = isinstance(value, str) and test(value)
 
@@ -94,13 +94,13 @@ class LabelDictionary(Generic[V]):
         self.codes[slots] = codes
         used, many = np.unique(codes, return_counts=True)
         np.frombuffer(self._counts, np.int64)[used] += many
-        self.live += len(slots)
+        self.used += len(slots)
 
     def set_one(self, slot: int, code: int) -> None:
         """`set` of one slot."""
         self.codes[slot] = code
         self._counts[code] += 1
-        self.live += 1
+        self.used += 1
 
     def value_of(self, slot: int) -> V:
         """Return the value of a slot."""
@@ -110,7 +110,7 @@ class LabelDictionary(Generic[V]):
         """Return the value of each slot."""
         return list(map(self.values.__getitem__, self.codes.take(slots).tolist()))
 
-    def dense(self, slots: Slots) -> tuple[Codes, list[V]]:
+    def compact_codes(self, slots: Slots) -> tuple[Codes, list[V]]:
         """Return (n,) dense codes and the values that occur; code 0 is `absent`."""
         used, codes = np.unique(np.append(self.codes.take(slots), ABSENT), return_inverse=True)
         return codes[:-1].astype(np.int32), [self.values[code] for code in used.tolist()]
@@ -130,7 +130,7 @@ class LabelDictionary(Generic[V]):
         self.codes[slots] = ABSENT
         counts = np.frombuffer(self._counts, np.int64)
         counts[codes] -= many
-        self.live -= len(slots)
+        self.used -= len(slots)
         self._release(codes[counts[codes] == 0].tolist())
 
     def _release(self, codes: Sequence[int]) -> None:
@@ -138,24 +138,24 @@ class LabelDictionary(Generic[V]):
             del self._ids[self.values[code]]
         self._free.extend(codes)
 
-    def warm(self, matcher: Matcher, test: Test, lock: threading.Lock) -> None:
+    def precompute(self, matcher: Matcher, test: Test, lock: threading.Lock) -> None:
         """Prepare `fits`. Call *without* holding `lock`, the owner's: a pattern may be tested on a million values."""
         key = (matcher.op, matcher.value)
         with lock:
-            known = len(self._verdicts[key][1]) if key in self._verdicts else 0
+            known = len(self._matches[key][1]) if key in self._matches else 0
             fresh, reused = self.values[known:], self._reused
         if len(fresh) < _WARM_VALUES:
             return
         more = np.fromiter(map(test, fresh), np.bool_, len(fresh))  # type: ignore[arg-type]
         with lock:
-            held = self._verdicts[key][1] if key in self._verdicts else np.zeros(0, np.bool_)
+            held = self._matches[key][1] if key in self._matches else np.zeros(0, np.bool_)
             if reused == self._reused and len(held) == known:
                 self._remember(key, test, np.concatenate((held, more)))
 
-    def fits(self, matcher: Matcher, test: Test) -> Mask:
+    def matches(self, matcher: Matcher, test: Test) -> Mask:
         """Mask by code of the values that fit; results of the last matchers are cached."""
         key = (matcher.op, matcher.value)
-        held = self._verdicts[key][1] if key in self._verdicts else np.zeros(0, np.bool_)
+        held = self._matches[key][1] if key in self._matches else np.zeros(0, np.bool_)
         if len(held) < len(self.values):
             more = [test(value) for value in self.values[len(held) :]]  # type: ignore[arg-type]
             held = np.concatenate((held, np.array(more, np.bool_)))
@@ -163,14 +163,14 @@ class LabelDictionary(Generic[V]):
         return held
 
     def _remember(self, key: tuple[str, str], test: Test, fits: Mask) -> None:
-        self._verdicts[key] = (test, fits)
-        self._verdicts.move_to_end(key)
-        if len(self._verdicts) > CACHED_MATCHES:
-            self._verdicts.popitem(last=False)
+        self._matches[key] = (test, fits)
+        self._matches.move_to_end(key)
+        if len(self._matches) > CACHED_MATCHES:
+            self._matches.popitem(last=False)
 
     def bytes(self) -> int:
         """Estimate of the bytes used."""
-        return 4 * self.live + _ENTRY_BYTES * len(self.values)
+        return 4 * self.used + _ENTRY_BYTES * len(self.values)
 
 
 class PostingLists:

@@ -80,7 +80,7 @@ class RefusedCounts:
             self._counts[name] = self._counts.pop(least)  # an upper bound: no worse name is lost
         self._counts[name] += 1
 
-    def lifted(self, name: str) -> None:
+    def uncount(self, name: str) -> None:
         """Uncount a series whose refusal was lifted."""
         self.total = max(0, self.total - 1)
         self._counts[name] -= 1

@@ -46,18 +46,18 @@ class SlotTable:
         self.epoch = 0
         self.closed = False
         """True if new series are refused although there are slots. Call `changed` after setting it to False."""
-        self.refused = 0
+        self.refusals = 0
         """Number of refusals of a slot; a series counts each time it is to be added."""
         self.fingerprint: Fingerprints = lazy_zeros(self.size, np.uint64)
         self.vshard: npt.NDArray[np.uint8] = lazy_zeros(self.size, np.uint8)
         self.in_use: Mask = lazy_zeros(self.size, np.bool_)
         self._twin: Mask = lazy_zeros(self.size, np.bool_)  # may stay True after the twins are gone
-        self._barred: dict[tuple[int, int], None] = {}
+        self._refused: dict[tuple[int, int], None] = {}
         self._units = _Units(self.size)
         places = 1 << (self.size * 2 - 1).bit_length()
         self._mask = np.uint64(places - 1)
         self._table: npt.NDArray[np.int32] = lazy_zeros(places, np.int32)
-        self._tombs = 0
+        self._tombstones = 0
 
     # look up
 
@@ -87,7 +87,7 @@ class SlotTable:
         same &= slots >= 0
         return same
 
-    def still(self, slots: Slots, fingerprints: Fingerprints, vshard: int) -> Mask:
+    def holds_series(self, slots: Slots, fingerprints: Fingerprints, vshard: int) -> Mask:
         """Mask of the slots (may include NO_SLOT) that hold exactly these series now. Cheaper than `find`."""
         same = self._is(slots, fingerprints, vshard)
         same &= self.in_use.take(slots, mode="wrap")
@@ -136,30 +136,30 @@ class SlotTable:
         wanted = fingerprints[missing]
         fresh = self._admitted(_distinct(wanted), vshard)
         if len(fresh):
-            made = self._give(fresh, vshard)
+            made = self._allocate(fresh, vshard)
             slots[missing] = made if len(made) == len(wanted) else self.find(wanted, vshard)
         return slots
 
     def _admitted(self, fresh: Fingerprints, vshard: int) -> Fingerprints:
         wanted = len(fresh)
-        if self._barred:
-            barred = [(vshard, print_) in self._barred for print_ in fresh.tolist()]
+        if self._refused:
+            barred = [(vshard, print_) in self._refused for print_ in fresh.tolist()]
             fresh = fresh[~np.array(barred, np.bool_)]
         fresh = fresh[: 0 if self.closed else max(0, self.capacity - self.live)]
-        self.refused += wanted - len(fresh)
+        self.refusals += wanted - len(fresh)
         return fresh
 
-    def _give(self, fresh: Fingerprints, vshard: int) -> Slots:
+    def _allocate(self, fresh: Fingerprints, vshard: int) -> Slots:
         """Allocate slots for the first of `fresh`; for all of them if there is room."""
         made = self._units.take(vshard, len(fresh), self.in_use)
-        self.refused += len(fresh) - len(made)
+        self.refusals += len(fresh) - len(made)
         fresh = fresh[: len(made)]
         if not len(fresh):
             return made
         self.fingerprint[made], self.vshard[made], self.in_use[made] = fresh, vshard, True
         self.live += len(made)
         self.used = max(self.used, int(made.max()) + 1)
-        if (self.live + self._tombs) * 4 > len(self._table) * 3:
+        if (self.live + self._tombstones) * 4 > len(self._table) * 3:
             self._rebuild()
         else:
             self._insert(made)
@@ -186,13 +186,13 @@ class SlotTable:
             free = held <= 0
             self._table[at[free]] = slots[free] + 1
             placed = self._table.take(at) == slots + 1
-            self._tombs -= int(np.count_nonzero(held[placed] == _TOMB))
+            self._tombstones -= int(np.count_nonzero(held[placed] == _TOMB))
             on = ~placed
             slots, at = slots[on], (at[on] + 1) & int(self._mask)
 
     def _rebuild(self) -> None:
         self._table[:] = _EMPTY
-        self._tombs = 0
+        self._tombstones = 0
         self._insert(np.flatnonzero(self.in_use[: self.used]))
 
     def free(self, slots: Slots) -> None:
@@ -204,24 +204,24 @@ class SlotTable:
         self._twin[slots] = False
         self.live -= len(slots)
         self._units.give_back(slots)
-        self.changed()
+        self.invalidate()
 
     def _unlink(self, slots: Slots) -> None:
         at, pending = (self.fingerprint.take(slots) & self._mask).astype(np.int64), slots
         while len(pending):
             hit = self._table.take(at) == pending + 1
             self._table[at[hit]] = _TOMB
-            self._bury(at[hit])
+            self._clear_tombstones(at[hit])
             pending, at = pending[~hit], (at[~hit] + 1) & int(self._mask)
 
-    def _bury(self, at: Slots) -> None:
+    def _clear_tombstones(self, at: Slots) -> None:
         """Turn tombstones in front of an empty place into empty places, and those before them: no probe needs them."""
-        self._tombs += len(at)
+        self._tombstones += len(at)
         while len(at):
             at = at[(self._table.take(at) == _TOMB) & (self._table.take((at + 1) & int(self._mask)) == _EMPTY)]
             at = distinct(at)
             self._table[at] = _EMPTY
-            self._tombs -= len(at)
+            self._tombstones -= len(at)
             at = (at - 1) & int(self._mask)
 
     def restore(self, slots: Slots, fingerprints: Fingerprints, vshards: npt.NDArray[np.uint8]) -> None:
@@ -240,36 +240,36 @@ class SlotTable:
 
     def bytes(self) -> int:
         """Estimate of the bytes used."""
-        return self._table.nbytes + self.used * 11 + 200 * len(self._barred)
+        return self._table.nbytes + self.used * 11 + 200 * len(self._refused)
 
     # refusals
 
-    def bar(self, fingerprints: Sequence[int], vshard: int) -> None:
+    def refuse(self, fingerprints: Sequence[int], vshard: int) -> None:
         """Refuse slots to these series from now on; they have none now."""
         for print_ in fingerprints:
-            if len(self._barred) >= MAX_REFUSED:
-                del self._barred[next(iter(self._barred))]
-                self.changed()
-            self._barred[vshard, print_] = None
+            if len(self._refused) >= MAX_REFUSED:
+                del self._refused[next(iter(self._refused))]
+                self.invalidate()
+            self._refused[vshard, print_] = None
 
-    def unbar(self, fingerprint: int, vshard: int) -> bool:
+    def allow(self, fingerprint: int, vshard: int) -> bool:
         """Lift a refusal; True if there was one."""
-        if (vshard, fingerprint) not in self._barred:
+        if (vshard, fingerprint) not in self._refused:
             return False
-        del self._barred[vshard, fingerprint]
-        self.changed()
+        del self._refused[vshard, fingerprint]
+        self.invalidate()
         return True
 
-    def is_barred(self, fingerprint: int, vshard: int) -> bool:
+    def is_refused(self, fingerprint: int, vshard: int) -> bool:
         """True if a series is refused a slot."""
-        return (vshard, fingerprint) in self._barred
+        return (vshard, fingerprint) in self._refused
 
     @property
-    def barred(self) -> int:
+    def refused_series(self) -> int:
         """Number of series that are refused a slot."""
-        return len(self._barred)
+        return len(self._refused)
 
-    def changed(self) -> None:
+    def invalidate(self) -> None:
         """Invalidate earlier lookups: a slot was freed, or a refused series may get one now."""
         self.epoch += 1
 
@@ -291,7 +291,7 @@ class _Units:
         self._live: npt.NDArray[np.uint8] = np.zeros(size // UNIT_SLOTS, np.uint8)
         self._first_unused = 0
         self._released: list[int] = []  # a heap: lowest first, so that used units stay together
-        self._room: list[dict[int, None]] = [{} for _ in range(VSHARDS)]
+        self._with_room: list[dict[int, None]] = [{} for _ in range(VSHARDS)]
         self._of = np.zeros(VSHARDS, np.int64)
 
     def slots_of(self, vshard: int, in_use: Mask) -> Slots:
@@ -301,7 +301,7 @@ class _Units:
 
     def take(self, vshard: int, wanted: int, in_use: Mask) -> Slots:
         """Allocate at most `wanted` free slots of units of `vshard`."""
-        room, units, found = self._room[vshard], [], 0
+        room, units, found = self._with_room[vshard], [], 0
         while found < wanted:
             if not room and not self._grow(vshard, wanted - found):
                 break
@@ -332,7 +332,7 @@ class _Units:
         units = released + list(range(self._first_unused, until))
         self._first_unused = until
         self._owner[units] = vshard
-        self._room[vshard].update(dict.fromkeys(reversed(units)))  # the last one in is filled first
+        self._with_room[vshard].update(dict.fromkeys(reversed(units)))  # the last one in is filled first
         return bool(units)
 
     def claim(self, slots: Slots, vshards: npt.NDArray[np.uint8]) -> None:
@@ -348,9 +348,9 @@ class _Units:
         np.add.at(self._of, owners, counts)
         for unit, owner, live in zip(units.tolist(), owners.tolist(), self._live[units].tolist(), strict=True):
             if live < UNIT_SLOTS:
-                self._room[owner][unit] = None
+                self._with_room[owner][unit] = None
             else:
-                self._room[owner].pop(unit, None)
+                self._with_room[owner].pop(unit, None)
 
     @staticmethod
     def _expand(units: Slots, owners: npt.NDArray[np.int16], slots: Slots) -> npt.NDArray[np.int16]:
@@ -368,9 +368,9 @@ class _Units:
         self._live[units] -= counts.astype(np.uint8)
         for unit, owner, live in zip(units.tolist(), owners.tolist(), self._live[units].tolist(), strict=True):
             if live:
-                self._room[owner][unit] = None
+                self._with_room[owner][unit] = None
             else:
-                self._room[owner].pop(unit, None)
+                self._with_room[owner].pop(unit, None)
                 self._owner[unit] = -1
                 heapq.heappush(self._released, unit)
 

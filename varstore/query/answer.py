@@ -95,16 +95,16 @@ class BucketReader:
             raise SelectError(f"no level has buckets of {request.grid.step_ms} ms")
         for _ in range(TRIES):
             with self._cells:
-                types = self._store.types.of(slots)
+                types = self._store.types.types_of(slots)
             read = self._rows(ring, request, slots, waiting)
-            births, newest, ended = self._lives(slots, waiting)
+            births, newest, ended = self._incarnations(slots, waiting)
             strings: tuple[str, ...] = ()
             with self._cells:
                 if not self._store.slots.holds(slots, prints).all():
                     raise SeriesChanged
                 if (types == _STRING).any():
                     strings = self._strings(ring, request, slots, types == _STRING, read, births)
-                same = np.array_equal(types, self._store.types.of(slots))
+                same = np.array_equal(types, self._store.types.types_of(slots))
             if same:
                 break
         else:
@@ -138,7 +138,7 @@ class BucketReader:
         first, at = grid.start_ms // grid.step_ms + 1, 0
         if len(slots) <= FEW_SERIES:
             with self._cells:
-                ring.read_few(slots, first, out)
+                ring.read_cells(slots, first, out)
             return out
         chosen = ring.selection(slots)
         while at < grid.n:
@@ -150,15 +150,15 @@ class BucketReader:
                     at += 1
         return out
 
-    def _lives(self, slots: Slots, waiting: QueryDeadline) -> tuple[npt.NDArray[np.void], Cells, Cells]:
+    def _incarnations(self, slots: Slots, waiting: QueryDeadline) -> tuple[npt.NDArray[np.void], Cells, Cells]:
         """Return lives, times of the newest samples, and times of end markers."""
         births, newest, ended = list[npt.NDArray[np.void]](), list[Cells](), list[Cells]()
         for start in range(0, max(1, len(slots)), CHUNK_SERIES):
             part = slots[start : start + CHUNK_SERIES]
             waiting.check()
             with self._cells:
-                births.append(self._store.births(part))
-                newest.append(self._store.lives.newest_ms(part))
+                births.append(self._store.read_incarnations(part))
+                newest.append(self._store.incarnations.newest_ms(part))
                 ended.append(self._store.ended_ms(part))
             births[-1]["row"] += start
         return np.concatenate(births), np.concatenate(newest), np.concatenate(ended)
@@ -177,7 +177,7 @@ class BucketReader:
         texts = np.flatnonzero(is_text)
         held = ring.read(slots[texts], request.grid, {"count", "last"})
         read["count"][:, texts] = held["count"]
-        own = self._store.births(slots[texts])
+        own = self._store.read_incarnations(slots[texts])
         alive = np.isin(births["row"], texts)
         if len(own) != int(alive.sum()):
             raise SeriesChanged
@@ -188,7 +188,7 @@ class BucketReader:
             read["last"][:, texts] = np.where(some, np.searchsorted(ids, held["last"]), 0)
         for name in FOLDS.keys() & read.keys():  # strings have no folded statistics
             read[name][:, texts] = 0
-        return tuple(self._store.texts[id] for id in ids.tolist())
+        return tuple(self._store.strings[id] for id in ids.tolist())
 
 
 def _sum_notes(series: SeriesTable, read: dict[str, Cells]) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ class ReadFields(NamedTuple):
 
     names: frozenset[str]
     """Statistics read for all series."""
-    rarely: frozenset[str]
+    rare_names: frozenset[str]
     """Statistics read for few series only."""
 
     @classmethod
@@ -54,11 +54,11 @@ class ReadFields(NamedTuple):
     @property
     def fields(self) -> set[str]:
         """Names of all these statistics as FIELDS of a ring."""
-        return {FIELD_OF[name] for name in self.names | self.rarely}
+        return {FIELD_OF[name] for name in self.names | self.rare_names}
 
     def capture(self, ring: LevelRing, number: int, part: SelectionPart) -> CapturedBucket:
         """Capture a bucket of a part. Call with the owner's lock held."""
-        return CapturedBucket(number, ring.version(number), ring.peek(number, part.chosen, self.fields))
+        return CapturedBucket(number, ring.version(number), ring.capture_row(number, part.selection, self.fields))
 
 
 class SelectionColumn:
@@ -69,7 +69,7 @@ class SelectionColumn:
         self._read: dict[str, npt.NDArray[Any]] = {}
         self.present: MaskOrBool = True
         self.count: Counts | None = None
-        self._single = isinstance(self._source, PackedBlock) and self._source.single_in(part.marks, part.stop)
+        self._single = isinstance(self._source, PackedBlock) and self._source.is_single(part.marks, part.stop)
         if not self._single:
             self._count()
 
@@ -78,7 +78,7 @@ class SelectionColumn:
         if int(count.max(initial=0)) > 1:
             self.count = count
         present = count > 0
-        if not (present if part.strangers is None else present | part.strangers).all():
+        if not (present if part.not_members is None else present | part.not_members).all():
             self.present = present
 
     def _field(self, name: str) -> npt.NDArray[Any]:
@@ -101,7 +101,7 @@ class SelectionColumn:
         packed = isinstance(self._source, PackedBlock)
         return self._field("last" if packed and self.count is None and statistic in FOLDS else statistic)
 
-    def refuse_wrapped(self) -> None:
+    def check_sums(self) -> None:
         """Raise MayWrap if a sum of integers may exceed 64 bits."""
         count, double = self.count, self._part.double
         if count is None or double is True:
@@ -109,8 +109,8 @@ class SelectionColumn:
         several = count > 1
         if not isinstance(double, bool):
             several &= ~double
-        if self._part.strangers is not None:
-            several &= ~self._part.strangers
+        if self._part.not_members is not None:
+            several &= ~self._part.not_members
         rows = np.flatnonzero(several)
         if may_wrap(count[rows], self.cells("min")[rows], self.cells("max")[rows]).any():
             raise MayWrap("a sum may exceed 64 bits")

@@ -21,7 +21,7 @@ def has_twins(parts: Sequence[Buckets]) -> bool:
     """True if a series occurs twice in the answers."""
     if sum(len(part.series) for part in parts) < 2:
         return False
-    prints = np.sort(np.concatenate([SeriesTable.of(part.series).fingerprints for part in parts]))
+    prints = np.sort(np.concatenate([SeriesTable.from_series(part.series).fingerprints for part in parts]))
     return bool((prints[1:] == prints[:-1]).any())
 
 
@@ -42,7 +42,7 @@ def _concatenate(parts: Sequence[Buckets], request: SelectRequest) -> Buckets:
     strings: list[str] = []
     lasts, births, row = [], [], 0
     for part in parts:
-        text = SeriesTable.of(part.series).types == ValueType.STRING
+        text = SeriesTable.from_series(part.series).types == ValueType.STRING
         lives = part.births.copy()
         if len(lives):
             lives["last"] += np.where(text[lives["row"]], len(strings), 0)
@@ -55,7 +55,7 @@ def _concatenate(parts: Sequence[Buckets], request: SelectRequest) -> Buckets:
     names = parts[0].statistics.keys()
     return Buckets(
         request.grid,
-        SeriesTable.joined([part.series for part in parts]),
+        SeriesTable.concat([part.series for part in parts]),
         {name: np.concatenate(lasts if name == "last" else [p.statistics[name] for p in parts]) for name in names},
         tuple(strings),
         np.concatenate(births),
@@ -68,12 +68,12 @@ def _concatenate(parts: Sequence[Buckets], request: SelectRequest) -> Buckets:
 
 def _join_twins(buckets: Buckets) -> Buckets:
     first: dict[int, int] = {}
-    prints = SeriesTable.of(buckets.series).fingerprints.tolist()
+    prints = SeriesTable.from_series(buckets.series).fingerprints.tolist()
     target = np.array([first.setdefault(print_, row) for row, print_ in enumerate(prints)], np.int64)
     twins = _Twins(buckets)
     for row in np.flatnonzero(target != np.arange(len(target))).tolist():
         twins.join(int(target[row]), row)
-    return twins.united(target)
+    return twins.result(target)
 
 
 class _Twins:
@@ -81,19 +81,19 @@ class _Twins:
 
     def __init__(self, buckets: Buckets) -> None:
         self._buckets = buckets
-        self._table = SeriesTable.of(buckets.series)
+        self._table = SeriesTable.from_series(buckets.series)
         self._types = [ValueType(code) for code in self._table.types.tolist()]
         self._statistics = {name: np.array(matrix) for name, matrix in buckets.statistics.items()}
-        self._births = buckets.births.copy()
+        self._incarnations = buckets.births.copy()
         self._ended, self._newest = buckets.ended_ms.copy(), buckets.newest_ms.copy()
         self._notes: list[str] = []
 
     def join(self, into: int, row: int) -> None:
         """Join row `row` into row `into`. If their types are incompatible, `row` is left out and a note says so."""
-        if not self._one_type(into, row):
+        if not self._unify_type(into, row):
             name = self._buckets.series[into].name
             self._notes.append(f"a series of {name} has two types on two shards: only one is shown")
-            self._births = self._births[self._births["row"] != row]
+            self._incarnations = self._incarnations[self._incarnations["row"] != row]
             return
         type_ = self._types[into]
         count = self._statistics["count"]
@@ -106,15 +106,15 @@ class _Twins:
             both = join_cells(fold, matrix[into], matrix[row], type_ == ValueType.DOUBLE)
             matrix[into] = np.where(mine & theirs, both, np.where(theirs, matrix[row], matrix[into]))
         count[into] += count[row]
-        self._join_lives(into, row, type_)
+        self._join_incarnations(into, row, type_)
         self._newest[into] = max(self._newest[into], self._newest[row])
         ended = max(self._ended[into], self._ended[row])
         self._ended[into] = ended if ended >= self._newest[into] else 0
 
     def _has_samples(self, row: int) -> bool:
-        return bool((self._births["row"] == row).any())
+        return bool((self._incarnations["row"] == row).any())
 
-    def _one_type(self, into: int, row: int) -> bool:
+    def _unify_type(self, into: int, row: int) -> bool:
         """Convert INTEGER cells if the twin is DOUBLE; False if the types are incompatible. A row without samples has
         no type and fits any."""
         if not self._has_samples(row):
@@ -129,8 +129,8 @@ class _Twins:
         whole = into if types[0] == ValueType.INTEGER else row
         for name, cells in to_double({name: matrix[whole] for name, matrix in self._statistics.items()}).items():
             self._statistics[name][whole] = cells
-        mine = self._births["row"] == whole
-        self._births["last"][mine] = self._births["last"][mine].astype(np.float64).view(np.int64)
+        mine = self._incarnations["row"] == whole
+        self._incarnations["last"][mine] = self._incarnations["last"][mine].astype(np.float64).view(np.int64)
         self._types[whole] = ValueType.DOUBLE
         return True
 
@@ -150,8 +150,8 @@ class _Twins:
             return np.array([place[texts[cell]] if 0 <= cell < len(texts) else -1 for cell in cells.tolist()], np.int64)
         return cells
 
-    def _join_lives(self, into: int, row: int, type_: ValueType) -> None:
-        births = self._births
+    def _join_incarnations(self, into: int, row: int, type_: ValueType) -> None:
+        births = self._incarnations
         for at in np.flatnonzero(births["row"] == row).tolist():
             same = np.flatnonzero((births["row"] == into) & (births["birth_ms"] == births["birth_ms"][at]))
             if not len(same):
@@ -162,12 +162,12 @@ class _Twins:
             if (births["last_ms"][at], ranks[0]) > (births["last_ms"][held], ranks[1]):
                 births["last_ms"][held], births["last"][held] = births["last_ms"][at], births["last"][at]
             births["first_ms"][held] = min(births["first_ms"][held], births["first_ms"][at])
-        self._births = births[births["row"] != row]
+        self._incarnations = births[births["row"] != row]
 
-    def united(self, target: Cells) -> Buckets:
+    def result(self, target: Cells) -> Buckets:
         """Return the answer without the rows that were joined into others."""
         kept = np.flatnonzero(target == np.arange(len(target)))
-        births = self._births
+        births = self._incarnations
         births["row"] = np.searchsorted(kept, births["row"])
         return replace(
             self._buckets,

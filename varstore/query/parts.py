@@ -49,7 +49,7 @@ class KindGroup:
 class SelectionPart:
     """Part of a selection: slots of one segment, read and reduced together."""
 
-    chosen: Chosen
+    selection: Chosen
     """Slots read."""
     rows: slice
     """Range of the members in the selection."""
@@ -57,7 +57,7 @@ class SelectionPart:
     """(members,) index of each member in the slots read, ascending."""
     order: Cells
     """`places` sorted by kind and class, without members whose values are left out."""
-    asked: Cells
+    accepted_places: Cells
     """Places of the members whose type the window function takes."""
     double: MaskOrBool
     """Mask of the slots read that are DOUBLE."""
@@ -66,20 +66,20 @@ class SelectionPart:
     """Bitmap over the places of the segment, set for members; see `PackedBlock.single_in`."""
     stop: int
     """All members are before this place of the segment."""
-    strangers: Mask | None
+    not_members: Mask | None
     """Mask of the slots read that are not members; None: there are none."""
-    kept: dict[int, Any] = field(default_factory=dict)
+    cached_rows: dict[int, Any] = field(default_factory=dict)
     """Reduced rows by bucket number."""
 
     @property
     def inside(self) -> Indexes:
         """Places in the segment of the slots read."""
-        return self.chosen.parts[0].inside
+        return self.selection.segments[0].places
 
     @property
     def size(self) -> int:
         """Number of slots read."""
-        return len(self.chosen.slots)
+        return len(self.selection.slots)
 
     def spread(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Spread values of the members of the selection over the slots read; zero elsewhere."""
@@ -87,13 +87,13 @@ class SelectionPart:
         out[self.places] = values[self.rows]
         return out
 
-    def taken(self, places: Places) -> Places:
+    def accepted(self, places: Places) -> Places:
         """Return those of `places` that are in `asked`."""
         mine = np.zeros(self.size, np.bool_)
-        mine[self.asked] = True
+        mine[self.accepted_places] = True
         return places[mine[places]]
 
-    def some(self, mask: Mask) -> MaskOrBool:
+    def spread_mask(self, mask: Mask) -> MaskOrBool:
         """`spread` of a mask of the selection; a bool if it is the same for all members."""
         mine: Mask = mask[self.rows]
         return bool(mine[0]) if (mine == mine[0]).all() else self.spread(mask)
@@ -105,8 +105,8 @@ class SelectionLayout:
     def __init__(self, how: tuple[str, str, int], slots: Slots, codes: Cells, types: Types, ring: LevelRing) -> None:
         """how: window function, reducer, and slots of a part."""
         (self.function, self.reducer, each), self.types = how, types
-        self.texts = types == STRING
-        self._real = types == DOUBLE
+        self.is_string = types == STRING
+        self._is_double = types == DOUBLE
         kind = self._kinds()
         size = int(codes.max(initial=0)) + 1
         whole = codes + kind * size if kind.any() else codes
@@ -114,7 +114,7 @@ class SelectionLayout:
         slices = split_slots(slots, each, ring.segment)
         self.parts = [self._part(slots, rows, key, size, ring) for rows in slices]
         classes = sum(len(group.codes) for part in self.parts for group in part.groups)
-        self.keeps = classes <= KEPT_CLASSES and len(slots) <= KEPT_MEMBERS
+        self.is_cacheable = classes <= KEPT_CLASSES and len(slots) <= KEPT_MEMBERS
 
     def _kinds(self) -> Cells:
         takes_texts = self.function == "count" or (FUNCTIONS[self.function].strings and self.reducer == "count")
@@ -123,8 +123,8 @@ class SelectionLayout:
         elif self.function == "count" or takes_texts:
             kind = np.zeros(len(self.types), np.int64)
         else:
-            kind = self._real.astype(np.int64)
-        return kind if takes_texts else np.where(self.texts, _LEFT_OUT, kind)
+            kind = self._is_double.astype(np.int64)
+        return kind if takes_texts else np.where(self.is_string, _LEFT_OUT, kind)
 
     def _part(self, slots: Slots, rows: slice, key: npt.NDArray[Any], size: int, ring: LevelRing) -> SelectionPart:
         mine = slots[rows]
@@ -136,7 +136,7 @@ class SelectionLayout:
         order = np.argsort(key[rows], kind="stable")
         codes = key[rows].take(order).astype(np.int64)
         stop = int(np.searchsorted(codes, _LEFT_OUT * size))
-        marks, last = _marks(mine - chosen.parts[0].segment * ring.segment, ring.segment)
+        marks, last = _marks(mine - chosen.segments[0].segment * ring.segment, ring.segment)
         strangers = None
         if len(chosen.slots) > len(mine):
             strangers = np.ones(wide, np.bool_)
@@ -145,7 +145,7 @@ class SelectionLayout:
         asked = places if FUNCTIONS[self.function].strings else ordered
         groups = groups_of(codes[:stop], size)
         part = SelectionPart(chosen, rows, places, ordered, asked, False, groups, marks, last, strangers)
-        part.double = part.some(self._real)
+        part.double = part.spread_mask(self._is_double)
         return part
 
 

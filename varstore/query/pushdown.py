@@ -89,7 +89,7 @@ class _PushdownQuery:
     selection: SeriesSelection
     types: Types
     ended_ms: Cells
-    waiting: QueryDeadline
+    deadline: QueryDeadline
 
 
 class Pushdown:
@@ -102,9 +102,9 @@ class Pushdown:
         self._store, self._index, self._cells, self._answers = store, index, cells, answers
         self._levels = tuple(levels)
         self._selections = SelectionCache(index, store.slots)
-        self._turns = FairSemaphore(MAX_CONCURRENT)
+        self._permits = FairSemaphore(MAX_CONCURRENT)
 
-    def run(self, request: AggregateRequest, gone: IsDisconnected = never_disconnected) -> Aggregate:
+    def aggregate(self, request: AggregateRequest, gone: IsDisconnected = never_disconnected) -> Aggregate:
         """Return the partial result of all announced series that fit. Raises SelectError, also as DeadlinePassed or
         Cancelled (`gone` returned True), and NotPushed if the caller must select buckets instead."""
         waiting = QueryDeadline(gone, request.deadline_ms)
@@ -112,47 +112,49 @@ class Pushdown:
         check_request(request.buckets(), self._levels)
         for _ in range(MAX_ATTEMPTS):
             try:
-                return self._once(request, waiting)
+                return self._attempt(request, waiting)
             except (SeriesChanged, SelectionChanged):
                 continue
         raise NotPushed("series changed during every attempt to read them")
 
-    def _once(self, request: AggregateRequest, waiting: QueryDeadline) -> Aggregate:
-        selection = self._selections.find(request)
+    def _attempt(self, request: AggregateRequest, waiting: QueryDeadline) -> Aggregate:
+        selection = self._selections.get(request)
         if request.exclude:
             excluded = np.array(request.exclude, np.uint64)
-            selection = selection.part(np.flatnonzero(~np.isin(selection.prints, excluded)))
+            selection = selection.subset(np.flatnonzero(~np.isin(selection.fingerprints, excluded)))
         if len(selection) > request.limit:
             raise too_many_series(len(selection), request.limit)
         check_memory(request, len(selection), len(selection.classes))
-        prints = np.unique(selection.prints) if request.prints else NO_FINGERPRINTS
+        prints = np.unique(selection.fingerprints) if request.with_fingerprints else NO_FINGERPRINTS
         twins = self._store.slots.twins(selection.slots)
         if not len(twins):
-            return replace(self._reduce(request, selection, waiting), prints=prints)
+            return replace(self._reduce(request, selection, waiting), fingerprints=prints)
         apart = np.isin(selection.slots, twins)
         asked = replace(request, gather=request.reducer in ORDERED)
         both = merge_aggregates(
             [
-                self._reduce(asked, selection.part(np.flatnonzero(~apart)), waiting),
-                self._reduce_twins(asked, selection.part(np.flatnonzero(apart)), waiting),
+                self._reduce(asked, selection.subset(np.flatnonzero(~apart)), waiting),
+                self._reduce_twins(asked, selection.subset(np.flatnonzero(apart)), waiting),
             ]
         )
-        return replace(both if request.gather else reduce_gathered(both, request), prints=prints)
+        return replace(both if request.gather else reduce_gathered(both, request), fingerprints=prints)
 
     def _reduce_twins(self, request: AggregateRequest, twins: SeriesSelection, waiting: QueryDeadline) -> Aggregate:
         asked = replace(request.buckets(), statistics=STATISTICS)
         check_request(asked, self._levels, len(twins))
-        buckets = merge_answers([self._answers.buckets(asked, twins.slots, twins.prints, waiting)], request.buckets())
+        buckets = merge_answers(
+            [self._answers.buckets(asked, twins.slots, twins.fingerprints, waiting)], request.buckets()
+        )
         if buckets.notes:
             raise NotPushed("; ".join(buckets.notes))
-        return aggregate_buckets(buckets, replace(request, prints=False))
+        return aggregate_buckets(buckets, replace(request, with_fingerprints=False))
 
     def _reduce(self, request: AggregateRequest, selection: SeriesSelection, waiting: QueryDeadline) -> Aggregate:
         ring = self._store.ring(request.grid.step_ms)
         if ring is None:
             raise SelectError(f"no level has buckets of {request.grid.step_ms} ms")
         with self._cells:
-            types = self._store.types.of(selection.slots)
+            types = self._store.types.types_of(selection.slots)
             ended = self._store.ended_ms(selection.slots)
         job = _PushdownQuery(request, ring, selection, types, ended, waiting)
         args = bind_params(request.reducer, reducer_params(request.reducer), request.args)
@@ -164,15 +166,15 @@ class Pushdown:
         else:
             self._by_chunks(job, reducing, np.arange(len(selection)))
         gauge = self._first_gauge(selection, reducing)
-        best = distinct_fingerprints(selection.prints, reducing.best)
+        best = distinct_fingerprints(selection.fingerprints, reducing.best)
         if len(best) > max(MIN_CHOSEN_LIMIT, min(MAX_CHOSEN_LIMIT, len(selection) // 2)):
             raise NotPushed(f"{len(best)} of {len(selection)} series may be chosen")
-        values, blocks = reducing.finished(request.gather), gathered_values(reducing, request)
-        found = Aggregate(selection.classes, values, reducing.counts, gauge, best=best, gathered=blocks)
+        values, blocks = reducing.result(request.gather), gathered_values(reducing, request)
+        found = Aggregate(selection.classes, values, reducing.counts, gauge, candidates=best, gathered=blocks)
         self._check_unchanged(job)
         if not found.counts.sampled and len(selection):
             with self._cells:
-                newest = int(self._store.lives.newest_ms(selection.slots).max(initial=0))
+                newest = int(self._store.incarnations.newest_ms(selection.slots).max(initial=0))
             found = replace(found, newest_ms=newest)
         return drop_empty_classes(found)
 
@@ -180,9 +182,9 @@ class Pushdown:
         """Raise Changed unless every slot still has the series and type with which it was read."""
         selection, slots = job.selection, self._store.slots
         with self._cells:
-            same = np.array_equal(self._store.types.of(selection.slots), job.types)
+            same = np.array_equal(self._store.types.types_of(selection.slots), job.types)
             same = same and (
-                slots.epoch == selection.stamp[1] or bool(slots.holds(selection.slots, selection.prints).all())
+                slots.epoch == selection.stamp[1] or bool(slots.holds(selection.slots, selection.fingerprints).all())
             )
         if not same:
             raise SeriesChanged
@@ -193,15 +195,15 @@ class Pushdown:
         layout, scratch = self._layout(job), Scratch()
         for part in layout.parts:
             try:
-                with self._turns:
+                with self._permits:
                     rows = self._roll(job, layout, part, scratch, reducing, make)
             except RoundingNeeded:
                 self._by_chunks(job, reducing, np.arange(part.rows.start, part.rows.stop))
                 continue
             except MayWrap as problem:
                 raise NotPushed(str(problem)) from problem
-            rows.into(reducing)
-            self._tell(job, layout, part, rows, reducing)
+            rows.add_to(reducing)
+            self._add_counts(job, layout, part, rows, reducing)
 
     def _layout(self, job: _PushdownQuery) -> SelectionLayout:
         """Return the cached layout of an equal query if the types are unchanged, else make one."""
@@ -212,7 +214,7 @@ class Pushdown:
         held: SelectionLayout | None = selection.layouts.get(key)
         if held is None or not np.array_equal(held.types, job.types):
             held = SelectionLayout(how, selection.slots, selection.codes, job.types, job.ring)
-            selection.remember(key, held)
+            selection.cache_layout(key, held)
         return held
 
     def _roll(
@@ -226,7 +228,7 @@ class Pushdown:
     ) -> RowReduction | PartValues:
         """Compute and reduce all windows of a part with the rolling form `make`. Raises Odd and MayWrap."""
         windows, function = job.request.windows, FUNCTIONS[job.request.windows.function]
-        wide = windows.wide(job.request.grid)
+        wide = windows.padded_grid(job.request.grid)
         rows: RowReduction | PartValues
         if job.request.reducer in REDUCERS:
             rows = RowReduction(part, job.request.reducer, windows.outputs, scratch)
@@ -234,7 +236,7 @@ class Pushdown:
             rows = PartValues(part, reducing)
         keeps = (
             isinstance(rows, RowReduction)
-            and layout.keeps
+            and layout.is_cacheable
             and _is_cacheable(job.request)
             and not (function.name == "last" and job.ended_ms.any())
         )
@@ -244,29 +246,29 @@ class Pushdown:
             held_rows = list(captured)  # an empty window has a value, but only for series with any sample
             for one in held_rows:
                 column = _column(one, part, 0, function) if isinstance(one, CapturedBucket) else None
-                rows.see(column is not None and column.present)
-            captured, members = iter(held_rows), simplify_mask(rows.seen())
+                rows.add_present(column is not None and column.present)
+            captured, members = iter(held_rows), simplify_mask(rows.sampled())
         rolling = make(_span(job, part, wide, lives))
         until = windows.left + job.request.grid.n
         for at in range(wide.n):
-            job.waiting.check()
+            job.deadline.check()
             held = next(captured) if windows.left <= at < until else None
             output, rest = divmod(at - windows.first_end, windows.each)
             if isinstance(held, ReducedRow) and isinstance(rows, RowReduction):
-                rows.put(output, held)
+                rows.set_row(output, held)
                 rolling.skip()
                 continue
             captured_now = held if isinstance(held, CapturedBucket) else None
             column = _column(captured_now, part, wide.start_ms + at * wide.step_ms, function)
             if column is not None:
-                rows.see(column.present)
+                rows.add_present(column.present)
             rolling.push(column)
             if rest or not 0 <= output < windows.outputs:
                 continue
-            shown = mask_shown(rolling, rolling.show(), function, windows.min_count, windows.full)
+            shown = mask_shown(rolling, rolling.result(), function, windows.min_count, windows.full)
             rows.add(output, shown if members is True else shown._replace(present=intersect(shown.present, members)))
             if keeps and isinstance(rows, RowReduction) and captured_now is not None and column is not None:
-                rows.keep(output, captured_now.number, captured_now.version, column.present)
+                rows.cache_row(output, captured_now.number, captured_now.version, column.present)
         return rows
 
     def _capture(
@@ -280,7 +282,7 @@ class Pushdown:
             return self._captured(job, part, reading, numbers, keeps), None
         with self._cells:
             captured = [reading.capture(job.ring, number, part) for number in numbers]
-            lives = self._store.births(part.chosen.slots)
+            lives = self._store.read_incarnations(part.selection.slots)
         return iter(captured), normalize_incarnations(lives)
 
     def _captured(
@@ -288,7 +290,7 @@ class Pushdown:
     ) -> Iterator[CapturedBucket | ReducedRow]:
         """Yield rows, captured some at a time under the lock. Rows unchanged since they were last reduced are not read
         again."""
-        kept, ring = part.kept if keeps else {}, job.ring
+        kept, ring = part.cached_rows if keeps else {}, job.ring
         while True:
             found, copied = list[CapturedBucket | ReducedRow](), 0
             with self._cells:
@@ -306,12 +308,12 @@ class Pushdown:
                 return
             yield from found
 
-    def _tell(
+    def _add_counts(
         self, job: _PushdownQuery, layout: SelectionLayout, part: SelectionPart, rows: SampledSlots, reducing: Reduction
     ) -> None:
         """Add the counts and gauges of a part to the result."""
         function, counts = FUNCTIONS[job.request.windows.function], reducing.counts
-        seen, texts = rows.seen().take(part.places), layout.texts[part.rows]
+        seen, texts = rows.sampled().take(part.places), layout.is_string[part.rows]
         counts.sampled += int(seen.sum())
         counts.approximate += rows.approximate
         if not function.strings:
@@ -328,11 +330,11 @@ class Pushdown:
     def _by_chunks(self, job: _PushdownQuery, reducing: Reduction, members: Rows) -> None:
         request, selection = job.request, job.selection
         statistics = with_needs(FUNCTIONS[request.windows.function].statistics)
-        each = max(1, CHUNK_CELLS // (request.windows.wide(request.grid).n * len(statistics)))
+        each = max(1, CHUNK_CELLS // (request.windows.padded_grid(request.grid).n * len(statistics)))
         for start in range(0, len(members), each):
-            job.waiting.check()
+            job.deadline.check()
             rows = members[start : start + each]
-            with self._turns:
+            with self._permits:
                 data = self._copy_chunk(job, rows, statistics)
                 reducing.add(data, selection.codes[rows], rows)
 
@@ -347,7 +349,7 @@ class Pushdown:
         with self._cells:
             stats = job.ring.read(slots, request.grid, statistics)
             births = FUNCTIONS[request.windows.function].births
-            lives = self._store.births(slots if births else slots[:0])
+            lives = self._store.read_incarnations(slots if births else slots[:0])
         types = job.types[rows]
         if "sum" in statistics:
             low, high, count = (stats[name][:, is_whole_number(types)] for name in ("min", "max", "count"))
@@ -372,10 +374,10 @@ def _span(job: _PushdownQuery, part: SelectionPart, wide: Grid, lives: npt.NDArr
         step_ms=wide.step_ms,
         start_ms=wide.start_ms,
         double=part.double,
-        members=True if part.strangers is None else ~part.strangers,
-        counter=part.some(job.selection.kinds == Kind.COUNTER) if lives is not None else False,
+        members=True if part.not_members is None else ~part.not_members,
+        counter=part.spread_mask(job.selection.kinds == Kind.COUNTER) if lives is not None else False,
         ended_ms=part.spread(job.ended_ms) if ended.any() else None,
-        lives=lives,
+        incarnations=lives,
         first_held=windows.left,
     )
 
@@ -388,7 +390,7 @@ def _column(
         return None
     column = SelectionColumn(held, part, left_ms)
     if "sum" in function.statistics:
-        column.refuse_wrapped()
+        column.check_sums()
     return column
 
 

@@ -40,7 +40,7 @@ class _GroupRows:
         self.group = group
         shape = (outputs, len(group.codes))
         self.count = np.zeros(shape, np.int64)
-        self.wide: dict[int, ExactSums] = {}
+        self.wide_sums: dict[int, ExactSums] = {}
         """Sums of integers beyond 64 bits, by output."""
         sums = reducer in ("sum", "mean")
         fill = EXTREMES.get(reducer, SUM).whole
@@ -55,17 +55,17 @@ class _GroupRows:
         if not shared:
             arrays = (arrays[0].copy(), None if arrays[1] is None else arrays[1].copy())
             rest = None if rest is None else rest.copy()
-        return _ReducedWindow(*arrays, rest, self.wide.get(output))
+        return _ReducedWindow(*arrays, rest, self.wide_sums.get(output))
 
-    def put(self, output: int, row: _ReducedWindow) -> None:
+    def set_window(self, output: int, row: _ReducedWindow) -> None:
         """Set one window from a result of `row`."""
         self.count[output] = row.members
         if self.cells is not None and row.cells is not None:
             self.cells[output] = row.cells
         if self.rest is not None and row.rest is not None:
             self.rest[output] = row.rest
-        if row.wide is not None:
-            self.wide[output] = row.wide
+        if row.wide_sums is not None:
+            self.wide_sums[output] = row.wide_sums
 
     def sums(self) -> ExactSums:
         """Return the sums of all windows as (classes, outputs)."""
@@ -74,7 +74,7 @@ class _GroupRows:
             found = from_halves(cells.view(np.float64), self.rest)
         else:
             found = from_integers(cells)
-            for output, (high, low) in self.wide.items():
+            for output, (high, low) in self.wide_sums.items():
                 found.high[output], found.low[output] = high, low
         return ExactSums(found.high.T, found.low.T)
 
@@ -85,7 +85,7 @@ class _ReducedWindow(NamedTuple):
     members: Cells
     cells: Cells | None
     rest: Floats | None
-    wide: ExactSums | None
+    wide_sums: ExactSums | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,25 +112,25 @@ class SampledSlots:
 
     def __init__(self, part: SelectionPart) -> None:
         self._part = part
-        self._seen: MaskOrBool = False
+        self._sampled: MaskOrBool = False
         self.approximate = 0
         """Number of values that are approximate."""
 
-    def see(self, present: MaskOrBool) -> None:
+    def add_present(self, present: MaskOrBool) -> None:
         """Add the mask of slots with a sample in a bucket."""
         if isinstance(present, bool):
-            self._seen = self._seen if not present else True
-        elif self._seen is not True:
-            self._seen = present.copy() if isinstance(self._seen, bool) else np.logical_or(self._seen, present)
+            self._sampled = self._sampled if not present else True
+        elif self._sampled is not True:
+            self._sampled = present.copy() if isinstance(self._sampled, bool) else np.logical_or(self._sampled, present)
 
-    def seen(self) -> Mask:
+    def sampled(self) -> Mask:
         """Return the mask of the slots read that had a sample in any of the buckets."""
-        return np.full(self._part.size, self._seen) if isinstance(self._seen, bool) else self._seen
+        return np.full(self._part.size, self._sampled) if isinstance(self._sampled, bool) else self._sampled
 
-    def count_guesses(self, guesses: Places | None, present: MaskOrBool) -> None:
+    def count_approximate(self, guesses: Places | None, present: MaskOrBool) -> None:
         """Count the approximate values of one window that are present."""
         if guesses is not None and len(guesses):
-            guesses = self._part.taken(guesses)
+            guesses = self._part.accepted(guesses)
             self.approximate += len(guesses) if isinstance(present, bool) else int(present[guesses].sum())
 
 
@@ -140,7 +140,7 @@ class RowReduction(SampledSlots):
     def __init__(self, part: SelectionPart, reducer: str, outputs: int, scratch: Scratch) -> None:
         super().__init__(part)
         self._reducer, self._outputs, self._scratch = reducer, outputs, scratch
-        self._keeping: list[tuple[int, int, int, npt.NDArray[np.uint8] | None]] = []
+        self._to_cache: list[tuple[int, int, int, npt.NDArray[np.uint8] | None]] = []
         self._rows = [_GroupRows(group, reducer, outputs) for group in part.groups]
 
     def add(self, output: int, values: WindowValues) -> None:
@@ -148,31 +148,34 @@ class RowReduction(SampledSlots):
         cells, present, guesses = values
         if present is False:
             return
-        self.count_guesses(guesses, present)
+        self.count_approximate(guesses, present)
         shown = None if isinstance(present, bool) else present.take(self._part.order)
         arranged = self._arranged(cells)
         for rows in self._rows:
             of = rows.group.rows
             self._reduce(rows, output, arranged[of], None if shown is None else shown[of])
 
-    def keep(self, output: int, number: int, version: int, present: MaskOrBool) -> None:
+    def cache_row(self, output: int, number: int, version: int, present: MaskOrBool) -> None:
         """Mark a row to be cached for the next query once the part is done."""
         bits = None if isinstance(present, bool) else np.packbits(present)
-        self._keeping.append((output, number, version, bits))
+        self._to_cache.append((output, number, version, bits))
 
-    def _keep(self) -> None:
-        kept, shared = self._part.kept, len(self._keeping) * 2 > self._outputs  # few rows must not keep all arrays
-        for output, number, version, bits in self._keeping:
+    def _cache_rows(self) -> None:
+        kept, shared = (
+            self._part.cached_rows,
+            len(self._to_cache) * 2 > self._outputs,
+        )  # few rows must not keep all arrays
+        for output, number, version, bits in self._to_cache:
             if len(kept) >= KEPT_ROWS and number not in kept:
                 kept.pop(min(list(kept)), None)
             kept[number] = ReducedRow(version, tuple(rows.row(output, shared) for rows in self._rows), bits)
 
-    def put(self, output: int, row: ReducedRow) -> None:
+    def set_row(self, output: int, row: ReducedRow) -> None:
         """Set one window from a cached row."""
         for rows, reduced in zip(self._rows, row.groups, strict=True):
-            rows.put(output, reduced)
+            rows.set_window(output, reduced)
         bits = row.present
-        self.see(True if bits is None else np.unpackbits(bits, count=self._part.size).view(np.bool_))
+        self.add_present(True if bits is None else np.unpackbits(bits, count=self._part.size).view(np.bool_))
 
     def _arranged(self, cells: Ints) -> Ints:
         """Copy cells into scratch in the order of the groups."""
@@ -203,7 +206,7 @@ class RowReduction(SampledSlots):
         elif fits_int64(cells, len(cells)):
             np.add.reduceat(cells, group.starts, out=out)
         else:
-            rows.wide[output] = integer_sums(cells, group.starts)
+            rows.wide_sums[output] = integer_sums(cells, group.starts)
 
     def _add_floats(self, values: Floats, starts: Cells, high: Floats, low: Floats) -> None:
         """`exact.float_sums` without new arrays and without the sum of both halves."""
@@ -220,10 +223,10 @@ class RowReduction(SampledSlots):
         np.add.reduceat(upper, starts, out=high)
         np.add.reduceat(rest, starts, out=low)
 
-    def into(self, reducing: Reduction) -> None:
+    def add_to(self, reducing: Reduction) -> None:
         """Add all windows to those of the other parts."""
         total = reducing.total
-        seen = self.seen().take(self._part.order)
+        seen = self.sampled().take(self._part.order)
         for rows in self._rows:
             group = rows.group
             members = np.add.reduceat(seen[group.rows], group.starts, dtype=np.int64)
@@ -236,7 +239,7 @@ class RowReduction(SampledSlots):
                 further = None if extreme is None else extreme[some]
                 part = Partial(self._reducer, members[some], double[some], rows.count.T[some], of, further)
                 merge_into(total, part, group.codes[some])
-        self._keep()
+        self._cache_rows()
 
 
 class PartValues(SampledSlots):
@@ -265,7 +268,7 @@ class PartValues(SampledSlots):
             if self._values is not None:
                 self._mask()[output] = False
             return
-        self.count_guesses(guesses, present)
+        self.count_approximate(guesses, present)
         order = self._part.order
         arranged, here = cells.take(order), None if isinstance(present, bool) else present.take(order)
         if self._values is None:
@@ -285,9 +288,9 @@ class PartValues(SampledSlots):
             self._present = np.ones((self._reducing.windows.outputs, len(self._part.order)), np.bool_)
         return self._present
 
-    def into(self, reducing: Reduction) -> None:
+    def add_to(self, reducing: Reduction) -> None:
         """Add members, and gathered values or chosen members, to the result."""
-        part, seen = self._part, self.seen().take(self._part.order)
+        part, seen = self._part, self.sampled().take(self._part.order)
         codes = np.zeros(len(part.order), np.int64)
         for group in part.groups:
             codes[group.rows] = np.repeat(group.codes, group.sizes)
@@ -295,6 +298,8 @@ class PartValues(SampledSlots):
         if self._values is not None:
             reducing.blocks.append(MemberBlock(codes, self._values, self._present))
             return
-        chosen = [group.rows.start + np.flatnonzero(b.done()) for group, b in zip(part.groups, self._best, strict=True)]
+        chosen = [
+            group.rows.start + np.flatnonzero(b.finish()) for group, b in zip(part.groups, self._best, strict=True)
+        ]
         places = part.order[np.concatenate(chosen)] if chosen else part.order[:0]
         reducing.best.append(part.rows.start + np.searchsorted(part.places, places))

@@ -32,7 +32,7 @@ class SeriesSelection:
     """Announced series that fit, in arrays by ascending slot; independent of samples."""
 
     slots: Slots
-    prints: npt.NDArray[np.uint64]
+    fingerprints: npt.NDArray[np.uint64]
     kinds: npt.NDArray[np.uint8]
     codes: Cells
     """Class of each series, an index into `classes`."""
@@ -41,7 +41,7 @@ class SeriesSelection:
     layouts: dict[Hashable, Any] = field(default_factory=dict)
     """Cached layouts of these slots; at most LAYOUTS."""
 
-    def remember(self, key: Hashable, layout: Any) -> None:
+    def cache_layout(self, key: Hashable, layout: Any) -> None:
         """Cache a layout; evicts the oldest beyond LAYOUTS."""
         if len(self.layouts) >= CACHED_LAYOUTS:
             self.layouts.pop(next(iter(self.layouts), None), None)
@@ -50,10 +50,10 @@ class SeriesSelection:
     def __len__(self) -> int:
         return len(self.slots)
 
-    def part(self, rows: npt.NDArray[np.intp]) -> SeriesSelection:
+    def subset(self, rows: npt.NDArray[np.intp]) -> SeriesSelection:
         """Select some of the series; all classes stay."""
         return SeriesSelection(
-            self.slots[rows], self.prints[rows], self.kinds[rows], self.codes[rows], self.classes, self.stamp
+            self.slots[rows], self.fingerprints[rows], self.kinds[rows], self.codes[rows], self.classes, self.stamp
         )
 
 
@@ -66,29 +66,31 @@ class SelectionCache:
     def __init__(self, index: LabelIndex, slots: SlotTable) -> None:
         self._index, self._slots = index, slots
         self._lock = threading.Lock()
-        self._kept: OrderedDict[_Key, SeriesSelection] = OrderedDict()
+        self._cache: OrderedDict[_Key, SeriesSelection] = OrderedDict()
 
     def _stamp(self) -> tuple[int, int]:
         return self._index.changes, self._slots.epoch
 
-    def find(self, request: AggregateRequest) -> SeriesSelection:
+    def get(self, request: AggregateRequest) -> SeriesSelection:
         """Return a cached or new selection. SelectError: bad matcher; SelectionChanged: slots were freed meanwhile."""
         key = (request.matchers, request.vshards, request.by, request.without)
         with self._lock:
-            held = self._kept.get(key)
+            held = self._cache.get(key)
             if held is not None and held.stamp == self._stamp():
-                self._kept.move_to_end(key)
+                self._cache.move_to_end(key)
                 return held
         made = self._make(request)
         with self._lock:
-            self._kept[key] = made
-            self._kept.move_to_end(key)
-            while len(self._kept) > 1 and (len(self._kept) > CACHED_SELECTIONS or self._held() > CACHED_SERIES):
-                self._kept.popitem(last=False)
+            self._cache[key] = made
+            self._cache.move_to_end(key)
+            while len(self._cache) > 1 and (
+                len(self._cache) > CACHED_SELECTIONS or self._cached_series() > CACHED_SERIES
+            ):
+                self._cache.popitem(last=False)
         return made
 
-    def _held(self) -> int:
-        return sum(map(len, self._kept.values()))
+    def _cached_series(self) -> int:
+        return sum(map(len, self._cache.values()))
 
     def _make(self, request: AggregateRequest) -> SeriesSelection:
         stamp = self._stamp()

@@ -37,12 +37,12 @@ class QueryDeadline:
         """deadline_ms: timeout in milliseconds from now; None: no timeout."""
         now = monotonic()
         self._gone, self._deadline_ms, self._look = gone, deadline_ms, now
-        self._until = None if deadline_ms is None else now + deadline_ms / 1000
+        self._deadline = None if deadline_ms is None else now + deadline_ms / 1000
 
     def check(self) -> None:
         """Raise DeadlinePassed or Cancelled if the query should end."""
         now = monotonic()
-        if self._until is not None and now > self._until:
+        if self._deadline is not None and now > self._deadline:
             raise DeadlinePassed(f"the deadline of {self._deadline_ms} ms has passed: ask for less")
         if now >= self._look:
             self._look = now + DISCONNECT_CHECK_S

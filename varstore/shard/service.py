@@ -50,30 +50,30 @@ class ShardService:
 
     def __init__(self, shard: Shard, notes: CompletenessNotes = lambda _vshards: ()) -> None:
         self._shard, self._notes = shard, notes
-        self._exports = ActiveExports(shard.holdings.export)
+        self._exports = ActiveExports(shard.ownership.export)
         self._selects = threading.BoundedSemaphore(MAX_CONCURRENT_SELECTS)
-        self._counting = threading.Lock()
+        self._counts_lock = threading.Lock()
         """Guards the counts below."""
         self._answered = self._refused = self._cancelled = 0
-        self._took_s = 0.0
-        self.working = 0
+        self._total_s = 0.0
+        self.active = 0
         """Number of queries in progress."""
 
-    def figures(self) -> dict[str, int]:
+    def query_counts(self) -> dict[str, int]:
         """Return counts of queries since the start: answered, total time in ms, refused, and of these cancelled because
         the caller was gone or its deadline passed."""
-        self._exports.give_up()
-        with self._counting:
+        self._exports.close_idle()
+        with self._counts_lock:
             return {
                 "selects": self._answered,
-                "selects_ms": int(self._took_s * 1000),
+                "selects_ms": int(self._total_s * 1000),
                 "refused": self._refused,
                 "cancelled": self._cancelled,
             }
 
     def _count(self, began: float, answered: bool) -> None:
-        with self._counting:
-            self._took_s += monotonic() - began
+        with self._counts_lock:
+            self._total_s += monotonic() - began
             self._answered += answered
             self._refused += not answered
 
@@ -135,14 +135,14 @@ class ShardService:
             raise idl().ShardError(
                 message=f"shard {self._shard.id} is busy with {MAX_CONCURRENT_SELECTS} queries: try again"
             )
-        with self._counting:
-            self.working += 1
+        with self._counts_lock:
+            self.active += 1
         try:
             found = answer()
             answered = True
             return found
         except (CallerDisconnected, DeadlinePassed) as gone:
-            with self._counting:
+            with self._counts_lock:
                 self._cancelled += 1
             raise _shard_error(gone) from gone
         except (SelectError, ValueError, KeyError, TypeError, IndexError, OverflowError) as error:
@@ -151,22 +151,22 @@ class ShardService:
             answered = True
             raise idl().ShardError(message=f"{NOT_PUSHED}: {reason}") from reason
         finally:
-            with self._counting:
-                self.working -= 1
+            with self._counts_lock:
+                self.active -= 1
             self._selects.release()
             self._count(began, answered)
 
     def _select(self, request: bytes) -> bytes:
         wanted = json.loads(request)
         asked = SelectRequest.from_json(wanted)
-        found = self._noted(self._shard.select(asked, is_caller_disconnected), asked.vshards)
+        found = self._with_notes(self._shard.select(asked, is_caller_disconnected), asked.vshards)
         return encode_buckets(found, small=wanted.get("small") is True)
 
     def _aggregate(self, request: bytes) -> bytes:
         asked = AggregateRequest.from_json(json.loads(request))
-        return encode_aggregate(self._noted(self._shard.aggregate(asked, is_caller_disconnected), asked.vshards))
+        return encode_aggregate(self._with_notes(self._shard.aggregate(asked, is_caller_disconnected), asked.vshards))
 
-    def _noted(self, found: Answer, vshards: int | None) -> Answer:
+    def _with_notes(self, found: Answer, vshards: int | None) -> Answer:
         """Mark an answer as partial and add the reasons if these virtual shards are not complete."""
         notes = self._notes(vshards)
         return dataclasses.replace(found, notes=found.notes + notes, partial=True) if notes else found

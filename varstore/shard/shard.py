@@ -61,18 +61,18 @@ class Shard:
     ) -> None:
         self.id, self.level_list = id, tuple(levels)
         self._store = BucketStore(levels, capacity)
-        self._intake = RunBuilder(self._store.slots, self._store.longest.step_ms)
+        self._run_builder = RunBuilder(self._store.slots, self._store.longest_ring.step_ms)
         self._index = LabelIndex(self._store.slots, limits)
         locks = ShardLocks()
         self._feeding, self._cells, self._reading = locks.feeding, locks.cells, locks.reading
         self._announcing = locks.announcing
-        self.holdings = Ownership(self._store, self._index, locks, self.level_list, mask_of(owned))
-        self._groups = self.holdings.groups
+        self.ownership = Ownership(self._store, self._index, locks, self.level_list, mask_of(owned))
+        self._groups = self.ownership.groups
         self.cells = locks.cells
         """Lock of the store, for copying parts of it."""
         self._catalogue = SeriesCatalogue(self._store, self._index, self._cells, limits)
-        self._answers = BucketReader(self._store, self._index, self._cells)
-        self._pushdown = Pushdown(self._store, self._index, self._cells, self.level_list, self._answers)
+        self._reader = BucketReader(self._store, self._index, self._cells)
+        self._pushdown = Pushdown(self._store, self._index, self._cells, self.level_list, self._reader)
         self._total = OutcomeCounts()
         self._repeated = self._bad_announcements = self._newest_ms = 0
         self.broken = ""
@@ -96,7 +96,7 @@ class Shard:
         tally = OutcomeCounts()
         try:
             pieces, repeated = drop_repeats(admitted.group, range_)
-            runs = self._intake.runs(pieces, range_.samples)
+            runs = self._run_builder.runs(pieces, range_.samples)
             while True:
                 with self._cells:
                     run = next(runs, None)  # allocates slots
@@ -114,8 +114,8 @@ class Shard:
             self._repeated += repeated
             if len(range_.samples) and pieces:  # the poll time, as the time of a sample may be far in the future
                 self._newest_ms = max(self._newest_ms, *(entry.poll_ms for entry in range_.entries if entry.rows))
-        self._catalogue.tend(self.holdings.vshards)
-        self.holdings.forget_blocks(self._store.head_ms)
+        self._catalogue.maintain(self.ownership.vshards)
+        self.ownership.forget_blocks(self._store.head_ms)
         return FeedAnswer(range_.until, tally.applied, repeated, tally.late, tally.future)
 
     # groups
@@ -130,22 +130,22 @@ class Shard:
     @property
     def vshards(self) -> int:
         """Mask of all virtual shards held, ready or not."""
-        return self.holdings.vshards
+        return self.ownership.vshards
 
     @property
     def ready(self) -> int:
         """Mask of the virtual shards that are ready."""
-        return self.holdings.ready
+        return self.ownership.ready
 
     def lost(self) -> list[tuple[int, dict[Partition, LostRange]]]:
         """Return the virtual shards (mask) and lost ranges of each group that lacks ranges that Kafka deleted."""
         with self._reading:
             return [(group.vshards, dict(group.lost)) for group in self._groups.lost]
 
-    def excuse(self, lost: Mapping[Partition, LostRange]) -> None:
+    def clear_lost(self, lost: Mapping[Partition, LostRange]) -> None:
         """See `FeedGroups.excuse`."""
         with self._feeding, self._reading:
-            self._groups.excuse(lost)
+            self._groups.clear_lost(lost)
 
     def adopt(
         self,
@@ -162,13 +162,13 @@ class Shard:
         series topic must be read again. Raises ValueError if one is held already, and ImageError if the image is
         damaged, truncated, lacks one, or does not fit in: nothing is held then."""
         if image is None:
-            self.holdings.add(FeedGroup(vshards, ready=ready, epochs=dict(epochs or {})))
+            self.ownership.add(FeedGroup(vshards, ready=ready, epochs=dict(epochs or {})))
         else:
-            self.holdings.take_in(vshards, map(decode_frame, image), False)
+            self.ownership.import_snapshot(vshards, map(decode_frame, image), False)
 
     def drop(self, vshards: int) -> int:
         """Drop these virtual shards and their series; return the mask of those that were held."""
-        return self.holdings.drop(vshards)
+        return self.ownership.drop(vshards)
 
     def rewind(self, key: Partition, offset: int) -> None:
         """Go back to `offset` of a partition whose log was truncated: records from `offset` on are new."""
@@ -189,9 +189,9 @@ class Shard:
 
     def is_wanted(self, source: str, block: int, version: int) -> bool:
         """True if an announced block is new and of a virtual shard that is held or being adopted."""
-        if not self.holdings.known >> vshard_of(source) & 1:
+        if not self.ownership.accepted_vshards >> vshard_of(source) & 1:
             return False
-        return self.holdings.blocks.get((source, block), -1) < version
+        return self.ownership.blocks.get((source, block), -1) < version
 
     @property
     def applied(self) -> int:
@@ -199,7 +199,7 @@ class Shard:
         with self._reading:
             return self._total.applied
 
-    def allow_memory(self, limit: int) -> None:
+    def set_memory_limit(self, limit: int) -> None:
         """Set the memory limit in bytes beyond which new series are refused."""
         self._catalogue.memory_bytes = limit
 
@@ -211,19 +211,19 @@ class Shard:
         False if its virtual shard is not held, or an equal or newer version is known. Series of older versions stay
         until they are silent: see `SeriesCatalogue`."""
         vshard = vshard_of(block.source)
-        if not self.holdings.known >> vshard & 1:
+        if not self.ownership.accepted_vshards >> vshard & 1:
             return False
         key = (block.source, block.block)
-        if self.holdings.blocks.get(key, -1) >= block.version:
+        if self.ownership.blocks.get(key, -1) >= block.version:
             return False
         parsed = [entry for info in block.series if (entry := self._parse(block.source, info)) is not None]
         with self._announcing:
-            if not self.holdings.known >> vshard & 1:  # dropped meanwhile
+            if not self.ownership.accepted_vshards >> vshard & 1:  # dropped meanwhile
                 return False
-            arriving = not self.holdings.vshards >> vshard & 1
+            arriving = not self.ownership.vshards >> vshard & 1
             slots = self._catalogue.announce(block.source, vshard, parsed, block.version, append_ms, arriving)
-            self.holdings.learnt(slots)
-            self.holdings.blocks[key] = block.version
+            self.ownership.journal(slots)
+            self.ownership.blocks[key] = block.version
         return True
 
     def _parse(self, source: str, info: SeriesInfo) -> tuple[SeriesInfo, str, dict[str, str]] | None:
@@ -240,11 +240,11 @@ class Shard:
         """Return copies of the buckets of every announced series that fits.
         Raises SelectError, which names the limit or the levels, and Cancelled once `gone` returns True."""
         self.check_held(request.vshards)
-        buckets = self._answers.select(self._narrowed(request), self.level_list, f"shard {self.id}", gone)
+        buckets = self._reader.select(self._without_full_mask(request), self.level_list, f"shard {self.id}", gone)
         self.check_held(request.vshards)  # once more: they may have been dropped meanwhile
         return buckets
 
-    def _narrowed(self, request: Request) -> Request:
+    def _without_full_mask(self, request: Request) -> Request:
         """Return the request without its mask if that includes everything held."""
         vshards = request.vshards
         everything = vshards is not None and vshards & self.vshards == self.vshards
@@ -253,7 +253,7 @@ class Shard:
     def aggregate(self, request: AggregateRequest, gone: IsDisconnected = never_disconnected) -> Aggregate:
         """Return the partial result of a push-down. Raises SelectError and NotPushed; see `Pushdown.run`."""
         self.check_held(request.vshards)
-        found = self._pushdown.run(self._narrowed(request), gone)
+        found = self._pushdown.aggregate(self._without_full_mask(request), gone)
         self.check_held(request.vshards)
         return found
 
@@ -265,11 +265,11 @@ class Shard:
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
         """Return the first `limit` series that fit, in canonical order, with or without buckets."""
-        slots, entries = self._index.first(matchers, limit)
+        slots, entries = self._index.find_first(matchers, limit)
         prints = np.array([entry.fingerprint for entry in entries], np.uint64)
         with self._cells:
             same = self._store.slots.holds(slots, prints)
-            types = np.where(same, self._store.types.of(slots), NO_TYPE).tolist()
+            types = np.where(same, self._store.types.types_of(slots), NO_TYPE).tolist()
         # the type of the samples, or the announced one if there are none
         return [
             Series(e.fingerprint, e.name, e.labels, e.type if type_ == NO_TYPE else ValueType(type_), e.kind)
@@ -307,8 +307,8 @@ class Shard:
                 "expired": self._catalogue.expired,
                 "clashes": self._index.clashes,
                 "bad_announcements": self._bad_announcements,
-                "strings": len(self._store.texts),
-                "lives_dropped": self._store.lives.dropped,
+                "strings": len(self._store.strings),
+                "lives_dropped": self._store.incarnations.dropped,
                 "groups": len(self._groups),
                 "next_offsets": self._next_offsets(),
                 "newest_sample_ms": self._newest_ms,

@@ -82,21 +82,21 @@ class Manifest:
         except (KeyError, TypeError, ValueError) as error:
             raise SnapshotFormatError(f"{where}: unreadable: {error!r}") from error
         if bad := sorted(
-            name for name in made.names if "/" in name or "\\" in name or name.startswith(".") or not name
+            name for name in made.file_names if "/" in name or "\\" in name or name.startswith(".") or not name
         ):
             raise SnapshotFormatError(f"{where}: {bad[0][:100]!r} cannot name a file of this folder")
-        if not made.names <= set(made.sizes):
+        if not made.file_names <= set(made.sizes):
             raise SnapshotFormatError(f"{where}: files without a size")
         return made
 
     @property
-    def names(self) -> set[str]:
+    def file_names(self) -> set[str]:
         """Files of this snapshot, without the manifest."""
         return {self.state, *self.series, *self.rows.values()}
 
-    def lacks(self, sizes: Mapping[str, int]) -> list[str]:
+    def missing_files(self, sizes: Mapping[str, int]) -> list[str]:
         """Return the files that are absent or have another size."""
-        return sorted(name for name in self.names if sizes.get(name) != self.sizes[name])
+        return sorted(name for name in self.file_names if sizes.get(name) != self.sizes[name])
 
 
 def sequences(names: Iterable[str]) -> list[int]:

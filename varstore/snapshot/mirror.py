@@ -30,7 +30,7 @@ class SnapshotCopier:
         self._local, self.remote, self._interval_s, self._clock = local, remote, interval_s, clock
         self._lock = threading.Lock()
         self._offered: Manifest | None = None
-        self._under_way: Manifest | None = None
+        self._copying: Manifest | None = None
         self._copied: list[Manifest] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="snapshot-copies", daemon=True)
@@ -57,7 +57,7 @@ class SnapshotCopier:
     def pinned(self) -> set[str]:
         """Local files that must not be removed: they are being copied."""
         with self._lock:
-            return {*self._under_way.names, self._under_way.name} if self._under_way is not None else set()
+            return {*self._copying.file_names, self._copying.name} if self._copying is not None else set()
 
     def figures(self) -> dict[str, Any]:
         age = max(0, self._clock.now_ms() - self._copied_at_ms) if self._copied_at_ms else -1
@@ -73,7 +73,7 @@ class SnapshotCopier:
     def copy(self) -> bool:
         """Copy the last offered snapshot; return False if there was none. Never raises."""
         with self._lock:
-            manifest = self._under_way = self._offered
+            manifest = self._copying = self._offered
             self._offered = None
         if manifest is None:
             return False
@@ -85,19 +85,19 @@ class SnapshotCopier:
             log.warning("%s", self.problem)
         finally:
             with self._lock:
-                self._under_way = None
+                self._copying = None
         return True
 
     def _copy(self, manifest: Manifest) -> bool:
         """Return False if the process is stopping: nothing is published."""
         there = self.remote.sizes()
         with ThreadPoolExecutor(COPY_THREADS, "snapshot-copy") as pool:
-            sizes = list(pool.map(self._create, manifest.lacks(there)))
+            sizes = list(pool.map(self._create, manifest.missing_files(there)))
         if None in sizes:
             return False
         self.remote.publish(manifest.name, manifest.to_bytes())
         self._copied = [*self._copied, manifest][-KEPT_COPIES:]
-        self._clean(there)
+        self._remove_old(there)
         return True
 
     def _create(self, name: str) -> int | None:
@@ -114,11 +114,11 @@ class SnapshotCopier:
             while data := file.read(_CHUNK):
                 yield data
 
-    def _clean(self, there: dict[str, int]) -> None:
+    def _remove_old(self, there: dict[str, int]) -> None:
         """Remove files that none of the newest copies names; after a restart only once KEPT copies were made."""
         if len(self._copied) < KEPT_COPIES:
             return
-        kept = set().union(*({manifest.name, *manifest.names} for manifest in self._copied))
+        kept = set().union(*({manifest.name, *manifest.file_names} for manifest in self._copied))
         newest = {manifest_name(sequence) for sequence in sequences(there)} - kept
         for name in sorted(newest) + sorted(set(there) - kept - newest):
             self.remote.delete(name)

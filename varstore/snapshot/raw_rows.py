@@ -105,19 +105,19 @@ class RawRowLoader:
 
     def __init__(self, shard: Shard, sources: Mapping[int, int], append_ms: int) -> None:
         self._shard, self._append_ms = shard, append_ms
-        self._store = shard.holdings.store
+        self._store = shard.ownership.store
         self._vshards = np.full(max(sources, default=0) + 1, -1, np.int64)
         for id_, vshard in sources.items():
             self._vshards[id_] = vshard
         with shard.cells:
-            self._store.moved_to(append_ms)
+            self._store.advance_head(append_ms)
         rings = self._store.rings
-        self._floors = [ring.too_old(append_ms) for ring in rings]
+        self._floors = [ring.late_until(append_ms) for ring in rings]
         self._steps = [ring.step_ms for ring in rings]
         self._targets = [Target(*one, SEGMENT_BYTES) for one in zip(self._steps, self._floors, strict=True)]
         self.floor_ms = min(self._floors)
         """Rows at or before this time are too old for every level."""
-        self._wanted = ds.field("source").isin(pa.array(sorted(sources), pa.int32()))
+        self._source_filter = ds.field("source").isin(pa.array(sorted(sources), pa.int32()))
 
     # slices
 
@@ -127,24 +127,24 @@ class RawRowLoader:
         series = min(table.size, max(table.used, period.rows // SAMPLES_PER_HOUR))
         return plan(period.start_ms, period.end_ms, self.floor_ms, self._targets, -(-series // SEGMENT))
 
-    def chosen(self, slice_: Slice) -> Any:
+    def filter_of(self, slice_: Slice) -> Any:
         """Return the filter of the rows of a slice."""
         later = ds.field("time") > _time(slice_.after_ms)
         until = later if slice_.until_ms is None else later & (ds.field("time") <= _time(slice_.until_ms))
-        return self._wanted & until & ~ds.field("future")
+        return self._source_filter & until & ~ds.field("future")
 
-    def begin(self, slice_: Slice) -> None:
+    def begin_slice(self, slice_: Slice) -> None:
         """Begin a slice: segments that are written to stay open until the next one."""
         self._pack()
         with self._shard.cells:
             for ring, count in zip(self._store.rings, slice_.open, strict=True):
-                ring.leave_unpacked(count)
+                ring.set_unpacked_allowance(count)
 
     def close(self) -> None:
         """Pack all segments after the last slice."""
         with self._shard.cells:
             for ring in self._store.rings:
-                ring.leave_unpacked(0)
+                ring.set_unpacked_allowance(0)
         self._pack()
 
     def _pack(self) -> None:
@@ -164,9 +164,9 @@ class RawRowLoader:
         columns = _StoreRows.of(batch, self._vshards)
         fine = int(columns.rows.time_ms.max()) > self._floors[0]  # nearly one cell for each sample
         for piece in columns.pieces(RUN_ROWS if fine else BATCH_ROWS):
-            self._fold(piece)
+            self._aggregate(piece)
 
-    def _fold(self, columns: _StoreRows) -> None:
+    def _aggregate(self, columns: _StoreRows) -> None:
         with self._shard.cells:
             settled_ms = self._store.settled_ms()
         rows = columns.rows
@@ -175,29 +175,29 @@ class RawRowLoader:
             good &= np.logical_or.reduceat(keep, rows.starts)
             folded = SortedAggregate(rows, keep, self._steps, self._floors)
             with self._shard.cells:
-                keep &= np.repeat(self._take(columns, folded, good), rows.counts)
+                keep &= np.repeat(self._add_aggregate(columns, folded, good), rows.counts)
         rest = np.flatnonzero(~keep)
         for first in range(0, len(rest), RUN_ROWS):
             self._apply(columns, rest[first : first + RUN_ROWS])
 
-    def _take(self, columns: _StoreRows, folded: SortedAggregate, good: Mask) -> Mask:
+    def _add_aggregate(self, columns: _StoreRows, folded: SortedAggregate, good: Mask) -> Mask:
         """Add the cells of good series; return the mask of finished series. Call with the lock of cells."""
         rows, types = columns.rows, self._store.types
-        slots = _slots(self._store, columns.prints[rows.starts], columns.vshards[rows.starts])
+        slots = _slots(self._store, columns.fingerprints[rows.starts], columns.vshards[rows.starts])
         refused = slots == NO_SLOT
         good = good & ~refused
         ordered = np.sort(slots[good])
         twice = ordered[1:][ordered[1:] == ordered[:-1]]  # series reported by two sources of one virtual shard
         if len(twice):
             good &= ~np.isin(slots, twice)
-        self._store.begin_anew(slots[good])
+        self._store.reset_silent(slots[good])
         type_, time_ms = rows.type[rows.starts], rows.time_ms[rows.starts]
-        fresh = np.flatnonzero(good & ~types.known(slots))
+        fresh = np.flatnonzero(good & ~types.is_typed(slots))
         if len(fresh):
-            types.judge(slots[fresh], type_[fresh], time_ms[fresh], True)
-        good &= types.of(slots) == type_
+            types.resolve(slots[fresh], type_[fresh], time_ms[fresh], True)
+        good &= types.types_of(slots) == type_
         if good.any():
-            self._store.fold(folded, slots, good)
+            self._store.add_aggregate(folded, slots, good)
         done: Mask = good | refused
         return done
 
@@ -206,8 +206,8 @@ class RawRowLoader:
         rows = columns.rows
         time_ms, types = rows.time_ms[at], rows.type[at]
         with self._shard.cells:
-            slots = _slots(self._store, columns.prints[at], columns.vshards[at])
-            self._store.begin_anew(slots)
+            slots = _slots(self._store, columns.fingerprints[at], columns.vshards[at])
+            self._store.reset_silent(slots)
             _set_types(self._store, slots, types, time_ms)
             append, count = (np.array([one], np.int64) for one in (self._append_ms, len(slots)))
             run = SampleRun(
@@ -221,7 +221,7 @@ class _StoreRows:
     """Rows of the table in the form of the store."""
 
     rows: SortedRows
-    prints: npt.NDArray[np.uint64]
+    fingerprints: npt.NDArray[np.uint64]
     vshards: Ints
     strings: list[str]
     """Texts of STRING rows, whose cells are indices into it."""
@@ -240,7 +240,7 @@ class _StoreRows:
 
     def pieces(self, most_rows: int) -> Iterator[_StoreRows]:
         """Yield pieces of about MOST_SERIES series, or fewer."""
-        n = len(self.prints)
+        n = len(self.fingerprints)
         size = max(1, min(most_rows, n * MAX_PIECE_SERIES // max(1, len(self.rows.starts))))
         return (self._part(first, min(first + size, n)) for first in range(0, n, size))
 
@@ -251,7 +251,7 @@ class _StoreRows:
         if not len(starts) or starts[0]:
             starts = np.insert(starts, 0, 0)
         part = SortedRows(rows.time_ms[at], rows.birth_ms[at], rows.type[at], rows.cell[at], starts)
-        return _StoreRows(part, self.prints[at], self.vshards[at], self.strings)
+        return _StoreRows(part, self.fingerprints[at], self.vshards[at], self.strings)
 
 
 def _milliseconds(column: Any) -> Ints:
@@ -300,6 +300,6 @@ def _set_types(store: BucketStore, slots: Ints, types: npt.NDArray[np.uint8], ti
     usable = np.flatnonzero((slots != NO_SLOT) & (types != _ENDED))
     _, first = np.unique(slots[usable], return_index=True)
     rows = usable[first]
-    rows = rows[~store.types.known(slots[rows])]
+    rows = rows[~store.types.is_typed(slots[rows])]
     if len(rows):
-        store.types.judge(slots[rows], types[rows], time_ms[rows], True)
+        store.types.resolve(slots[rows], types[rows], time_ms[rows], True)

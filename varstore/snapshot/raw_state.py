@@ -46,11 +46,11 @@ class RawHead:
             state.last_ms,
             state.newest_append_ms,
             {Partition(id_, p): known[-1][0] for topic, id_ in topics for p, known in topic.epochs.items() if known},
-            len(topics) == 1 and not state.recent,
+            len(topics) == 1 and not state.recent_gaps,
             {Partition(id_, p): spans for topic, id_ in topics for p, spans in topic.lost.items()},
         )
 
-    def group(self, vshards: int) -> FeedGroup:
+    def make_group(self, vshards: int) -> FeedGroup:
         """Return a group of virtual shards at the table's offsets; not ready, because the table must be read first."""
         return FeedGroup(
             vshards, dict(self.positions), self.lanes.copy(), dict(self.last_ms), dict(self.epochs), ready=False

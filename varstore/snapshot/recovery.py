@@ -57,7 +57,7 @@ class LogSpan:
             head.epochs.get(keys[p], epoch) == epoch for p, epoch in self.epochs.items()
         )
 
-    def goes_on_from(self, head: RawHead) -> bool:
+    def continues_from(self, head: RawHead) -> bool:
         """Return True if Kafka has everything after the table's newest append."""
         return all(head.positions.get(Partition(self.topic_id, p), 0) >= start for p, (start, _) in self.spans.items())
 
@@ -70,7 +70,7 @@ def prefers_table(head: RawHead, span: LogSpan | None) -> bool:
         return True
     if head.topic_id != span.topic_id:
         raise TableError(f"the raw query has not begun topic {span.topic_id} yet")
-    if not span.goes_on_from(head):
+    if not span.continues_from(head):
         raise TableError("the log starts above the raw table's offsets, and the table has not named the lost range yet")
     return not (span.is_short and head.is_whole and span.is_known_to(head))
 
@@ -116,16 +116,16 @@ class Restore:
     ) -> None:
         """`again`: context that makes announcements wanted; `span`: returns None if Kafka does not answer; `usable`:
         True if groups can continue from a snapshot's positions; `copies`: folder with the copies of all shards."""
-        self._shard, self._again, self._span, self._usable = shard, again, span, usable
+        self._shard, self._announcements_wanted, self._span, self._usable = shard, again, span, usable
         self._hdfs, self._copies, self._zookeeper, self._stop = hdfs_uri, copies, zookeeper, stop
         self._refill: Refill | None = None
 
     @property
-    def doing(self) -> str:
+    def progress(self) -> str:
         """Progress of a refill; empty while there is none."""
         return str(self._refill.progress) if self._refill is not None else ""
 
-    def bring(self, vshards: int) -> None:
+    def restore(self, vshards: int) -> None:
         """Recover these virtual shards. Raises TableError, OSError, RefillStopped, ValueError."""
         rest = vshards & ~self._from_copies(vshards)
         if not rest:
@@ -133,10 +133,10 @@ class Restore:
         span = self._span()
         if not self._from_table(rest, span):
             log.info("%d virtual shards begin empty, at the start of the log", rest.bit_count())
-            with self._again():
+            with self._announcements_wanted():
                 self._shard.adopt(rest, epochs=span.leaders() if span is not None else {})
 
-    def has_lost(self, lost: Mapping[Partition, LostRange]) -> bool:
+    def table_has(self, lost: Mapping[Partition, LostRange]) -> bool:
         """Return True if `bring` may restore what was lost in Kafka. Raises TableError, OSError while that is unknown
         or nothing could be restored."""
         if self._hdfs is None:
@@ -160,7 +160,7 @@ class Restore:
         found = 0
         for folder, manifest in self._newest_copies():
             wanted = manifest.vshards & vshards & ~found
-            if wanted and self._take(folder, manifest, wanted):
+            if wanted and self._load_copy(folder, manifest, wanted):
                 found |= wanted
         return found
 
@@ -179,10 +179,10 @@ class Restore:
         found = [(folder, manifest) for folder in folders if (manifest := next(manifests(folder), None)) is not None]
         return sorted(found, key=lambda one: one[1].created_ms, reverse=True)
 
-    def _take(self, folder: HdfsFolder, manifest: Manifest, wanted: int) -> bool:
+    def _load_copy(self, folder: HdfsFolder, manifest: Manifest, wanted: int) -> bool:
         try:
-            with self._again():
-                self._shard.holdings.take_in(wanted, frames_of(folder, manifest, self._is_whole), False)
+            with self._announcements_wanted():
+                self._shard.ownership.import_snapshot(wanted, frames_of(folder, manifest, self._is_whole), False)
         except (SnapshotFormatError, OSError, ValueError) as error:
             log.warning("copy %s in %s cannot be used: %s", manifest.name, folder, error)
             return False
@@ -202,7 +202,7 @@ class Restore:
         self._refill = Refill(self._shard, self._hdfs, self._zookeeper, self._stop)
         try:
             with ExitStack() as wanting:
-                wanting.enter_context(self._again())
+                wanting.enter_context(self._announcements_wanted())
                 return self._refill.run(vshards, lambda head: prefers_table(head, span), wanting.close)
         except (TableError, OSError) as error:
             raise TableError(f"virtual shards {vshards_of(vshards)[:8]}: refill from the raw table: {error}") from error

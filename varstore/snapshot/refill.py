@@ -37,12 +37,12 @@ class RefillProgress:
 
     vshards: int
     periods: int = 0
-    done: int = 0
+    periods_done: int = 0
     rows: int = 0
     period: str = ""
 
     def __str__(self) -> str:
-        return f"{self.done} of {self.periods} periods of the raw table, {self.rows} samples"
+        return f"{self.periods_done} of {self.periods} periods of the raw table, {self.rows} samples"
 
 
 class RefillStopped(RuntimeError):
@@ -68,15 +68,15 @@ class Refill:
             head = None if table is None else head_of(self._raw, table.version())
             if table is None or head is None or not usable(head):
                 return False
-            names = self._names(vshards)
-            self._shard.holdings.add(head.group(vshards))
+            names = self._source_vshards(vshards)
+            self._shard.ownership.add(head.make_group(vshards))
             begun()
             try:
                 self._read(table, head, names, vshards)
             except BaseException:
                 self._shard.drop(vshards)
                 raise
-            self._shard.holdings.set_ready(vshards)
+            self._shard.ownership.set_ready(vshards)
             return True
 
     def head(self) -> RawHead | None:
@@ -87,7 +87,7 @@ class Refill:
     def _table(self) -> _TableLease:
         return _TableLease(self._raw, self._zookeeper)
 
-    def _names(self, vshards: int) -> dict[int, int]:
+    def _source_vshards(self, vshards: int) -> dict[int, int]:
         """Return the virtual shard of each wanted source, by its number in the table."""
         try:
             names = call_with_timeout(BATCH_TIMEOUT_S, f"reading {self._sources}", lambda: read_sources(self._sources))
@@ -104,7 +104,7 @@ class Refill:
                 self.progress.period = period.name
                 for slice_ in rows.slices(period):
                     self._read_slice(table, period, slice_, rows)
-                self.progress.done += 1
+                self.progress.periods_done += 1
         finally:
             rows.close()
         log.info("shard %s: refilled from version %d: %s", self._shard.id, table.version(), self.progress)
@@ -112,15 +112,15 @@ class Refill:
     def _read_slice(self, table: DeltaTable, period: TablePeriod, slice_: Slice, rows: RawRowLoader) -> None:
         dataset = table.to_pyarrow_dataset(file_pruning_predicate=[("period", "=", period.name)])
         batches = dataset.to_batches(
-            columns=list(COLUMNS), filter=rows.chosen(slice_), batch_size=BATCH_ROWS, batch_readahead=2,
+            columns=list(COLUMNS), filter=rows.filter_of(slice_), batch_size=BATCH_ROWS, batch_readahead=2,
             fragment_readahead=1,
         )  # fmt: skip
-        rows.begin(slice_)
-        for batch in self._patiently(batches):
+        rows.begin_slice(slice_)
+        for batch in self._with_timeout(batches):
             rows.apply(batch)
             self.progress.rows += len(batch)
 
-    def _patiently(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _with_timeout(self, batches: Iterator[Any]) -> Iterator[Any]:
         while True:
             if self._stop.is_set():
                 raise RefillStopped("the shard is being stopped")

@@ -87,12 +87,12 @@ class Snapshots:
         hdfs_interval_s: float = COPY_INTERVAL_S,
     ) -> None:
         """`hdfs`: a folder for the copies of all shards; this one's are in <hdfs>/<id>."""
-        self._shard, self._holdings, self._clock = shard, shard.holdings, clock
+        self._shard, self._holdings, self._clock = shard, shard.ownership, clock
         self._folder: SnapshotFolder = LocalFolder(folder) if isinstance(folder, Path) else folder
-        self._mirror = None
+        self._copier = None
         if hdfs is not None:
             remote = HdfsFolder(f"{hdfs.rstrip('/')}/{shard.id}")
-            self._mirror = SnapshotCopier(self._folder, remote, hdfs_interval_s, clock)
+            self._copier = SnapshotCopier(self._folder, remote, hdfs_interval_s, clock)
         self._interval_s, self._quota_bytes = interval_s, quota_bytes
         self._token = secrets.token_hex(2)
         self._rows: dict[CaptureKey, tuple[int, str]] = {}
@@ -115,8 +115,8 @@ class Snapshots:
     def start(self) -> None:
         """Take a snapshot every interval, in a thread of its own."""
         self._thread.start()
-        if self._mirror is not None:
-            self._mirror.start()
+        if self._copier is not None:
+            self._copier.start()
 
     def stop(self, last: bool = False) -> None:
         """Stop taking snapshots, after a `last` one if wanted; never raises."""
@@ -125,8 +125,8 @@ class Snapshots:
             self._thread.join()
         if last:
             self._attempt()
-        if self._mirror is not None:
-            self._mirror.stop()
+        if self._copier is not None:
+            self._copier.stop()
 
     def _run(self) -> None:
         began, applied = self._clock.monotonic(), self._shard.applied
@@ -150,7 +150,7 @@ class Snapshots:
     @property
     def problems(self) -> list[str]:
         """Problems for health."""
-        mirrored = self._mirror.problem if self._mirror is not None else ""
+        mirrored = self._copier.problem if self._copier is not None else ""
         return [text for text in (self.problem, mirrored) if text]
 
     def figures(self) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class Snapshots:
             "snapshot_pause_ms": round(self.longest_pause_s * 1000),
             "snapshot_disk_bytes": self._disk_bytes,
             "snapshot_failures": self._failures,
-            **(self._mirror.figures() if self._mirror is not None else {}),
+            **(self._copier.figures() if self._copier is not None else {}),
         }
 
     # take
@@ -179,7 +179,7 @@ class Snapshots:
         try:
             self._make_room()
         except OSError as error:
-            raise self._failed(error) from error
+            raise self._record_failure(error) from error
         began = self._clock.monotonic()
         if vshards != self._mask:
             self._rows, self._series, self._mask = {}, (), vshards
@@ -190,14 +190,14 @@ class Snapshots:
         )
         try:
             manifest, rows = self._write(writing, frozen)
-            if frozen.forgotten != self._holdings.forgotten:
+            if frozen.removals != self._holdings.removals:
                 raise SnapshotFormatError("virtual shards were dropped meanwhile")
             self._folder.publish(manifest.name, manifest.to_bytes())
         except BaseException as error:
-            self._holdings.not_taken(frozen)
+            self._holdings.restore_journal(frozen)
             self._remove(writing.sizes)
             if isinstance(error, OSError | SnapshotFormatError):
-                raise self._failed(error) from error
+                raise self._record_failure(error) from error
             raise
         finally:
             self._holdings.thaw(frozen)
@@ -209,12 +209,12 @@ class Snapshots:
         )
         return self._last
 
-    def _failed(self, error: Exception) -> SnapshotWriteError:
+    def _record_failure(self, error: Exception) -> SnapshotWriteError:
         self._failures += 1
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         if full:
             with suppress(OSError):
-                self._keep(1)  # make room for the next attempt
+                self._remove_old(1)  # make room for the next attempt
         self.problem = f"no snapshot of shard {self._shard.id} in {self._folder}: {error}"
         return SnapshotWriteError(self.problem)
 
@@ -243,53 +243,53 @@ class Snapshots:
                 state.extend(frames)
                 continue
             if not name:
-                name = writing.file("state", state)
+                name = writing.write_file("state", state)
             step = levels[key[0]].step_ms
-            rows[key] = frozen.rows[key], writing.file(f"row-{step}-{key[1]}", frames)
+            rows[key] = frozen.rows[key], writing.write_file(f"row-{step}-{key[1]}", frames)
             writing.rows += 1
         if not name:
-            name = writing.file("state", state)
+            name = writing.write_file("state", state)
         series = self._write_series(writing, frozen)
         sizes = {**self._sizes, **writing.sizes}
         where = {(levels[at].step_ms, number): file for (at, number), (_, file) in rows.items()}
         manifest = Manifest(writing.sequence, self._shard.id, self._mask, self._clock.now_ms(), name, series, where, {})
-        return replace(manifest, sizes={file: sizes[file] for file in manifest.names}), rows
+        return replace(manifest, sizes={file: sizes[file] for file in manifest.file_names}), rows
 
     def _write_series(self, writing: _SnapshotWriter, frozen: FrozenState) -> tuple[str, ...]:
         slots, series = frozen.slots, self._series
-        if frozen.learnt is None or len(series) >= SERIES_FILES or not series:
+        if frozen.journal is None or len(series) >= SERIES_FILES or not series:
             series = ()
         else:
-            learnt = np.fromiter(frozen.learnt, np.int64, len(frozen.learnt))
+            learnt = np.fromiter(frozen.journal, np.int64, len(frozen.journal))
             slots = slots[np.isin(slots, learnt)]
             if not len(slots):
                 return series
-        return (*series, writing.file("series", self._holdings.series_parts(slots)))
+        return (*series, writing.write_file("series", self._holdings.series_frames(slots)))
 
     def _published(self, manifest: Manifest, rows: dict[CaptureKey, tuple[int, str]]) -> None:
         self._rows, self._series, self._sizes = rows, manifest.series, dict(manifest.sizes)
         self._sequence, self._taken_at_ms, self.problem = manifest.sequence, manifest.created_ms, ""
         try:
-            self._keep(KEPT_SNAPSHOTS)
+            self._remove_old(KEPT_SNAPSHOTS)
         except OSError as error:
             self.problem = f"old snapshots in {self._folder} are not removed: {error}"
-        if self._mirror is not None:
-            self._mirror.offer(manifest)
+        if self._copier is not None:
+            self._copier.offer(manifest)
 
     # retention
 
-    def _keep(self, count: int) -> None:
+    def _remove_old(self, count: int) -> None:
         """Remove files that none of the newest `count` manifests names."""
         sizes = self._folder.sizes()
         newest = sequences(sizes)
         kept: set[str] = {manifest_name(sequence) for sequence in newest[:count]}
         for sequence in newest[:count]:
             try:
-                kept |= read_manifest(self._folder, sequence).names
+                kept |= read_manifest(self._folder, sequence).file_names
             except SnapshotFormatError as error:
                 log.warning("%s", error)
-        if self._mirror is not None:
-            kept |= self._mirror.pinned
+        if self._copier is not None:
+            kept |= self._copier.pinned
         gone = set(sizes) - kept
         self._remove(sorted(gone, key=lambda name: not name.startswith("manifest")))
         self._disk_bytes = sum(size for name, size in sizes.items() if name not in gone)
@@ -306,7 +306,7 @@ class Snapshots:
     def load(self, usable: Usable = lambda _groups: True) -> bool:
         """Load the newest whole snapshot of the folder, else of the copy on HDFS; return False if there is none. The
         shard must be empty. `usable`: called before anything is loaded."""
-        folders = [self._folder, *([self._mirror.remote] if self._mirror is not None else [])]
+        folders = [self._folder, *([self._copier.remote] if self._copier is not None else [])]
         for folder in folders:
             for manifest in manifests(folder):
                 if self._load(folder, manifest, usable):
@@ -314,16 +314,16 @@ class Snapshots:
         return False
 
     def _load(self, folder: SnapshotFolder, manifest: Manifest, usable: Usable) -> bool:
-        landed = partial(self._resume, manifest if folder is self._folder else None)
+        landed = partial(self._register_rows, manifest if folder is self._folder else None)
         try:
-            self._holdings.take_in(manifest.vshards, frames_of(folder, manifest, usable), True, landed)
+            self._holdings.import_snapshot(manifest.vshards, frames_of(folder, manifest, usable), True, landed)
         except (SnapshotFormatError, OSError, ValueError) as error:
             log.warning("snapshot %s in %s cannot be used: %s", manifest.name, folder, error)
             return False
         self._sequence = max(self._sequence, manifest.sequence)
         return True
 
-    def _resume(self, manifest: Manifest | None) -> None:
+    def _register_rows(self, manifest: Manifest | None) -> None:
         """Register every loaded row as the content of its file; None: it is in another folder. Call with the locks of
         the shard."""
         if manifest is None:
@@ -347,7 +347,7 @@ class _SnapshotWriter:
         self.sizes: dict[str, int] = {}
         self.rows = 0
 
-    def file(self, kind: str, frames: Iterable[bytes]) -> str:
+    def write_file(self, kind: str, frames: Iterable[bytes]) -> str:
         """Write one file and return its name. Raises OSError, also at the end of the quota."""
         name = f"{kind}-{self.sequence}-{self._token}.img"
         self.sizes[name] = 0  # removed if this fails
@@ -382,7 +382,7 @@ def manifests(folder: SnapshotFolder) -> Iterator[Manifest]:
         except (SnapshotFormatError, OSError, ValueError) as error:
             log.warning("snapshots in %s: %s", folder, error)
             continue
-        lacking = manifest.lacks(sizes)
+        lacking = manifest.missing_files(sizes)
         if lacking:
             log.warning("%s in %s: %d files missing or truncated: %s", manifest.name, folder, len(lacking), lacking[:3])
         else:
@@ -397,7 +397,7 @@ def frames_of(folder: SnapshotFolder, manifest: Manifest, usable: Usable) -> Ite
     order = [manifest.state, *manifest.rows.values(), *reversed(manifest.series)]
     for frame in read_frames((f"{folder}/{name}", partial(folder.open, name)) for name in order):
         if frame.kind == "group":
-            groups.append(FeedGroup.of_frame(frame))
+            groups.append(FeedGroup.from_frame(frame))
         elif frame.kind != "head" and not asked:
             asked = True
             if not usable(groups):

@@ -87,7 +87,7 @@ class _AdmittedRows:
     def __len__(self) -> int:
         return len(self.slots)
 
-    def pick(self, rows: Mask | Cells) -> _AdmittedRows:
+    def select(self, rows: Mask | Cells) -> _AdmittedRows:
         return _AdmittedRows(*(getattr(self, one.name)[rows] for one in fields(self)))
 
 
@@ -101,61 +101,61 @@ class BucketStore:
         self.slots = SlotTable(capacity)
         capacity = self.slots.size
         self.types = SeriesTypes(capacity)
-        self.lives = Incarnations(capacity)
-        self.texts = StringPool()
+        self.incarnations = Incarnations(capacity)
+        self.strings = StringPool()
         self.rings = list[LevelRing]()
         for i, level in enumerate(levels):
             spare, finest = (SPARE_ROWS, self.rings[0]) if i else (FINEST_SPARE_ROWS, None)
-            self.rings.append(LevelRing(level, spare, capacity, self.types, self.texts, finest))
-        self._ended: Cells = lazy_zeros(capacity, np.int64)
+            self.rings.append(LevelRing(level, spare, capacity, self.types, self.strings, finest))
+        self._ended_ms: Cells = lazy_zeros(capacity, np.int64)
         self.captures: list[Capture] = []
         """Copies in progress; each is notified before a change."""
         self.head_ms = 0
         """Greatest append time applied."""
-        self.longest = max(self.rings, key=lambda ring: ring.rows * ring.step_ms)
+        self.longest_ring = max(self.rings, key=lambda ring: ring.rows * ring.step_ms)
 
     def apply(self, run: SampleRun) -> OutcomeCounts:
         """Add the samples of `run`; late, future, conflicting and refused ones are only counted."""
         tally = OutcomeCounts()
         for capture in self.captures:
-            capture.guard(run.slots, run.time_ms)
-        self.moved_to(int(run.append_ms.max()))
-        self.begin_anew(run.slots)
+            capture.before_apply(run.slots, run.time_ms)
+        self.advance_head(int(run.append_ms.max()))
+        self.reset_silent(run.slots)
         with np.errstate(all="ignore"):  # inf - inf in a sum of doubles is NaN without a warning
             rows = self._admitted(run, tally)
             rows, bounds = self._typed(rows, run, tally)
             if len(rows):
                 self._add(rows, bounds, run.distinct)
         tally.applied = len(rows)
-        self.tend()
+        self.maintain()
         return tally
 
     def settled_ms(self) -> int:
         """Return the time up to which `fold` may be used: no such sample is in an open row or opens one."""
-        return min(ring.settled_ms(self.head_ms) for ring in self.rings if not ring.follows)
+        return min(ring.settled_ms(self.head_ms) for ring in self.rings if not ring.is_follower)
 
-    def fold(self, folded: SortedAggregate, slots: Cells, some: Mask) -> None:
+    def add_aggregate(self, folded: SortedAggregate, slots: Cells, some: Mask) -> None:
         """Add cells and lives of the series of the mask `some`, all up to `settled_ms`.
         slots: (series,) distinct where `some`, arbitrary elsewhere; `begin_anew` was called and types match."""
         for ring in self.rings:
-            for number, part in folded.parts(ring.step_ms, slots, some):
+            for number, part in folded.updates(ring.step_ms, slots, some):
                 for capture in self.captures:
-                    capture.guard(part.at, np.array([number * ring.step_ms]))
-                ring.fold(number, part, self.slots.used)
-        for doubles, first, last, once in folded.lives:
-            for life in (first.of(some.take(first.series)), last.of(some.take(last.series))):
+                    capture.before_apply(part.at, np.array([number * ring.step_ms]))
+                ring.add_closed(number, part, self.slots.used)
+        for doubles, first, last, once in folded.incarnations:
+            for life in (first.select(some.take(first.series)), last.select(some.take(last.series))):
                 n = len(life.series)
-                add = self.lives.add if once else self.lives.add_repeated
+                add = self.incarnations.add if once else self.incarnations.add_batch
                 bounds = TypeBounds(0, n) if doubles else TypeBounds(n, n)
-                add(slots.take(life.series), life.birth_ms, life.time_ms, life.cell, bounds, self.texts)
+                add(slots.take(life.series), life.birth_ms, life.time_ms, life.cell, bounds, self.strings)
 
-    def tend(self) -> bool:
+    def maintain(self) -> bool:
         """Close or pack rows for a few ms if any are due; one call per run keeps up. False if nothing was due."""
-        return any(ring.tend(self.head_ms) for ring in self.rings)
+        return any(ring.maintain(self.head_ms) for ring in self.rings)
 
     def bytes_used(self) -> int:
         """Estimate of the resident bytes of cells and per-slot state."""
-        state = self.slots.used * _STATE_BYTES + self.slots.bytes() + self.lives.bytes() + self.texts.bytes()
+        state = self.slots.used * _STATE_BYTES + self.slots.bytes() + self.incarnations.bytes() + self.strings.bytes()
         return sum(ring.bytes_used() for ring in self.rings) + state
 
     def _admitted(self, run: SampleRun, tally: OutcomeCounts) -> _AdmittedRows:
@@ -164,20 +164,20 @@ class BucketStore:
         rows = _AdmittedRows(run.slots, run.time_ms, run.birth_ms, run.type, run.cell, append_ms)
         ended = rows.type == ValueType.ENDED
         if ended.any():
-            self._note_ends(rows.pick(ended))
-            rows = rows.pick(~ended)
+            self._note_ends(rows.select(ended))
+            rows = rows.select(~ended)
         lost = rows.slots == NO_SLOT
         if lost.any():
             tally.refused += int(lost.sum())
-            rows = rows.pick(~lost)
+            rows = rows.select(~lost)
         future = self._future(rows)
         if future is not None:
             tally.future += int(future.sum())
-            rows = rows.pick(~future)
+            rows = rows.select(~future)
         late = self._late(rows, self.rings)
         if late is not None:
             tally.late += int(late.sum())
-            rows = rows.pick(~late)
+            rows = rows.select(~late)
         return rows
 
     @staticmethod
@@ -193,9 +193,9 @@ class BucketStore:
         if not len(rows):
             return None
         newest, oldest = int(rows.append_ms.max()), int(rows.time_ms.min())
-        if any(oldest > ring.too_old(newest) for ring in rings):
+        if any(oldest > ring.late_until(newest) for ring in rings):
             return None
-        limits = [ring.too_old_each(rows.append_ms) for ring in rings]
+        limits = [ring.late_until_each(rows.append_ms) for ring in rings]
         late: Mask = rows.time_ms <= np.minimum.reduce(limits)
         return late
 
@@ -204,16 +204,16 @@ class BucketStore:
         usable = (rows.slots != NO_SLOT) & (rows.time_ms > self.silent_ms())
         if future is not None:
             usable &= ~future
-        np.maximum.at(self._ended, rows.slots[usable], rows.time_ms[usable])
+        np.maximum.at(self._ended_ms, rows.slots[usable], rows.time_ms[usable])
 
     def _typed(self, rows: _AdmittedRows, run: SampleRun, tally: OutcomeCounts) -> tuple[_AdmittedRows, TypeBounds]:
         """Drop rows in type conflict, convert cells to the type of the series, order rows by class of type."""
-        verdict = self.types.judge(rows.slots, rows.type, rows.time_ms, run.distinct)
+        verdict = self.types.resolve(rows.slots, rows.type, rows.time_ms, run.distinct)
         if verdict is not None:
             if len(verdict.converted):
                 self._to_double(verdict.converted)
             tally.conflicts += int(np.count_nonzero(~verdict.keep))
-            rows = rows.pick(verdict.keep)
+            rows = rows.select(verdict.keep)
             as_double = verdict.as_double[verdict.keep]
             rows.cell, rows.type = rows.cell.copy(), rows.type.copy()
             rows.cell[as_double] = rows.cell[as_double].astype(np.float64).view(np.int64)
@@ -227,32 +227,32 @@ class BucketStore:
         self, rows: _AdmittedRows, bounds: TypeBounds, strings: Sequence[str], tally: OutcomeCounts
     ) -> _AdmittedRows:
         """Replace the cells of STRING rows by numbers of `texts`; drop rows without room for their string."""
-        if self.texts.wants_sweep():
-            self._sweep_texts()
+        if self.strings.wants_sweep():
+            self._sweep_strings()
         cells = rows.cell.copy()
         for i in range(bounds.doubles, len(cells)):
-            cells[i] = self.texts.intern(strings[int(cells[i])])
+            cells[i] = self.strings.intern(strings[int(cells[i])])
         rows.cell = cells
         lost = np.zeros(len(cells), np.bool_)
         lost[bounds.doubles :] = cells[bounds.doubles :] == NO_STRING
         if not lost.any():
             return rows
         tally.refused += int(lost.sum())
-        return rows.pick(~lost)
+        return rows.select(~lost)
 
     def _add(self, rows: _AdmittedRows, bounds: TypeBounds, distinct: bool) -> None:
         rest: tuple[_AdmittedRows, TypeBounds] | None = (
             None  # rows to add directly to the levels that follow the finest one
         )
         for ring in self.rings:
-            if not ring.follows:
+            if not ring.is_follower:
                 direct = self._add_to(ring, rows, bounds, distinct)
                 if ring is self.rings[0] and direct is not None and direct.any():
-                    rest = rows.pick(direct), bounds.cut(direct)
+                    rest = rows.select(direct), bounds.select(direct)
             elif rest is not None:
                 self._add_to(ring, *rest, distinct)
-        lives = self.lives.add if distinct else self.lives.add_repeated
-        lives(rows.slots, rows.birth_ms, rows.time_ms, rows.cell, bounds, self.texts)
+        lives = self.incarnations.add if distinct else self.incarnations.add_batch
+        lives(rows.slots, rows.birth_ms, rows.time_ms, rows.cell, bounds, self.strings)
 
     def _add_to(self, ring: LevelRing, rows: _AdmittedRows, bounds: TypeBounds, distinct: bool) -> Mask | None:
         """Add the rows that are not late for a level; return a mask of those to add to its followers too."""
@@ -261,24 +261,26 @@ class BucketStore:
             return ring.add(LevelSamples(rows.slots, rows.time_ms, rows.cell, bounds, distinct), self.slots.used)
         direct = late.copy()
         if not late.all():
-            mine = rows.pick(~late)
-            samples = LevelSamples(mine.slots, mine.time_ms, mine.cell, bounds.cut(~late), distinct)
+            mine = rows.select(~late)
+            samples = LevelSamples(mine.slots, mine.time_ms, mine.cell, bounds.select(~late), distinct)
             closed = ring.add(samples, self.slots.used)
             if closed is not None:
                 direct[~late] = closed
         return direct
 
     def _to_double(self, slots: Cells) -> None:
-        self._guard(slots)
+        self._before_change(slots)
         for ring in self.rings:
             ring.to_double(slots)
-        self.lives.to_double(slots)
+        self.incarnations.to_double(slots)
 
-    def moved_to(self, append_ms: int) -> None:
+    def advance_head(self, append_ms: int) -> None:
         """Advance the head to the append time of a batch, or that an import had reached."""
         self.head_ms = max(self.head_ms, append_ms)
         # twice the time for which lives are shown, so that a late sample never restarts a life that is shown
-        self.lives.forgotten_ms = self.longest.too_old(self.head_ms) - self.longest.rows * self.longest.step_ms
+        self.incarnations.expired_ms = (
+            self.longest_ring.late_until(self.head_ms) - self.longest_ring.rows * self.longest_ring.step_ms
+        )
 
     # silence
 
@@ -286,64 +288,64 @@ class BucketStore:
         """Return the time floor of silence: a series without a sample or end marker later than this is forgotten.
         Its next sample starts from nothing. It was silent for longer than the longest level, by append time. Constant
         within a bucket of the longest level."""
-        return self.longest.too_old(self.head_ms) - SILENCE_BUCKETS * self.longest.step_ms
+        return self.longest_ring.late_until(self.head_ms) - SILENCE_BUCKETS * self.longest_ring.step_ms
 
     def silent(self, slots: Cells) -> Mask:
         """Mask (n,) of the slots that are silent, or never had a sample."""
-        silent = self.lives.silent(slots, self.silent_ms())
+        silent = self.incarnations.silent(slots, self.silent_ms())
         if silent.any():
-            silent[silent] = self._ended.take(slots[silent]) <= self.silent_ms()
+            silent[silent] = self._ended_ms.take(slots[silent]) <= self.silent_ms()
         return silent
 
-    def begin_anew(self, slots: Cells) -> None:
+    def reset_silent(self, slots: Cells) -> None:
         """Clear silent ones of these slots (may include NO_SLOT) before samples are added.
         So results do not depend on the time at which a silent slot is freed."""
         floor = self.silent_ms()
-        if self.lives.newest_quick(slots) > floor:
+        if self.incarnations.newest_lower_bound(slots) > floor:
             return
         slots = distinct(slots[slots != NO_SLOT])
         self.reset(slots[self.silent(slots)])
 
     def reset(self, slots: Cells) -> None:
         """Clear cells, types, lives and ends of these slots; the slots stay in use."""
-        slots = slots[self.types.known(slots) | (self._ended.take(slots) != 0)]
+        slots = slots[self.types.is_typed(slots) | (self._ended_ms.take(slots) != 0)]
         if not len(slots):
             return
-        self._guard(slots)
+        self._before_change(slots)
         newest = self._newest(slots)
         for ring in self.rings:
-            numbers = ring.numbers_until(newest)
+            numbers = ring.bucket_numbers_until(newest)
             if numbers:
                 ring.clear(slots, set(numbers))
         self.types.forget(slots)
-        self.lives.forget(slots)
-        self._ended[slots] = 0
+        self.incarnations.forget(slots)
+        self._ended_ms[slots] = 0
 
     def _newest(self, slots: Cells) -> int:
-        return int(self.lives.newest_ms(slots).max()) if len(slots) else 0
+        return int(self.incarnations.newest_ms(slots).max()) if len(slots) else 0
 
     def clear_one_row(self, slots: Cells) -> bool:
         """Clear the cells of silent slots in one row, so that `reset` has less to do. False if no row has any.
         Nearly always False, because rows that old belong to later buckets by now."""
         newest = self._newest(slots)
         for ring in self.rings:  # the finest first: others may still absorb its open rows
-            for number in ring.numbers_until(newest):
+            for number in ring.bucket_numbers_until(newest):
                 held = ring.read_row(number, slots, ("count",))
                 if held is not None and held["count"].any():
-                    self._guard(slots)
+                    self._before_change(slots)
                     ring.clear(slots, {number})
                     return True
         return False
 
     def forget(self, slots: Cells) -> None:
         """Clear and free distinct slots in use, after the index removed them."""
-        self._guard(slots)
+        self._before_change(slots)
         self.reset(slots)
         self.slots.free(slots)
 
-    def _guard(self, slots: Cells) -> None:
+    def _before_change(self, slots: Cells) -> None:
         for capture in self.captures:
-            capture.guard_all(slots)
+            capture.before_change(slots)
 
     # images
 
@@ -354,24 +356,24 @@ class BucketStore:
         return {
             "fingerprint": self.slots.fingerprint.take(slots),
             "vshard": self.slots.vshard.take(slots),
-            "ended": self._ended.take(slots),
+            "ended": self._ended_ms.take(slots),
             **self.types.export(slots),
-            **self.lives.export(slots),
+            **self.incarnations.export(slots),
         }
 
     def import_slots(self, slots: Cells, columns: Mapping[str, npt.NDArray[Any]]) -> None:
         """Replace the state of distinct slots by an `export_slots` whose `last` has numbers of this store's `texts`.
         Older lives are removed: `lives.load_older` comes after this."""
-        self._ended[slots] = columns["ended"]
+        self._ended_ms[slots] = columns["ended"]
         self.types.load(slots, columns)
-        self.lives.load(slots, columns)
+        self.incarnations.load(slots, columns)
 
-    def _sweep_texts(self) -> None:
+    def _sweep_strings(self) -> None:
         slots = self.types.slots_of(ValueType.STRING, self.slots.used)
-        held = set(self.lives.held_last(slots))
+        held = set(self.incarnations.last_cells(slots))
         for ring in self.rings:
-            held.update(distinct(ring.held_last(slots)).tolist())
-        self.texts.keep(held)
+            held.update(distinct(ring.last_cells(slots)).tolist())
+        self.strings.retain(held)
 
     def ring(self, step_ms: int) -> LevelRing | None:
         """Return the level of that step, None if there is none."""
@@ -379,19 +381,19 @@ class BucketStore:
 
     def floor_ms(self) -> int:
         """Return the time at which a sample is late for every level; lives that ended by then are not shown."""
-        return min(ring.too_old(self.head_ms) for ring in self.rings)
+        return min(ring.late_until(self.head_ms) for ring in self.rings)
 
-    def births(self, slots: Cells) -> npt.NDArray[np.void]:
+    def read_incarnations(self, slots: Cells) -> npt.NDArray[np.void]:
         """Return lives of these slots as BIRTH_TYPE; those that ended by `floor_ms` only if they are the newest."""
-        return self.lives.read(slots, self.floor_ms())
+        return self.incarnations.read(slots, self.floor_ms())
 
     def ended_ms(self, slots: Cells) -> Cells:
         """Return (n,) times of the last end markers, 0 if a newer sample came."""
-        ended = self._ended.take(slots)
+        ended = self._ended_ms.take(slots)
         rows = np.flatnonzero(ended)
         if len(rows):
             said = ended[rows]
-            ended[rows] = np.where(said >= self.lives.newest_ms(slots[rows]), said, 0)
+            ended[rows] = np.where(said >= self.incarnations.newest_ms(slots[rows]), said, 0)
         return ended
 
 
@@ -408,7 +410,7 @@ def _order_by_type(rows: _AdmittedRows) -> tuple[_AdmittedRows, TypeBounds]:
     doubles, texts = rows.type == ValueType.DOUBLE, rows.type == ValueType.STRING
     ints = np.flatnonzero(~(doubles | texts))
     order = np.concatenate((ints, np.flatnonzero(doubles), np.flatnonzero(texts)))
-    return rows.pick(order), TypeBounds(len(ints), len(order) - int(np.count_nonzero(texts)))
+    return rows.select(order), TypeBounds(len(ints), len(order) - int(np.count_nonzero(texts)))
 
 
 __all__ = ["NO_TYPE", "BucketStore", "OutcomeCounts", "SampleRun"]

@@ -57,7 +57,7 @@ class Capture:
 
     # for writers
 
-    def guard(self, slots: Cells, time_ms: Cells) -> None:
+    def before_apply(self, slots: Cells, time_ms: Cells) -> None:
         """Save the pieces that samples of these slots (-1: none) and times will change."""
         if not len(slots) or not self._pending:
             return
@@ -68,9 +68,9 @@ class Capture:
             first, last = (-(-int(edge) // ring.step_ms) for edge in (time_ms.min(), time_ms.max()))
             numbers = range(first, last + 1) if last - first < ring.rows else np.unique(-(-time_ms // ring.step_ms))
             for number in numbers:
-                self.guard_row(at, int(number), blocks)
+                self.before_row(at, int(number), blocks)
 
-    def guard_row(self, at: int, number: int, blocks: Cells = NO_BLOCKS) -> None:
+    def before_row(self, at: int, number: int, blocks: Cells = NO_BLOCKS) -> None:
         """Save these blocks of bucket `number`, or all of the older bucket whose row it takes."""
         held = self._in_row.get((at, number % self._rings[at].rows))
         if held is None:
@@ -80,7 +80,7 @@ class Capture:
         elif held < number:  # a new bucket takes the row
             self._save((at, held), np.arange(self._blocks))
 
-    def guard_all(self, slots: Cells) -> None:
+    def before_change(self, slots: Cells) -> None:
         """Save all pieces of these slots before an arbitrary change."""
         if len(slots):
             blocks = self._blocks_of(slots)
@@ -95,10 +95,10 @@ class Capture:
         pending = self._pending.get(key)
         if pending is None:
             return
-        for block, columns in self._fresh(key, blocks[pending[blocks]]):
+        for block, columns in self._copy_pending(key, blocks[pending[blocks]]):
             self._saved[key, block] = columns
 
-    def _fresh(self, key: CaptureKey, blocks: Cells) -> Iterator[tuple[int, Columns]]:
+    def _copy_pending(self, key: CaptureKey, blocks: Cells) -> Iterator[tuple[int, Columns]]:
         """Copy pending pieces and mark them as not pending."""
         if not len(blocks):
             return
@@ -134,7 +134,7 @@ class Capture:
         if len(pending) == int(self._filled[blocks].sum()):  # all pieces are still unchanged
             self._pending[key][blocks] = False
             return self._copy(key, self._slots_in(blocks))
-        pieces = dict(self._fresh(key, pending))
+        pieces = dict(self._copy_pending(key, pending))
         for block in blocks.tolist():
             saved = self._saved.pop((key, block), None)
             if saved is not None:

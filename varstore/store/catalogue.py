@@ -46,10 +46,10 @@ class SeriesCatalogue:
         self._pinned = _NONE
         self._next = 0
         """First slot of the next slice; a pass ends at the end of the table."""
-        self._passing = False
+        self._pass_running = False
         self._passed_ms = 0
         """Time floor of silence when the last pass began."""
-        self._tended = 0
+        self._maintained = 0
         self.expired = 0
         """Number of series removed because they were silent."""
 
@@ -69,7 +69,7 @@ class SeriesCatalogue:
         finds room again. While its virtual shard is `arriving` from another process it keeps the slot."""
         prints = np.array([fingerprint(info.text) for info, _, _ in parsed], np.uint64)
         with self._cells:
-            self._lift(prints, vshard, parsed)
+            self._lift_refusals(prints, vshard, parsed)
             slots = self._store.slots.add(prints, vshard)
             self._pinned = slots[slots != NO_SLOT]
         refused, known = list[int](), list[int]()
@@ -90,23 +90,23 @@ class SeriesCatalogue:
                 self._pinned = _NONE
         return np.array(known, np.int64)
 
-    def _lift(self, prints: Fingerprints, vshard: int, parsed: Sequence[ParsedSeries]) -> None:
+    def _lift_refusals(self, prints: Fingerprints, vshard: int, parsed: Sequence[ParsedSeries]) -> None:
         table = self._store.slots
-        if not table.barred or table.closed:
+        if not table.refused_series or table.closed:
             return
         for print_, (_, name, _) in zip(prints.tolist(), parsed, strict=True):
-            if self._index.has_room(name) and table.unbar(print_, vshard):
-                self.refusals.lifted(name)
+            if self._index.has_room(name) and table.allow(print_, vshard):
+                self.refusals.uncount(name)
 
     def _refuse(
         self, rows: Sequence[int], prints: Fingerprints, slots: Slots, vshard: int, parsed: Sequence[ParsedSeries]
     ) -> None:
         """Bar and remove refused series. Call with `cells` held."""
         table = self._store.slots
-        fresh = [row for row in rows if not table.is_barred(int(prints[row]), vshard)]
+        fresh = [row for row in rows if not table.is_refused(int(prints[row]), vshard)]
         for row in fresh:
             self.refusals.note(parsed[row][1])
-        table.bar([int(prints[row]) for row in fresh], vshard)
+        table.refuse([int(prints[row]) for row in fresh], vshard)
         gone = distinct(slots[fresh])
         self.forget(gone[gone != NO_SLOT])
 
@@ -117,37 +117,37 @@ class SeriesCatalogue:
         self._index.remove(slots)
         self._store.forget(slots)
 
-    def tend(self, vshards: int = ALL_VSHARDS) -> bool:
+    def maintain(self, vshards: int = ALL_VSHARDS) -> bool:
         """Do a little upkeep after a range was applied: check the memory, remove silent series. True if more is due.
 
         vshards: mask of the virtual shards to check, those held and not still arriving. Takes `cells` several times."""
-        if self._tended % MEMORY_CHECK_RANGES == 0:
+        if self._maintained % MEMORY_CHECK_RANGES == 0:
             with self._cells:
-                self._look_for_room()
-        self._tended += 1
+                self._check_memory()
+        self._maintained += 1
         for _ in range(SLICES_PER_RANGE):
             with self._cells:
-                if not self._pass(vshards):
+                if not self._expire_slice(vshards):
                     return False
         return True
 
-    def _look_for_room(self) -> None:
+    def _check_memory(self) -> None:
         table = self._store.slots
         full = self._store.bytes_used() + self._index.bytes() > self.memory_bytes
         if full == table.closed:
             return
         table.closed = full
-        table.changed()
+        table.invalidate()
         state = "memory limit of %d bytes reached: new series are refused" if full else "below %d bytes again"
         log.warning(state, self.memory_bytes)
 
-    def _pass(self, vshards: int) -> bool:
+    def _expire_slice(self, vshards: int) -> bool:
         """Check one slice; False if the pass is over or none is due. A pass is due per bucket of the longest level."""
         store, floor = self._store, self._store.silent_ms()
-        if not self._passing:
+        if not self._pass_running:
             if floor <= self._passed_ms:
                 return False
-            self._passing, self._passed_ms = True, floor
+            self._pass_running, self._passed_ms = True, floor
         first, end = self._next, min(self._next + SLICE_SLOTS, store.slots.used)
         slots = np.flatnonzero(store.slots.in_use[first:end]) + first
         slots = slots[store.silent(slots)]
@@ -160,11 +160,11 @@ class SeriesCatalogue:
             end = int(slots[-1]) + 1
         if store.clear_one_row(slots):
             return True  # check the same slots again under another hold of the lock
-        stale = self._index.stale(slots, floor, store.head_ms)
+        stale = self._index.not_announced_since(slots, floor, store.head_ms)
         self.forget(slots[stale])
         store.reset(slots[~stale])
-        store.lives.prune(first, end)
+        store.incarnations.prune(first, end)
         self.expired += int(np.count_nonzero(stale))
-        self._passing = end < store.slots.used
-        self._next = end if self._passing else 0
-        return self._passing
+        self._pass_running = end < store.slots.used
+        self._next = end if self._pass_running else 0
+        return self._pass_running

@@ -29,12 +29,12 @@ class _ActiveExport:
         self._parts: Iterator[bytes] = iter(export)
         self._lock = threading.Lock()
         self._number, self._last = -1, b""
-        self.asked_at = monotonic()
+        self.requested_at = monotonic()
 
     def part(self, number: int) -> bytes:
         """Return the part `number`: the next one, or the last one again; empty after the end."""
         with self._lock:
-            self.asked_at = monotonic()
+            self.requested_at = monotonic()
             if number == self._number + 1:
                 self._last = next(self._parts, b"")
                 self._number = number
@@ -42,7 +42,7 @@ class _ActiveExport:
                 raise ExportNotFoundError(
                     f"part {number} of an image was requested, the next one is {self._number + 1}"
                 )
-            self.asked_at = monotonic()
+            self.requested_at = monotonic()
             return self._last
 
 
@@ -52,24 +52,24 @@ class ActiveExports:
     def __init__(self, begin: Callable[[int], SnapshotExport]) -> None:
         self._begin = begin
         self._lock = threading.Lock()
-        self._under: dict[str, _ActiveExport] = {}
+        self._active: dict[str, _ActiveExport] = {}
 
     def begin(self, vshards: int) -> tuple[str, SnapshotExport]:
         """Begin an export; return (id, export). TooManyExports; ValueError if a virtual shard is not held or ready."""
-        self.give_up()
+        self.close_idle()
         with self._lock:
-            if len(self._under) >= MAX_EXPORTS:
+            if len(self._active) >= MAX_EXPORTS:
                 raise TooManyExportsError(f"{MAX_EXPORTS} images are being exported already: try again later")
         export = self._begin(vshards)
         id_ = secrets.token_hex(8)
         with self._lock:
-            self._under[id_] = _ActiveExport(export)
+            self._active[id_] = _ActiveExport(export)
         return id_, export
 
     def part(self, id_: str, number: int) -> bytes:
         """Return a part of an export, see `_ActiveExport.part`. Raises NoSuchExport."""
         with self._lock:
-            under = self._under.get(id_)
+            under = self._active.get(id_)
         if under is None:
             raise ExportNotFoundError(f"image {id_!r} timed out or was never begun: begin again")
         return under.part(number)
@@ -77,17 +77,17 @@ class ActiveExports:
     def end(self, id_: str) -> None:
         """Close an export; no-op if it does not exist."""
         with self._lock:
-            under = self._under.pop(id_, None)
+            under = self._active.pop(id_, None)
         if under is not None:
             under.export.close()
 
-    def give_up(self) -> None:
+    def close_idle(self) -> None:
         """Close exports without a request for SILENCE_S seconds; called every few seconds."""
         now = monotonic()
         with self._lock:
-            silent = [id_ for id_, under in self._under.items() if now - under.asked_at > IDLE_TIMEOUT_S]
+            silent = [id_ for id_, under in self._active.items() if now - under.requested_at > IDLE_TIMEOUT_S]
         for id_ in silent:
             self.end(id_)
 
     def __len__(self) -> int:
-        return len(self._under)
+        return len(self._active)

@@ -37,7 +37,7 @@ class LostRange(NamedTuple):
 
     start: int
     until: int
-    known_ms: int = 0
+    detected_ms: int = 0
     """Greatest append time applied when the first batch after the loss was; 0: none yet. The lost batches were appended
     before that, or little later."""
 
@@ -61,7 +61,7 @@ class FeedGroup:
     It reveals a truncated log even if other records were written there since."""
     ready: bool = True
     """True if everything below its positions is here; False while older periods are still to come."""
-    forgot_ms: int = 0
+    lanes_pruned_ms: int = 0
     """Append time at which silent lanes were last removed."""
     lost: dict[Partition, LostRange] = field(default_factory=dict)
     """Ranges that it never got and Kafka deleted, until they are found elsewhere or known to be lost for every process.
@@ -70,7 +70,7 @@ class FeedGroup:
     def next_offset(self, key: Partition) -> int:
         return self.positions.get(key, 0)
 
-    def lose(self, key: Partition, until: int) -> None:
+    def mark_lost(self, key: Partition, until: int) -> None:
         """Record that Kafka deleted the offsets from the next one to `until`; extends a range lost before."""
         start = self.next_offset(key)
         self.lost[key] = LostRange(min(start, self.lost[key].start) if key in self.lost else start, until)
@@ -79,12 +79,12 @@ class FeedGroup:
         """Forget ranges known to be lost more than `reach_ms` before `append_ms`, as no bucket is that old.
         `append_ms` is the greatest append time applied; it becomes `known_ms` of new ranges."""
         for key, lost in list(self.lost.items()):
-            if not lost.known_ms:
-                self.lost[key] = lost._replace(known_ms=append_ms)
-            elif append_ms - lost.known_ms > reach_ms:
+            if not lost.detected_ms:
+                self.lost[key] = lost._replace(detected_ms=append_ms)
+            elif append_ms - lost.detected_ms > reach_ms:
                 del self.lost[key]
 
-    def go_back(self, key: Partition, offset: int) -> None:
+    def rewind(self, key: Partition, offset: int) -> None:
         """Go back to `offset` after the log was truncated there: records from `offset` on are new.
         Ranges lost before stay lost, even if other records have their offsets now."""
         self.positions[key] = offset
@@ -99,9 +99,9 @@ class FeedGroup:
 
     def forget_lanes(self, append_ms: int) -> None:
         """Remove lanes that were silent for FORGET_LANE_MS; checked once a day of append time."""
-        if append_ms - self.forgot_ms < _FORGET_INTERVAL_MS:
+        if append_ms - self.lanes_pruned_ms < _FORGET_INTERVAL_MS:
             return
-        self.forgot_ms = append_ms
+        self.lanes_pruned_ms = append_ms
         for lane in [lane for lane, at in self.last_ms.items() if at < append_ms - FORGET_LANE_MS]:
             del self.last_ms[lane]
             self.lanes.forget(lane)
@@ -110,9 +110,9 @@ class FeedGroup:
         """True if both may be merged: same offsets of the topic that is read, same batches seen, same ranges lost.
         Offsets of other topics, which are gone, do not matter."""
         alike = self.ready == other.ready and self.lost == other.lost
-        return alike and self._of(topic_id) == other._of(topic_id) and self.lanes == other.lanes
+        return alike and self._offsets_of(topic_id) == other._offsets_of(topic_id) and self.lanes == other.lanes
 
-    def _of(self, topic_id: str) -> dict[int, int]:
+    def _offsets_of(self, topic_id: str) -> dict[int, int]:
         return {key.partition: at for key, at in self.positions.items() if key.topic_id == topic_id and at}
 
     def absorb(self, other: FeedGroup) -> None:
@@ -124,7 +124,7 @@ class FeedGroup:
             self.last_ms[lane] = max(at, self.last_ms.get(lane, 0))
         for key, epoch in other.epochs.items():
             self.epochs[key] = min(epoch, self.epochs.get(key, epoch))
-        self.forgot_ms = min(self.forgot_ms, other.forgot_ms)
+        self.lanes_pruned_ms = min(self.lanes_pruned_ms, other.lanes_pruned_ms)
 
     def summary(self) -> dict[str, Any]:
         """Return its entry in `groups()`."""
@@ -158,7 +158,7 @@ class FeedGroup:
         )
 
     @classmethod
-    def of_frame(cls, frame: SnapshotFrame) -> FeedGroup:
+    def from_frame(cls, frame: SnapshotFrame) -> FeedGroup:
         """Decode a part "group" of an image. Raises ImageError."""
         try:
             return cls.from_json(json.loads(frame.columns["json"][0]))
@@ -193,13 +193,13 @@ class FeedGroups:
         """Groups that lack ranges that Kafka deleted."""
         return [group for group in self._groups if group.lost]
 
-    def excuse(self, lost: Mapping[Partition, LostRange]) -> None:
+    def clear_lost(self, lost: Mapping[Partition, LostRange]) -> None:
         """Clear the lost ranges of groups that lack exactly `lost`, which no process has."""
         for group in self._groups:
             if group.lost == lost:
                 group.lost = {}
 
-    def find(self, vshards: int) -> FeedGroup:
+    def get(self, vshards: int) -> FeedGroup:
         """Return the group of exactly these virtual shards. Raises GroupChanged if none matches."""
         for group in self._groups:
             if group.vshards == vshards:
@@ -228,7 +228,7 @@ class FeedGroups:
         """Go back to `offset` in every group beyond it. Batches seen stay seen: they are repeats if they come again."""
         for group in self._groups:
             if group.next_offset(key) > offset:
-                group.go_back(key, offset)
+                group.rewind(key, offset)
 
     def other_epochs(self, topic_id: str, now: Mapping[int, int]) -> set[tuple[int, int]]:
         """Return (partition, epoch known to a group) for every known epoch that differs from `now`."""
@@ -254,7 +254,7 @@ class FeedGroups:
                 end = ends.get((partition, known), group.next_offset(key))
                 if known != epoch and group.next_offset(key) > end:
                     back.append((key, group.next_offset(key), end))
-                    group.go_back(key, end)
+                    group.rewind(key, end)
                 group.epochs[key] = epoch
         return back
 

@@ -70,11 +70,11 @@ class FrozenState:
     slots: Slots
     blocks: dict[BlockKey, int]
     """Version of each announced block."""
-    learnt: set[int] | None
+    journal: set[int] | None
     """Slots whose series were announced since the journal was last taken; None: unknown."""
     rows: dict[CaptureKey, int]
     """Version of every nonempty row, captured or not."""
-    forgotten: int
+    removals: int
     pause_s: float
     """Seconds during which no batch could be applied."""
 
@@ -92,13 +92,13 @@ class Ownership:
         """Store, for filling groups that are not ready yet, under the lock of cells."""
         self.groups = FeedGroups([FeedGroup(vshards)] if vshards else [])
         """Guarded by `reading`; changed with `feeding` held as well."""
-        self.arriving = 0
+        self.adopting = 0
         """Mask of virtual shards being adopted; their announcements are accepted already. Guarded by `reading`."""
         self.blocks: dict[BlockKey, int] = {}
         """Greatest version of each announced block. Guarded by `announcing`."""
-        self._forgot_ms = 0
-        self._learnt: set[int] | None = None
-        self.forgotten = 0
+        self._blocks_pruned_ms = 0
+        self._journal: set[int] | None = None
+        self.removals = 0
         """Number of times virtual shards were removed. Announced series are not part of a capture: after a removal an
         image in progress may lack some."""
 
@@ -117,23 +117,23 @@ class Ownership:
             return self.groups.ready
 
     @property
-    def known(self) -> int:
+    def accepted_vshards(self) -> int:
         """Mask of the virtual shards whose announcements are accepted."""
         with self._locks.reading:
-            return self.groups.vshards | self.arriving
+            return self.groups.vshards | self.adopting
 
-    def learnt(self, slots: Slots) -> None:
+    def journal(self, slots: Slots) -> None:
         """Add slots whose series were announced, or announced again, to the journal. Call with `announcing` held."""
-        if self._learnt is not None:
-            self._learnt.update(slots.tolist())
-            if len(self._learnt) > JOURNAL_SLOTS:
-                self._learnt = None
+        if self._journal is not None:
+            self._journal.update(slots.tolist())
+            if len(self._journal) > JOURNAL_SLOTS:
+                self._journal = None
 
     def forget_blocks(self, append_ms: int) -> None:
         """Remove blocks of sources that are gone, once a day of append time; otherwise their number would only grow."""
-        if append_ms - self._forgot_ms < _FORGET_INTERVAL_MS:
+        if append_ms - self._blocks_pruned_ms < _FORGET_INTERVAL_MS:
             return
-        self._forgot_ms = append_ms
+        self._blocks_pruned_ms = append_ms
         with self._locks.announcing:
             for key in [key for key, at in self.blocks.items() if abs(append_ms - at) > FORGET_BLOCK_MS]:
                 del self.blocks[key]
@@ -151,7 +151,7 @@ class Ownership:
             for group in self.groups:
                 group.ready = group.ready or bool(group.vshards & vshards)
 
-    def take_in(
+    def import_snapshot(
         self, vshards: int, frames: Iterable[SnapshotFrame], exact: bool, landed: Callable[[], None] = lambda: None
     ) -> list[FeedGroup]:
         """Take over the virtual shards of an image. Raises ImageError, and then holds none of them.
@@ -160,19 +160,21 @@ class Ownership:
         with self._locks.moving:
             coming, parts = SnapshotImport(self.store, self._locks.cells, vshards, exact), iter(frames)
             try:
-                self._take_in(coming, self._arrive(coming, parts, exact))
+                self._import_frames(coming, self._begin_adoption(coming, parts, exact))
                 with self._locks.feeding, self._locks.cells, self._locks.reading:
                     landed()
                     for group in coming.groups:
                         self.groups.add(group)
-                    self.store.moved_to(coming.head_ms)
-                    self.arriving = 0
+                    self.store.advance_head(coming.head_ms)
+                    self.adopting = 0
             except BaseException:
-                self._forget(vshards)
+                self._remove(vshards)
                 raise
             return coming.groups
 
-    def _arrive(self, coming: SnapshotImport, parts: Iterator[SnapshotFrame], exact: bool) -> Iterator[SnapshotFrame]:
+    def _begin_adoption(
+        self, coming: SnapshotImport, parts: Iterator[SnapshotFrame], exact: bool
+    ) -> Iterator[SnapshotFrame]:
         """Accept announcements of the arriving virtual shards from now on; return the remaining parts.
         With `exact` slots are imported first: an announcement must not get a slot that a series of the image had."""
         with self._locks.announcing:
@@ -180,28 +182,28 @@ class Ownership:
                 twice = vshards_of(coming.wanted & self.groups.vshards)
                 if twice:
                     raise ValueError(f"virtual shards {twice} are held already")
-                self.arriving = coming.wanted
+                self.adopting = coming.wanted
             while exact and (part := next(parts, None)) is not None:
                 if part.kind not in STATE_KINDS:
                     return chain([part], parts)
                 if part.kind == "blocks":
-                    self._take_blocks(part, coming)
-                coming.take(part)
+                    self._merge_blocks(part, coming)
+                coming.import_frame(part)
         return parts
 
-    def _take_in(self, coming: SnapshotImport, frames: Iterable[SnapshotFrame]) -> None:
+    def _import_frames(self, coming: SnapshotImport, frames: Iterable[SnapshotFrame]) -> None:
         series = SeriesImporter(self._index, self.store.slots)
         for frame in frames:
             if frame.kind in KINDS:
                 with self._locks.announcing:
-                    self.learnt(series.take(frame, coming))
+                    self.journal(series.import_frame(frame, coming))
             elif frame.kind == "blocks":
                 with self._locks.announcing:
-                    self._take_blocks(frame, coming)
-            coming.take(frame)
+                    self._merge_blocks(frame, coming)
+            coming.import_frame(frame)
         coming.finish()
 
-    def _take_blocks(self, frame: SnapshotFrame, coming: SnapshotImport) -> None:
+    def _merge_blocks(self, frame: SnapshotFrame, coming: SnapshotImport) -> None:
         """Merge announced blocks of wanted virtual shards. Call with `announcing` held."""
         columns = frame.columns
         told = zip(columns["source"], columns["block"].tolist(), columns["version"].tolist(), strict=True)
@@ -214,14 +216,14 @@ class Ownership:
         with self._locks.moving:
             with self._locks.feeding, self._locks.reading:
                 dropped = self.groups.remove(vshards)
-            self._forget(dropped)
+            self._remove(dropped)
         return dropped
 
-    def _forget(self, vshards: int) -> None:
+    def _remove(self, vshards: int) -> None:
         """Remove all series and announced blocks of virtual shards that are no longer fed."""
-        self.forgotten += 1
+        self.removals += 1
         with self._locks.announcing, self._locks.reading:
-            self.arriving &= ~vshards
+            self.adopting &= ~vshards
         with self._locks.announcing:
             gone = [key for key in self.blocks if vshards >> vshard_of(key[0]) & 1]
             for key in gone:
@@ -254,9 +256,9 @@ class Ownership:
                 ]
                 capture = Capture(self.store.rings, make_copier(self.store), slots, keys)
                 self.store.captures.append(capture)
-                learnt = self._learnt
+                learnt = self._journal
                 if journal:
-                    self._learnt = set()
+                    self._journal = set()
                 with self._locks.reading:
                     groups = self.groups.copies(vshards)
                 return FrozenState(
@@ -267,19 +269,21 @@ class Ownership:
                     dict(self.blocks),
                     learnt,
                     rows,
-                    self.forgotten,
+                    self.removals,
                     monotonic() - began,
                 )
 
     def row_versions(self) -> dict[CaptureKey, int]:
         """Return the version of every nonempty row. Call with `cells` held."""
         return {
-            (at, number): ring.version(number) for at, ring in enumerate(self.store.rings) for number in ring.numbers()
+            (at, number): ring.version(number)
+            for at, ring in enumerate(self.store.rings)
+            for number in ring.bucket_numbers()
         }
 
     def begin_journal(self) -> None:
         """Begin an empty journal of announced series: all series so far are saved."""
-        self._learnt = set()
+        self._journal = set()
 
     def _slots_of(self, vshards: int) -> Slots:
         table = self.store.slots
@@ -292,13 +296,13 @@ class Ownership:
             if frozen.capture in self.store.captures:
                 self.store.captures.remove(frozen.capture)
 
-    def not_taken(self, frozen: FrozenState) -> None:
+    def restore_journal(self, frozen: FrozenState) -> None:
         """Put the journal of `frozen` back, as it was not saved."""
         with self._locks.announcing:
-            if frozen.learnt is None or self._learnt is None:
-                self._learnt = None
+            if frozen.journal is None or self._journal is None:
+                self._journal = None
             else:
-                self._learnt |= frozen.learnt
+                self._journal |= frozen.journal
 
     def export(self, vshards: int) -> SnapshotExport:
         """Begin an image of these virtual shards as they are now; iterate over it for its parts, then close it.
@@ -313,15 +317,15 @@ class Ownership:
         yield from self._groups_of(frozen)
         for key, columns in frozen.capture.parts(self._locks.cells):
             yield state_frame(key, columns, self._levels)
-        yield from self.series_parts(frozen.slots)
-        if frozen.forgotten == self.forgotten:  # else the importer reads the announcements again
+        yield from self.series_frames(frozen.slots)
+        if frozen.removals == self.removals:  # else the importer reads the announcements again
             yield blocks_frame(frozen.blocks, vshards)
 
     def _groups_of(self, frozen: FrozenState) -> Iterator[bytes]:
         yield head_frame(self._levels, frozen.head_ms, frozen.groups)
         yield from map(group_frame, frozen.groups)
 
-    def series_parts(self, slots: Slots) -> Iterator[bytes]:
+    def series_frames(self, slots: Slots) -> Iterator[bytes]:
         """Yield the announced series of these slots as frames."""
         return series_frames(self._index, self.store.slots, slots)
 

@@ -38,7 +38,7 @@ def make_copier(store: BucketStore) -> Callable[[CaptureKey, Cells], Columns]:
         if key == STATE_KEY:
             columns = {"slot": slots, **store.export_slots(slots)}
         elif key == INCARNATIONS_KEY:
-            columns = store.lives.export_older(slots)
+            columns = store.incarnations.export_past(slots)
         else:
             columns = _row(store, key, slots)
         texts = _strings(store, columns)
@@ -57,13 +57,13 @@ def _row(store: BucketStore, key: CaptureKey, slots: Cells) -> Columns:
 
 def _strings(store: BucketStore, columns: Columns) -> npt.NDArray[np.object_] | None:
     """Return the strings that `last` refers to, None for numbers; None if all are numbers."""
-    is_text = store.types.of(columns["slot"]) == ValueType.STRING
+    is_text = store.types.types_of(columns["slot"]) == ValueType.STRING
     if "known" in columns:
         is_text &= columns["known"]
     if not is_text.any():
         return None
     texts = np.full(len(is_text), None, object)
-    texts[is_text] = [store.texts[id] for id in columns["last"][is_text].tolist()]
+    texts[is_text] = [store.strings[id] for id in columns["last"][is_text].tolist()]
     return texts
 
 
@@ -91,7 +91,7 @@ def group_frame(group: FeedGroup) -> bytes:
 def sort_by_urgency(store: BucketStore) -> list[CaptureKey]:
     """Return the keys of nonempty rows, those that will change soon first: the newest of each level, then the oldest,
     whose places new buckets take."""
-    keys = [(at, number) for at, ring in enumerate(store.rings) for number in ring.numbers()]
+    keys = [(at, number) for at, ring in enumerate(store.rings) for number in ring.bucket_numbers()]
     newest, oldest = dict(keys), dict(reversed(keys))
 
     def urgency(key: CaptureKey) -> int:
@@ -135,13 +135,13 @@ class SnapshotImport:
         self._store, self._cells, self.wanted, self._exact = store, cells, wanted, exact
         self._map: Cells = np.full(0, NO_SLOT, np.int64)
         self._parts = 0
-        self._seen_end = False
+        self._at_end = False
         self.groups: list[FeedGroup] = []
         self.head_ms = 0
 
-    def take(self, frame: SnapshotFrame) -> None:
+    def import_frame(self, frame: SnapshotFrame) -> None:
         """Import one part. Raises ImageError if it does not fit."""
-        if self._seen_end:
+        if self._at_end:
             raise SnapshotFormatError("the image has a part after its end")
         try:
             match frame.kind:
@@ -152,7 +152,7 @@ class SnapshotImport:
                 case "slots":
                     self._slots(frame)
                 case "lives":
-                    self._lives(frame)
+                    self._incarnations(frame)
                 case "row":
                     self._row(frame)
                 case "end":
@@ -171,7 +171,7 @@ class SnapshotImport:
 
     def finish(self) -> None:
         """Raise ImageError unless the image is complete."""
-        if not self._seen_end:
+        if not self._at_end:
             raise SnapshotFormatError("the image is truncated: its end is missing")
         if lacking := self.wanted & ~union(group.vshards for group in self.groups):
             raise SnapshotFormatError(f"the image lacks virtual shards {lacking:x} (mask)")
@@ -184,7 +184,7 @@ class SnapshotImport:
         self.head_ms = int(meta["head_ms"])
 
     def _group(self, frame: SnapshotFrame) -> None:
-        group = FeedGroup.of_frame(frame)
+        group = FeedGroup.from_frame(frame)
         group.vshards &= self.wanted
         if group.vshards:
             self.groups.append(group)
@@ -192,9 +192,9 @@ class SnapshotImport:
     def _end(self, frame: SnapshotFrame) -> None:
         if frame.meta["parts"] != self._parts:
             raise SnapshotFormatError(f"the image has {self._parts} parts, {frame.meta['parts']} were written")
-        self._seen_end = True
+        self._at_end = True
 
-    def local_or_none(self, slots: npt.NDArray[Any]) -> Cells:
+    def local_slots_or_none(self, slots: npt.NDArray[Any]) -> Cells:
         """Map slots of the image to (n,) local slots, NO_SLOT for unwanted series and slots that no part named."""
         there = slots.astype(np.int64)
         here, named = np.full(len(there), NO_SLOT, np.int64), there < len(self._map)
@@ -221,11 +221,11 @@ class SnapshotImport:
             self._map = bigger
         columns = _pick(frame.columns, wanted)
         with self._cells:
-            here = self._made(there[wanted], columns)
+            here = self._allocate(there[wanted], columns)
             self._store.import_slots(here, self._interned(columns))
         self._map[there[wanted]] = here
 
-    def _made(self, there: Cells, columns: Columns) -> Cells:
+    def _allocate(self, there: Cells, columns: Columns) -> Cells:
         prints, vshards = columns["fingerprint"], columns["vshard"]
         table = self._store.slots
         here = there
@@ -250,15 +250,15 @@ class SnapshotImport:
             return columns
         last = columns["last"].copy()
         for row in np.flatnonzero(texts != np.array(None)).tolist():
-            last[row] = self._store.texts.intern(texts[row])
+            last[row] = self._store.strings.intern(texts[row])
             if last[row] == NO_STRING:
                 raise SnapshotFormatError("no room for the strings of the image: the limit of string bytes is reached")
         return {**columns, "last": last}
 
-    def _lives(self, frame: SnapshotFrame) -> None:
+    def _incarnations(self, frame: SnapshotFrame) -> None:
         here, columns = self._wanted(frame)
         with self._cells:
-            self._store.lives.load_older({**self._interned(columns), "slot": here})
+            self._store.incarnations.load_past({**self._interned(columns), "slot": here})
 
     def _row(self, frame: SnapshotFrame) -> None:
         ring, number = self._store.ring(int(frame.meta["step_ms"])), int(frame.meta["number"])
@@ -268,10 +268,10 @@ class SnapshotImport:
         closing = True
         while closing:  # segment by segment, so that the lock is held only briefly
             with self._cells:
-                closing = ring.close_some(number)
+                closing = ring.close_next(number)
         with self._cells:
             for capture in self._store.captures:
-                capture.guard_row(self._store.rings.index(ring), number)
+                capture.before_row(self._store.rings.index(ring), number)
             ring.import_row(number, here, self._interned(columns))
 
 

@@ -40,15 +40,15 @@ class CachedBlock:
     vshard: int
     slots: Slots
     distinct: bool
-    whole: bool
+    complete: bool
     """True if no series of it was refused."""
     epoch: int
     """Epoch of the table when the slots were looked up or last verified."""
 
     @property
-    def known(self) -> Slots:
+    def known_slots(self) -> Slots:
         """Slots without NO_SLOT."""
-        return self.slots if self.whole else self.slots[self.slots != NO_SLOT]
+        return self.slots if self.complete else self.slots[self.slots != NO_SLOT]
 
 
 class RunBuilder:
@@ -70,19 +70,19 @@ class RunBuilder:
         for piece in pieces:
             fingerprints = samples.fingerprint[piece.start : piece.end]
             block = self._block(piece, fingerprints)
-            if group and not self._joins(group, piece, block):
+            if group and not self._fits_run(group, piece, block):
                 yield _make_run(group, samples)
                 group = []
                 block = self._block(piece, fingerprints)  # the lock was released: slots may have been freed
             if not group:
                 self._next_mark()
             if block.distinct:
-                self._marks[block.known] = self._mark
+                self._marks[block.known_slots] = self._mark
             group.append((piece, block))
         if group:
             yield _make_run(group, samples)
 
-    def _joins(self, group: Sequence[tuple[OwnedBatch, CachedBlock]], piece: OwnedBatch, block: CachedBlock) -> bool:
+    def _fits_run(self, group: Sequence[tuple[OwnedBatch, CachedBlock]], piece: OwnedBatch, block: CachedBlock) -> bool:
         first, last = group[0][0], group[-1][0]
         return (
             block.distinct
@@ -90,7 +90,7 @@ class RunBuilder:
             and piece.start == last.end
             and piece.end - first.start <= RUN_ROWS
             and bucket_end(piece.entry.append_ms, self._step_ms) == bucket_end(first.entry.append_ms, self._step_ms)
-            and not (self._marks.take(block.known) == self._mark).any()
+            and not (self._marks.take(block.known_slots) == self._mark).any()
         )
 
     def _next_mark(self) -> None:
@@ -102,14 +102,14 @@ class RunBuilder:
     def _block(self, piece: OwnedBatch, fingerprints: Fingerprints) -> CachedBlock:
         key = (piece.entry.source, piece.entry.block_hash)
         block = self._cache.get(key)
-        if block is not None and self._holds(block, fingerprints):
+        if block is not None and self._is_valid(block, fingerprints):
             self._cache.move_to_end(key)
             return block
         fresh = self._look_up(piece.entry.source, fingerprints)
         self._remember(key, fresh)
         return fresh
 
-    def _holds(self, block: CachedBlock, fingerprints: Fingerprints) -> bool:
+    def _is_valid(self, block: CachedBlock, fingerprints: Fingerprints) -> bool:
         """True if a cached block is valid: its hash may collide, slots may have been freed, and a refused series may
         have room now."""
         if len(fingerprints) != len(block.slots):
@@ -119,7 +119,7 @@ class RunBuilder:
             return bool(
                 ((self._table.fingerprint.take(ends, mode="wrap") == fingerprints[[0, -1]]) | (ends == NO_SLOT)).all()
             )
-        if not block.whole or not self._table.still(block.slots, fingerprints, block.vshard).all():
+        if not block.complete or not self._table.holds_series(block.slots, fingerprints, block.vshard).all():
             return False
         block.epoch = self._table.epoch
         return True

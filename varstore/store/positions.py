@@ -69,7 +69,7 @@ class AdmittedRange(NamedTuple):
 def admit(groups: FeedGroups, range_: FeedRange, shard: str) -> AdmittedRange | FeedAnswer:
     """Return the target of a checked range, or the answer if it begins above the next offset (a gap) or is not new.
     Raises BatchError (GroupChanged) if it does not match the virtual shards of this process."""
-    group = groups.find(range_.vshards)
+    group = groups.get(range_.vshards)
     check_owned(group.vshards, range_, shard)
     key = Partition(range_.topic_id, range_.partition)
     if not range_.start <= group.next_offset(key) < range_.until:
@@ -80,7 +80,7 @@ def admit(groups: FeedGroups, range_: FeedRange, shard: str) -> AdmittedRange | 
 def advance(groups: FeedGroups, admitted: AdmittedRange, range_: FeedRange) -> None:
     """Set the next offset after a whole range was applied. A range without entries means Kafka deleted its offsets."""
     if not range_.entries:
-        admitted.group.lose(admitted.key, range_.until)
+        admitted.group.mark_lost(admitted.key, range_.until)
     admitted.group.positions[admitted.key] = range_.until
     groups.merge(admitted.group, admitted.key.topic_id)
 

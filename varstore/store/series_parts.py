@@ -50,7 +50,7 @@ class SeriesImporter:
         self._index, self._table = index, table
         self._values: dict[str, list[str]] = {}
 
-    def take(self, frame: SnapshotFrame, coming: SnapshotImport) -> Slots:
+    def import_frame(self, frame: SnapshotFrame, coming: SnapshotImport) -> Slots:
         """Import one frame; return the slots whose series are known now. Raises ImageError if frames do not fit.
         Rows of an older file whose slot belongs to another series by now are skipped."""
         try:
@@ -64,7 +64,7 @@ class SeriesImporter:
 
     def _series(self, frame: SnapshotFrame, values: dict[str, list[str]], coming: SnapshotImport) -> Slots:
         columns = frame.columns
-        here = coming.local_or_none(columns["slot"])
+        here = coming.local_slots_or_none(columns["slot"])
         same = self._table.fingerprint.take(here, mode="wrap") == columns["fingerprint"]
         keep = (here != NO_SLOT) & same
         labels = {label: (_codes(columns[_CODES + label], keep, texts), texts) for label, texts in values.items()}

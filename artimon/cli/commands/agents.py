@@ -187,7 +187,7 @@ def _send_command(
     def give(_: Cluster, tree: ControlTree) -> CommandAnswer | None:
         if agent not in tree.agents():
             print_error(f"artimon: agent {agent} is not live: it gets the command if it is back before the deadline")
-        tree.give(agent, command)
+        tree.send_command(agent, command)
         return _wait(tree, agent, command.id, wait_s)
 
     try:
@@ -210,8 +210,8 @@ def _wait(tree: ControlTree, agent: str, id: str, wait_s: float) -> CommandAnswe
     changed, deadline = threading.Event(), monotonic() + (wait_s + GRACE_S if wait_s else 0.0)
     while (left := deadline - monotonic()) > 0:
         changed.clear()
-        answer = tree.answer(agent, id, lambda _: changed.set())
-        if answer is not None and answer.final:
+        answer = tree.read_answer(agent, id, lambda _: changed.set())
+        if answer is not None and answer.is_final:
             return answer
         changed.wait(min(left, 5.0))
     return None

@@ -166,7 +166,7 @@ def _show_difference(old: dict[str, Any], new: dict[str, Any], title: str, name:
     before, after = (json.dumps(one, indent=1, sort_keys=True).splitlines() for one in (old, new))
     for line in difflib.unified_diff(before, after, title, name, lineterm=""):
         print(line)
-    return change.nothing
+    return change.is_empty
 
 
 @config_app.command("history")

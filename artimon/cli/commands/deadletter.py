@@ -83,13 +83,13 @@ def show(source: DeadLetters, as_json: bool, limit: int, reason: str, everything
         document = {
             "letters": [letter_json(one) for one in newest],
             "counts": counts,
-            "strangers": source.tally.strangers,
+            "strangers": source.tally.foreign,
         }
         print(json.dumps(document))
     else:
         for one in newest:
             print(letter_line(one))
-        _say_counts(counts, source.tally.strangers, matching - len(newest))
+        _say_counts(counts, source.tally.foreign, matching - len(newest))
     return 0
 
 
@@ -102,7 +102,7 @@ def replay_and_report(source: DeadLetters, wish: ReplayRequest, stop: threading.
     try:
         for outcome in replay(source, wish, stop):
             print(outcome_line(outcome), flush=True)
-            done[outcome.what] = done.get(outcome.what, 0) + 1
+            done[outcome.result] = done.get(outcome.result, 0) + 1
     except DeadLetterError as error:
         problem = str(error)
     print_error(", ".join(f"{count} {what}" for what, count in sorted(done.items())) or "nothing to replay")
@@ -123,8 +123,8 @@ def letter_json(letter: DeadLetterRecord) -> dict[str, Any]:
         "offset": letter.address.offset,
         "state": str(letter.state),
         "reason": letter.reason,
-        "why": letter.why,
-        "buried_ms": letter.buried_ms,
+        "why": letter.objection,
+        "buried_ms": letter.written_ms,
         "bytes": letter.size,
         "batch": str(header.id) if header else None,
         "source": header.source if header else None,
@@ -136,16 +136,16 @@ def letter_json(letter: DeadLetterRecord) -> dict[str, Any]:
 def letter_line(letter: DeadLetterRecord) -> str:
     """Format a letter: address, state, time, content, reason, and the reason against a replay if it differs."""
     header = letter.header
-    moment = datetime.fromtimestamp(letter.buried_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    moment = datetime.fromtimestamp(letter.written_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     what = f"{header.rows} samples of {header.source}" if header else f"{letter.size} bytes"
-    why = "" if not letter.why or letter.why == letter.reason else f"; now: {letter.why}"
+    why = "" if not letter.objection or letter.objection == letter.reason else f"; now: {letter.objection}"
     return printable(f"{letter.address!s:>12}  {letter.state:10}  {moment}  {what}: {letter.reason}{why}")
 
 
 def outcome_line(outcome: ReplayOutcome) -> str:
     """Format the outcome of one replayed letter."""
     at = f" at {outcome.position.partition}:{outcome.position.offset}" if outcome.position else ""
-    return printable(f"{outcome.letter.address}  {outcome.what}{at}{': ' if outcome.detail else ''}{outcome.detail}")
+    return printable(f"{outcome.letter.address}  {outcome.result}{at}{': ' if outcome.detail else ''}{outcome.detail}")
 
 
 def _say_counts(counts: dict[str, int], strangers: int, hidden: int) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from artimon.cli.common import DataOption, HdfsOption, JsonOption, Panel, ZookeeperOption, locate_settings, print_error
 
-PANEL = Panel.ASK
+PANEL = Panel.QUERY
 app = typer.Typer()
 
 

@@ -122,7 +122,7 @@ def api(given: OptionValues) -> None:
     from artimon.api.limits import ApiConfig
     from artimon.cli import processes
 
-    processes.run_api_process(given.make(ApiConfig, hdfs=given.place.hdfs))
+    processes.run_api_process(given.make(ApiConfig, hdfs=given.defaults.hdfs))
 
 
 @settings_command(app, "artimon.stack.smtp:SmtpConfig")

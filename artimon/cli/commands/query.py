@@ -11,7 +11,7 @@ from typer.core import TyperCommand
 
 from artimon.cli.common import DataOption, JsonOption, Panel, ZookeeperOption, zookeeper_of_store
 
-PANEL = Panel.ASK
+PANEL = Panel.QUERY
 app = typer.Typer()
 _SECONDS = re.compile(r"\d+(\.\d+)?(ms|s|m|min|h)?")
 _DEFAULT = "10s"

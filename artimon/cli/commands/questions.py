@@ -19,7 +19,7 @@ from artimon.cli.common import (
     zookeeper_of_store,
 )
 
-PANEL = Panel.ASK
+PANEL = Panel.QUERY
 app = typer.Typer()
 rules_app = typer.Typer(no_args_is_help=True, help="Rule files of alerts.")
 app.add_typer(rules_app, name="rules")

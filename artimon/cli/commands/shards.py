@@ -59,9 +59,9 @@ def shards_json(shards: ClusterState) -> dict[str, Any]:
     names = [*membership.members, *(name for name in sorted(live) if name not in membership.members)]
     rows = []
     for name in names:
-        place, wanted = live.get(name), membership.wanted(name)
-        held, ready, lagging = (place.held, place.ready, place.lagging) if place else (0, 0, 0)
-        lacking = place.lacking if place else 0
+        place, wanted = live.get(name), membership.owned_by(name)
+        held, ready, lagging = (place.held_vshards, place.ready_vshards, place.lagging_vshards) if place else (0, 0, 0)
+        lacking = place.lacking_vshards if place else 0
         rows.append(
             {
                 "id": name,
@@ -124,13 +124,13 @@ def limits_lines(one: dict[str, Any]) -> list[str]:
 @shards_app.command("add")
 def add_shard(shard: IdArgument, zookeeper: ZookeeperOption = None, data: DataOption = None) -> None:
     """Add a shard to the members. Start it before, or soon after: it copies its data from the others."""
-    _change(zookeeper, data, lambda membership: membership.added(shard))
+    _change(zookeeper, data, lambda membership: membership.with_member(shard))
 
 
 @shards_app.command("remove")
 def remove_shard(shard: IdArgument, zookeeper: ZookeeperOption = None, data: DataOption = None) -> None:
     """Remove a shard from the members; its data moves to others. Stop it once `artimon shards list` shows no data."""
-    _change(zookeeper, data, lambda membership: membership.removed(shard))
+    _change(zookeeper, data, lambda membership: membership.without_member(shard))
 
 
 @shards_app.command("replicas")
@@ -140,7 +140,7 @@ def replicas(
     data: DataOption = None,
 ) -> None:
     """Set the number of shards that hold each series."""
-    _change(zookeeper, data, lambda membership: membership.replicated(number))
+    _change(zookeeper, data, lambda membership: membership.with_replicas(number))
 
 
 def _read(zookeeper: str | None, data: Path | None) -> ClusterState:

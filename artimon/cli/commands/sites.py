@@ -47,8 +47,8 @@ def verify(
     missing = {str(lane): list(ranges) for lane, ranges in report.missing.items()}
     found: dict[str, Any] = {
         "batches": report.batches,
-        "union": report.union,
-        "once": report.once,
+        "union": report.union_count,
+        "once": report.is_exact,
         "read": read,
         "missing": missing,
         "problem": why,
@@ -57,11 +57,11 @@ def verify(
         print(json.dumps(found))
     else:
         print(", ".join(f"{name}: {count} batches" for name, count in report.batches.items()))
-        print(f"together: {report.union}")
-        print(f"each batch once by reading {', '.join(read)}" if report.once else why)
+        print(f"together: {report.union_count}")
+        print(f"each batch once by reading {', '.join(read)}" if report.is_exact else why)
         for lane, ranges in missing.items():
             print_error(f"in no store: lane {lane}, numbers {ranges[:5]}")
-    raise typer.Exit(0 if report.once else 1)
+    raise typer.Exit(0 if report.is_exact else 1)
 
 
 @settings_command(app, "pipeline.sites.handover:MirrorConfig")

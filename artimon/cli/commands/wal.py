@@ -44,7 +44,7 @@ def verify_log(
 ) -> None:
     """Check every byte of a log. Changes nothing. Exit code 0: valid; 1: damaged; 2: no log; 3: newer format."""
     report: LogReport = _or_exit(folder, lambda: _inspect(folder, deep=not quick))
-    trouble = report.trouble
+    trouble = report.damage_summary
     if as_json:
         print(json.dumps({"folder": str(folder), "good": not trouble, "trouble": trouble, "used_by": report.used_by}))
     else:
@@ -75,11 +75,11 @@ def repair_log(
     if as_json:
         print(json.dumps(done.to_json(), indent=2))
     else:
-        found = done.found
-        print(f"cut: {found.cut_bytes} bytes; set aside: {len(found.set_aside)}; missing: {len(found.missing)}")
+        found = done.recovery
+        print(f"cut: {found.cut_bytes} bytes; set aside: {len(found.quarantined)}; missing: {len(found.missing)}")
         if done.new_epoch_because:
             print(f"new epoch: {done.new_epoch_because}")
-        for path, header in done.brought_back:
+        for path, header in done.restored:
             print(f"brought back: {header.id} of {header.source} from {path.name}")
     raise typer.Exit(GOOD)
 
@@ -122,7 +122,7 @@ def _logs_below(data: Path) -> list[Path]:
 def _show(report: LogReport) -> None:
     from artimon.stack.status_view import table_of
 
-    said = report.said
+    said = report.epoch_file
     print(f"{report.folder}: " + (f"agent {said.agent}, epoch {said.epoch}" if said else "no file `epoch`"))
     if report.used_by:
         print(f"in use by {_process(report.used_by)}")
@@ -133,16 +133,16 @@ def _show(report: LogReport) -> None:
     if report.oldest_ms is not None and report.newest_ms is not None:
         print(f"polled from {_time(report.oldest_ms)} to {_time(report.newest_ms)}")
     table_of(["segment", "bytes", "epoch", "not acked", "damaged bytes", "records"], list(map(_row, report.segments)))
-    if report.set_aside:
+    if report.quarantined:
         aside = [
-            [f"{item.path.parent.name}/{item.path.name}", str(item.size), str(len(item.batches)), item.why]
-            for item in report.set_aside
+            [f"{item.path.parent.name}/{item.path.name}", str(item.size), str(len(item.batches)), item.reason]
+            for item in report.quarantined
         ]
         table_of(["set aside", "bytes", "whole batches", "why"], aside)
         print_error(
             "`artimon wal repair FOLDER --again NAME` brings its whole batches back, while the agent is stopped"
         )
-    for text in report.trouble:
+    for text in report.damage_summary:
         print(text)
 
 

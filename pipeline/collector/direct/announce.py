@@ -41,7 +41,7 @@ class AnnouncementWriter:
         self._gathering = _PendingFile()
         self._files = 0
 
-    def put(self, messages: Sequence[bytes], deadline_s: float) -> list[Position | str]:
+    def write(self, messages: Sequence[bytes], deadline_s: float) -> list[Position | str]:
         """Write announcements; the answer is a position once they are durable. Takes about `deadline_s` at most."""
         until = self._clock.monotonic() + deadline_s
         size = sum(map(len, messages))
@@ -73,7 +73,7 @@ class AnnouncementWriter:
         try:
             file = RollingFile(self._store, path)
             file.write(data)
-            file.finish(f"{SERIES}/{FinishedName(name, 0, len(data)).name}")
+            file.close_as(f"{SERIES}/{FinishedName(name, 0, len(data)).name}")
             group.name = name
         except StoreError as error:
             group.failure = str(error)

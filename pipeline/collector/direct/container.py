@@ -40,12 +40,12 @@ class FileHeader(NamedTuple):
 class DecodedFile:
     """Content of a file. Offsets are within the file."""
 
-    head: FileHeader
+    header: FileHeader
     records: list[tuple[RecordType, int, int]] = field(default_factory=list)
     """Type, begin and end of the payload of each record."""
     damage: list[tuple[int, int]] = field(default_factory=list)
     """Byte ranges without a whole record, each followed by a whole record."""
-    torn: int = 0
+    torn_bytes: int = 0
     """Bytes after the last whole record: the file was cut off, which does not count as damage."""
     index: LaneRanges | None = None
 
@@ -100,7 +100,7 @@ def decode(data: bytes) -> DecodedFile | None:
         return None
     body = data[head.size :]
     found = scan_segment(body, head.base)
-    content = DecodedFile(head, torn=len(body) - found.tail)
+    content = DecodedFile(head, torn_bytes=len(body) - found.tail)
     content.damage = [(start + head.size, end + head.size) for start, end in found.damage]
     for record in found.records:
         if record.type == RecordType.END:

@@ -80,14 +80,14 @@ def run_hdfs_collector(
     log.info("collector %s writes to %s", config.id, store.uri)
 
     def own() -> dict[str, Collection[str]]:
-        return {broker.stream.name: broker.stream.in_use()}
+        return {broker.stream.name: broker.stream.open_names()}
 
     sweeper = StreamSweeper(store, zookeeper, config.id, own, clock, config.grace_s)
     every_s, turns = config.scan_s or 2 * config.roll.seconds, LoopGuard("sweep")
 
     def sweep() -> None:
         while not clock.wait(stop, every_s):
-            turns.turn(sweeper.turn)
+            turns.attempt(sweeper.sweep)
 
     sweeping = threading.Thread(target=sweep, name="sweep", daemon=True)
     try:
@@ -103,10 +103,10 @@ def _report_health(
     """Report health until `stop`; register the collector once positions may be given out."""
     registering = False
     while not stop.is_set():
-        broker.renew()
+        broker.replace_exhausted()
         if not registering and not broker.starting:
             service.registration.start()
             registering = True
         state = "ok" if registering else "starting"
-        service.tell(state, [broker.problem], **collector.figures(), direct=broker.figures())
+        service.report(state, [broker.problem], **collector.figures(), direct=broker.figures())
         clock.wait(stop, HEALTH_S if registering else 0.1)

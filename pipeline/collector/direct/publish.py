@@ -90,18 +90,18 @@ class AckPublisher(ZooKeeperWatcher):
         self, client: KazooClient, state: Callable[[], AckState], stream: str, taken: Callable[[], None], clock: Clock
     ) -> None:
         super().__init__(client, f"acks {stream}", PUBLISH_INTERVAL_S)
-        self._state, self._taken, self._clock = state, taken, clock
+        self._state, self._on_taken_over, self._clock = state, taken, clock
         self._node = AckNode(client, stream, stream)
         self._lost = False
         self.published = threading.Event()
         """Set once the node exists: from then on positions may be given out."""
         self.problem = "not yet published"
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         self._publish(closed=False)
         self._clock.wait(self._stop, MIN_INTERVAL_S)
 
-    def _leave(self) -> None:
+    def _clean_up(self) -> None:
         """Publish the final state, if ZooKeeper answers."""
         if not self._lost:
             self._publish(closed=True)
@@ -119,6 +119,6 @@ class AckPublisher(ZooKeeperWatcher):
             self.problem = "taken over"
             self._lost = True
             self._stop.set()
-            self._taken()
+            self._on_taken_over()
         except (*ZOOKEEPER_ERRORS, ValueError) as error:
             self.problem = f"acks are not published: {type(error).__name__} {error}"

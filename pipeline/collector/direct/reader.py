@@ -74,7 +74,7 @@ class FolderReader:
     def blocks(self) -> dict[tuple[str, int], SeriesBlock]:
         """Return the newest announcement of each (source, block), which names the series of the samples."""
         newest: dict[tuple[str, int], SeriesBlock] = {}
-        for file in self._store.listing(SERIES):
+        for file in self._store.list_folder(SERIES):
             for data in self._messages(file.path):
                 try:
                     block = decode_series(verify(data), data)
@@ -88,9 +88,9 @@ class FolderReader:
 
     def files(self) -> Iterator[str]:
         """Yield the closed files, oldest hour first, then the unfinished files of scheme `length`."""
-        for hour in self._store.listing(DATA):
-            yield from (file.path for file in self._store.listing(hour.path) if parse_finished(file.path))
-        for file in self._store.listing(OPEN):
+        for hour in self._store.list_folder(DATA):
+            yield from (file.path for file in self._store.list_folder(hour.path) if parse_finished(file.path))
+        for file in self._store.list_folder(OPEN):
             under_way = parse_unfinished(file.path)
             if under_way is not None and under_way.scheme is Scheme.LENGTH:
                 self.report.open_files += 1
@@ -108,7 +108,7 @@ class FolderReader:
             if parse_unfinished(path) is None:
                 self.report.damaged.append(f"{path} is cut off within its header")
             return
-        self._note_damage(path, len(data), content.damage, content.torn)
+        self._note_damage(path, len(data), content.damage, content.torn_bytes)
         for _, payload in payloads(data, content):
             yield payload
 

@@ -47,15 +47,15 @@ class StreamFile:
     """Bytes [base, base + length) of the stream. `written` bytes have left memory; `durable` ones are in the store."""
 
     base: int
-    head: int
+    header_bytes: int
     """Bytes of its header, which are included."""
-    opened: float
+    opened_at: float
     length: int = 0
     count: int = 0
     written: int = 0
     durable: int = 0
-    step: FileState = FileState.OPEN
-    why: str = ""
+    state: FileState = FileState.OPEN
+    reason: str = ""
 
     @property
     def end(self) -> int:
@@ -81,34 +81,34 @@ class StreamState:
     @property
     def current(self) -> StreamFile | None:
         """The open file, which takes batches."""
-        return self.files[-1] if self.files and self.files[-1].step is FileState.OPEN else None
+        return self.files[-1] if self.files and self.files[-1].state is FileState.OPEN else None
 
     @property
-    def held(self) -> int:
+    def waiting_bytes(self) -> int:
         """Bytes that wait in memory for the store."""
         return sum(
-            file.length - file.written for file in self.files if file.step in (FileState.OPEN, FileState.CLOSING)
+            file.length - file.written for file in self.files if file.state in (FileState.OPEN, FileState.CLOSING)
         )
 
     @property
-    def worn(self) -> bool:
+    def is_exhausted(self) -> bool:
         """True if the stream is closed or lost too many ranges: begin another one."""
         return self.closed or len(self.lost) >= MAX_LOST_RANGES
 
-    def refuse(self, size: int) -> str:
+    def refusal(self, size: int) -> str:
         """Return the reason why a record of `size` bytes is refused now; "" if it is not."""
         if self.closed:
             return "closed"
-        held = self.held
+        held = self.waiting_bytes
         if held and held + size > self.config.held_bytes:
             return f"{held} bytes wait for the store, at most {self.config.held_bytes}"
         return ""
 
-    def place(self, size: int, head: int, now: float) -> tuple[StreamFile, int]:
+    def add_record(self, size: int, head: int, now: float) -> tuple[StreamFile, int]:
         """Return the file that takes a record of `size` bytes, and the offset of its last byte. `head`: header length
         of a new file. Precondition: `refuse` returned ""."""
         file = self.current
-        if file is not None and self.full(now, size):
+        if file is not None and self.is_full(now, size):
             self.roll()
             file = None
         if file is None:
@@ -119,56 +119,56 @@ class StreamState:
         self.end = file.end
         return file, self.end - 1
 
-    def full(self, now: float, size: int = 0) -> bool:
+    def is_full(self, now: float, size: int = 0) -> bool:
         """True if the current file is full for a record of `size` bytes."""
         file, config = self.current, self.config
         if file is None:
             return False
         return (
-            file.length + size > max(config.bytes, file.head + size)
+            file.length + size > max(config.bytes, file.header_bytes + size)
             or file.count >= config.count
-            or now - file.opened >= config.seconds
+            or now - file.opened_at >= config.seconds
         )
 
-    def due(self) -> float | None:
+    def roll_due(self) -> float | None:
         """Time at which the current file must be rolled; None without a file."""
-        return None if self.current is None else self.current.opened + self.config.seconds
+        return None if self.current is None else self.current.opened_at + self.config.seconds
 
     def roll(self) -> StreamFile | None:
         """End the current file; later records go to the next one."""
         file = self.current
         if file is not None:
-            file.step = FileState.CLOSING
+            file.state = FileState.CLOSING
         return file
 
-    def wrote(self, file: StreamFile, size: int) -> None:
+    def mark_written(self, file: StreamFile, size: int) -> None:
         """Count `size` more bytes of the file that have left memory."""
         file.written += size
 
-    def reached(self, file: StreamFile, length: int) -> None:
+    def mark_durable(self, file: StreamFile, length: int) -> None:
         """Note that the first `length` bytes of the file are durable. Under `roll` that acks nothing."""
-        if self.scheme is Scheme.LENGTH and file.step in (FileState.OPEN, FileState.CLOSING):
+        if self.scheme is Scheme.LENGTH and file.state in (FileState.OPEN, FileState.CLOSING):
             file.durable = max(file.durable, min(length, file.length))
-            self._settle()
+            self._advance()
 
-    def done(self, file: StreamFile) -> None:
+    def mark_closed(self, file: StreamFile) -> None:
         """Mark a file as closed under its final name."""
-        if file.step is FileState.CLOSING:
-            file.step, file.durable = FileState.DONE, file.length
+        if file.state is FileState.CLOSING:
+            file.state, file.durable = FileState.DONE, file.length
             self.rolls += 1
-            self._settle()
+            self._advance()
 
-    def fail(self, file: StreamFile, why: str) -> None:
+    def mark_failed(self, file: StreamFile, why: str) -> None:
         """Mark a file as failed: its bytes beyond `durable` are lost and never acked."""
-        if file.step in (FileState.OPEN, FileState.CLOSING):
-            file.step, file.why = FileState.FAILED, why
+        if file.state in (FileState.OPEN, FileState.CLOSING):
+            file.state, file.reason = FileState.FAILED, why
             self.failed_rolls += 1
-            self._settle()
+            self._advance()
 
     def close(self, why: str) -> None:
         """End the stream: all bytes that are not durable now are lost."""
         for file in list(self.files):
-            self.fail(file, why)
+            self.mark_failed(file, why)
         self.closed = True
         self.lost.append((self.until, END_OF_LOG))
 
@@ -176,13 +176,13 @@ class StreamState:
         """Return the state to publish. Everything placed before this call lies below `log_end`."""
         return PartitionState(self.until, 0, self.end, tuple(self.lost))
 
-    def oldest(self) -> float | None:
+    def oldest_opened(self) -> float | None:
         """Return the time at which the oldest unsettled file was begun."""
-        return self.files[0].opened if self.files else None
+        return self.files[0].opened_at if self.files else None
 
-    def _settle(self) -> None:
+    def _advance(self) -> None:
         """Advance `until` over all bytes that are durable or lost."""
-        while self.files and self.files[0].step in (FileState.DONE, FileState.FAILED):
+        while self.files and self.files[0].state in (FileState.DONE, FileState.FAILED):
             file = self.files.popleft()
             if file.durable < file.length:
                 self._lose(file.base + file.durable, file.end)

@@ -54,7 +54,7 @@ class HdfsWriter:
         self._lock = threading.Lock()
         self._running = self._start()
 
-    def topic(self, name: str) -> TopicDescription:
+    def describe_topic(self, name: str) -> TopicDescription:
         """Describe one partition, whose leader is this process. Raises BrokerError until positions may be given out."""
         running = self._running
         if not running.publisher.published.is_set():
@@ -73,17 +73,17 @@ class HdfsWriter:
             if message.topic != self._series_topic:
                 batches.append((parse_header(message.value), message.value))
                 places.append(n)
-        for n, result in zip(places, running.stream.put(batches), strict=True):
+        for n, result in zip(places, running.stream.append(batches), strict=True):
             results[n] = result
         if series:
-            answers = running.announcements.put([messages[n].value for n in series], deadline_s)
+            answers = running.announcements.write([messages[n].value for n in series], deadline_s)
             for n, answer in zip(series, answers, strict=True):
                 results[n] = answer
         return results
 
-    def renew(self) -> None:
+    def replace_exhausted(self) -> None:
         """Begin a new stream if this one is worn."""
-        if not self._running.stream.worn:
+        if not self._running.stream.is_exhausted:
             return
         with self._lock:
             old, self._running = self._running, self._start()

@@ -62,10 +62,10 @@ class StreamNode(NamedTuple):
 class SweepReport:
     """Results of one turn."""
 
-    settled: list[str] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
-    forgotten: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
 
 
@@ -81,18 +81,18 @@ class StreamSweeper:
         clock: Clock,
         grace_s: float = OWNER_GRACE_S,
     ) -> None:
-        self._store, self._client, self._writer, self._own = store, zookeeper, writer, own
+        self._store, self._client, self._writer, self._own_streams = store, zookeeper, writer, own
         self._clock, self._grace_s = clock, grace_s
-        self._missing: dict[str, float] = {}
+        self._ownerless_since: dict[str, float] = {}
         """Time at which the owner was first missing, by stream."""
 
-    def turn(self) -> SweepReport:
+    def sweep(self) -> SweepReport:
         """Sweep once. Raises StoreError and `watcher.LOST`; the rest is done at the next turn."""
         done = SweepReport()
-        known = self._known()
+        known = self._read_nodes()
         left: dict[str, list[UnfinishedName]] = {}
         named: dict[str, list[str]] = {}
-        for found in self._store.listing(OPEN):
+        for found in self._store.list_folder(OPEN):
             file = parse_unfinished(found.path)
             if file is not None:
                 left.setdefault(file.stream, []).append(file)
@@ -100,22 +100,24 @@ class StreamSweeper:
                 named.setdefault(series_stream(found.path), []).append(found.path)
         streams = {name for name, node in known.items() if not node.closed} | set(left) | set(named)
         owners = set(child_names(self._client, OWNERS_PATH, timeout_s=CALL_S))
-        own = self._own()
+        own = self._own_streams()
         now = self._clock.monotonic()
-        for name in [name for name in self._missing if name not in streams or name in owners]:
-            del self._missing[name]
+        for name in [name for name in self._ownerless_since if name not in streams or name in owners]:
+            del self._ownerless_since[name]
         for stream in sorted(streams):
             if stream in own:
                 idle = [file for file in left.get(stream, []) if file.name not in own[stream]]
-                self._settle_all(idle, done)
-            elif stream not in owners and now - self._missing.setdefault(stream, now) >= self._grace_s:
+                self._finish_files(idle, done)
+            elif stream not in owners and now - self._ownerless_since.setdefault(stream, now) >= self._grace_s:
                 for path in named.get(stream, ()):  # no agent was told that these announcements are kept
                     self._store.delete(path)
-                self._locked(stream, left.get(stream, []), known.get(stream), done)
-        self._forget_old(known, done)
+                self._sweep_stream(stream, left.get(stream, []), known.get(stream), done)
+        self._delete_old_nodes(known, done)
         return done
 
-    def _locked(self, stream: str, files: list[UnfinishedName], known: StreamNode | None, done: SweepReport) -> None:
+    def _sweep_stream(
+        self, stream: str, files: list[UnfinishedName], known: StreamNode | None, done: SweepReport
+    ) -> None:
         """Settle the stream under its lock, unless another collector holds that."""
         lock = f"{LOCKS_PATH}/{stream}"
         try:
@@ -123,17 +125,17 @@ class StreamSweeper:
         except NodeExistsError:
             return
         try:
-            if self._settle_all(files, done) and known is not None and not known.closed:
+            if self._finish_files(files, done) and known is not None and not known.closed:
                 self._close(stream, known, done)
         finally:
             self._client.delete_async(lock).get(timeout=CALL_S)
 
-    def _settle_all(self, files: list[UnfinishedName], done: SweepReport) -> bool:
+    def _finish_files(self, files: list[UnfinishedName], done: SweepReport) -> bool:
         """Settle the files; True once each is closed for good and has its final name."""
-        settled = [self._settle(file, done) for file in files]
+        settled = [self._finish_file(file, done) for file in files]
         return all(settled)
 
-    def _settle(self, file: UnfinishedName, done: SweepReport) -> bool:
+    def _finish_file(self, file: UnfinishedName, done: SweepReport) -> bool:
         length = recover_length(self._store, file.path)  # also stops a writer that only seemed dead
         if length is None:
             done.waiting.append(file.name)
@@ -141,7 +143,7 @@ class StreamSweeper:
         if file.scheme is Scheme.LENGTH and length:
             final = FinishedName(file.stream, file.base, file.base + length)
             self._store.rename(file.path, f"{DATA}/{hour_of(self._clock.now_ms())}/{final.name}")
-            done.settled.append(final.name)
+            done.finished.append(final.name)
         elif length:
             self._store.rename(file.path, f"{ABORTED}/{hour_of(self._clock.now_ms())}/{file.name}")
             done.aborted.append(file.name)
@@ -153,7 +155,7 @@ class StreamSweeper:
     def _close(self, stream: str, known: StreamNode, done: SweepReport) -> None:
         """Publish the final state. If the node has changed since it was read, its writer is alive."""
         partition = known.state.partitions[0]
-        finals = self._finals(stream, known.state.time_ms)
+        finals = self._finished_files(stream, known.state.time_ms)
         last = final_state(partition, [(file.base, file.end) for file in finals])
         state = AckState(known.state.cluster, known.state.topic, stream, self._clock.now_ms(), {0: last}, known.version)
         try:
@@ -162,28 +164,28 @@ class StreamSweeper:
             done.closed.append(stream)
             log.warning("stream %s of a dead collector: durable to %d, the rest is lost", stream, last.until)
         except (BadVersionError, NoNodeError):
-            self._missing.pop(stream, None)
+            self._ownerless_since.pop(stream, None)
 
-    def _finals(self, stream: str, published_ms: int) -> list[FinishedName]:
+    def _finished_files(self, stream: str, published_ms: int) -> list[FinishedName]:
         """Return finished files of a stream that may hold bytes beyond its last published state."""
         since = hour_of(max(0, published_ms - _PUBLISH_MARGIN_MS))
         files = []
-        for hour in self._store.listing(DATA):
-            if hour.folder and hour.path.rsplit("/", 1)[-1] >= since:
-                found = (parse_finished(one.path) for one in self._store.listing(hour.path))
+        for hour in self._store.list_folder(DATA):
+            if hour.is_folder and hour.path.rsplit("/", 1)[-1] >= since:
+                found = (parse_finished(one.path) for one in self._store.list_folder(hour.path))
                 files += [file for file in found if file is not None and file.stream == stream]
         return files
 
-    def _forget_old(self, known: dict[str, StreamNode], done: SweepReport) -> None:
+    def _delete_old_nodes(self, known: dict[str, StreamNode], done: SweepReport) -> None:
         for stream, node in known.items():
             if node.closed and node.state.time_ms < self._clock.now_ms() - KEEP_MS:
                 try:
                     self._client.delete_async(f"{ACKS_PATH}/{stream}", node.version).get(timeout=CALL_S)
-                    done.forgotten.append(stream)
+                    done.deleted.append(stream)
                 except (BadVersionError, NoNodeError):
                     pass
 
-    def _known(self) -> dict[str, StreamNode]:
+    def _read_nodes(self) -> dict[str, StreamNode]:
         """Return the streams of this folder that ZooKeeper knows."""
         known = {}
         for name, data, stat in read_children(self._client, ACKS_PATH, timeout_s=CALL_S):

@@ -40,11 +40,11 @@ class LedgerChannel(Generic[T]):
         self._policies = dict(branches) if branches else {MAIN_BRANCH: BranchPolicy()}
         self._ledger: BranchLedger[T] = BranchLedger(self._policies)
         self._open = False
-        self._woken: set[str] = set()
+        self._woken_branches: set[str] = set()
         """Branches whose next take does not wait."""
         self._pending: set[BatchId] = set()
         """Identities that a required branch has not committed."""
-        self._seen = AcceptedIds()
+        self._accepted = AcceptedIds()
         """Identities that were accepted."""
         self.failure = ""
         """Reason for which the channel accepts nothing more, "" while it works."""
@@ -85,7 +85,7 @@ class LedgerChannel(Generic[T]):
     def done(self, id: BatchId) -> bool:
         """True if every required branch has committed the parcel."""
         with self._cond:
-            return self._seen.had(id) and id not in self._pending
+            return self._accepted.has(id) and id not in self._pending
 
     def figures(self) -> Figures:
         with self._cond:
@@ -101,16 +101,16 @@ class LedgerChannel(Generic[T]):
 
     def _wake(self, branch: str) -> None:
         with self._cond:
-            self._woken.add(branch)
+            self._woken_branches.add(branch)
             self._cond.notify_all()
 
     def _take(self, branch: str, most: int, wait_s: float) -> Take:
         def worth_it() -> bool:
-            return not self._open or branch in self._woken or bool(self._ledger.waiting(branch))
+            return not self._open or branch in self._woken_branches or bool(self._ledger.waiting(branch))
 
         with self._cond:
             self._cond.wait_for(worth_it, max(0.0, wait_s))
-            self._woken.discard(branch)
+            self._woken_branches.discard(branch)
             if not self._open:
                 raise ChannelFailed(self.failure or "the channel is closed")
             numbered = self._ledger.take(branch, most, MAX_TAKE_BYTES)
@@ -118,55 +118,55 @@ class LedgerChannel(Generic[T]):
         try:
             parcels, lost = self._read([item for _, item in numbered])
         except BaseException:
-            self._rolled_back(branch, [n for n, _ in numbered])
+            self._roll_back(branch, [n for n, _ in numbered])
             raise
         numbers = [n for n, _ in numbered]
         if lost:
             gone = {numbers[index] for index in lost}
-            self._committed(branch, sorted(gone))
+            self._commit(branch, sorted(gone))
             numbers = [n for n in numbers if n not in gone]
-        return Take(parcels, lambda: self._committed(branch, numbers), lambda: self._rolled_back(branch, numbers))
+        return Take(parcels, lambda: self._commit(branch, numbers), lambda: self._roll_back(branch, numbers))
 
     def _read(self, items: Sequence[T]) -> tuple[list[EventBatch], list[int]]:
         """Return the parcels of items, and the indices of those that can no longer be read."""
         raise NotImplementedError
 
-    def _freed(self, items: Iterable[T]) -> None:
+    def _release_items(self, items: Iterable[T]) -> None:
         """Release items that no branch wants any more. Not called under `_cond`."""
 
-    def _moved(self, branch: str) -> None:
+    def _save_cursor(self, branch: str) -> None:
         """Record the cursor of a branch. Not called under `_cond`."""
 
-    def _shut(self) -> None:
+    def _close_ledger(self) -> None:
         """Close for puts and takes: waiting threads get an error, and open takes are rolled back."""
         with self._cond:
             self._open = False
             self._ledger.rollback_all()
             self._cond.notify_all()
 
-    def _committed(self, branch: str, numbers: Sequence[int]) -> None:
+    def _commit(self, branch: str, numbers: Sequence[int]) -> None:
         with self._cond:
             if not self._open:
                 raise ChannelFailed(self.failure or "the channel is closed: its open takes are delivered again")
             free = self._ledger.commit(branch, numbers)
-            self._pending.difference_update(item.id for item in self._ledger.settled() if item.id is not None)
+            self._pending.difference_update(item.id for item in self._ledger.take_settled() if item.id is not None)
             self._cond.notify_all()
-        self._freed(free)
-        self._moved(branch)
+        self._release_items(free)
+        self._save_cursor(branch)
 
-    def _rolled_back(self, branch: str, numbers: Sequence[int]) -> None:
+    def _roll_back(self, branch: str, numbers: Sequence[int]) -> None:
         with self._cond:
             self._ledger.rollback(branch, numbers)
             self._cond.notify_all()
 
-    def _shed(self) -> None:
+    def _skip_excess(self) -> None:
         """Let optional branches skip the items beyond their limit. Not called under `_cond`."""
         with self._cond:
             free = self._ledger.shed()
             if free:
                 self._cond.notify_all()
         if free:
-            self._freed(free)
+            self._release_items(free)
 
 
 class _BranchReader:

@@ -73,7 +73,7 @@ class LoggedBatch:
 
     id: BatchId
     place: LogPosition
-    series: bool
+    is_series: bool
     """True for an announcement, which is released by place because it has no identity of its own."""
 
 
@@ -82,24 +82,24 @@ class BatchCache:
     no data. Thread-safe. Invariant: `bytes` is the sum of the costs of its parcels."""
 
     def __init__(self, most: int) -> None:
-        self.most, self.bytes = most, 0
+        self.max_bytes, self.bytes = most, 0
         self._lock = threading.Lock()
-        self._held: dict[BatchId, tuple[EventBatch, int]] = {}
+        self._batches: dict[BatchId, tuple[EventBatch, int]] = {}
 
-    def offer(self, parcels: Sequence[EventBatch]) -> None:
+    def add(self, parcels: Sequence[EventBatch]) -> None:
         """Add the parcels that fit."""
         with self._lock:
             for parcel in parcels:
                 cost = memory_bytes(parcel) + sum(len(e.body) + _EVENT_OBJECTS for e in parcel.events)
-                if parcel.id is None or parcel.id.lane == NO_LANE or self.bytes + cost > self.most:
+                if parcel.id is None or parcel.id.lane == NO_LANE or self.bytes + cost > self.max_bytes:
                     continue
                 self._drop(parcel.id)
-                self._held[parcel.id] = (parcel, cost)
+                self._batches[parcel.id] = (parcel, cost)
                 self.bytes += cost
 
     def get(self, id: BatchId) -> EventBatch | None:
         with self._lock:
-            found = self._held.get(id)
+            found = self._batches.get(id)
             return found[0] if found else None
 
     def drop(self, ids: Iterable[BatchId]) -> None:
@@ -108,7 +108,7 @@ class BatchCache:
                 self._drop(id)
 
     def _drop(self, id: BatchId) -> None:
-        found = self._held.pop(id, None)
+        found = self._batches.pop(id, None)
         if found:
             self.bytes -= found[1]
 
@@ -117,12 +117,12 @@ class SinkRoute:
     """Way past a flow's log to its sink, which has one call at a time. While the log holds a backlog, only the runner
     that drains it calls the sink."""
 
-    reachable = True
+    is_reachable = True
 
     def __init__(self, sink: Sink, waiting: Callable[[], bool], parcel_of: Callable[[LogEntry], EventBatch]) -> None:
         self._sink, self._waiting, self._parcel_of = sink, waiting, parcel_of
 
-    def backlog(self, entries: Sequence[LogEntry]) -> bool:
+    def has_backlog(self, entries: Sequence[LogEntry]) -> bool:
         """As in Way."""
         del entries
         return self._waiting()
@@ -158,14 +158,14 @@ class FileChannel(LedgerChannel[LoggedBatch]):
         policies = {n: replace(p, behind_bytes=min(p.behind_bytes, most)) for n, p in (branches or {}).items()}
         super().__init__(policies, clock)
         self._options, self._folder, self._agent, self._source = options, folder, agent, source
-        self._files, self._order, self._straight = files, threading.Lock(), straight
+        self._files, self._number_lock, self._direct_sink = files, threading.Lock(), straight
         self._numbering: BatchNumberer[Future[list[LogPosition]]] | None = None
         self._failover: FailoverLog | None = None
         self._cache = BatchCache(options.cache_bytes)
         self._seen_file = AcceptedIdsFile(files, folder / "seen")
-        self._coming: dict[BatchId, tuple[Future[list[LogPosition]], EventBatch]] = {}
+        self._in_flight: dict[BatchId, tuple[Future[list[LogPosition]], EventBatch]] = {}
         """Parcels on their way to the disk or, past it, to the sink."""
-        self._end = (0, 0)
+        self._log_end = (0, 0)
         """Position behind the last place in the log."""
         self._log: WriteAheadLog | None = None
         self.damaged = 0
@@ -173,7 +173,7 @@ class FileChannel(LedgerChannel[LoggedBatch]):
 
     def start(self) -> None:
         """Raises ChannelFailed if another process uses the folder, or the disk refuses."""
-        options, delivery = self._options, DeliveryMode.DISK_FAILOVER if self._straight else DeliveryMode.END_TO_END
+        options, delivery = self._options, DeliveryMode.DISK_FAILOVER if self._direct_sink else DeliveryMode.END_TO_END
         segment = min(options.segment_bytes, max(4096, options.quota_bytes // _MIN_SEGMENTS))
         try:
             prepare_log(self._folder, delivery, self._files)
@@ -181,7 +181,7 @@ class FileChannel(LedgerChannel[LoggedBatch]):
                 self._folder,
                 self._agent,
                 options.lanes,
-                self._durable,
+                self._on_durable,
                 segment_bytes=segment,
                 quota_bytes=options.quota_bytes,
                 files=self._files,
@@ -203,10 +203,10 @@ class FileChannel(LedgerChannel[LoggedBatch]):
                 self._wait_for_room(wal, str(error), ends)
             except SinkRefusedError as error:
                 raise ChannelFailed(str(error)) if wal.problem else ChannelFull(str(error)) from error
-        self._shed()
+        self._skip_excess()
 
     def stop(self, deadline_s: float) -> None:
-        self._shut()
+        self._close_ledger()
         if self._failover is not None:
             self._failover.stop()
         if self._log is not None:
@@ -240,9 +240,9 @@ class FileChannel(LedgerChannel[LoggedBatch]):
     def waiting(self) -> int:
         """Parcels that some branch has not committed."""
         with self._cond:
-            return len(self._ledger) + len(self._coming)
+            return len(self._ledger) + len(self._in_flight)
 
-    def _passed(self, entries: Sequence[LogEntry]) -> None:
+    def _on_bypass(self, entries: Sequence[LogEntry]) -> None:
         """Note the identities of entries delivered without the log; a crash forgets them."""
         now_ms = self._clock.now_ms()
         with self._cond:
@@ -251,8 +251,8 @@ class FileChannel(LedgerChannel[LoggedBatch]):
 
     def _append(self, parcels: Sequence[EventBatch]) -> list[Future[list[LogPosition]]]:
         """Append new parcels; return the futures of these, and of repeats that are not on the disk yet."""
-        with self._order:
-            waits, fresh = self._sort(parcels)
+        with self._number_lock:
+            waits, fresh = self._split_repeats(parcels)
             if fresh and self._numbering is not None:
                 self._check_count(len(fresh))
                 found: list[EventBatch] = []
@@ -264,65 +264,65 @@ class FileChannel(LedgerChannel[LoggedBatch]):
                         yield _entry(found[-1])
 
                 if begun := self._numbering.append(entries_of):
-                    self._note_coming(found, begun[1])
-                    self._cache.offer(found)
+                    self._note_in_flight(found, begun[1])
+                    self._cache.add(found)
                     waits.append(begun[1])
         return waits
 
-    def _sort(self, parcels: Sequence[EventBatch]) -> tuple[list[Future[list[LogPosition]]], list[EventBatch]]:
+    def _split_repeats(self, parcels: Sequence[EventBatch]) -> tuple[list[Future[list[LogPosition]]], list[EventBatch]]:
         waits: list[Future[list[LogPosition]]] = []
         fresh: list[EventBatch] = []
         mine: set[BatchId] = set()
         with self._cond:
             for parcel in parcels:
                 id = parcel.id
-                if id is not None and (id in mine or self._seen.had(id)):
+                if id is not None and (id in mine or self._seen.has(id)):
                     self.repeats += 1
-                elif id is not None and id in self._coming:
+                elif id is not None and id in self._in_flight:
                     self.repeats += 1
-                    waits.append(self._coming[id][0])
+                    waits.append(self._in_flight[id][0])
                 else:
                     fresh.append(parcel)
                     if id is not None and not _is_series(id):
                         mine.add(id)
         return waits, fresh
 
-    def _note_coming(self, parcels: Sequence[EventBatch], future: Future[list[LogPosition]]) -> None:
+    def _note_in_flight(self, parcels: Sequence[EventBatch], future: Future[list[LogPosition]]) -> None:
         """Note parcels until the disk has answered, which may have happened already."""
         known = {one.id: (future, one) for one in parcels if one.id is not None and not _is_series(one.id)}
         with self._cond:
-            self._coming.update(known)
+            self._in_flight.update(known)
 
         def forget(_: object) -> None:
             with self._cond:
                 for id in known:
-                    self._coming.pop(id, None)
+                    self._in_flight.pop(id, None)
 
         future.add_done_callback(forget)
 
     def _parcel_of(self, entry: LogEntry) -> EventBatch:
         """Return the parcel of an entry, with its events if they are still in memory."""
         with self._cond:
-            _, found = self._coming.get(entry.header.id, (None, None))
+            _, found = self._in_flight.get(entry.header.id, (None, None))
         return found or EventBatch((), entry.header.id, entry.payload)
 
-    def _backlog(self) -> bool:
+    def _has_backlog(self) -> bool:
         with self._cond:
             return len(self._ledger) > 0
 
-    def _durable(self, placed: Sequence[tuple[LogEntry, LogPosition]]) -> None:
+    def _on_durable(self, placed: Sequence[tuple[LogEntry, LogPosition]]) -> None:
         """Called by the log's flusher, in log order."""
         now_ms = self._clock.now_ms()
         with self._cond:
             for entry, place in placed:
                 kept = LoggedBatch(entry.header.id, place, entry.type == RecordType.SERIES)
-                self._hold(kept, now_ms)
+                self._restore_item(kept, now_ms)
                 self._seen.add(kept.id, now_ms)
             self._cond.notify_all()
 
     def _wait_for_disk(self, future: Future[list[LogPosition]], ends: float) -> None:
         patience = (
-            None if self._straight else max(_DISK_TIMEOUT_S, ends - self._clock.monotonic())
+            None if self._direct_sink else max(_DISK_TIMEOUT_S, ends - self._clock.monotonic())
         )  # sinks have own timeouts
         try:
             future.result(patience)
@@ -361,7 +361,7 @@ class FileChannel(LedgerChannel[LoggedBatch]):
         parcels: list[EventBatch] = []
         lost: list[int] = []
         for index, kept in enumerate(items):
-            cached = self._cache.get(kept.id) if not kept.series else None
+            cached = self._cache.get(kept.id) if not kept.is_series else None
             try:
                 parcels.append(cached or EventBatch((), kept.id, wal.read(kept.place)))
             except (CorruptRecordError, OSError) as error:
@@ -372,54 +372,56 @@ class FileChannel(LedgerChannel[LoggedBatch]):
                 lost.append(index)
         return parcels, lost
 
-    def _freed(self, items: Iterable[LoggedBatch]) -> None:
+    def _release_items(self, items: Iterable[LoggedBatch]) -> None:
         wal, free = self._log, list(items)
         if wal is None or not free:
             return
         self._cache.drop(kept.id for kept in free)
-        wal.note(RecordType.ACKED, encode_acked(kept.id for kept in free if not kept.series))
-        wal.note(RecordType.FORGOTTEN, encode_forgotten([kept.place for kept in free if kept.series]))
+        wal.append_notes(RecordType.ACKED, encode_acked(kept.id for kept in free if not kept.is_series))
+        wal.append_notes(RecordType.FORGOTTEN, encode_forgotten([kept.place for kept in free if kept.is_series]))
         wal.release([kept.place for kept in free])
 
-    def _moved(self, branch: str) -> None:
+    def _save_cursor(self, branch: str) -> None:
         """Record the cursor, only with several branches: for a single one the ACKED records suffice."""
         if len(self._policies) == 1 or self._log is None:
             return
         with self._cond:
-            first = self._ledger.item(self._ledger.cursor(branch))
-            segment, offset = (first.place.segment, first.place.offset) if first else self._end
-        self._log.note(RecordType.CURSOR, [encode_cursor(branch, segment, offset)])
+            first = self._ledger.item_at(self._ledger.cursor(branch))
+            segment, offset = (first.place.segment, first.place.offset) if first else self._log_end
+        self._log.append_notes(RecordType.CURSOR, [encode_cursor(branch, segment, offset)])
 
     # -- at start
 
     def _restore(self, wal: WriteAheadLog) -> None:
         """Restore ledger and identities from the log."""
         found, now_ms = wal.recovered, self._clock.now_ms()
-        if self._straight is not None:
-            way = SinkRoute(self._straight, self._backlog, self._parcel_of)
-            self._failover = FailoverLog(wal, way, self._clock, lambda _: 0, self._passed)
+        if self._direct_sink is not None:
+            way = SinkRoute(self._direct_sink, self._has_backlog, self._parcel_of)
+            self._failover = FailoverLog(wal, way, self._clock, lambda _: 0, self._on_bypass)
         self._numbering = BatchNumberer(cast(WriteAheadLog, self._failover) if self._failover else wal, self._agent)
         held = sorted((*found.batches, *found.series), key=lambda one: one[1])
         free = []
         with self._cond:
             self._seen = self._seen_file.load()
-            self._seen.update(found.acked, now_ms)
+            self._seen.add_all(found.acked, now_ms)
             for header, place in held:
                 kept = LoggedBatch(header.id, place, header.kind == BatchKind.SERIES)
-                if not self._hold(kept, min(now_ms, header.poll_ms), found.cursors):
+                if not self._restore_item(kept, min(now_ms, header.poll_ms), found.cursors):
                     free.append(kept)
                 self._seen.add(kept.id, now_ms)
             self._open = True
-        self._freed(free)
+        self._release_items(free)
 
-    def _hold(self, kept: LoggedBatch, since_ms: int, cursors: Mapping[str, tuple[int, int]] | None = None) -> bool:
+    def _restore_item(
+        self, kept: LoggedBatch, since_ms: int, cursors: Mapping[str, tuple[int, int]] | None = None
+    ) -> bool:
         """Add a parcel on the disk, called under `_cond`; False if every branch has committed it."""
         place = (kept.place.segment, kept.place.offset)
-        self._end = max(self._end, (place[0], place[1] + 1))
+        self._log_end = max(self._log_end, (place[0], place[1] + 1))
         wanted = [name for name in self._policies if place >= (cursors or {}).get(name, (0, 0))]
         if wanted:
             self._ledger.add(kept, kept.place.length, wanted, since_ms)
-            if not kept.series and any(self._policies[name].required for name in wanted):
+            if not kept.is_series and any(self._policies[name].required for name in wanted):
                 self._pending.add(kept.id)
         return bool(wanted)
 

@@ -58,8 +58,8 @@ class KafkaChannel:
         self._producer: Any = None
         self._consumer: Any = None
         self._open = False
-        self._seen = AcceptedIds()
-        self._out: dict[Any, int] = {}
+        self._accepted = AcceptedIds()
+        self._taken: dict[Any, int] = {}
         """First offset taken and not committed, by partition."""
         self.waiting = 0
         """Messages behind those taken, as of the last take."""
@@ -68,8 +68,8 @@ class KafkaChannel:
 
     def start(self) -> None:
         """Raises ChannelFailed if Kafka cannot be reached or another process has the same agent and flow."""
-        self._consumer = self._call("opening the consumer", self._new_consumer)
-        self._producer = self._call("opening the producer", self._new_producer)
+        self._consumer = self._call_with_timeout("opening the consumer", self._new_consumer)
+        self._producer = self._call_with_timeout("opening the producer", self._new_producer)
         self._open = True
 
     def put(self, parcels: Sequence[EventBatch], deadline_s: float) -> None:
@@ -80,7 +80,7 @@ class KafkaChannel:
         if not self._put.acquire(timeout=deadline_s):
             raise ChannelFull(f"another put has waited for Kafka for {deadline_s:g} s")
         try:
-            sealed = self._fresh(parcels)
+            sealed = self._without_repeats(parcels)
             if sealed:
                 self._transact(sealed)
         finally:
@@ -88,21 +88,21 @@ class KafkaChannel:
         with self._state:
             for parcel in sealed:
                 if parcel.id is not None:
-                    self._seen.add(parcel.id, self._clock.now_ms())
-            self._seen.stay_small(self._clock.now_ms())
+                    self._accepted.add(parcel.id, self._clock.now_ms())
+            self._accepted.limit_size(self._clock.now_ms())
 
     def take(self, most: int, wait_s: float) -> Take:
         """Raises ChannelFailed, also while another take is open."""
         with self._take:
             if not self._open:
                 raise ChannelFailed("the channel is closed")
-            if self._out:
+            if self._taken:
                 raise ChannelFailed("the last take is neither committed nor rolled back")
             found = self._poll(most, wait_s)
             records = [record for part in found.values() for record in part]
             until = {TopicPartition(r.topic, r.partition): r.offset + 1 for r in records}
             for record in records:
-                self._out.setdefault(TopicPartition(record.topic, record.partition), record.offset)
+                self._taken.setdefault(TopicPartition(record.topic, record.partition), record.offset)
             parcels = [parcel for record in records if (parcel := self._parcel(record)) is not None]
             self.taken += len(parcels)
         if records and not parcels:  # no message is readable: count them and go on
@@ -130,9 +130,9 @@ class KafkaChannel:
         del id
         return False
 
-    def _fresh(self, parcels: Sequence[EventBatch]) -> list[EventBatch]:
+    def _without_repeats(self, parcels: Sequence[EventBatch]) -> list[EventBatch]:
         with self._state:
-            fresh = [parcel for parcel in parcels if parcel.id is None or not self._seen.had(parcel.id)]
+            fresh = [parcel for parcel in parcels if parcel.id is None or not self._accepted.has(parcel.id)]
             self.repeats += len(parcels) - len(fresh)
         return [with_identity_and_bytes(parcel, self._numbers, self._source, self._clock.now_ms()) for parcel in fresh]
 
@@ -140,9 +140,9 @@ class KafkaChannel:
         """Write all in one transaction. On ChannelFailed the next put opens a new producer, which fences this one."""
         try:
             if self._producer is None:
-                self._producer = self._call("opening the producer", self._new_producer)
+                self._producer = self._call_with_timeout("opening the producer", self._new_producer)
             producer = self._producer
-            self._call("a transaction", lambda: self._send(producer, parcels))
+            self._call_with_timeout("a transaction", lambda: self._send(producer, parcels))
             self.problem = ""
         except ChannelFailed:
             broken, self._producer = self._producer, None
@@ -181,12 +181,12 @@ class KafkaChannel:
         if offsets:
             with self._take:
                 timeout_ms = round(self._options.call_s * 1000)
-                self._call("commit", lambda: self._consumer.commit(offsets, timeout_ms=timeout_ms))
-                self._out.clear()
+                self._call_with_timeout("commit", lambda: self._consumer.commit(offsets, timeout_ms=timeout_ms))
+                self._taken.clear()
 
     def _rollback(self) -> None:
         with self._take:
-            out, self._out = self._out, {}
+            out, self._taken = self._taken, {}
             for part, offset in out.items():
                 if self._consumer is not None and part in self._consumer.assignment():
                     self._consumer.seek(part, offset)
@@ -196,12 +196,12 @@ class KafkaChannel:
         committed offsets: the position of this one is unknown, and a hanging call may still return messages."""
         try:
             if self._consumer is None:
-                self._consumer = self._call("opening the consumer", self._new_consumer)
+                self._consumer = self._call_with_timeout("opening the consumer", self._new_consumer)
             consumer, wait_ms = self._consumer, max(1, round(wait_s * 1000))
-            found: dict[Any, list[Any]] = self._call(
+            found: dict[Any, list[Any]] = self._call_with_timeout(
                 "poll", lambda: consumer.poll(timeout_ms=wait_ms, max_records=most), wait_s
             )
-            self.waiting = self._call("looking at the ends", lambda: _count_behind(consumer))
+            self.waiting = self._call_with_timeout("looking at the ends", lambda: _count_behind(consumer))
             return found
         except ChannelFailed:
             broken, self._consumer = self._consumer, None
@@ -209,7 +209,7 @@ class KafkaChannel:
                 self._close("consumer", broken, 1.0)
             raise
 
-    def _call(self, what: str, call: Callable[[], T], more_s: float = 0.0) -> T:
+    def _call_with_timeout(self, what: str, call: Callable[[], T], more_s: float = 0.0) -> T:
         """Call with a timeout. Raises ChannelFailed for any error."""
         try:
             return call_with_timeout(self._options.call_s + more_s, f"{what} ({self._options.topic})", call)

@@ -40,7 +40,7 @@ class _LedgerItem(Generic[T]):
 @dataclass(slots=True)
 class _Branch:
     policy: BranchPolicy
-    line: OrderedQueue[int] = field(default_factory=OrderedQueue)
+    queue: OrderedQueue[int] = field(default_factory=OrderedQueue)
     """Numbers of the items that the branch wants."""
     pending_bytes: int = 0
     committed: int = 0
@@ -58,7 +58,7 @@ class BranchLedger(Generic[T]):
         self._next = 0
         self.used_bytes = 0
         self.held_bytes = self.held_count = 0
-        self._settled: list[T] = []
+        self._newly_settled: list[T] = []
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -75,7 +75,7 @@ class BranchLedger(Generic[T]):
         slot = _LedgerItem(item, size, 0, 0, since_ms)
         for name in names:
             branch = self._branches[name]
-            branch.line.add(number)
+            branch.queue.add(number)
             branch.pending_bytes += size
             slot.wanted += 1
             slot.required += branch.policy.required
@@ -91,11 +91,11 @@ class BranchLedger(Generic[T]):
         branch = self._branches[name]
         taken: list[tuple[int, T]] = []
         size = 0
-        while branch.line and len(taken) < most:
-            slot = self._slots[branch.line.peek()]
+        while branch.queue and len(taken) < most:
+            slot = self._slots[branch.queue.peek()]
             if taken and size + slot.size > most_bytes:
                 break
-            taken.append((branch.line.take(), slot.item))
+            taken.append((branch.queue.take(), slot.item))
             size += slot.size
         return taken
 
@@ -103,18 +103,18 @@ class BranchLedger(Generic[T]):
         """Commit items of a branch; return those that no branch wants any more. Items skipped or rolled back meanwhile
         are ignored."""
         branch = self._branches[name]
-        mine = branch.line.settle(numbers)
+        mine = branch.queue.remove_taken(numbers)
         branch.committed += len(mine)
-        return self._done(branch, mine)
+        return self._finish(branch, mine)
 
     def rollback(self, name: str, numbers: Iterable[int]) -> None:
         """Return items to their branch, in order."""
-        self._branches[name].line.back(numbers)
+        self._branches[name].queue.put_back(numbers)
 
     def rollback_all(self) -> None:
         """Return all taken items to their branches."""
         for branch in self._branches.values():
-            branch.line.back(list(branch.line.out))
+            branch.queue.put_back(list(branch.queue.taken))
 
     def shed(self) -> list[T]:
         """Let each optional branch over its limit skip its oldest items; return those that no branch wants any more."""
@@ -124,7 +124,7 @@ class BranchLedger(Generic[T]):
                 continue
             skipped = []
             spare = branch.pending_bytes - branch.policy.behind_bytes
-            for number in sorted((*branch.line, *branch.line.out)):
+            for number in sorted((*branch.queue, *branch.queue.taken)):
                 if spare <= 0:
                     break
                 spare -= self._slots[number].size
@@ -132,17 +132,17 @@ class BranchLedger(Generic[T]):
             free += self._skip(branch, skipped)
         return free
 
-    def settled(self) -> list[T]:
+    def take_settled(self) -> list[T]:
         """Return the items that the last required branch has committed since the previous call."""
-        found, self._settled = self._settled, []
+        found, self._newly_settled = self._newly_settled, []
         return found
 
     def cursor(self, name: str) -> int:
         """Return the first number that the branch has not committed: it needs no repeat of items below."""
-        line = self._branches[name].line
-        return min([line.peek() if line else self._next, *line.out])
+        line = self._branches[name].queue
+        return min([line.peek() if line else self._next, *line.taken])
 
-    def item(self, number: int) -> T | None:
+    def item_at(self, number: int) -> T | None:
         """Return an item that some branch wants."""
         slot = self._slots.get(number)
         return None if slot is None else slot.item
@@ -153,15 +153,15 @@ class BranchLedger(Generic[T]):
 
     def waiting(self, name: str) -> int:
         """Number of items of a branch that may be taken now."""
-        return len(self._branches[name].line)
+        return len(self._branches[name].queue)
 
     def figures(self) -> dict[str, dict[str, int]]:
         """Per branch: items and bytes pending, items out, committed and skipped."""
         return {
             name or "main": {
-                "pending": len(branch.line) + len(branch.line.out),
+                "pending": len(branch.queue) + len(branch.queue.taken),
                 "pending_bytes": branch.pending_bytes,
-                "out": len(branch.line.out),
+                "out": len(branch.queue.taken),
                 "committed": branch.committed,
                 "skipped": branch.skipped,
             }
@@ -170,11 +170,11 @@ class BranchLedger(Generic[T]):
 
     def _skip(self, branch: _Branch, numbers: Sequence[int]) -> list[T]:
         gone = set(numbers)
-        branch.line.drop(lambda number: number in gone)
+        branch.queue.drop(lambda number: number in gone)
         branch.skipped += len(numbers)
-        return self._done(branch, numbers)
+        return self._finish(branch, numbers)
 
-    def _done(self, branch: _Branch, numbers: Iterable[int]) -> list[T]:
+    def _finish(self, branch: _Branch, numbers: Iterable[int]) -> list[T]:
         free = []
         for number in numbers:
             slot = self._slots[number]
@@ -185,7 +185,7 @@ class BranchLedger(Generic[T]):
                 if not slot.required:
                     self.held_bytes -= slot.size
                     self.held_count -= 1
-                    self._settled.append(slot.item)
+                    self._newly_settled.append(slot.item)
             if not slot.wanted:
                 del self._slots[number]
                 self.used_bytes -= slot.size

@@ -53,18 +53,18 @@ class MemoryChannel(LedgerChannel[EventBatch]):
         if size > self._options.bytes or len(parcels) > self._options.parcels:
             raise ChannelFull(f"{len(parcels)} parcels of {size} bytes never fit: the channel has {self._limits()}")
         with self._cond:
-            self._cond.wait_for(lambda: not self._open or self._room(len(parcels), size), max(0.0, deadline_s))
+            self._cond.wait_for(lambda: not self._open or self._has_room(len(parcels), size), max(0.0, deadline_s))
             if not self._open:
                 raise ChannelFailed("the channel is closed")
-            if not self._room(len(parcels), size):
+            if not self._has_room(len(parcels), size):
                 raise ChannelFull(f"{self._ledger.held_bytes} bytes wait in memory; the channel has {self._limits()}")
             for parcel, one in zip(parcels, sizes, strict=True):
                 self._add(parcel, one)
             self._cond.notify_all()
-        self._shed()
+        self._skip_excess()
 
     def stop(self, deadline_s: float) -> None:  # noqa: ARG002
-        self._shut()
+        self._close_ledger()
         self.lost = self.waiting
 
     def figures(self) -> Figures:
@@ -72,20 +72,20 @@ class MemoryChannel(LedgerChannel[EventBatch]):
 
     def _add(self, parcel: EventBatch, size: int) -> None:
         """Called under `_cond`."""
-        if parcel.id is not None and self._seen.had(parcel.id):
+        if parcel.id is not None and self._accepted.has(parcel.id):
             self.repeats += 1
             return
         parcel = with_identity(parcel, self._numbers, self._source)
         self._ledger.add(parcel, size, since_ms=self._clock.now_ms())
         if parcel.id is not None and parcel.id.lane != NO_LANE:
             self._pending.add(parcel.id)
-            self._seen.add(parcel.id, self._clock.now_ms())
-            self._seen.stay_small(self._clock.now_ms())
+            self._accepted.add(parcel.id, self._clock.now_ms())
+            self._accepted.limit_size(self._clock.now_ms())
 
     def _read(self, items: Sequence[EventBatch]) -> tuple[list[EventBatch], list[int]]:
         return list(items), []
 
-    def _room(self, count: int, size: int) -> bool:
+    def _has_room(self, count: int, size: int) -> bool:
         ledger = self._ledger
         return ledger.held_bytes + size <= self._options.bytes and ledger.held_count + count <= self._options.parcels
 

@@ -68,10 +68,10 @@ class SqlChannel(LedgerChannel[StoredRow]):
         super().__init__(branches, clock)
         self._options, self._folder = options, folder
         self._numbers, self._source = LaneNumbers(agent), source
-        self._turn = threading.RLock()
+        self._write_lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._lock_file: Lock | None = None
-        self._silent: list[LaneId] = []
+        self._lanes_to_delete: list[LaneId] = []
         """Lanes forgotten in memory, deleted from the database with the next put."""
         self._next = 0
 
@@ -89,10 +89,10 @@ class SqlChannel(LedgerChannel[StoredRow]):
     def put(self, parcels: Sequence[EventBatch], deadline_s: float) -> None:
         ends = self._clock.monotonic() + deadline_s
         self._wait_for_room(len(parcels), ends)
-        with self._turn:
+        with self._write_lock:
             before = self._numbers.copy()
             try:
-                rows = self._insert(self._fresh(parcels))
+                rows = self._insert(self._without_repeats(parcels))
             except BaseException:
                 self._numbers = before
                 raise
@@ -102,17 +102,17 @@ class SqlChannel(LedgerChannel[StoredRow]):
                     self._ledger.add(row, size, since_ms=now_ms)
                     self._pending.add(row.id)
                     self._seen.add(row.id, now_ms)
-                self._silent += self._seen.stay_small(now_ms)
+                self._lanes_to_delete += self._seen.limit_size(now_ms)
                 self._cond.notify_all()
-        self._shed()
+        self._skip_excess()
 
     def stop(self, deadline_s: float) -> None:
-        self._shut()
-        if self._turn.acquire(timeout=deadline_s):
+        self._close_ledger()
+        if self._write_lock.acquire(timeout=deadline_s):
             try:
                 self._close()
             finally:
-                self._turn.release()
+                self._write_lock.release()
 
     def figures(self) -> Figures:
         return {**super().figures(), "quota_bytes": self._options.quota_bytes, "lanes_seen": len(self._seen.lanes)}
@@ -130,12 +130,12 @@ class SqlChannel(LedgerChannel[StoredRow]):
                 held, quota = self._ledger.used_bytes, self._options.quota_bytes
                 raise ChannelFull(f"quota: {self._folder} holds {len(self._ledger)} parcels, {held} of {quota} bytes")
 
-    def _fresh(self, parcels: Sequence[EventBatch]) -> list[EventBatch]:
+    def _without_repeats(self, parcels: Sequence[EventBatch]) -> list[EventBatch]:
         """Return the parcels that were not accepted before, with identity and bytes."""
         fresh: list[EventBatch] = []
         mine: set[BatchId] = set()
         for parcel in parcels:
-            if parcel.id is not None and (self._seen.had(parcel.id) or parcel.id in mine):
+            if parcel.id is not None and (self._seen.has(parcel.id) or parcel.id in mine):
                 self.repeats += 1
                 continue
             fresh.append(with_identity_and_bytes(parcel, self._numbers, self._source, self._clock.now_ms()))
@@ -150,7 +150,7 @@ class SqlChannel(LedgerChannel[StoredRow]):
         if not parcels:
             return rows
         with self._transaction() as connection:
-            _delete_lanes(connection, self._silent)
+            _delete_lanes(connection, self._lanes_to_delete)
             for n, parcel in enumerate(parcels, self._next):
                 data, id = parcel.data or b"", parcel.id
                 if id is None:
@@ -164,7 +164,7 @@ class SqlChannel(LedgerChannel[StoredRow]):
                 values = (str(lane), text, self._clock.now_ms())
                 connection.execute("INSERT OR REPLACE INTO seen VALUES (?, ?, ?)", values)
         self._next += len(rows)
-        self._silent.clear()
+        self._lanes_to_delete.clear()
         return rows
 
     def _note_lane(self, lanes: dict[LaneId, LaneRanges], id: BatchId) -> None:
@@ -179,7 +179,7 @@ class SqlChannel(LedgerChannel[StoredRow]):
     def _read(self, items: Sequence[StoredRow]) -> tuple[list[EventBatch], list[int]]:
         parcels: list[EventBatch] = []
         lost: list[int] = []
-        with self._turn, self._guarded() as connection:
+        with self._write_lock, self._as_channel_errors() as connection:
             for index, row in enumerate(items):
                 found = connection.execute("SELECT data FROM parcels WHERE n = ?", (row.n,)).fetchone()
                 if found is None:
@@ -188,27 +188,27 @@ class SqlChannel(LedgerChannel[StoredRow]):
                     parcels.append(EventBatch((), row.id, found[0]))
         return parcels, lost
 
-    def _freed(self, items: Iterable[StoredRow]) -> None:
+    def _release_items(self, items: Iterable[StoredRow]) -> None:
         rows = list(items)
         if rows:
-            with self._turn, self._transaction() as connection:
+            with self._write_lock, self._transaction() as connection:
                 connection.executemany("DELETE FROM parcels WHERE n = ?", [(row.n,) for row in rows])
 
-    def _moved(self, branch: str) -> None:
+    def _save_cursor(self, branch: str) -> None:
         if len(self._policies) > 1:
             with self._cond:
-                first = self._ledger.item(self._ledger.cursor(branch))
+                first = self._ledger.item_at(self._ledger.cursor(branch))
             n = first.n if first else self._next
-            with self._turn, self._transaction() as connection:
+            with self._write_lock, self._transaction() as connection:
                 connection.execute("INSERT OR REPLACE INTO cursors VALUES (?, ?)", (branch, n))
 
     def _restore(self) -> None:
         """Restore ledger and identities from the database."""
-        connection = self._used()
+        connection = self._used_bytes()
         cursors = dict(connection.execute("SELECT branch, n FROM cursors"))
         seen = AcceptedIds()
         for lane, ranges, last_ms in connection.execute("SELECT lane, ranges, last_ms FROM seen"):
-            seen.update(LaneRanges.from_json({lane: json.loads(ranges)}), last_ms)
+            seen.add_all(LaneRanges.from_json({lane: json.loads(ranges)}), last_ms)
         before = self._clock.now_ms()
         _delete_lanes(connection, seen.forget_silent(before))
         with self._cond:
@@ -227,7 +227,7 @@ class SqlChannel(LedgerChannel[StoredRow]):
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Commit durably at the end; roll back on an exception."""
-        with self._guarded() as connection:
+        with self._as_channel_errors() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -238,15 +238,15 @@ class SqlChannel(LedgerChannel[StoredRow]):
                 raise
 
     @contextmanager
-    def _guarded(self) -> Iterator[sqlite3.Connection]:
+    def _as_channel_errors(self) -> Iterator[sqlite3.Connection]:
         try:
-            yield self._used()
+            yield self._used_bytes()
         except sqlite3.Error as error:
             text = f"{self._folder}: {error}"
             name = getattr(error, "sqlite_errorname", "")
             raise (ChannelFull(text) if name in _FULL_ERRORS else ChannelFailed(text)) from error
 
-    def _used(self) -> sqlite3.Connection:
+    def _used_bytes(self) -> sqlite3.Connection:
         if self._connection is None:
             raise ChannelFailed("the channel is closed")
         return self._connection

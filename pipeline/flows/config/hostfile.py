@@ -65,7 +65,7 @@ class HostFile:
         """Check a pushed flow. Loads no code. Raises NotAllowed for the first thing that only the host may name."""
         for where, part, table in _components(flow):
             try:
-                self._admit(part, table, registry)
+                self._admit_component(part, table, registry)
             except NotAllowedError as problem:
                 raise NotAllowedError(f"flow {flow.get('name')}: {where}: {problem}") from None
 
@@ -74,27 +74,27 @@ class HostFile:
         found: dict[str, Any] = dict(flow)
         for key in ("source", "channel", "sink"):
             if isinstance(flow.get(key), Mapping):
-                found[key] = self._resolved(_KINDS[key], flow[key], registry)
+                found[key] = self._resolve_component(_KINDS[key], flow[key], registry)
         if isinstance(flow.get("interceptor"), list):
             found["interceptor"] = [
-                self._resolved(ComponentKind.INTERCEPTOR, one, registry) for one in flow["interceptor"]
+                self._resolve_component(ComponentKind.INTERCEPTOR, one, registry) for one in flow["interceptor"]
             ]
         group = flow.get("group")
         if isinstance(group, Mapping) and isinstance(group.get("sinks"), list):
             found["group"] = {
                 **group,
-                "sinks": [self._resolved(ComponentKind.SINK, one, registry) for one in group["sinks"]],
+                "sinks": [self._resolve_component(ComponentKind.SINK, one, registry) for one in group["sinks"]],
             }
         return found
 
     # --
 
-    def _admit(self, part: ComponentKind, table: Mapping[str, Any], registry: Registry) -> None:
+    def _admit_component(self, part: ComponentKind, table: Mapping[str, Any], registry: Registry) -> None:
         if "part" in table:
             self._part(part, table)
             return
         name = table.get("type")
-        component = registry.own(part, name) if isinstance(name, str) else None
+        component = registry.built_in(part, name) if isinstance(name, str) else None
         if component is None and name is not None and name in registry.names(part):
             raise NotAllowedError(f"{name} is a plug-in: {_REMEDY}")
         if component is None:
@@ -108,7 +108,7 @@ class HostFile:
                 raise NotAllowedError(f"{name} needs {option}, which pushed configuration must not name: {_REMEDY}")
         if (
             isinstance(encoding := table.get("encoding"), str)
-            and registry.own(ComponentKind.ENCODING, encoding) is None
+            and registry.built_in(ComponentKind.ENCODING, encoding) is None
         ):
             raise NotAllowedError(f"encoding {encoding} does not come with the platform: {_REMEDY}")
 
@@ -118,7 +118,7 @@ class HostFile:
             word = "" if outside is Outside.HOST else " but as @FOLDER/..."
             raise NotAllowedError(f"{name}.{option} must not be named by pushed configuration{word}: {_REMEDY}")
         for one in texts:
-            self._place(one, outside)
+            self._resolve_folder(one, outside)
 
     def _part(self, part: ComponentKind, table: Mapping[str, Any]) -> Mapping[str, Any]:
         name = table["part"]
@@ -132,7 +132,7 @@ class HostFile:
             )
         return known
 
-    def _place(self, text: str, outside: Outside) -> tuple[str, str]:
+    def _resolve_folder(self, text: str, outside: Outside) -> tuple[str, str]:
         """Return the place that `@FOLDER/rest` stands for, and the folder's path. Raises NotAllowed."""
         name, _, rest = text[1:].partition("/")
         folder = self.folders.get(name)
@@ -144,22 +144,22 @@ class HostFile:
             raise NotAllowedError(f"{text!r}: folder {name!r} is read-only on this host")
         return folder.below(rest), folder.path
 
-    def _resolved(self, part: ComponentKind, table: Any, registry: Registry) -> Any:
+    def _resolve_component(self, part: ComponentKind, table: Any, registry: Registry) -> Any:
         if not isinstance(table, Mapping):
             return table
         if "part" in table:
             return {**{key: value for key, value in table.items() if key != "part"}, **self._part(part, table)}
-        component = registry.own(part, str(table.get("type")))
-        return self._placed(table, component) if component is not None else table
+        component = registry.built_in(part, str(table.get("type")))
+        return self._resolve_places(table, component) if component is not None else table
 
-    def _placed(self, table: Mapping[str, Any], component: Component) -> Mapping[str, Any]:
+    def _resolve_places(self, table: Mapping[str, Any], component: Component) -> Mapping[str, Any]:
         found = dict(table)
         for option, outside in (component.outside or {}).items():
             value = table.get(option)
             texts: list[Any] = value if isinstance(value, list) else [value]
             if outside is Outside.HOST or not all(isinstance(one, str) and one.startswith("@") for one in texts):
                 continue
-            places = [self._place(one, outside) for one in texts]
+            places = [self._resolve_folder(one, outside) for one in texts]
             paths = [_uri(place) if option == "uri" else place for place, _ in places]
             found[option] = paths if isinstance(value, list) else paths[0]
             found["below"] = sorted({folder for _, folder in places})
@@ -185,7 +185,7 @@ class UnknownHost(HostFile):
             }.get(part, "file")
         }
 
-    def _place(self, text: str, outside: Outside) -> tuple[str, str]:
+    def _resolve_folder(self, text: str, outside: Outside) -> tuple[str, str]:
         del outside
         name, _, rest = text[1:].partition("/")
         return AllowedFolder(f"/{name}").below(rest), f"/{name}"

@@ -54,7 +54,7 @@ class SinkConfig:
     """Sink of a flow or group."""
 
     name: str
-    chosen: ComponentConfig
+    component: ComponentConfig
     branch: BranchOptions = field(default_factory=lambda: BranchOptions())
 
 

@@ -34,26 +34,26 @@ class SinkHealth:
     busy: bool = False
     delivered: int = 0
 
-    def due(self, now: float) -> bool:
+    def is_due(self, now: float) -> bool:
         return not self.busy and now >= self.not_before
 
-    def worked(self, seconds: float, now: float, slow_s: float | None = None) -> None:
+    def record_success(self, seconds: float, now: float, slow_s: float | None = None) -> None:
         """Record a delivery of so many seconds. Above `slow_s` the sink gets a back-off as after a failure, since
         others may be faster."""
         self.busy = False
         self.delivered += 1
         self.mean_s = seconds if not self.mean_s else self.mean_s + _WEIGHT * (seconds - self.mean_s)
         if slow_s is not None and seconds > slow_s:
-            self._rest(now)
+            self._back_off(now)
         else:
             self.failures, self.not_before = 0, 0.0
 
-    def failed(self, now: float) -> None:
+    def record_failure(self, now: float) -> None:
         self.busy = False
         self.total_failures += 1
-        self._rest(now)
+        self._back_off(now)
 
-    def _rest(self, now: float) -> None:
+    def _back_off(self, now: float) -> None:
         """Back off, longer each time, at most MOST_S."""
         self.failures += 1
         self.not_before = now + backoff_s(self.failures, MIN_PAUSE_S, MAX_PAUSE_S)
@@ -61,13 +61,13 @@ class SinkHealth:
 
 def by_priority(standings: list[SinkHealth], now: float) -> list[SinkHealth]:
     """Return the sinks that may be tried, in the order of the configuration."""
-    return [s for s in standings if s.due(now)]
+    return [s for s in standings if s.is_due(now)]
 
 
 def by_turn(standings: list[SinkHealth], now: float, turn: int) -> list[SinkHealth]:
     """Return the sinks that may be tried, beginning with number `turn`."""
     start = turn % len(standings)
-    return [s for s in (*standings[start:], *standings[:start]) if s.due(now)]
+    return [s for s in (*standings[start:], *standings[:start]) if s.is_due(now)]
 
 
 def least_loaded(standings: list[SinkHealth], now: float, turn: int) -> list[SinkHealth]:
@@ -93,16 +93,16 @@ class ChoiceGroup:
 
     def __init__(self, sinks: Mapping[str, Sink], order: SinkOrder, options: ChoiceOptions, clock: Clock) -> None:
         self._sinks, self._order, self._options, self._clock = dict(sinks), order, options, clock
-        self._members = {name: ManagedPart(f"sink {name}", sink.start, sink.stop) for name, sink in sinks.items()}
-        self._standings = [SinkHealth(name) for name in sinks]
+        self._parts = {name: ManagedPart(f"sink {name}", sink.start, sink.stop) for name, sink in sinks.items()}
+        self._health = [SinkHealth(name) for name in sinks]
         self._cond = threading.Condition()
         self._turn = 0
 
     def start(self) -> None:
         """Start all sinks; those that fail are started again on their turn to deliver."""
-        for member, standing in zip(self._members.values(), self._standings, strict=True):
+        for member, standing in zip(self._parts.values(), self._health, strict=True):
             if not member.start(self._options.start_s):
-                standing.failed(self._clock.monotonic())
+                standing.record_failure(self._clock.monotonic())
 
     def deliver(self, parcels: Sequence[EventBatch]) -> None:
         """Deliver to the first sink that takes the parcels. Permanent refusals (retry=False) end the attempt."""
@@ -110,28 +110,28 @@ class ChoiceGroup:
         while (standing := self._choose(reasons)) is not None:
             began = self._clock.monotonic()
             try:
-                self._started(standing.name).deliver(parcels)
+                self._start_sink(standing.name).deliver(parcels)
             except SinkFailed as error:
-                self._settle(standing, None if error.retry else standing.mean_s)
+                self._record_success(standing, None if error.retry else standing.mean_s)
                 if not error.retry:
                     raise
                 reasons[standing.name] = error.reason
             except BaseException:
-                self._settle(standing, None)
+                self._record_success(standing, None)
                 raise
             else:
-                self._settle(standing, self._clock.monotonic() - began)
+                self._record_success(standing, self._clock.monotonic() - began)
                 return
-        raise SinkFailed(self._why(reasons))
+        raise SinkFailed(self._failure_text(reasons))
 
     def stop(self, deadline_s: float) -> None:
         """Stop all sinks, continuing after failures. Raises SinkFailed with the problems."""
-        if problems := stop_all(list(self._members.values()), deadline_s / max(1, len(self._members))):
+        if problems := stop_all(list(self._parts.values()), deadline_s / max(1, len(self._parts))):
             raise SinkFailed("; ".join(problems))
 
     def figures(self) -> Figures:
         with self._cond:
-            found = {s.name: (s.delivered, s.failures, s.total_failures, s.mean_s) for s in self._standings}
+            found = {s.name: (s.delivered, s.failures, s.total_failures, s.mean_s) for s in self._health}
         return {
             "sinks": {
                 name: {
@@ -143,7 +143,7 @@ class ChoiceGroup:
                 }
                 for name, (delivered, row, failures, mean_s) in found.items()
             },
-            "problems": [member.problem for member in self._members.values() if member.problem],
+            "problems": [member.problem for member in self._parts.values() if member.problem],
         }
 
     def _choose(self, tried: Mapping[str, str]) -> SinkHealth | None:
@@ -151,36 +151,36 @@ class ChoiceGroup:
         with self._cond:
             while True:
                 now = self._clock.monotonic()
-                fit = [s for s in self._order(self._standings, now, self._turn) if s.name not in tried]
+                fit = [s for s in self._order(self._health, now, self._turn) if s.name not in tried]
                 if fit:
-                    self._turn = self._standings.index(fit[0]) + 1
+                    self._turn = self._health.index(fit[0]) + 1
                     fit[0].busy = True
                     return fit[0]
-                if not any(s.busy and s.name not in tried for s in self._standings):
+                if not any(s.busy and s.name not in tried for s in self._health):
                     return None
                 self._cond.wait(0.5)
 
-    def _started(self, name: str) -> Sink:
-        member = self._members[name]
+    def _start_sink(self, name: str) -> Sink:
+        member = self._parts[name]
         if member.state is not LifecycleState.RUNNING and not member.start(self._options.start_s):
             raise SinkFailed(member.problem)
         return self._sinks[name]
 
-    def _settle(self, standing: SinkHealth, seconds: float | None) -> None:
+    def _record_success(self, standing: SinkHealth, seconds: float | None) -> None:
         with self._cond:
             now = self._clock.monotonic()
             if seconds is None:
-                standing.failed(now)
+                standing.record_failure(now)
             else:
-                standing.worked(seconds, now, self._options.slow_s or None)
+                standing.record_success(seconds, now, self._options.slow_s or None)
             self._cond.notify_all()
 
-    def _why(self, reasons: Mapping[str, str]) -> str:
+    def _failure_text(self, reasons: Mapping[str, str]) -> str:
         now = self._clock.monotonic()
         with self._cond:
             resting = {
                 s.name: f"failed {s.failures} times, tried again in {max(0.0, s.not_before - now):.1f} s"
-                for s in self._standings
+                for s in self._health
                 if s.name not in reasons
             }
         return "no sink took the data: " + "; ".join(f"{name}: {why}" for name, why in {**reasons, **resting}.items())

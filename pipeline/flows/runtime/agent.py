@@ -158,10 +158,10 @@ class Agent:
         """Raises LogLocked if another process uses the folder, OSError if the disk refuses, KeyFileError."""
         trust = Trust(read_keys(config.keys), zookeeper_auth())
         self.config, self._clock = config, clock
-        self._held: list[tuple[LogEntry, LogPosition]] | None = []
+        self._held_back: list[tuple[LogEntry, LogPosition]] | None = []
         """Batches accepted while an old log is still being read, sent after it; None once that is done."""
-        self._holding = threading.Lock()
-        self._trouble = ""
+        self._held_back_lock = threading.Lock()
+        self._recovery_error = ""
         known, self._own_delivery = remembered_document(config.data / _PLANE_FOLDER).metrics, config.delivery
         config = self.config = replace(config, delivery=known.get("delivery", config.delivery))
         self._delivery = DeliveryMode(config.delivery)
@@ -185,55 +185,55 @@ class Agent:
             lazy=not config.sites and self._delivery is DeliveryMode.END_TO_END,
         )
         clear_marker(folder, self._delivery)
-        self.log.keep_segments = not memory
-        self._audit = AcceptedCounts(config.data / "accepted", clock.now_ms())
-        self._links = self._several_sites() if config.sites else None
-        home = self._links.home if self._links else self._sender_of(config)
-        self._sender: MultiSiteSender | Sender = self._links or home
-        if self.log.complete:
+        self.log.deletion_paused = not memory
+        self._accepted_counts = AcceptedCounts(config.data / "accepted", clock.now_ms())
+        self._multi_site = self._make_multi_site_sender() if config.sites else None
+        home = self._multi_site.home if self._multi_site else self._make_sender(config)
+        self._sender: MultiSiteSender | Sender = self._multi_site or home
+        if self.log.is_recovered:
             self._resume()
-        shed = (config.shed == "oldest" or memory) and not self._links
+        shed = (config.shed == "oldest" or memory) and not self._multi_site
         straight = self._delivery is DeliveryMode.DISK_FAILOVER
         self._failover = FailoverLog(self.log, CollectorRoute(home, clock), clock) if straight else None
         wal = cast(WriteAheadLog, self._failover) if self._failover else self.log
-        self._intake = WalSink(wal, config.name, folder, home.give_up if shed else None)
+        self._wal_sink = WalSink(wal, config.name, folder, home.stop_sending if shed else None)
         self._zookeeper: KazooClient = zookeeper_client(config.zookeeper)
-        self._control = AckWatcher(self._zookeeper, home, f"{config.topic_prefix}.samples")
+        self._ack_watcher = AckWatcher(self._zookeeper, home, f"{config.topic_prefix}.samples")
         self._groups: tuple[str, ...] = ()
         self._mode = CollectorMode.FAILOVER
         self._limits: tuple[int | None, int | None] = None, None
-        self._pending = ""
+        self._pending_change = ""
         self._described = _describe(self.log)
         data = json.dumps(self._described).encode()
         self._registration = EphemeralNode(self._zookeeper, f"/artimon/agents/{config.name}", data)
-        self.runtime = self._runtime()
+        self.controls = self._make_controls()
         self.plane = ControlPlane(
             self._zookeeper,
             config.name,
             config.groups,
             config.data / _PLANE_FOLDER,
-            self.runtime,
+            self.controls,
             clock,
             self._report,
             config.configuration,
             trust,
         )
-        self._replay_timer = threading.Timer(_REPLAY_TIMEOUT_S, self._stop_keeping)
+        self._replay_timer = threading.Timer(_REPLAY_TIMEOUT_S, self._allow_deletion)
         self._replay_timer.daemon = True
 
-    def _sender_of(self, config: AgentConfig) -> Sender:
+    def _make_sender(self, config: AgentConfig) -> Sender:
         pacing = BacklogLimiter(config.backlog_rate)
         return Sender(self.log, self._tracker, config.name, config.lanes, self._clock, pacing)
 
     @property
     def sink(self) -> Sink:
         """Sink for the polls of the sources."""
-        return self._intake
+        return self._wal_sink
 
     @property
-    def intake(self) -> WalSink:
+    def wal_sink(self) -> WalSink:
         """The sink with its blocking variant `accept_now`."""
-        return self._intake
+        return self._wal_sink
 
     def start(self) -> None:
         """Begin to send; returns at once even if no server can be reached. The last known configuration is applied
@@ -241,12 +241,12 @@ class Agent:
         if os.geteuid() == 0:
             log.warning("%s", ROOT_WARNING)
         self.plane.begin()
-        if self._held is None:
+        if self._held_back is None:
             self._sender.start()
         else:
-            threading.Thread(target=self._read_old, name="recovery", daemon=True).start()
+            threading.Thread(target=self._recover_in_background, name="recovery", daemon=True).start()
         self._zookeeper.start_async()
-        self._control.start()
+        self._ack_watcher.start()
         self._registration.start()
         self.plane.start()
         self._replay_timer.start()
@@ -254,12 +254,12 @@ class Agent:
     def stop(self) -> None:
         """Stop within about 8 s, even if calls hang. Batches not acked stay in the log for the next start."""
         self._replay_timer.cancel()
-        self._intake.close()
+        self._wal_sink.close()
         if self._failover:
             self._failover.stop()
         self.plane.stop(1.0)
         self._registration.stop(1.0)
-        self._control.stop(1.0)
+        self._ack_watcher.stop(1.0)
         self._sender.stop(2.0)
         if self._delivery is DeliveryMode.BEST_EFFORT and (lost := self._sender.figures()["pending_batches"]):
             log.warning("best effort: %d unsent batches are lost with this process", lost)
@@ -269,13 +269,13 @@ class Agent:
 
     def figures(self) -> dict[str, Any]:
         """Counts for health; `problems` lists messages for the operator."""
-        problems = [p for p in (self.failing, self._control.problem) if p]
+        problems = [p for p in (self.failing, self._ack_watcher.problem) if p]
         if self._registration.conflict:
             problems.append(f"another agent is registered as {self.config.name}")
-        if full := self._sender.buffer_full:
+        if full := self._sender.buffer_full_reason:
             problems.append(full)
-        problems += [*self.plane.problems(), *([self._pending] if self._pending else [])]
-        problems += self._links.problems() if self._links else []
+        problems += [*self.plane.problems(), *([self._pending_change] if self._pending_change else [])]
+        problems += self._multi_site.problems() if self._multi_site else []
         if self.log.used_bytes > _NEARLY_FULL * self.log.quota_bytes:
             problems.append(
                 f"the log holds {self.log.used_bytes} of {self.log.quota_bytes} bytes, not acked: once it is full polls"
@@ -283,29 +283,29 @@ class Agent:
             )
         found, sending = self.log.recovered, self._sender.figures()
         return {
-            "accepted_batches": self._intake.batches,
-            "accepted_samples": self._intake.samples,
-            "accepted_bytes": self._intake.bytes,
+            "accepted_batches": self._wal_sink.batches,
+            "accepted_samples": self._wal_sink.samples,
+            "accepted_bytes": self._wal_sink.bytes,
             "level": self._level,
             "delivery": self._delivery.value,
             **(self._failover.figures() if self._failover else {}),
-            "lost_batches": {"full": self._intake.shed_batches, "damaged": sending["damaged_batches"]},
+            "lost_batches": {"full": self._wal_sink.shed_batches, "damaged": sending["damaged_batches"]},
             "mode": self.plane.mode.value,
             "configuration": self.plane.figures(),
             **sending,
             "log_bytes": self.log.used_bytes,
             "log_quota_bytes": self.log.quota_bytes,
             "epoch": f"{self.log.epoch:016x}",
-            "recovering": self._held is not None,
-            "shed_batches": self._intake.shed_batches,
-            "aside": self.log.gauge()._asdict(),
+            "recovering": self._held_back is not None,
+            "shed_batches": self._wal_sink.shed_batches,
+            "aside": self.log.quarantine_size()._asdict(),
             "recovered": {
                 "cut_bytes": found.cut_bytes,
-                "set_aside": len(found.set_aside),
+                "set_aside": len(found.quarantined),
                 "missing_segments": len(found.missing),
                 "new_epoch_because": self.log.new_epoch_because,
             },
-            "refused": dict(+self._intake.refused),  # a shed batch takes its refusal back
+            "refused": dict(+self._wal_sink.refused),  # a shed batch takes its refusal back
             "problems": problems,
             "warnings": [*self.plane.warnings(), *([ROOT_WARNING] if os.geteuid() == 0 else [])],
         }
@@ -313,9 +313,9 @@ class Agent:
     @property
     def failing(self) -> str:
         """Reason for which the agent accepts nothing more, "" while it does."""
-        return self.log.problem or self._trouble
+        return self.log.problem or self._recovery_error
 
-    def _several_sites(self) -> MultiSiteSender:
+    def _make_multi_site_sender(self) -> MultiSiteSender:
         config = self.config
         return MultiSiteSender(
             config.sites,
@@ -330,7 +330,7 @@ class Agent:
             return_s=config.return_s,
         )
 
-    def _read_old(self) -> None:
+    def _recover_in_background(self) -> None:
         """Read a large log in the background while polls are accepted; then send all in order."""
         try:
             if self.log.recover():
@@ -338,70 +338,70 @@ class Agent:
                 self._sender.start()
         except (LogError, OSError) as error:
             log.exception("the log cannot be read")
-            self._trouble = f"the log of this agent cannot be read, nothing is sent: {error}"
+            self._recovery_error = f"the log of this agent cannot be read, nothing is sent: {error}"
 
     def _resume(self) -> None:
-        self._audit.count_rest(self.log.folder, self.log.own_segment, self._clock.now_ms())
+        self._accepted_counts.catch_up(self.log.folder, self.log.first_own_segment, self._clock.now_ms())
         self._restore()
-        with self._holding:
-            self._told(self._held or [])
-            self._held = None
+        with self._held_back_lock:
+            self._on_logged(self._held_back or [])
+            self._held_back = None
 
     def _restore(self) -> None:
         """Restore the sender from the log."""
         now_ms, on_sent = self._clock.now_ms(), self._level == "kafka"
         acked = self._sender.restore(self.log.recovered, now_ms, on_sent)
-        self.log.note(RecordType.ACKED, encode_acked(id for id, _ in acked))
+        self.log.append_notes(RecordType.ACKED, encode_acked(id for id, _ in acked))
         self.log.release([place for _, place in acked])
         if self._tracker.pending:
             log.info("the log holds %d batches that are not acked", self._tracker.pending)
 
     def _on_durable(self, placed: Sequence[tuple[LogEntry, LogPosition]]) -> None:
         """Called by the log's flusher."""
-        with self._holding:
-            if self._held is not None:
-                self._held.extend((replace(entry, payload=b""), place) for entry, place in placed)
+        with self._held_back_lock:
+            if self._held_back is not None:
+                self._held_back.extend((replace(entry, payload=b""), place) for entry, place in placed)
                 return
-        self._told(placed)
+        self._on_logged(placed)
 
-    def _told(self, placed: Sequence[tuple[LogEntry, LogPosition]]) -> None:
+    def _on_logged(self, placed: Sequence[tuple[LogEntry, LogPosition]]) -> None:
         counted = [(e.header.source, e.minutes, p) for e, p in placed if e.type == RecordType.BATCH]
         try:
-            self._audit.add(counted, self._clock.now_ms())
+            self._accepted_counts.add(counted, self._clock.now_ms())
         except OSError as error:
             log.error("audit: %s", error)  # written with the next batches, or counted by the next start
-        self._sender.logged(placed)
+        self._sender.add_logged(placed)
 
     # --- hooks of the control plane
 
-    def _runtime(self) -> AgentControls:
+    def _make_controls(self) -> AgentControls:
         runtime = AgentControls(
             self._set_mode, lambda: int(self._sender.figures()["pending_batches"]), lambda: self.failing
         )
         runtime.on_roll(self._roll)
-        if self._links:
+        if self._multi_site:
             runtime.on_release(self._release)
         runtime.on_setting("level", self._set_level)
         runtime.on_setting("quota", self._set_quota)
-        runtime.on_setting("credits", lambda most: self._limit(most, self._limits[1]))
-        runtime.on_setting("backlog", lambda rate: self._limit(self._limits[0], rate))
+        runtime.on_setting("credits", lambda most: self._set_limits(most, self._limits[1]))
+        runtime.on_setting("backlog", lambda rate: self._set_limits(self._limits[0], rate))
         runtime.on_setting("delivery", self._set_delivery)
-        runtime.on_setting("collectors", lambda groups: self._prefer(groups=groups or ()))
-        runtime.on_setting("collectors_mode", lambda mode: self._prefer(mode=CollectorMode(mode or "failover")))
+        runtime.on_setting("collectors", lambda groups: self._set_groups(groups=groups or ()))
+        runtime.on_setting("collectors_mode", lambda mode: self._set_groups(mode=CollectorMode(mode or "failover")))
         return runtime
 
     def _set_mode(self, mode: AgentMode) -> None:
-        self._intake.closed = "draining" if mode is AgentMode.DRAINING else ""
-        self._sender.hold(mode is AgentMode.PAUSED)
+        self._wal_sink.closed = "draining" if mode is AgentMode.DRAINING else ""
+        self._sender.set_paused(mode is AgentMode.PAUSED)
 
     def _roll(self) -> str:
         return "segment of the log ended" if self.log.roll() else "the log is closed"
 
     def _release(self, arguments: Mapping[str, str]) -> str:
         lane = arguments.get("lane", "")
-        if not lane.isdecimal() or self._links is None:
+        if not lane.isdecimal() or self._multi_site is None:
             raise CommandError(f"release needs the number of a lane, such as 0, not {lane!r}")
-        return self._links.release(int(lane))
+        return self._multi_site.release(int(lane))
 
     def _set_level(self, level: str | None) -> None:
         if self._delivery is not DeliveryMode.END_TO_END:
@@ -413,20 +413,20 @@ class Agent:
         most = quota_bytes or self.config.quota_bytes
         self.log.quota_bytes = min(most, MEMORY_BYTES) if self._delivery is DeliveryMode.BEST_EFFORT else most
 
-    def _limit(self, credits: int | None, backlog: int | None) -> None:
+    def _set_limits(self, credits: int | None, backlog: int | None) -> None:
         """Limit the bytes in flight to a collector and the backlog's bytes a second; None: as on the command line."""
         self._limits = credits, backlog
-        self._sender.limit(credits or 1 << 62, backlog or self.config.backlog_rate)
+        self._sender.set_limits(credits or 1 << 62, backlog or self.config.backlog_rate)
 
     def _set_delivery(self, delivery: str | None) -> None:
         """Request another delivery, from the next start on: the kind of log is chosen when it is opened."""
         wanted = delivery or self._own_delivery
-        self._pending = f"delivery {wanted} begins with the next start" if wanted != self._delivery.value else ""
+        self._pending_change = f"delivery {wanted} begins with the next start" if wanted != self._delivery.value else ""
 
-    def _prefer(self, groups: tuple[str, ...] | None = None, mode: CollectorMode | None = None) -> None:
+    def _set_groups(self, groups: tuple[str, ...] | None = None, mode: CollectorMode | None = None) -> None:
         self._groups = self._groups if groups is None else groups
         self._mode = mode or self._mode
-        self._sender.prefer(self._groups, self._mode)
+        self._sender.set_groups(self._groups, self._mode)
 
     def _report(self, told: dict[str, Any]) -> None:
         """Publish the agent's znode: identity, configuration, and figures of its backlog."""
@@ -436,8 +436,8 @@ class Agent:
         whole = {**self._described, **told, "time_ms": self._clock.now_ms(), "figures": kept, **texts}
         self._registration.update(json.dumps(whole).encode())
 
-    def _stop_keeping(self) -> None:
-        self.log.keep_segments = False
+    def _allow_deletion(self) -> None:
+        self.log.deletion_paused = False
 
 
 def _describe(wal: WriteAheadLog) -> dict[str, Any]:

@@ -36,17 +36,17 @@ class Flow:
         self.config = config
         self._context = replace(context, flow=config.name, folder=context.folder / config.name)
         self._clock: Clock = context.clock
-        self._turn = threading.RLock()
+        self._transition_lock = threading.RLock()
         self.state, self.problem = LifecycleState.IDLE, ""
         self.restarts = RestartBackoff()
-        self._wanted = False
+        self._start_requested = False
         self._members: list[ManagedPart] = []
         self._runners: list[Runner] = []
         self._sink_runners: list[SinkRunner] = []
         self._sinks: dict[str, Any] = {}
         self._source: Any = None
         self._channel: Any = None
-        self._front: FlowEntry | None = None
+        self._entry: FlowEntry | None = None
         self._alarms: list[str] = []
         self._warnings: list[str] = []
         self._paused = self._closed = False
@@ -59,41 +59,43 @@ class Flow:
     def start(self) -> None:
         """Start everything, the source last. On failure the state is ERROR with the reason in `problem`, and `tick`
         retries."""
-        with self._turn:
-            self._wanted = True
+        with self._transition_lock:
+            self._start_requested = True
             self._start()
 
     def stop(self, deadline_s: float | None = None) -> list[str]:
         """Stop everything, the source first, each part within its share; return the problems."""
-        with self._turn:
-            self._wanted = False
+        with self._transition_lock:
+            self._start_requested = False
             return self._stop(deadline_s)
 
-    def want(self) -> None:
+    def request_start(self) -> None:
         """Let the next `tick` start it, on a thread of its own."""
-        self._wanted = True
+        self._start_requested = True
 
     def tick(self) -> None:
         """Called often by the supervisor, returns at once: restarts dead runners, starts the flow if it should run,
         collects alarms."""
-        if not self._turn.acquire(timeout=0.05):
+        if not self._transition_lock.acquire(timeout=0.05):
             return  # it is starting or stopping
         try:
-            if not self._wanted:
+            if not self._start_requested:
                 return
-            if self.state in (LifecycleState.IDLE, LifecycleState.ERROR) and self.restarts.due(self._clock.monotonic()):
+            if self.state in (LifecycleState.IDLE, LifecycleState.ERROR) and self.restarts.is_due(
+                self._clock.monotonic()
+            ):
                 self.state = LifecycleState.STARTING
                 threading.Thread(target=self._start_wanted, name=f"start {self.name}", daemon=True).start()
                 return
-            self._alarms = [alarm for runner in self._runners if (alarm := runner.watch())]
+            self._alarms = [alarm for runner in self._runners if (alarm := runner.restart_if_dead())]
         finally:
-            self._turn.release()
+            self._transition_lock.release()
 
     def put(self, parcels: Sequence[EventBatch]) -> None:
         """Put parcels as the flow's source would. Raises ChannelFull, ChannelFailed, EventError."""
-        if self._front is None:
+        if self._entry is None:
             raise FlowError(f"flow {self.name} is {self.state}")
-        self._front.put(parcels)
+        self._entry.put(parcels)
 
     def pause(self) -> None:
         """Stop delivering to the sinks; the channel keeps new parcels."""
@@ -101,17 +103,17 @@ class Flow:
         for runner in self._sink_runners:
             runner.pause()
 
-    def close_front(self) -> None:
+    def stop_accepting(self) -> None:
         """Accept nothing more; the channel's content still goes to the sinks."""
         self._closed = True
-        if self._front is not None:
-            self._front.open = False
+        if self._entry is not None:
+            self._entry.is_open = False
 
     def resume(self) -> None:
         """Undo `pause` and `close_front`."""
         self._paused = self._closed = False
-        if self._front is not None:
-            self._front.open = True
+        if self._entry is not None:
+            self._entry.is_open = True
         for runner in self._sink_runners:
             runner.resume()
 
@@ -140,11 +142,11 @@ class Flow:
     def figures(self) -> Figures:
         """Counts of every part; `problems` collects those of all."""
         parts: Figures = {}
-        if self._channel is not None and self._front is not None and self._source is not None:
+        if self._channel is not None and self._entry is not None and self._source is not None:
             runners = {runner.name: runner.figures() for runner in self._runners}
             sinks = {name: sink.figures() for name, sink in self._sinks.items()}
             parts = {
-                "in": self._front.figures(),
+                "in": self._entry.figures(),
                 "source": self._source.figures(),
                 "channel": self._channel.figures(),
                 "sinks": sinks,
@@ -168,14 +170,14 @@ class Flow:
     def _problems(self, parts: Figures) -> list[str]:
         found = [self.problem] if self.problem else []
         found += self._alarms
-        found += [f"{runner.name}: {runner.problem}" for runner in self._sink_runners if runner.row > 2]
+        found += [f"{runner.name}: {runner.problem}" for runner in self._sink_runners if runner.failures_in_a_row > 2]
         for part in (parts.get("source", {}), parts.get("channel", {}), *parts.get("sinks", {}).values()):
             found += part.get("problems", [])
         return [f"flow {self.name}: {text}" for text in dict.fromkeys(found)]
 
     def _start_wanted(self) -> None:
-        with self._turn:
-            if self._wanted and self.state is LifecycleState.STARTING:
+        with self._transition_lock:
+            if self._start_requested and self.state is LifecycleState.STARTING:
                 self._start()
 
     def _start(self) -> None:
@@ -191,7 +193,7 @@ class Flow:
             problem = f"{type(error).__name__}: {error}"
         self.problem = problem
         if problem:
-            self.restarts.died(self._clock.monotonic())
+            self.restarts.record_death(self._clock.monotonic())
             self.state = LifecycleState.ERROR
             log.error("flow %s: %s", self.name, problem)
         else:
@@ -199,8 +201,8 @@ class Flow:
 
     def _stop(self, deadline_s: float | None) -> list[str]:
         self.state = LifecycleState.STOPPING
-        if self._front is not None:
-            self._front.open = False
+        if self._entry is not None:
+            self._entry.is_open = False
         share = self.config.options.stop_s
         if deadline_s is not None:
             share = min(share, deadline_s / max(1, len(self._members)))
@@ -217,23 +219,23 @@ class Flow:
         self._runners, self._sink_runners, self._alarms = [], [], []
         self._sinks = self._build_sinks()
         self._channel = self._build_channel()
-        self._front = FlowEntry(self._build_interceptors(), self._channel.put, options.put_s, self._clock)
+        self._entry = FlowEntry(self._build_interceptors(), self._channel.put, options.put_s, self._clock)
         for name, sink in self._sinks.items():
             self._sink_runners.append(self._sink_runner(name, sink))
-        source_member = self._build_source(self._front)
+        source_member = self._build_source(self._entry)
         self._runners[:0] = self._sink_runners
         if self._paused:
             self.pause()
-        self._front.open = not self._closed
+        self._entry.is_open = not self._closed
         self._members = [
             ManagedPart("channel", self._channel.start, self._channel.stop),
             *(ManagedPart(name, sink.start, sink.stop) for name, sink in self._sinks.items()),
             *(ManagedPart(runner.name, runner.start, runner.stop) for runner in self._sink_runners),
-            ManagedPart("rest", lambda: None, self._hand_over_rest),
+            ManagedPart("rest", lambda: None, self._drain),
             source_member,
         ]
 
-    def _hand_over_rest(self, deadline_s: float) -> None:
+    def _drain(self, deadline_s: float) -> None:
         """Wait until the sinks have emptied a channel that is not durable, at most `deadline_s`."""
         if self.config.channel.component.durable:
             return
@@ -251,15 +253,15 @@ class Flow:
         return {group.component.name: joined}
 
     def _build_sink(self, one: SinkConfig) -> Any:
-        runner_progress = self._progress_of(one.name)
+        runner_progress = self._progress_callback(one.name)
         context = replace(self._context.named(one.name), progress=runner_progress)
-        return one.chosen.component.build(one.chosen.options, context)
+        return one.component.component.build(one.component.options, context)
 
-    def _progress_of(self, name: str) -> Callable[[], None]:
+    def _progress_callback(self, name: str) -> Callable[[], None]:
         def went_on() -> None:
             for runner in self._sink_runners:
                 if runner.name == f"sink {name}" or self.config.group is not None:
-                    runner.progress.went_on(self._clock.monotonic())
+                    runner.stall_detector.advanced(self._clock.monotonic())
 
         return went_on
 

@@ -35,11 +35,11 @@ class Flows:
         """`context`: its folder is the parent of the flows' folders. `registry`: components that pushed flows may name.
         `host`: what pushed flows may use outside of their folder."""
         self._context, self._registry, self._host = context, registry, host
-        self._fixed = {config.name: config for config in configs if not config.options.off}
+        self._from_file = {config.name: config for config in configs if not config.options.off}
         """Flows of a file, kept by `change` unless it brings one of the same name."""
-        self._turn, self._lock = threading.Lock(), threading.Lock()
+        self._change_lock, self._lock = threading.Lock(), threading.Lock()
         self._flows: dict[str, Flow] = {}
-        self._written: dict[str, str] = {}
+        self._pushed_texts: dict[str, str] = {}
         """Configuration text of each flow from `change`."""
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -48,18 +48,18 @@ class Flows:
 
     def start(self) -> None:
         """Start every flow of the file in the background; `figures` shows their state."""
-        with self._turn:
-            for config in self._fixed.values():
-                self._add(config).want()
-            self._watch()
+        with self._change_lock:
+            for config in self._from_file.values():
+                self._add(config).request_start()
+            self._start_supervisor()
 
-    def share(self, name: str, value: Any) -> None:
+    def share_object(self, name: str, value: Any) -> None:
         """Give an object of the process to all flows, before they start."""
         self._context.shared[name] = value
 
     def stop(self, deadline_s: float = 10.0) -> list[str]:
         """Stop all flows in parallel, within the deadline; return the problems."""
-        with self._turn:
+        with self._change_lock:
             self._stop.set()
             return self._stop_these(list(self._all().values()), deadline_s)
 
@@ -72,7 +72,7 @@ class Flows:
 
     def figures(self) -> Figures:
         """Figures of every flow by name, and the problems of all."""
-        self._revive()
+        self._restart_supervisor()
         flows = {name: flow.figures() for name, flow in self._all().items()}
         problems = [text for one in flows.values() for text in one["problems"]]
         return {
@@ -81,12 +81,12 @@ class Flows:
             "flow_refused": {name: one["in"]["refused"] for name, one in flows.items() if "in" in one},
             "flow_delivered": {name: _sum_over_runners(one, "delivered") for name, one in flows.items()},
             "flow_rejected": {name: _sum_over_runners(one, "rejected") for name, one in flows.items()},
-            "flow_oldest_ms": {name: self._age(flow) for name, flow in self._all().items()},
+            "flow_oldest_ms": {name: self._oldest_age_ms(flow) for name, flow in self._all().items()},
             "flow_waiting": {name: one.get("waiting", 0) for name, one in flows.items()},
             "flow_deaths": {name: _sum_over_runners(one, "deaths") for name, one in flows.items()},
             "flow_alarms": {name: _sum_over_runners(one, "alarms") for name, one in flows.items()},
             "supervisor_restarts": self.supervisor_restarts,
-            "problems": [*problems, *self._left_behind()],
+            "problems": [*problems, *self._orphaned_folders()],
             "warnings": [text for one in flows.values() for text in one["warnings"]],
         }
 
@@ -108,12 +108,13 @@ class Flows:
         del change
         configs = self._parse(flows)
         texts = {flow["name"]: json.dumps(flow, sort_keys=True) for flow in flows}
-        wanted = {**self._fixed, **{config.name: config for config in configs if not config.options.off}}
-        with self._turn:
+        wanted = {**self._from_file, **{config.name: config for config in configs if not config.options.off}}
+        with self._change_lock:
             same = {
                 name
                 for name, flow in self._all().items()
-                if name in wanted and (self._written.get(name, "") == texts.get(name) or flow.config == wanted[name])
+                if name in wanted
+                and (self._pushed_texts.get(name, "") == texts.get(name) or flow.config == wanted[name])
             }
             gone = [flow for name, flow in self._all().items() if name not in same]
             self._stop_these(gone, 30.0)
@@ -124,14 +125,14 @@ class Flows:
             for flow in started:
                 flow.start()
                 self._apply_mode(flow)
-            self._written = texts
-            self._watch()
+            self._pushed_texts = texts
+            self._start_supervisor()
         if failed := [f"{flow.name}: {flow.fault}" for flow in started if flow.fault]:
             raise FlowError("; ".join(failed))
 
     def set_mode(self, mode: Any) -> None:
         """Set the mode: running, paused (accepts, delivers nothing) or draining (accepts nothing, delivers)."""
-        with self._turn:
+        with self._change_lock:
             self._mode = str(getattr(mode, "value", mode))
             for flow in self._all().values():
                 self._apply_mode(flow)
@@ -157,7 +158,7 @@ class Flows:
                 "name": name,
                 "state": flow.state.value,
                 "waiting": flow.waiting,
-                "oldest_ms": self._age(flow),
+                "oldest_ms": self._oldest_age_ms(flow),
                 "problem": "; ".join(flow.figures()["problems"]),
             }
             for name, flow in self._all().items()
@@ -165,7 +166,7 @@ class Flows:
 
     # --
 
-    def _age(self, flow: Flow) -> int:
+    def _oldest_age_ms(self, flow: Flow) -> int:
         """Return the age of the oldest parcel in a channel, in ms."""
         since = flow.oldest_ms
         return max(0, self._context.clock.now_ms() - since) if since else 0
@@ -190,7 +191,7 @@ class Flows:
         if self._mode == "paused":
             flow.pause()
         elif self._mode == "draining":
-            flow.close_front()
+            flow.stop_accepting()
 
     def _stop_these(self, flows: Sequence[Flow], deadline_s: float) -> list[str]:
         """Stop flows in parallel, so that a hanging one takes no time from the others."""
@@ -209,17 +210,17 @@ class Flows:
                 problems.append(f"flow {flow.name} did not stop within {deadline_s:g} s: left behind")
         return problems
 
-    def _watch(self) -> None:
+    def _start_supervisor(self) -> None:
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="flows", daemon=True)
             self._thread.start()
 
-    def _revive(self) -> None:
+    def _restart_supervisor(self) -> None:
         """Restart the supervisor if its thread died. `figures` calls this, in an agent once a second."""
         thread = self._thread
         if thread is not None and not thread.is_alive() and not self._stop.is_set():
             self.supervisor_restarts += 1
-            self._watch()
+            self._start_supervisor()
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -230,7 +231,7 @@ class Flows:
                     log.exception("flow %s: check failed", flow.name)
             self._context.clock.wait(self._stop, _TICK_INTERVAL_S)
 
-    def _left_behind(self) -> list[str]:
+    def _orphaned_folders(self) -> list[str]:
         """Return problems for folders that hold segments but belong to no flow."""
         names = self._all().keys()
         try:

@@ -25,22 +25,22 @@ class FlowEntry:
     def __init__(
         self, interceptors: Sequence[tuple[str, Interceptor]], into: PutIntoChannel, put_s: float, clock: Clock
     ) -> None:
-        self._interceptors, self._into, self._put_s, self._clock = list(interceptors), into, put_s, clock
+        self._interceptors, self._put_into, self._put_s, self._clock = list(interceptors), into, put_s, clock
         self._lock = threading.Lock()
         self.events = self.parcels = self.last_ms = 0
         """Accepted since the flow started."""
         self.refused: Counter[str] = Counter()
         """Calls of which nothing was kept, by reason."""
-        self.open = True
+        self.is_open = True
 
     def put(self, parcels: Sequence[EventBatch]) -> None:
         """Put all or none. Raises ChannelFull, ChannelFailed, EventError."""
-        if not self.open:
+        if not self.is_open:
             raise ChannelFull("the flow is paused or stopping: keep the parcels and retry")
         try:
             passed = self._intercepted(_cut_to_fit(parcels))
             if passed:
-                self._into(passed, self._put_s)
+                self._put_into(passed, self._put_s)
         except (FlowError, EventError) as error:
             with self._lock:
                 self.refused[_refusal_reason(error)] += 1

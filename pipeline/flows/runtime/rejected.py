@@ -22,10 +22,10 @@ class SinkQuarantine:
     def __init__(self, folder: Path, files: FileSystem = LOCAL_FILE_SYSTEM, most_bytes: int = MAX_BYTES) -> None:
         self._folder, self._files, self._most_bytes = folder, files, most_bytes
         self._lock = threading.Lock()
-        self._known: dict[str, int] = {}
+        self._sizes: dict[str, int] = {}
         """Bytes by name, as of the folder's modification time `_looked` in ns."""
-        self._looked = 0
-        self._unnamed = 0
+        self._listed_at = 0
+        self._next_unnamed = 0
 
     @property
     def count(self) -> int:
@@ -42,32 +42,32 @@ class SinkQuarantine:
             names = self._names()
             name = self._name(parcel, names)
             if sum(names.values()) + len(data) > self._most_bytes:
-                self._looked = 0
+                self._listed_at = 0
                 raise OSError(f"{self._folder} is full ({self._most_bytes} bytes): inspect and empty it")
             ensure_folder(self._files, self._folder)
             replace_file(self._files, self._folder / name, data)
             names[name] = len(data)
-            self._known, self._looked = names, self._changed()
+            self._sizes, self._listed_at = names, self._changed_ns()
 
     def _name(self, parcel: EventBatch, names: dict[str, int]) -> str:
         """Return the file name. The same parcel has the same name, so that adding it twice keeps it once."""
         if parcel.id is not None:
             id = parcel.id
             return f"{id.agent.replace('/', '_')}-{id.epoch:016x}-{id.lane}-{id.sequence}.rejected"
-        while f"unnamed-{self._unnamed}.rejected" in names:
-            self._unnamed += 1
-        return f"unnamed-{self._unnamed}.rejected"
+        while f"unnamed-{self._next_unnamed}.rejected" in names:
+            self._next_unnamed += 1
+        return f"unnamed-{self._next_unnamed}.rejected"
 
     def _names(self) -> dict[str, int]:
         """Return the current names with sizes: an operator may have removed some."""
-        changed = self._changed()
-        if changed != self._looked:
+        changed = self._changed_ns()
+        if changed != self._listed_at:
             found = os.scandir(self._folder) if changed else ()
-            self._known = {one.name: size for one in found if one.name.endswith(".rejected") and (size := _size(one))}
-            self._looked = changed
-        return self._known
+            self._sizes = {one.name: size for one in found if one.name.endswith(".rejected") and (size := _size(one))}
+            self._listed_at = changed
+        return self._sizes
 
-    def _changed(self) -> int:
+    def _changed_ns(self) -> int:
         """Return the modification time of the folder in ns, 0 if it does not exist."""
         try:
             return self._folder.stat().st_mtime_ns

@@ -41,18 +41,18 @@ class RestartBackoff:
     """Restart back-off of one runner. `deaths` counts all, `row` those in a row."""
 
     deaths: int = 0
-    row: int = 0
+    in_a_row: int = 0
     not_before: float = 0.0
     _died_at: float | None = None
 
-    def died(self, now: float) -> None:
+    def record_death(self, now: float) -> None:
         """Record an unexpected end of the thread."""
         if self._died_at is not None and now - self._died_at > _RESET_AFTER_S:
-            self.row = 0
-        self.deaths, self.row, self._died_at = self.deaths + 1, self.row + 1, now
-        self.not_before = now + backoff_s(self.row, MIN_RESTART_S, MAX_RESTART_S)
+            self.in_a_row = 0
+        self.deaths, self.in_a_row, self._died_at = self.deaths + 1, self.in_a_row + 1, now
+        self.not_before = now + backoff_s(self.in_a_row, MIN_RESTART_S, MAX_RESTART_S)
 
-    def due(self, now: float) -> bool:
+    def is_due(self, now: float) -> bool:
         return now >= self.not_before
 
 
@@ -66,18 +66,18 @@ class StallDetector:
     alarms: int = 0
     _alarmed: bool = False
 
-    def busy(self, now: float) -> None:
+    def begin(self, now: float) -> None:
         self.busy_since, self._alarmed = now, False
 
-    def idle(self) -> None:
+    def end(self) -> None:
         self.busy_since, self._alarmed = None, False
 
-    def went_on(self, now: float) -> None:
+    def advanced(self, now: float) -> None:
         """Record that long work is making progress."""
         if self.busy_since is not None:
             self.busy_since, self._alarmed = now, False
 
-    def stuck_s(self, now: float) -> float:
+    def stalled_s(self, now: float) -> float:
         """Return the seconds without progress if they exceed `stall_s`, else 0. Counts each stall as one alarm."""
         if self.busy_since is None or now - self.busy_since <= self.stall_s:
             return 0.0
@@ -91,7 +91,7 @@ class Runner:
 
     def __init__(self, name: str, stall_s: float, clock: Clock = SYSTEM_CLOCK) -> None:
         self.name, self._clock = name, clock
-        self.progress, self.restarts = StallDetector(stall_s), RestartBackoff()
+        self.stall_detector, self.restarts = StallDetector(stall_s), RestartBackoff()
         self._stop = threading.Event()
         self._paused = threading.Event()
         self._thread: threading.Thread | None = None
@@ -118,20 +118,20 @@ class Runner:
         self._paused.clear()
         self._wake()
 
-    def watch(self) -> str:
+    def restart_if_dead(self) -> str:
         """Restart the thread if it died and its back-off is over; return a message for the operator or ""."""
         now = self._clock.monotonic()
         if self._stop.is_set() or self._thread is None:
             return ""
         if not self._thread.is_alive():
-            if self.restarts.due(now):
-                self._revive(now)
+            if self.restarts.is_due(now):
+                self._restart(now)
             return f"{self.name} died {self.restarts.deaths} times and is restarted; see the log"
-        stuck = self.progress.stuck_s(now)
+        stuck = self.stall_detector.stalled_s(now)
         return f"{self.name} has made no progress for {stuck:.0f} s" if stuck else ""
 
     def figures(self) -> Figures:
-        return {"deaths": self.restarts.deaths, "alarms": self.progress.alarms, "paused": self._paused.is_set()}
+        return {"deaths": self.restarts.deaths, "alarms": self.stall_detector.alarms, "paused": self._paused.is_set()}
 
     def _turn(self) -> None:
         """Do one piece of work, waiting at most about a second for it."""
@@ -140,9 +140,9 @@ class Runner:
     def _wake(self) -> None:
         """Interrupt the wait of `_turn`."""
 
-    def _revive(self, now: float) -> None:
-        self.progress.idle()
-        self.restarts.died(now)
+    def _restart(self, now: float) -> None:
+        self.stall_detector.end()
+        self.restarts.record_death(now)
         log.error("%s: its thread has died; another one is started (number %d)", self.name, self.restarts.deaths)
         self._spawn()
 
@@ -172,11 +172,11 @@ class SinkRunner(Runner):
         clock: Clock,
     ) -> None:
         super().__init__(name, stall_s, clock)
-        self._reader, self._sink, self._batch, self._rejected = reader, sink, batch, rejected
+        self._reader, self._sink, self._batch, self._sink_quarantine = reader, sink, batch, rejected
         self.failures: Counter[str] = Counter()
-        self.row = 0
+        self.failures_in_a_row = 0
         """Failures in a row."""
-        self._singly = 0
+        self._one_by_one_left = 0
         """Number of parcels that are still taken one by one, to find the one that the sink refuses."""
         self.parcels = 0
         self.last_ms = 0
@@ -189,12 +189,12 @@ class SinkRunner(Runner):
             "last_delivery_ms": self.last_ms,
             "failures": dict(self.failures),
             "failing": self.problem,
-            "rejected": self._rejected.count,
+            "rejected": self._sink_quarantine.count,
         }
 
     def _turn(self) -> None:
         try:
-            take = self._reader.take(1 if self._singly else self._batch, TAKE_WAIT_S)
+            take = self._reader.take(1 if self._one_by_one_left else self._batch, TAKE_WAIT_S)
         except ChannelFailed as error:
             self._failed(str(error), "channel")
             return
@@ -203,12 +203,12 @@ class SinkRunner(Runner):
             return
         if not take:
             return
-        self.progress.busy(self._clock.monotonic())
+        self.stall_detector.begin(self._clock.monotonic())
         try:
             self._deliver(take)
         finally:
             take.rollback()  # no effect after a commit
-            self.progress.idle()
+            self.stall_detector.end()
 
     def _wake(self) -> None:
         if isinstance(self._reader, WakeableReader):
@@ -218,13 +218,13 @@ class SinkRunner(Runner):
         try:
             self._sink.deliver(take.parcels)
         except SinkFailed as error:
-            if error.retry or (len(take.parcels) == 1 and not self._set_aside(take.parcels[0], error.reason)):
+            if error.retry or (len(take.parcels) == 1 and not self._quarantine(take.parcels[0], error.reason)):
                 take.rollback()
                 self._failed(error.reason, "sink")
                 return
             if len(take.parcels) > 1:  # a permanent refusal: find the parcel at fault
                 take.rollback()
-                self._singly = len(take.parcels)
+                self._one_by_one_left = len(take.parcels)
                 return
         except Exception as error:  # a defect of the sink; the next try may work
             log.exception("%s: deliver", self.name)
@@ -239,14 +239,14 @@ class SinkRunner(Runner):
         except ChannelFailed as error:
             self._failed(str(error), "commit")
             return
-        self._singly = max(0, self._singly - 1)
-        self.row, self.problem = 0, ""
+        self._one_by_one_left = max(0, self._one_by_one_left - 1)
+        self.failures_in_a_row, self.problem = 0, ""
         self.parcels += len(take.parcels)
         self.last_ms = self._clock.now_ms()
 
-    def _set_aside(self, parcel: EventBatch, reason: str) -> bool:
+    def _quarantine(self, parcel: EventBatch, reason: str) -> bool:
         try:
-            self._rejected.add(parcel, reason)
+            self._sink_quarantine.add(parcel, reason)
         except OSError as error:
             log.error("%s: %s cannot be set aside: %s", self.name, parcel.id, error)
             return False
@@ -258,10 +258,10 @@ class SinkRunner(Runner):
         if problem != self.problem:
             log.warning("%s: %s", self.name, problem)
         self.problem = problem
-        self.row += 1
+        self.failures_in_a_row += 1
         self.failures[kind] += 1
-        self.progress.idle()
-        self._clock.wait(self._stop, backoff_s(self.row, MIN_RETRY_S, MAX_RETRY_S))
+        self.stall_detector.end()
+        self._clock.wait(self._stop, backoff_s(self.failures_in_a_row, MIN_RETRY_S, MAX_RETRY_S))
 
 
 class SourceRunner(Runner):
@@ -274,7 +274,7 @@ class SourceRunner(Runner):
         super().__init__(name, stall_s, clock)
         self._source, self._put, self._idle_s = source, put, idle_s
         self._there = threading.Event()
-        self.row = 0
+        self.failures_in_a_row = 0
         self.refused: Counter[str] = Counter()
         self.problem = ""
 
@@ -300,10 +300,10 @@ class SourceRunner(Runner):
         self._there.clear()
         if self._stop.is_set():  # the clear above may have removed the wake-up of `stop`
             return
-        self.progress.busy(self._clock.monotonic())
+        self.stall_detector.begin(self._clock.monotonic())
         try:
             more = self._source.poll(self._put)
-            self.row, self.problem = 0, ""
+            self.failures_in_a_row, self.problem = 0, ""
         except (ChannelFull, ChannelFailed) as error:
             full = isinstance(error, ChannelFull)
             self.refused["full" if full else "failed"] += 1
@@ -315,7 +315,7 @@ class SourceRunner(Runner):
             self._failed(f"{type(error).__name__}: {error}")
             return
         finally:
-            self.progress.idle()
+            self.stall_detector.end()
         if not more:
             self._clock.wait(self._there, self._idle_s)
 
@@ -327,5 +327,7 @@ class SourceRunner(Runner):
         if problem != self.problem:
             log.warning("%s: %s", self.name, problem)
         self.problem = problem
-        self.row += 1
-        self._clock.wait(self._stop, MIN_RETRY_S if waited else backoff_s(self.row, MIN_RETRY_S, MAX_RETRY_S))
+        self.failures_in_a_row += 1
+        self._clock.wait(
+            self._stop, MIN_RETRY_S if waited else backoff_s(self.failures_in_a_row, MIN_RETRY_S, MAX_RETRY_S)
+        )

@@ -82,7 +82,7 @@ class AgentSink:
         if group := self._options.group:
             # the agent's directory has the last known members on disk, and one session for all sinks
             self._directory = self._context.directory("sink agent", group)
-            self._look_around()
+            self._refresh_members()
         else:
             self._client.update({text: CollectorEndpoint(*parse_address(text)) for text in self._options.to})
 
@@ -90,7 +90,7 @@ class AgentSink:
         parcels = self._with_bytes(parcels)
         self._send_all([parcel for parcel in parcels if parcel.id not in self._accepted])
         if self._options.ack == "terminal":
-            self._await([parcel.id for parcel in parcels if parcel.id is not None])
+            self._await_delivery([parcel.id for parcel in parcels if parcel.id is not None])
         self._encoded.clear()
         self._accepted.clear()
 
@@ -104,9 +104,9 @@ class AgentSink:
         return {
             "sent": self.sent,
             "bytes": self.bytes,
-            "failures": {**self.failures, **link.unanswered},
+            "failures": {**self.failures, **link.unanswered_calls},
             "agents": len(link.collectors),
-            "agents_up": link.collectors.up(),
+            "agents_up": link.collectors.count_healthy(),
             "deadline_ms": round(link.timer.deadline() * 1000),
             "problems": [problem] if problem else [],
         }
@@ -139,11 +139,11 @@ class AgentSink:
 
     def _send(self, parcels: Sequence[EventBatch]) -> int:
         """Make one call; return the number of leading parcels that the next agent has now."""
-        self._look_around()
+        self._refresh_members()
         try:
             endpoint, answers = self._client.send([parcel.data or b"" for parcel in parcels])
         except CollectorCallError as error:
-            raise self._unreached(error) from error
+            raise self._unreachable_error(error) from error
         for parcel, answer in zip(parcels, answers, strict=False):
             if answer.position is None:
                 self._refused(endpoint, parcel, answer.reason, len(answers))
@@ -162,13 +162,13 @@ class AgentSink:
             raise _NextAgentFull(text, messages)
         raise SinkFailed(text, retry=kind != "damaged" or _is_intact(parcel))
 
-    def _await(self, ids: list[BatchId]) -> None:
+    def _await_delivery(self, ids: list[BatchId]) -> None:
         """Wait until the next agent's sinks have all of them, asking at growing intervals."""
         wait, missing, last = _MIN_ASK_INTERVAL_S, ids, self._clock.monotonic()
         while missing:
             if self._stop.is_set():
                 raise SinkFailed("stopped before the end of the flow had all parcels")
-            answers = self._delivered(missing)
+            answers = self._ask_delivered(missing)
             left = [id for id, fine in zip(missing, answers, strict=False) if not fine]
             now = self._clock.monotonic()
             last = now if len(left) < len(missing) else last
@@ -180,19 +180,19 @@ class AgentSink:
                 self._clock.wait(self._stop, wait)
                 wait = min(_MAX_ASK_INTERVAL_S, wait * 1.5)
 
-    def _delivered(self, ids: list[BatchId]) -> list[bool]:
+    def _ask_delivered(self, ids: list[BatchId]) -> list[bool]:
         """Ask the next agent which of these its sinks have."""
-        self._look_around()
+        self._refresh_members()
         try:
-            return list(self._client.ask("delivered", [str(id) for id in ids]))
+            return list(self._client.call_any("delivered", [str(id) for id in ids]))
         except CollectorCallError as error:
-            raise self._unreached(error) from error
+            raise self._unreachable_error(error) from error
 
-    def _look_around(self) -> None:
+    def _refresh_members(self) -> None:
         if self._directory is not None:
             self._client.update(self._directory.members(self._options.group))
 
-    def _unreached(self, error: CollectorCallError) -> SinkFailed:
+    def _unreachable_error(self, error: CollectorCallError) -> SinkFailed:
         if error.endpoint is not None:
             return SinkFailed(str(error))
         self.failures["nobody"] += 1

@@ -83,10 +83,10 @@ class _OpenFile:
 
     folder: str
     number: int
-    writing: RollingFile
+    rolling_file: RollingFile
     """Once closed it accepts no data, and gets its name when its content is committed."""
-    since: float
-    last: float
+    opened_at: float
+    written_at: float
     committed: int = 0
 
 
@@ -104,7 +104,7 @@ class FilesSink:
         self._path = context.folder / f"{_UNSAFE.sub('_', name)}.files.json"
         self._lock = threading.Lock()
         self._open: dict[str, _OpenFile] = {}
-        self._seen, self._next = AcceptedIds(), 0
+        self._accepted, self._next = AcceptedIds(), 0
         self._series = secrets.token_hex(4)
         """Random part of the names, so that a sink that lost its state never meets an existing file."""
         self._left: list[dict[str, Any]] = []
@@ -118,7 +118,7 @@ class FilesSink:
         """Load the state; the watch thread or the first delivery finishes the files of the last run."""
         self._left = self._load()
         self._stop.clear()
-        self._thread = threading.Thread(target=self._watch, name="files", daemon=True)
+        self._thread = threading.Thread(target=self._finish_due_files, name="files", daemon=True)
         self._thread.start()
 
     def deliver(self, parcels: Sequence[EventBatch]) -> None:
@@ -126,7 +126,7 @@ class FilesSink:
         with self._lock:
             try:
                 self._recover()
-                self._write(self._fresh(parcels))
+                self._write(self._without_repeats(parcels))
             except BatchError as error:
                 raise SinkFailed(str(error), retry=False) from error
             except OSError as error:
@@ -153,13 +153,13 @@ class FilesSink:
 
     # -- writing, under the lock
 
-    def _fresh(self, parcels: Sequence[EventBatch]) -> list[EventBatch]:
+    def _without_repeats(self, parcels: Sequence[EventBatch]) -> list[EventBatch]:
         """Return the parcels that no file holds. Raises BatchError for samples, which are not events."""
         fresh: dict[object, EventBatch] = {}
         for parcel in parcels:
             if parcel.data is not None and not events_of(parcel):
                 raise BatchError(f"{parcel.id} holds no events: the sink files takes only events")
-            if parcel.id is None or not self._seen.had(parcel.id):
+            if parcel.id is None or not self._accepted.has(parcel.id):
                 fresh.setdefault(parcel.id or id(parcel), parcel)
         self.counts["repeats"] += len(parcels) - len(fresh)
         return list(fresh.values())
@@ -176,17 +176,17 @@ class FilesSink:
             self._context.progress()
         self._commit(parcels)
         self.counts["events"] += sum(map(len, placed.values()))
-        self._roll([f for f, file in self._open.items() if self._is_full(file.writing)])
+        self._roll([f for f, file in self._open.items() if self._is_full(file.rolling_file)])
 
     def _commit(self, parcels: Sequence[EventBatch]) -> None:
         """Save lengths and identities together, atomically."""
         now_ms = self._clock.now_ms()
         for parcel in parcels:
             if parcel.id is not None:
-                self._seen.add(parcel.id, now_ms)
-        self._seen.forget_silent(now_ms)
+                self._accepted.add(parcel.id, now_ms)
+        self._accepted.forget_silent(now_ms)
         for file in self._open.values():
-            file.committed = file.writing.length
+            file.committed = file.rolling_file.length
         self._save()
 
     def _append(self, folder: str, events: list[Event]) -> None:
@@ -194,16 +194,16 @@ class FilesSink:
         data = self._encoding.encode(events)
         if self._options.compression == "gzip":
             data = gzip.compress(data, 6, mtime=0)  # gzip members may be concatenated
-        file.writing.write(data)
-        file.writing.sync()
-        file.last = self._clock.monotonic()
+        file.rolling_file.write(data)
+        file.rolling_file.sync()
+        file.written_at = self._clock.monotonic()
         self.counts["bytes"] += len(data)
 
     def _create(self, folder: str) -> _OpenFile:
         self._check_place(folder)
-        live = [f for f, file in self._open.items() if not file.writing.closed]
+        live = [f for f, file in self._open.items() if not file.rolling_file.closed]
         if len(live) >= self._options.open_files:
-            self._make_room(min(live, key=lambda f: self._open[f].last))
+            self._make_room(min(live, key=lambda f: self._open[f].written_at))
         now, number = self._clock.monotonic(), self._next
         self._next += 1
         self._save()  # the number is used, even if the file is never created
@@ -220,10 +220,10 @@ class FilesSink:
 
     def _make_room(self, folder: str) -> None:
         file = self._open[folder]
-        if file.writing.length == file.committed:
+        if file.rolling_file.length == file.committed:
             self._roll([folder])
         else:  # it holds data of this delivery: finish it only after the commit
-            file.writing.close()
+            file.rolling_file.close()
 
     def _roll(self, folders: Iterable[str], until: float | None = None) -> None:
         """Finish these files. Precondition: their content is committed. At `until` (monotonic seconds) the rest is left
@@ -231,9 +231,9 @@ class FilesSink:
         for folder in folders:
             file = self._open[folder]
             if until is not None and self._clock.monotonic() > until:
-                file.writing.abandon()
+                file.rolling_file.abandon()
                 continue
-            file.writing.finish(self._name(folder, file.number))
+            file.rolling_file.close_as(self._name(folder, file.number))
             del self._open[folder]
             self.counts["files"] += 1
             self._save()
@@ -249,7 +249,7 @@ class FilesSink:
     def _abandon(self) -> None:
         """Close all files after a failure: data beyond the committed lengths was not delivered."""
         for file in self._open.values():
-            file.writing.abandon()
+            file.rolling_file.abandon()
         self._open.clear()
         self._left = self._load()
 
@@ -265,7 +265,7 @@ class FilesSink:
     def _finish(self, folder: str, number: int, length: int) -> None:
         """Finish one file; safe to interrupt and repeat. Raises StoreError while that is not possible yet."""
         from_, to = self._open_name(folder, number), self._name(folder, number)
-        there = {stored.path.rsplit("/", 1)[-1] for stored in self._store.listing(folder)}
+        there = {stored.path.rsplit("/", 1)[-1] for stored in self._store.list_folder(folder)}
         if from_.rsplit("/", 1)[-1] not in there:
             return  # renamed before the state was saved
         durable = recover_length(self._store, from_)
@@ -276,22 +276,22 @@ class FilesSink:
                 self._store.rename(from_, to)
                 self.counts["files"] += 1
                 return
-            self._cut(from_, to, length, f"{from_}.cut".rsplit("/", 1)[-1] in there)
+            self._copy_prefix(from_, to, length, f"{from_}.cut".rsplit("/", 1)[-1] in there)
         self._store.delete(from_)
 
-    def _cut(self, from_: str, to: str, length: int, begun: bool) -> None:
+    def _copy_prefix(self, from_: str, to: str, length: int, begun: bool) -> None:
         """Copy the first `length` bytes to the name `to`; `from_` stays until the copy is complete."""
         data, copy = self._store.read(from_)[:length], f"{from_}.cut"
         if len(data) < length:
             log.error("%s in %s has %d bytes instead of %d", from_, self._store.uri, len(data), length)
             self.counts["short"] += 1
         if begun:
-            self._store.settle(copy)
+            self._store.recover_lease(copy)
             self._store.delete(copy)
         writing = RollingFile(self._store, copy)
         for at in range(0, len(data), _CHUNK_BYTES):
             writing.write(data[at : at + _CHUNK_BYTES])
-        writing.finish(to)
+        writing.close_as(to)
         self.counts["cut"] += 1
         self.counts["files"] += 1
 
@@ -314,29 +314,29 @@ class FilesSink:
 
     # -- state
 
-    def _described(self, file: _OpenFile) -> dict[str, Any]:
+    def _describe_file(self, file: _OpenFile) -> dict[str, Any]:
         return {"folder": file.folder, "number": file.number, "length": file.committed}
 
     def _save(self) -> None:
-        files = [*self._left, *(self._described(file) for file in self._open.values())]
+        files = [*self._left, *(self._describe_file(file) for file in self._open.values())]
         body = {"version": 1, "series": self._series, "next": self._next, "files": files}
-        body["seen"] = self._seen.encode().decode()
+        body["seen"] = self._accepted.encode().decode()
         replace_file(LocalFileSystem(), self._path, json.dumps(body).encode())
 
     def _load(self) -> list[dict[str, Any]]:
         if not os.path.exists(self._path):
-            self._seen = AcceptedIds()
+            self._accepted = AcceptedIds()
             return []
         try:
             body = json.loads(read_file(LocalFileSystem(), self._path))
-            self._seen, self._next = AcceptedIds.decode(body["seen"].encode()), int(body["next"])
+            self._accepted, self._next = AcceptedIds.decode(body["seen"].encode()), int(body["next"])
             self._series = str(body["series"])
             return [dict(one) for one in body["files"]]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             text = f"{self._path} cannot be read ({error}): move it away; events may then be repeated"
             raise StoreError(text) from error
 
-    def _watch(self) -> None:
+    def _finish_due_files(self) -> None:
         """Thread that finishes files that are old or idle, or left by an earlier run."""
         again = self._clock.monotonic()
         while not self._clock.wait(self._stop, _TICK_S):
@@ -346,7 +346,7 @@ class FilesSink:
                     if self._left and now >= again:
                         again = now + _RETRY_S
                         self._recover()
-                    self._roll([folder for folder, file in self._open.items() if self._due(file, now)])
+                    self._roll([folder for folder, file in self._open.items() if self._is_due(file, now)])
                 except OSError as error:
                     log.warning("sink files: %s", error)
                     self._failed(error)
@@ -356,8 +356,8 @@ class FilesSink:
     def _is_full(self, writing: RollingFile) -> bool:
         return writing.closed or writing.length >= self._options.roll_bytes
 
-    def _due(self, file: _OpenFile, now: float) -> bool:
-        return now - file.since >= self._options.roll_s or now - file.last >= self._options.idle_s
+    def _is_due(self, file: _OpenFile, now: float) -> bool:
+        return now - file.opened_at >= self._options.roll_s or now - file.written_at >= self._options.idle_s
 
 
 def _safe_component(text: str) -> str:

@@ -44,7 +44,7 @@ class KafkaSink:
         self._numbers, self._flow = LaneNumbers(context.agent), context.flow
         self._broker: KafkaWriter | None = None
         self.counts: Counter[str] = Counter()
-        self._sealed: dict[BatchId, bytes] = {}
+        self._encoded: dict[BatchId, bytes] = {}
         """Bytes of parcels not delivered yet: a retry sends the same bytes."""
         self.problem = ""
         self._address = context.shared.get("zookeeper", "")
@@ -80,9 +80,9 @@ class KafkaSink:
         if failed:
             self.problem = failed[0]
             raise SinkFailed(f"{len(failed)} of {len(messages)}: {failed[0]}")
-        self._written(messages, [one for one in found if not isinstance(one, str)])
+        self._on_written(messages, [one for one in found if not isinstance(one, str)])
         self.problem = ""
-        self._sealed.clear()
+        self._encoded.clear()
         self.counts["parcels"] += len(parcels)
         self.counts["bytes"] += sum(len(message.value) for message in messages)
 
@@ -99,17 +99,17 @@ class KafkaSink:
         altered = self._broker.problem if self._broker is not None else ""
         return {**self.counts, "problems": [text for text in (self.problem, altered) if text]}
 
-    def _written(self, messages: Sequence[KafkaMessage], positions: Sequence[Position]) -> None:
+    def _on_written(self, messages: Sequence[KafkaMessage], positions: Sequence[Position]) -> None:
         """Called once Kafka has the messages; waits for nothing else here."""
 
     def _message(self, broker: KafkaWriter, parcel: EventBatch) -> KafkaMessage:
-        data = parcel.data or (self._sealed.get(parcel.id) if parcel.id is not None else None)
+        data = parcel.data or (self._encoded.get(parcel.id) if parcel.id is not None else None)
         if data is None:
             data = with_identity_and_bytes(parcel, self._numbers, self._flow, self._clock.now_ms()).data
             if data is None:
                 raise BatchError("a parcel without events and without bytes")
             if parcel.id is not None:
-                self._sealed[parcel.id] = data
+                self._encoded[parcel.id] = data
         return message_for(broker, self._options.prefix, parse_header(data), data)
 
 

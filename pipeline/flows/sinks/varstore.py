@@ -34,7 +34,7 @@ class VarstoreSink(KafkaSink):
     def __init__(self, options: VarstoreOptions, context: Context) -> None:
         super().__init__(options, context)
         self._shown_s = options.shown_s
-        self.ask: OffsetsByShard = self._ask
+        self.read_offsets: OffsetsByShard = self._read_offsets
         """Returns the positions of the live shards in a topic id."""
 
     def start(self) -> None:
@@ -48,22 +48,22 @@ class VarstoreSink(KafkaSink):
             raise SinkFailed("the memory store takes samples and announcements, no events", retry=False)
         super().deliver(parcels)
 
-    def _written(self, messages: Sequence[KafkaMessage], positions: Sequence[Position]) -> None:
+    def _on_written(self, messages: Sequence[KafkaMessage], positions: Sequence[Position]) -> None:
         wanted: dict[str, dict[int, int]] = {}
         for message, position in zip(messages, positions, strict=True):
             if message.key is None:
                 until = wanted.setdefault(position.topic_id, {})
                 until[position.partition] = max(until.get(position.partition, 0), position.offset + 1)
         deadline = self._clock.monotonic() + self._shown_s
-        while behind := [topic for topic, until in wanted.items() if not have_applied(self.ask(topic), until)]:
+        while behind := [topic for topic, until in wanted.items() if not have_applied(self.read_offsets(topic), until)]:
             if self._clock.monotonic() > deadline or self._clock.wait(self._stop, 0.2):
                 raise SinkFailed(f"not every shard has applied what was written to topic {behind[0]}")
 
-    def _ask(self, topic_id: str) -> Iterable[GroupOffsets | None]:
+    def _read_offsets(self, topic_id: str) -> Iterable[GroupOffsets | None]:
         if self._zookeeper is None or not self._zookeeper.connected:
             return [None]
         try:
-            return [read_groups(shard, topic_id) for shard in ShardDirectory(self._zookeeper).live().values()]
+            return [read_groups(shard, topic_id) for shard in ShardDirectory(self._zookeeper).live_shards().values()]
         except ShardsUnknownError:
             return [None]
 

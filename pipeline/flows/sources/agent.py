@@ -54,10 +54,10 @@ class AgentSource:
 
     def __init__(self, options: AgentSourceOptions, context: Context) -> None:
         self._options, self._context = options, context
-        self._done: Callable[[BatchId], bool] = context.shared.get("done", lambda _: False)
+        self._is_delivered: Callable[[BatchId], bool] = context.shared.get("done", lambda _: False)
         self._put: Put | None = None
         self._lock = threading.Lock()
-        self._held = Holding(options.held_bytes)
+        self._in_flight = Holding(options.held_bytes)
         self.messages = self.bytes = 0
         self.nacks: Counter[str] = Counter()
         self._server: FramedServer | None = None
@@ -89,7 +89,7 @@ class AgentSource:
                 "port": self.port,
                 "messages": self.messages,
                 "bytes": self.bytes,
-                "held_bytes": self._held.bytes,
+                "held_bytes": self._in_flight.bytes,
                 "nacks": dict(self.nacks),
                 "connections_refused": self._server.refused if self._server else 0,
             }
@@ -99,18 +99,18 @@ class AgentSource:
     def send(self, messages: Sequence[bytes]) -> list[Any]:
         """Return one answer a message, in order. All intact messages are put together: all are kept or none."""
         size = sum(map(len, messages))
-        if len(messages) > MAX_MESSAGES or not self._held.take(size):
+        if len(messages) > MAX_MESSAGES or not self._in_flight.take(size):
             return [self._nack("full: more messages or bytes in flight than this agent accepts") for _ in messages]
         try:
-            return self._take(messages)
+            return self._receive(messages)
         finally:
-            self._held.give_back(size)
+            self._in_flight.give_back(size)
 
     def delivered(self, ids: Sequence[str]) -> list[bool]:
         """Tell for each identity if every required sink of this flow has it."""
-        return [(id := parse_id(text)) is not None and self._done(id) for text in ids]
+        return [(id := parse_id(text)) is not None and self._is_delivered(id) for text in ids]
 
-    def _take(self, messages: Sequence[bytes]) -> list[Any]:
+    def _receive(self, messages: Sequence[bytes]) -> list[Any]:
         answers: list[Any] = [None] * len(messages)
         good: list[tuple[int, EventBatch]] = []
         for index, data in enumerate(messages):
@@ -119,12 +119,12 @@ class AgentSource:
                 good.append((index, EventBatch((), header.id, data)))
             except BatchError as error:
                 answers[index] = self._nack(f"damaged: {error}")
-        refused = self._hand_over([parcel for _, parcel in good])
+        refused = self._put_batches([parcel for _, parcel in good])
         for index, parcel in good:
             answers[index] = self._nack(refused) if refused else self._answer(parcel)
         return answers
 
-    def _hand_over(self, parcels: list[EventBatch]) -> str:
+    def _put_batches(self, parcels: list[EventBatch]) -> str:
         """Put parcels into the flow; return the reason of a refusal, "" if there is none."""
         if not parcels:
             return ""
@@ -153,7 +153,7 @@ class AgentSource:
         group, endpoint = self._options.group, CollectorEndpoint(self._options.host, self.port)
         name = f"{self._context.agent}.{self._context.flow}".replace("/", "_")
         directory = self._context.directory("source agent", group)
-        self._registration = directory.serve(group, name, endpoint, pid=os.getpid())
+        self._registration = directory.register(group, name, endpoint, pid=os.getpid())
 
 
 AGENT = Component("agent", AgentSourceOptions, AgentSource, outside=ADDRESS)

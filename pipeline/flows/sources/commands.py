@@ -54,51 +54,51 @@ class ExecSource:
 
     def __init__(self, options: ExecOptions, context: Context) -> None:
         self._options, self._clock = options, context.clock
-        self._handing = EventSender(context.clock)
+        self._sender = EventSender(context.clock)
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread: threading.Thread | None = None
-        self._last_words = b""
-        self._giving_up = threading.Event()
+        self._last_errors = b""
+        self._stop_reading = threading.Event()
         """Set to stop reading, even if other processes hold the pipes open."""
         self.counts: Counter[str] = Counter()
         self.problem = ""
 
     def start(self, put: Put) -> None:
-        self._handing.open(put)
-        self._giving_up.clear()
+        self._sender.open(put)
+        self._stop_reading.clear()
         self._thread = threading.Thread(target=self._run, name=f"exec {self._options.command[0]}", daemon=True)
         self._thread.start()
 
     def stop(self, deadline_s: float) -> None:
-        self._handing.close()
+        self._sender.close()
         self._kill(signal.SIGTERM)
         if self._thread is not None:
             self._thread.join(deadline_s / 2)
             if self._thread.is_alive():
                 self._kill(signal.SIGKILL)
-                self._giving_up.set()
+                self._stop_reading.set()
                 self._thread.join(deadline_s / 2)
 
     def figures(self) -> Figures:
         problems = [self.problem] if self.problem else []
-        return {**self._handing.figures(), **self.counts, "problems": problems}
+        return {**self._sender.figures(), **self.counts, "problems": problems}
 
     def _run(self) -> None:
         failures = 0
-        while not self._handing.stopping.is_set():
+        while not self._sender.is_stopping.is_set():
             began = self._clock.monotonic()
-            good = self._once()
+            good = self._run_once()
             took = self._clock.monotonic() - began
             if self._options.every_s:
                 wait = max(0.0, self._options.every_s - took)
             else:
                 failures = 0 if (good and took > 1) or took > self._options.restart_most_s else failures + 1
                 wait = backoff_s(failures, 0.1, self._options.restart_most_s)
-            if self._clock.wait(self._handing.stopping, wait):
+            if self._clock.wait(self._sender.is_stopping, wait):
                 return
 
-    def _once(self) -> bool:
+    def _run_once(self) -> bool:
         """Run the program to its end; True if it succeeded."""
         options = self._options
         try:
@@ -116,7 +116,7 @@ class ExecSource:
         with self._lock:
             self._process = process
         self.counts["runs"] += 1
-        timer = threading.Timer(options.most_s, self._overdue) if options.every_s else None
+        timer = threading.Timer(options.most_s, self._is_overdue) if options.every_s else None
         if timer is not None:
             timer.daemon = True
             timer.start()
@@ -139,8 +139,8 @@ class ExecSource:
                     pipe.close()
             with self._lock:
                 self._process = None
-        if code and not self._handing.stopping.is_set():
-            self._failed(f"{options.command[0]} ended with {code}{self._said()}")
+        if code and not self._sender.is_stopping.is_set():
+            self._failed(f"{options.command[0]} ended with {code}{self._error_text()}")
         elif not code:
             self.problem = ""
         return code == 0
@@ -153,7 +153,7 @@ class ExecSource:
             while held:
                 used, lines = split_lines(held, self._options.line_bytes, not data, _MAX_LINES)
                 held = held[used:]
-                self._handing.until_taken(Event(headers, line) for line in lines)
+                self._sender.put_with_retry(Event(headers, line) for line in lines)
                 if not used:
                     break
             if not data:
@@ -163,28 +163,28 @@ class ExecSource:
         """Return the next output of the program, b"" at the end. Raises Stopped."""
         with selectors.DefaultSelector() as selector:
             selector.register(pipe, selectors.EVENT_READ)
-            while not self._giving_up.is_set():
+            while not self._stop_reading.is_set():
                 if selector.select(_CHECK_INTERVAL_S):
                     return os.read(pipe.fileno(), _READ_BYTES)
         raise SourceStoppedError
 
     def _errors(self, pipe: IO[bytes] | None) -> None:
         """Read the standard error: as events, or its last bytes for the message on a failure."""
-        self._last_words = b""
+        self._last_errors = b""
         try:
             if self._options.errors:
                 self._read(pipe, {**self._options.headers, "stream": "error"})
                 return
             while pipe is not None and (data := self._receive(pipe)):
-                self._last_words = (self._last_words + data)[-_ERRORS_BYTES:]
+                self._last_errors = (self._last_errors + data)[-_ERRORS_BYTES:]
         except (OSError, ValueError, SourceStoppedError):
             return
 
-    def _said(self) -> str:
-        lines = self._last_words.decode(errors="replace").strip().splitlines()
+    def _error_text(self) -> str:
+        lines = self._last_errors.decode(errors="replace").strip().splitlines()
         return f": {lines[-1][:200]}" if lines else ""
 
-    def _overdue(self) -> None:
+    def _is_overdue(self) -> None:
         self.counts["overdue"] += 1
         self._kill(signal.SIGKILL)
 

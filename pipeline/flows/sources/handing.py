@@ -26,19 +26,19 @@ class EventSender:
         self._clock = clock
         self._put: Put | None = None
         self._lock = threading.Lock()
-        self.stopping = threading.Event()
+        self.is_stopping = threading.Event()
         self.counts: Counter[str] = Counter()
         self.problem = ""
 
     def open(self, put: Put) -> None:
         self._put = put
-        self.stopping.clear()
+        self.is_stopping.clear()
 
     def close(self) -> None:
         """Stop the threads that wait for room."""
-        self.stopping.set()
+        self.is_stopping.set()
 
-    def once(self, events: Iterable[Event]) -> str:
+    def try_put(self, events: Iterable[Event]) -> str:
         """Put events; return "" or the reason of a refusal: `bad: …` if one exceeds a limit (counted as `bad`), `full:
         …`, `failed: …`. After `bad` or `full` nothing was kept."""
         taken = list(events)
@@ -70,7 +70,7 @@ class EventSender:
         self.problem = str(error)
         return f"full: {error}" if isinstance(error, ChannelFull) else f"failed: {error}"
 
-    def until_taken(self, events: Iterable[Event]) -> None:
+    def put_with_retry(self, events: Iterable[Event]) -> None:
         """Put events, retrying until there is room, which holds back the sender. Events that exceed a limit are counted
         and left out, one by one. Raises Stopped."""
         taken = list(events)
@@ -81,10 +81,10 @@ class EventSender:
                     self.count("bad", 1)
                     return
                 for event in taken:
-                    self.until_taken([event])
+                    self.put_with_retry([event])
                 return
             failures += 1
-            if self._clock.wait(self.stopping, backoff_s(failures, 0.05, 2.0)):
+            if self._clock.wait(self.is_stopping, backoff_s(failures, 0.05, 2.0)):
                 raise SourceStoppedError
 
     def figures(self) -> dict[str, int]:

@@ -56,7 +56,7 @@ class HttpSource:
 
     def __init__(self, options: HttpOptions, context: Context) -> None:
         self._options = options
-        self._handing = EventSender(context.clock)
+        self._sender = EventSender(context.clock)
         self._server: _BoundedServer | None = None
         self._thread: threading.Thread | None = None
 
@@ -67,7 +67,7 @@ class HttpSource:
     def start(self, put: Put) -> None:
         """Raises OSError if the port is taken."""
         options = self._options
-        self._handing.open(put)
+        self._sender.open(put)
         handler = type("Handler", (_Handler,), {"source": self, "timeout": options.idle_s})
         with naming_address("source http", options.host, options.port):
             self._server = _BoundedServer((options.host, options.port), handler, options.connections)
@@ -75,18 +75,18 @@ class HttpSource:
         self._thread.start()
 
     def stop(self, deadline_s: float) -> None:
-        self._handing.close()
+        self._sender.close()
         if self._server is not None and self._thread is not None:
             self._server.shutdown()
             self._thread.join(deadline_s / 2)
             self._server.server_close()
-            self._server.leave(deadline_s / 2)
+            self._server.close_connections(deadline_s / 2)
             self._server = None
 
     def figures(self) -> Figures:
-        return {"port": self.port, **self._handing.figures()}
+        return {"port": self.port, **self._sender.figures()}
 
-    def take(self, kind: str, data: bytes) -> tuple[HTTPStatus, str]:
+    def put_request(self, kind: str, data: bytes) -> tuple[HTTPStatus, str]:
         """Put the events of a request; return status and text of the answer."""
         try:
             events = _events(kind, data)
@@ -95,7 +95,7 @@ class HttpSource:
         if events is None:
             allowed = "application/json, application/x-ndjson or text/plain"
             return HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type {kind!r} is not known: send {allowed}"
-        reason = self._handing.once(events)
+        reason = self._sender.try_put(events)
         if not reason:
             return HTTPStatus.OK, json.dumps({"events": len(events)})
         bad = reason.startswith("bad:")
@@ -127,7 +127,7 @@ class _BoundedServer(ThreadingHTTPServer):
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
-    def leave(self, deadline_s: float) -> None:
+    def close_connections(self, deadline_s: float) -> None:
         """Close the open connections for reading, and wait for their requests."""
         with self._changed:
             for one in self._open:
@@ -148,21 +148,21 @@ class _BoundedServer(ThreadingHTTPServer):
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # no threads left until others end
-            self._gone(request)
+            self._is_disconnected(request)
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._gone(request)
+            self._is_disconnected(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         """Log errors, except for peers that disconnect."""
         if not isinstance(sys.exception(), OSError):
             log.exception("http: request of %s", client_address)
 
-    def _gone(self, request: Any) -> None:
+    def _is_disconnected(self, request: Any) -> None:
         with self._changed:
             self._open.discard(request)
             self._changed.notify_all()
@@ -184,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
             if len(data) < int(length):  # the client disconnected or was too slow: discard the incomplete request
                 self._answer(HTTPStatus.REQUEST_TIMEOUT, f"{len(data)} of {length} bytes received; nothing was kept")
             else:
-                self._answer(*self.source.take(kind, data))
+                self._answer(*self.source.put_request(kind, data))
 
     def _body(self, length: int) -> bytes:
         until, parts, left = monotonic() + self.source.request_s, [], length

@@ -32,7 +32,7 @@ class PieceIntent:
 
     sequence: int
     time_ms: int
-    what: SourceState
+    piece: SourceState
 
 
 class SourceJournal:
@@ -50,36 +50,36 @@ class SourceJournal:
         """State of the source after the newest piece that was put."""
         self.pending: PieceIntent | None = None
         """Piece that may or may not have been put."""
-        self._after: SourceState = {}
+        self._state_after: SourceState = {}
         self.problem = ""
         if self._files.exists(path):
             self._load()
 
-    def intend(self, time_ms: int, what: SourceState, after: SourceState) -> PieceIntent:
+    def begin(self, time_ms: int, what: SourceState, after: SourceState) -> PieceIntent:
         """Record the next piece durably. `after`: the state once it has been put. Raises OSError."""
-        intent, before = PieceIntent(self.next, time_ms, what), (self.next, self.pending, self._after)
-        self.next, self.pending, self._after = self.next + 1, intent, after
+        intent, before = PieceIntent(self.next, time_ms, what), (self.next, self.pending, self._state_after)
+        self.next, self.pending, self._state_after = self.next + 1, intent, after
         try:
             self._save()
         except BaseException:  # a piece that is not on the disk must not be put
-            self.next, self.pending, self._after = before
+            self.next, self.pending, self._state_after = before
             raise
         return intent
 
-    def done(self) -> None:
+    def commit(self) -> None:
         """Confirm the pending piece. Durable with the next piece, or `close`; until then it may be put again."""
-        self.state, self.pending = self._after, None
+        self.state, self.pending = self._state_after, None
 
     def drop(self) -> None:
         """Drop the pending piece, which cannot be read again: whether it was put is unknown."""
-        self.done()
+        self.commit()
 
-    def seal(self, intent: PieceIntent, events: tuple[Event, ...], part: int = 0) -> EventBatch:
+    def make_batch(self, intent: PieceIntent, events: tuple[Event, ...], part: int = 0) -> EventBatch:
         """Return the parcel of a piece, or of one of its parts; the bytes are always the same."""
         id = BatchId(self._agent, self.epoch, part, intent.sequence)
         return EventBatch(events, id, encode_events(id, self._source, intent.time_ms, events).data)
 
-    def note(self, state: SourceState) -> None:
+    def save_state(self, state: SourceState) -> None:
         """Record the state without a piece, durably. Precondition: no piece is pending. Raises OSError."""
         self.state = state
         self._save()
@@ -94,8 +94,8 @@ class SourceJournal:
             "epoch": self.epoch,
             "next": self.next,
             "state": self.state,
-            "pending": None if pending is None else [pending.sequence, pending.time_ms, pending.what],
-            "after": self._after,
+            "pending": None if pending is None else [pending.sequence, pending.time_ms, pending.piece],
+            "after": self._state_after,
         }
         text = json.dumps(body, separators=(",", ":")).encode()
         replace_file(self._files, self._path, xxhash.xxh3_128_hexdigest(text).encode() + b"\n" + text)
@@ -108,7 +108,7 @@ class SourceJournal:
             body = json.loads(text)
             pending = body["pending"]
             self.epoch, self.next = int(body["epoch"]), int(body["next"])
-            self.state, self._after = dict(body["state"]), dict(body["after"])
+            self.state, self._state_after = dict(body["state"]), dict(body["after"])
             self.pending = None if pending is None else PieceIntent(int(pending[0]), int(pending[1]), dict(pending[2]))
         except (ValueError, KeyError, TypeError, IndexError) as error:
             aside = self._path.with_name(self._path.name + ".damaged")

@@ -49,11 +49,11 @@ class KafkaSource:
         self._options, self._context, self._clock = options, context, context.clock
         self._journal: SourceJournal | None = None
         self._consumer: Any = None
-        self._waiting: deque[tuple[Any, list[Any]]] = deque()
+        self._pending_parcels: deque[tuple[Any, list[Any]]] = deque()
         """Messages fetched and not put, by partition."""
         self._piece: tuple[PieceIntent, list[EventBatch], int] | None = None
         """The pending piece, its parcels, and the number of their messages."""
-        self._looked = 0.0
+        self._checked_at = 0.0
         self._moved = False
         """True if the consumer's position differs from the journal's."""
         self.counts: Counter[str] = Counter()
@@ -69,7 +69,7 @@ class KafkaSource:
         if journal is None:
             raise RuntimeError("the source was not started")
         try:
-            return self._turn(journal, put)
+            return self._put_next(journal, put)
         except (KafkaError, DeadlineExceededError, OSError) as error:
             self.problem = f"Kafka {self._options.bootstrap}: {type(error).__name__}: {error}"
             self._close()
@@ -84,22 +84,22 @@ class KafkaSource:
     def figures(self) -> Figures:
         return {**self.counts, "problems": [self.problem] if self.problem else []}
 
-    def _turn(self, journal: SourceJournal, put: Put) -> bool:
+    def _put_next(self, journal: SourceJournal, put: Put) -> bool:
         self._open(journal)
         if journal.pending is not None:
             self._repeat(journal, put)
             return True
-        if not self._waiting:
+        if not self._pending_parcels:
             found = self._call(lambda: self._consumer.poll(timeout_ms=500, max_records=self._options.messages))
-            self._waiting.extend(found.items())
-        if not self._waiting:
-            self._look()
+            self._pending_parcels.extend(found.items())
+        if not self._pending_parcels:
+            self._check_partitions()
             return False
-        part, records = self._waiting.popleft()
+        part, records = self._pending_parcels.popleft()
         at = {**journal.state.get("offsets", {}), str(part.partition): records[-1].offset + 1}
         what = {"partition": part.partition, "from": records[0].offset, "until": records[-1].offset + 1}
         what["count"], what["digest"] = len(records), _digest(records)
-        intent = journal.intend(self._clock.now_ms(), what, {"offsets": at})
+        intent = journal.begin(self._clock.now_ms(), what, {"offsets": at})
         self._piece = intent, self._parcels(journal, intent, records), len(records)
         self._repeat(journal, put)
         return True
@@ -109,11 +109,11 @@ class KafkaSource:
         if intent is None:
             return
         if self._piece is None:
-            records = self._again(intent)
-            if _digest(records) != intent.what["digest"]:  # Kafka has deleted some: one identity, one content
-                self.counts["unknown"] += int(intent.what["count"])
+            records = self._reread(intent)
+            if _digest(records) != intent.piece["digest"]:  # Kafka has deleted some: one identity, one content
+                self.counts["unknown"] += int(intent.piece["count"])
                 log.error(
-                    "kafka: %s is gone from %s, and may not have been delivered", intent.what, self._options.topic
+                    "kafka: %s is gone from %s, and may not have been delivered", intent.piece, self._options.topic
                 )
                 journal.drop()
                 self._assign()
@@ -121,7 +121,7 @@ class KafkaSource:
             self._piece = intent, self._parcels(journal, intent, records), len(records)
         for parcel in self._piece[1]:
             put([parcel])
-        journal.done()
+        journal.commit()
         self.problem = ""
         self.counts["messages"] += self._piece[2]
         self._piece = None
@@ -134,13 +134,13 @@ class KafkaSource:
             return [parcel for record in records if (parcel := self._batch(record)) is not None]
         events = [event for record in records if (event := self._event(record)) is not None]
         portions = list(split_events(events))
-        return [journal.seal(intent, portion, part) for part, portion in enumerate(portions)]
+        return [journal.make_batch(intent, portion, part) for part, portion in enumerate(portions)]
 
     def _batch(self, record: Any) -> EventBatch | None:
         try:
             return EventBatch((), verify_limits(record.value).id, record.value)
         except (BatchError, TypeError) as error:
-            self._bad(record, error)
+            self._count_bad(record, error)
             return None
 
     def _event(self, record: Any) -> Event | None:
@@ -151,24 +151,24 @@ class KafkaSource:
         try:
             list(split_events([event]))
         except EventError as error:
-            self._bad(record, error)
+            self._count_bad(record, error)
             return None
         return event
 
-    def _bad(self, record: Any, error: Exception) -> None:
+    def _count_bad(self, record: Any, error: Exception) -> None:
         self.counts["bad"] += 1
         log.error("%s/%d offset %d is left out: %s", record.topic, record.partition, record.offset, error)
 
-    def _again(self, intent: PieceIntent) -> list[Any]:
+    def _reread(self, intent: PieceIntent) -> list[Any]:
         """Read the messages of a piece of the previous process again; fewer if Kafka has deleted some."""
-        part = TopicPartition(self._options.topic, int(intent.what["partition"]))
-        until, records = int(intent.what["until"]), list[Any]()
+        part = TopicPartition(self._options.topic, int(intent.piece["partition"]))
+        until, records = int(intent.piece["until"]), list[Any]()
         self._consumer.assign([part])
         self._moved = True
         ends = self._call(lambda: (self._consumer.beginning_offsets([part]), self._consumer.end_offsets([part])))
-        if int(intent.what["from"]) < ends[0].get(part, 0) or until > ends[1].get(part, 0):
+        if int(intent.piece["from"]) < ends[0].get(part, 0) or until > ends[1].get(part, 0):
             return []  # deleted, or the topic was re-created
-        self._consumer.seek(part, int(intent.what["from"]))
+        self._consumer.seek(part, int(intent.piece["from"]))
         deadline = self._clock.monotonic() + self._options.call_s
         while self._call(lambda: self._consumer.position(part)) < until:
             found = self._call(lambda: self._consumer.poll(timeout_ms=500))
@@ -192,7 +192,7 @@ class KafkaSource:
                 allow_auto_create_topics=False,
             )
         )
-        self._waiting.clear()
+        self._pending_parcels.clear()
         self._assign()
         self._moved = journal.pending is not None  # it is positioned before that piece, which is put first
 
@@ -204,23 +204,23 @@ class KafkaSource:
             raise OSError(f"topic {self._options.topic} does not exist")
         parts = [TopicPartition(self._options.topic, number) for number in sorted(numbers)]
         self._consumer.assign(parts)
-        self._looked = self._clock.monotonic()
+        self._checked_at = self._clock.monotonic()
         offsets = journal.state.get("offsets") if journal is not None else None
         if journal is not None and offsets is None and journal.pending is None and self._options.start == "end":
             ends = self._call(lambda: self._consumer.end_offsets(parts))
             offsets = {str(part.partition): int(ends[part]) for part in parts}
-            journal.note({"offsets": offsets})  # messages that arrive while the agent is down come after this
+            journal.save_state({"offsets": offsets})  # messages that arrive while the agent is down come after this
         for part in parts:
             if offsets is not None and str(part.partition) in offsets:
                 self._consumer.seek(part, int(offsets[str(part.partition)]))
             else:
                 self._consumer.seek_to_beginning(part)
 
-    def _look(self) -> None:
+    def _check_partitions(self) -> None:
         """Look for new partitions. Precondition: nothing is fetched or pending."""
-        if self._clock.monotonic() - self._looked < _PARTITION_CHECK_S:
+        if self._clock.monotonic() - self._checked_at < _PARTITION_CHECK_S:
             return
-        self._looked = self._clock.monotonic()
+        self._checked_at = self._clock.monotonic()
         numbers = self._call(lambda: self._consumer.partitions_for_topic(self._options.topic))
         if numbers and {part.partition for part in self._consumer.assignment()} != set(numbers):
             self._assign()

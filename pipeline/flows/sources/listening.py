@@ -39,7 +39,7 @@ class ByteServer:
     Locks: `_lock` guards the connections and the counts."""
 
     def __init__(self, options: ServerOptions, take: Consume, clock: Clock, most_bytes: int) -> None:
-        self._options, self._take, self._clock, self._most_bytes = options, take, clock, most_bytes
+        self._options, self._consume, self._clock, self._most_bytes = options, take, clock, most_bytes
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._threads: set[threading.Thread] = set()
@@ -97,9 +97,9 @@ class ByteServer:
                 if not self._stop.is_set():
                     self._clock.wait(self._stop, 0.1)  # no descriptors left until other connections close
                 continue
-            self._admit(sock)
+            self._accept_connection(sock)
 
-    def _admit(self, sock: socket.socket) -> None:
+    def _accept_connection(self, sock: socket.socket) -> None:
         thread = threading.Thread(target=self._serve, args=(sock,), name="connection", daemon=True)
         with self._lock:
             if len(self._open) >= self._options.connections:
@@ -141,7 +141,7 @@ class ByteServer:
                 return
             held += data
             while held:
-                used, answer = self._take(held, bool(data))
+                used, answer = self._consume(held, bool(data))
                 held = held[used:]
                 if answer:
                     sock.sendall(answer)

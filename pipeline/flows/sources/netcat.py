@@ -32,8 +32,8 @@ class NetcatSource:
 
     def __init__(self, options: NetcatOptions, context: Context) -> None:
         self._options = options
-        self._handing = EventSender(context.clock)
-        self._server = ByteServer(options, self._take, context.clock, 2 * options.line_bytes + READ_AHEAD_BYTES)
+        self._sender = EventSender(context.clock)
+        self._server = ByteServer(options, self._consume, context.clock, 2 * options.line_bytes + READ_AHEAD_BYTES)
 
     @property
     def port(self) -> int:
@@ -41,23 +41,23 @@ class NetcatSource:
 
     def start(self, put: Put) -> None:
         """Raises OSError if the port is taken."""
-        self._handing.open(put)
+        self._sender.open(put)
         self._server.start()
 
     def stop(self, deadline_s: float) -> None:
-        self._handing.close()
+        self._sender.close()
         self._server.stop(deadline_s)
 
     def figures(self) -> Figures:
-        return {**self._server.figures(), **self._handing.figures()}
+        return {**self._server.figures(), **self._sender.figures()}
 
-    def _take(self, data: bytes, more: bool) -> tuple[int, bytes]:
+    def _consume(self, data: bytes, more: bool) -> tuple[int, bytes]:
         used, lines = split_lines(data, self._options.line_bytes, not more, _MAX_LINES)
         events = [Event(self._options.headers, line) for line in lines]
         if not self._options.answer:
-            self._handing.until_taken(events)
+            self._sender.put_with_retry(events)
             return used, b""
-        reason = self._handing.once(events)
+        reason = self._sender.try_put(events)
         answer = reason.splitlines()[0].encode() if reason else b"OK"
         return used, (answer + b"\n") * len(lines)
 

@@ -58,11 +58,11 @@ class SyslogSource:
 
     def __init__(self, options: SyslogOptions, context: Context) -> None:
         self._options, self._clock = options, context.clock
-        self._handing = EventSender(context.clock)
+        self._sender = EventSender(context.clock)
         self._udp: socket.socket | None = None
         self._port = self._overflows = 0
         self._thread: threading.Thread | None = None
-        self._server = ByteServer(options, self._take, context.clock, 4 * options.bytes + _DATAGRAM)
+        self._server = ByteServer(options, self._consume, context.clock, 4 * options.bytes + _DATAGRAM)
 
     @property
     def port(self) -> int:
@@ -70,7 +70,7 @@ class SyslogSource:
 
     def start(self, put: Put) -> None:
         """Raises OSError if the port is taken."""
-        self._handing.open(put)
+        self._sender.open(put)
         if self._options.transport == "tcp":
             self._server.start()
             return
@@ -91,7 +91,7 @@ class SyslogSource:
         self._thread.start()
 
     def stop(self, deadline_s: float) -> None:
-        self._handing.close()
+        self._sender.close()
         self._server.stop(deadline_s)
         if self._thread is not None:
             self._thread.join(deadline_s)
@@ -100,23 +100,23 @@ class SyslogSource:
             self._udp, self._port = None, 0
 
     def figures(self) -> Figures:
-        return {**self._server.figures(), **self._handing.figures(), "port": self.port}
+        return {**self._server.figures(), **self._sender.figures(), "port": self.port}
 
     def _datagrams(self, sock: socket.socket) -> None:
         with selectors.DefaultSelector() as selector:
             selector.register(sock, selectors.EVENT_READ)
-            while not self._handing.stopping.is_set():
+            while not self._sender.is_stopping.is_set():
                 if not selector.select(_RECEIVE_TIMEOUT_S):
                     continue
                 try:
-                    events = self._received(sock)
+                    events = self._receive(sock)
                 except OSError:  # such as no memory
-                    self._clock.wait(self._handing.stopping, 0.1)
+                    self._clock.wait(self._sender.is_stopping, 0.1)
                     continue
-                if self._handing.once(events):
-                    self._handing.count("lost", len(events))
+                if self._sender.try_put(events):
+                    self._sender.count("lost", len(events))
 
-    def _received(self, sock: socket.socket) -> list[Event]:
+    def _receive(self, sock: socket.socket) -> list[Event]:
         """Return all datagrams received so far, as one put, since each may cost an fsync."""
         events: list[Event] = []
         while len(events) < _MAX_MESSAGES:
@@ -126,17 +126,17 @@ class SyslogSource:
                 break
             for level, kind, value in more:
                 if (level, kind) == (socket.SOL_SOCKET, _RXQ_OVFL):
-                    self._dropped(int.from_bytes(value[:4], sys.byteorder))
+                    self._count_dropped(int.from_bytes(value[:4], sys.byteorder))
             if data:
                 events.append(parse_message(data[: self._options.bytes]))
         return events
 
-    def _dropped(self, total: int) -> None:
+    def _count_dropped(self, total: int) -> None:
         if new := (total - self._overflows) & 0xFFFFFFFF:
-            self._handing.count("lost", new)
+            self._sender.count("lost", new)
             self._overflows = total
 
-    def _take(self, data: bytes, more: bool) -> tuple[int, bytes]:
+    def _consume(self, data: bytes, more: bool) -> tuple[int, bytes]:
         used = 0
         events = []
         for end, message in split_frames(data, self._options.bytes, not more):
@@ -144,7 +144,7 @@ class SyslogSource:
             events.append(parse_message(message))
             if len(events) >= _MAX_MESSAGES:
                 break
-        self._handing.until_taken(events)
+        self._sender.put_with_retry(events)
         return used, b""
 
 

@@ -58,12 +58,12 @@ class _FollowedFile:
     position: int = 0
     head: str = ""
     head_bytes: int = 0
-    seen: int = 0
+    last_size: int = 0
     quiet_since: float | None = None
     """Time since which it is not at its path and has not grown."""
 
     @property
-    def key(self) -> str:
+    def identity(self) -> str:
         return f"{self.device}:{self.inode}"
 
     def to_state(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class TailSource:
         self._journal: SourceJournal | None = None
         self._files: dict[str, _FollowedFile] = {}
         self._turn: list[str] = []
-        self._first_look = True
+        self._is_first_scan = True
         self._waiting: tuple[PieceIntent, tuple[Event, ...]] | None = None
         """Piece that the channel refused."""
         self.counts: Counter[str] = Counter()
@@ -89,22 +89,22 @@ class TailSource:
         name = f"tail/{self._context.agent}/{self._context.flow}"
         self._journal = SourceJournal(self._context.folder / "tail.json", self._context.agent, name)
         held = dict(self._journal.state.get("files", {}))
-        self._first_look = "files" not in self._journal.state
+        self._is_first_scan = "files" not in self._journal.state
         for key, state in held.items():
             self._reopen(key, state)
 
     def poll(self, put: Put) -> bool:
         journal = self._open_journal()
         if journal.pending is not None:
-            return self._repeat(journal, put)
-        self.look()
+            return self._put_pending(journal, put)
+        self.scan()
         for _ in range(len(self._turn)):
             key = self._turn.pop(0)
             file = self._files.get(key)
             if file is None:
                 continue
             self._turn.append(key)
-            if self._piece(journal, file, put):
+            if self._put_piece(journal, file, put):
                 return True
         return False
 
@@ -128,48 +128,54 @@ class TailSource:
 
     # -- pieces
 
-    def _piece(self, journal: SourceJournal, file: _FollowedFile, put: Put) -> bool:
+    def _put_piece(self, journal: SourceJournal, file: _FollowedFile, put: Put) -> bool:
         """Put the next lines of a file, if it has any."""
         data = os.pread(file.descriptor, PIECE_BYTES, file.position)
-        final = self._left_behind(file)
+        final = self._is_finished(file)
         end, lines = self._lines(data, file.path, final)
         if not end:
             if final and _size(file.descriptor) <= file.position:
-                self._leave(file)
+                self._close_file(file)
             return False
-        what = {"key": file.key, "from": file.position, "to": file.position + end, "path": file.path, "final": final}
+        what = {
+            "key": file.identity,
+            "from": file.position,
+            "to": file.position + end,
+            "path": file.path,
+            "final": final,
+        }
         what["digest"] = xxhash.xxh3_128_hexdigest(data[:end])
         self._note_head(file)
-        after = self._state({file.key: {**file.to_state(), "position": file.position + end}})
-        intent = journal.intend(self._clock.now_ms(), what, after)
+        after = self._state({file.identity: {**file.to_state(), "position": file.position + end}})
+        intent = journal.begin(self._clock.now_ms(), what, after)
         file.position += end
         self._waiting = intent, self._events(intent, lines)
-        return self._repeat(journal, put)
+        return self._put_pending(journal, put)
 
-    def _repeat(self, journal: SourceJournal, put: Put) -> bool:
+    def _put_pending(self, journal: SourceJournal, put: Put) -> bool:
         """Put the pending piece: one that was refused, or that of the previous process."""
         if journal.pending is None:
             return False
         if self._waiting is None:
-            events = self._again(journal.pending)
+            events = self._reread(journal.pending)
             if events is None:
                 self.counts["unknown"] += 1
-                log.error("tail: %s cannot be read again, and may not have been delivered", journal.pending.what)
+                log.error("tail: %s cannot be read again, and may not have been delivered", journal.pending.piece)
                 journal.drop()
                 return True
             self._waiting = journal.pending, events
         intent, events = self._waiting
         if events:
-            put([journal.seal(intent, events)])
-        journal.done()
+            put([journal.make_batch(intent, events)])
+        journal.commit()
         self._waiting = None
         self.counts["lines"] += len(events)
-        self.counts["bytes"] += int(intent.what["to"]) - int(intent.what["from"])
+        self.counts["bytes"] += int(intent.piece["to"]) - int(intent.piece["from"])
         return True
 
-    def _again(self, intent: PieceIntent) -> tuple[Event, ...] | None:
+    def _reread(self, intent: PieceIntent) -> tuple[Event, ...] | None:
         """Read the pending piece of the previous process again; None if its file is gone or changed."""
-        what = intent.what
+        what = intent.piece
         begin, end = int(what["from"]), int(what["to"])
         file = self._files.get(str(what["key"]))
         data = os.pread(file.descriptor, end - begin, begin) if file else b""
@@ -179,7 +185,7 @@ class TailSource:
         return self._events(intent, self._lines(data, str(what["path"]), bool(what["final"]))[1])
 
     def _events(self, intent: PieceIntent, lines: list[bytes]) -> tuple[Event, ...]:
-        headers = self._headers(str(intent.what["path"]))
+        headers = self._headers(str(intent.piece["path"]))
         return tuple(Event(headers, line) for line in lines)
 
     def _lines(self, data: bytes, path: str, final: bool) -> tuple[int, list[bytes]]:
@@ -193,21 +199,21 @@ class TailSource:
 
     # -- files
 
-    def look(self) -> None:
+    def scan(self) -> None:
         """Find new files, and check those that are followed. Precondition: no piece is pending."""
         known, self.problem = set(self._files), ""
-        self._find()
+        self._find_new()
         for file in list(self._files.values()):
             try:
                 self._check(file)
             except OSError as error:  # an unreadable file must not hold up others
                 self.problem = f"{file.path}: {error.strerror}"
-        if self._first_look or set(self._files) - known:
+        if self._is_first_scan or set(self._files) - known:
             # a file that is renamed while the agent is down must be found again
-            self._open_journal().note(self._state({}))
-        self._first_look = False
+            self._open_journal().save_state(self._state({}))
+        self._is_first_scan = False
 
-    def _find(self) -> None:
+    def _find_new(self) -> None:
         found: dict[str, str] = {}
         for path in self._matches():
             try:
@@ -220,7 +226,7 @@ class TailSource:
             if key in self._files:
                 self._renamed(self._files[key], path)
             else:
-                self._follow(path, at_end=self._first_look and self._options.start == "end")
+                self._follow(path, at_end=self._is_first_scan and self._options.start == "end")
 
     def _matches(self) -> Iterator[str]:
         for pattern in self._options.paths:
@@ -247,8 +253,8 @@ class TailSource:
         about = os.fstat(descriptor)
         file = _FollowedFile(path, about.st_dev, about.st_ino, descriptor, about.st_size if at_end else 0)
         self._note_head(file)
-        self._files[file.key] = file
-        self._turn.append(file.key)
+        self._files[file.identity] = file
+        self._turn.append(file.identity)
 
     def _reopen(self, key: str, state: dict[str, Any]) -> None:
         """Reopen a file followed before the restart, at its path or under another name in its folder."""
@@ -279,7 +285,7 @@ class TailSource:
             file.head_bytes = min(HEAD_BYTES, _size(file.descriptor))
             file.head = _digest(file.descriptor, file.head_bytes)
 
-    def _left_behind(self, file: _FollowedFile) -> bool:
+    def _is_finished(self, file: _FollowedFile) -> bool:
         """True if the file was renamed or deleted and has settled: its last line needs no terminator."""
         try:
             about = os.stat(file.path)
@@ -289,14 +295,14 @@ class TailSource:
         now, size = self._clock.monotonic(), _size(file.descriptor)
         if there:
             file.quiet_since = None
-        elif file.quiet_since is None or size != file.seen:
+        elif file.quiet_since is None or size != file.last_size:
             file.quiet_since = now
-        file.seen = size
+        file.last_size = size
         return file.quiet_since is not None and now - file.quiet_since >= self._options.settle_s
 
-    def _leave(self, file: _FollowedFile) -> None:
+    def _close_file(self, file: _FollowedFile) -> None:
         os.close(file.descriptor)
-        del self._files[file.key]
+        del self._files[file.identity]
         self.counts["left"] += 1
 
     def _state(self, changed: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class ThriftSource:
         self._put: Put | None = None
         self._lock = threading.Lock()
         self._server: FramedServer | None = None
-        self._calls = Calls()
+        self._digests = Calls()
         self.events = 0
         self.refused: dict[str, int] = {}
 
@@ -103,7 +103,7 @@ class ThriftSource:
     def append(self, producer: bytes, sequence: int, time_ms: int, events: Sequence[Any]) -> Any:
         """Method of the IDL."""
         try:
-            self._hand_over(self._parcels(producer, sequence, time_ms, events))
+            self._put_batches(self._parcels(producer, sequence, time_ms, events))
         except (BatchError, ValueError, TypeError, AttributeError) as error:
             return self._refuse("bad", error)
         except ChannelFull as error:
@@ -114,7 +114,7 @@ class ThriftSource:
             self.events += len(events)
         return events_idl().Taken(True, "")
 
-    def _hand_over(self, parcels: Sequence[EventBatch]) -> None:
+    def _put_batches(self, parcels: Sequence[EventBatch]) -> None:
         """Put all parcels of one call; the channel drops repeats. Raises NumberUsed and the errors of a put."""
         ids = [parcel.id for parcel in parcels if parcel.id is not None]
         if self._put is None:
@@ -122,12 +122,12 @@ class ThriftSource:
         if not ids:
             return
         program, number = ids[0].epoch, ids[0].sequence
-        first = self._calls.claim(program, number, _digest(parcels))
+        first = self._digests.claim(program, number, _digest(parcels))
         try:
             self._put(parcels)
         except (ChannelFull, BatchError):
             if first:
-                self._calls.release(program, number)
+                self._digests.release(program, number)
             raise
 
     def _parcels(self, producer: bytes, sequence: int, time_ms: int, events: Sequence[Any]) -> list[EventBatch]:

@@ -96,7 +96,7 @@ class _NumberColumn:
         if column.null_count:
             places.put(self._valid, column.is_valid().to_numpy(zero_copy_only=False))
 
-    def made(self, moves: RowMoves | None, layout: RowLayout) -> Any:
+    def build(self, moves: RowMoves | None, layout: RowLayout) -> Any:
         """Return all rows in their order."""
         rows, mixed = len(self.values), 0 < self._nulls < len(self.values)
         if self._nulls == rows:
@@ -131,7 +131,7 @@ class _TextColumn:
             self._kept.append(column.cast(self._type))
         places.put(self.values, np.arange(start, start + len(column)))
 
-    def made(self, moves: RowMoves | None, _layout: RowLayout) -> Any:
+    def build(self, moves: RowMoves | None, _layout: RowLayout) -> Any:
         """Return all rows in their order."""
         if len(self._kept) == 1:
             return _null_column(self._type, len(self.values))

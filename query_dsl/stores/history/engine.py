@@ -85,7 +85,7 @@ class History:
     ) -> None:
         self._hdfs, self._zookeeper, self._clock = hdfs, zookeeper, clock
         self._spark, self._place = spark, place or SparkSettings()
-        self._own: tuple[SparkSession, str] | None = None
+        self._own_session: tuple[SparkSession, str] | None = None
         self._lock = threading.Lock()
 
     def __enter__(self) -> History:
@@ -96,7 +96,7 @@ class History:
 
     def close(self) -> None:
         """Stop the session that was made here. Idempotent."""
-        own, self._own = self._own, None
+        own, self._own_session = self._own_session, None
         if own is not None:
             own[0].stop()
             shutil.rmtree(own[1], ignore_errors=True)
@@ -122,7 +122,7 @@ class History:
         `stop` is set, HistoryError if HDFS or the tables cannot be read, QueryError for invalid arguments."""
         asked = parse_sample_query(selector, start, end, self._clock.now_ms(), samples, series)
         ended = stop or threading.Event()
-        with self.opened() as zookeeper:
+        with self.lease_client() as zookeeper:
             found = find_series(self._hdfs, asked)
             wanted = _row_filter(found, asked)
             uri = raw_uri(self._hdfs)
@@ -156,7 +156,7 @@ class History:
         yielded cannot be withdrawn."""
         asked = parse_sample_query(selector, start, end, self._clock.now_ms(), NO_LIMIT, series)
         uri = raw_uri(self._hdfs)
-        with self.opened() as zookeeper:
+        with self.lease_client() as zookeeper:
             found = find_series(self._hdfs, asked)
             wanted = _row_filter(found, asked)
             with open_leased(uri, zookeeper) as table:
@@ -171,7 +171,7 @@ class History:
 
         Lazy, but the list of files is fixed at the call. Raises as `read`."""
         asked = parse_sample_query(selector, start, end, self._clock.now_ms(), MAX_SAMPLES, series)
-        with self.opened() as zookeeper:
+        with self.lease_client() as zookeeper:
             found = find_series(self._hdfs, asked)
             wanted = _row_filter(found, asked)
             uri = raw_uri(self._hdfs)
@@ -194,9 +194,9 @@ class History:
         if active is not None:
             return active
         with self._lock:
-            if self._own is None:
-                self._own = _make_session(self._place)
-            return self._own[0]
+            if self._own_session is None:
+                self._own_session = _make_session(self._place)
+            return self._own_session[0]
 
     # --- engines
 
@@ -247,7 +247,7 @@ class History:
         return table, ReadStats("spark", len(paths), pruned.of_files, pruned.size, pruned.of_bytes, paths)
 
     @contextmanager
-    def opened(self) -> Iterator[KazooClient | None]:
+    def lease_client(self) -> Iterator[KazooClient | None]:
         """Open a ZooKeeper client for leases, and convert errors of the clients to HistoryError."""
         client = _leasing(self._zookeeper) if self._zookeeper else None
         try:
@@ -295,7 +295,7 @@ def _read_locally(
     reader = LocalReader(uri, wanted, asked, stop)
     rows = TwoPassRead(reader, found, wanted, stop).table(pruned.files, progress)
     paths = tuple(file.path for file in pruned.files)
-    return rows, ReadStats("local", len(paths), pruned.of_files, reader.touched, pruned.of_bytes, paths)
+    return rows, ReadStats("local", len(paths), pruned.of_files, reader.fetched_bytes, pruned.of_bytes, paths)
 
 
 def _answer(rows: Any, found: FoundSeries, touched: ReadStats) -> HistoryAnswer:
@@ -303,8 +303,8 @@ def _answer(rows: Any, found: FoundSeries, touched: ReadStats) -> HistoryAnswer:
         f"engine {touched.engine}: {touched.files:,} of {touched.of_files:,} files,"
         f" {touched.bytes:,} of {touched.of_bytes:,} bytes"
     ]
-    if found.aside:
-        notes.append(f"{len(found.aside)} fingerprints that stand for two texts are set aside with their samples")
+    if found.ambiguous:
+        notes.append(f"{len(found.ambiguous)} fingerprints that stand for two texts are set aside with their samples")
     return HistoryAnswer(rows, found.table, touched, tuple(notes))
 
 

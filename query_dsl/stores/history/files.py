@@ -69,7 +69,7 @@ class RowFilter:
         series = self.series[low:high]
         return bool(((series >= least[1]) & (series <= most[1])).any())
 
-    def rows(self, source: Ints, series: Ints, time_us: Ints) -> tuple[Ints | None, Ints]:
+    def match(self, source: Ints, series: Ints, time_us: Ints) -> tuple[Ints | None, Ints]:
         """Return the indices of wanted rows, None for all, and the number of the pair of each."""
         starts = run_starts(source, series)
         pairs = self._pairs(source[starts], series[starts])

@@ -40,13 +40,13 @@ class _KeyedShare(NamedTuple):
     share: Share | None
     groups: Sequence[_WantedGroup]
 
-    def again(self) -> Share:
+    def reopen(self) -> Share:
         """Return the share that was kept, or fetch it again."""
         if self.share is not None:
             return self.share
         numbers = range(self.groups[0].number, self.groups[-1].number + 1)
         share = Share(GroupReader(self.uri), tuple(numbers), self.size)
-        share.hold()
+        share.prefetch()
         return share
 
 
@@ -56,37 +56,37 @@ class TwoPassRead:
     def __init__(self, reader: LocalReader, found: FoundSeries, wanted: RowFilter, stop: threading.Event) -> None:
         self._reader, self._found, self._wanted, self._stop = reader, found, wanted, stop
         self._lock = threading.Lock()
-        self._looked: list[_KeyedShare] = []
-        self._held = 0
+        self._keyed: list[_KeyedShare] = []
+        self._kept_bytes = 0
 
     def table(self, files: Sequence[RawFile], progress: Progress) -> Any:
         """Return every wanted row of these files as RESULT_SCHEMA. Raises as LocalReader.read."""
-        self._reader.shares(files, self._look, lambda done, text: progress(done / 2, text))
-        self._looked.sort(key=lambda one: (one.uri, one.groups[0].number))
-        assembly = AnswerBuilder([group.runs for one in self._looked for group in one.groups], self._found)
+        self._reader.shares(files, self._key_share, lambda done, text: progress(done / 2, text))
+        self._keyed.sort(key=lambda one: (one.uri, one.groups[0].number))
+        assembly = AnswerBuilder([group.runs for one in self._keyed for group in one.groups], self._found)
         self._fetch(assembly, lambda done: progress(0.5 + done / 2, f"of {len(files):,} files"))
         return assembly.table()
 
-    def _look(self, share: Share, ended: threading.Event) -> None:
+    def _key_share(self, share: Share, ended: threading.Event) -> None:
         groups = []
         for number in share.groups:
             if ended.is_set():
                 return
-            picked = self._reader.look(share.reader, number)
+            picked = self._reader.pick_rows(share.reader, number)
             if picked is not None:
                 groups.append(
                     _WantedGroup(number, picked.rows, runs_of(self._wanted.order[picked.pairs], picked.time_us))
                 )
         if groups:
-            self._looked.append(
+            self._keyed.append(
                 _KeyedShare(share.reader.uri, share.size, share if self._may_keep(share) else None, groups)
             )
 
     def _may_keep(self, share: Share) -> bool:
-        takes = share.reader.held + READER_BYTES
+        takes = share.reader.buffered_bytes + READER_BYTES
         with self._lock:
-            fits = self._held + takes <= KEPT_SHARE_BYTES
-            self._held += takes if fits else 0
+            fits = self._kept_bytes + takes <= KEPT_SHARE_BYTES
+            self._kept_bytes += takes if fits else 0
         return fits
 
     def _fetch(self, assembly: AnswerBuilder, progress: Callable[[float], None]) -> None:
@@ -94,14 +94,14 @@ class TwoPassRead:
 
         def values(looked: _KeyedShare, first: int) -> TaskResult:
             if not pool.ended.is_set():
-                reader = looked.again().reader
+                reader = looked.reopen().reader
                 for at, group in enumerate(looked.groups, first):
                     if not pool.ended.is_set():
                         assembly.put(at, fetch(reader, group.number, group.rows))
-                self._reader.count(reader)
+                self._reader.add_fetched(reader)
             return TaskResult(looked.size)
 
-        firsts = accumulate((len(looked.groups) for looked in self._looked), initial=0)
-        total = sum(looked.size for looked in self._looked) or 1
-        tasks = [partial(values, looked, first) for looked, first in zip(self._looked, firsts, strict=False)]
+        firsts = accumulate((len(looked.groups) for looked in self._keyed), initial=0)
+        total = sum(looked.size for looked in self._keyed) or 1
+        tasks = [partial(values, looked, first) for looked, first in zip(self._keyed, firsts, strict=False)]
         pool.run(tasks, lambda size: progress(size / total))

@@ -44,17 +44,19 @@ class LocalReader:
         self._uri, self._wanted, self._question, self._stop = uri, wanted, question, stop
         self._lock = threading.Lock()
         self._samples = 0
-        self.touched = 0
+        self.fetched_bytes = 0
         """Bytes of column chunks that were fetched."""
 
     def read(self, files: Sequence[RawFile], progress: Progress = no_progress) -> Any:
         """Return rows as `time`, VALUES and `pair` (number in `wanted`), in no order. Raises TooMuchHistory,
         HistoryInterrupted, OSError (FileNotFoundError for a file that is gone)."""
         parts: list[Any] = []
-        self.each(files, parts.append, progress)
+        self.read_each(files, parts.append, progress)
         return pa.concat_tables(parts) if parts else _empty()
 
-    def each(self, files: Sequence[RawFile], take: Callable[[Any], None], progress: Progress = no_progress) -> None:
+    def read_each(
+        self, files: Sequence[RawFile], take: Callable[[Any], None], progress: Progress = no_progress
+    ) -> None:
         """Call `take` with the rows of each row group, from several threads, in no order: only these are in memory.
         Raises as `read`, and exceptions of `take`."""
 
@@ -68,9 +70,9 @@ class LocalReader:
         """As `read`, in this thread: yield the rows of each row group; only these are in memory."""
         for file in files:
             for share in self._shares(file):
-                share.hold()
+                share.prefetch()
                 yield from self._parts(share, self._stop)
-                self.count(share.reader)
+                self.add_fetched(share.reader)
             if self._stop.is_set():
                 raise HistoryInterrupted("reading the history was interrupted")
 
@@ -90,19 +92,19 @@ class LocalReader:
 
         def go_on(share: Share) -> TaskResult:
             if not pool.ended.is_set():
-                share.hold()
+                share.prefetch()
                 work(share, pool.ended)
-                self.count(share.reader)
+                self.add_fetched(share.reader)
             return TaskResult(share.size)
 
         total, text = sum(file.size for file in files) or 1, f"of {len(files):,} files"
         pool.run([partial(begin, file) for file in files], lambda size: progress(size / total, text))
 
-    def look(self, reader: GroupReader, group: int) -> PickedRows | None:
+    def pick_rows(self, reader: GroupReader, group: int) -> PickedRows | None:
         """Return the wanted rows of a row group, None if there are none. Raises TooMuchHistory."""
         keys = reader.read(group, BOUNDS)
         source, series, time = (to_numpy(keys.column(name)) for name in BOUNDS)
-        rows, pairs = self._wanted.rows(source, series, time)
+        rows, pairs = self._wanted.match(source, series, time)
         if not len(pairs):
             return None
         with self._lock:
@@ -111,11 +113,11 @@ class LocalReader:
                 raise self._question.too_many_samples()
         return PickedRows(None, pairs, time) if rows is None else PickedRows(rows.astype(np.int32), pairs, time[rows])
 
-    def count(self, reader: GroupReader) -> None:
+    def add_fetched(self, reader: GroupReader) -> None:
         """Add the bytes that the reader has fetched."""
         with self._lock:
-            self.touched += reader.touched
-        reader.touched = 0
+            self.fetched_bytes += reader.fetched_bytes
+        reader.fetched_bytes = 0
 
     def _shares(self, file: RawFile) -> list[Share]:
         return shares_of(f"{self._uri}/{file.path}", file, self._wanted)
@@ -124,7 +126,7 @@ class LocalReader:
         for group in share.groups:
             if ended.is_set():
                 break
-            picked = self.look(share.reader, group)
+            picked = self.pick_rows(share.reader, group)
             if picked is not None:
                 yield fetch(share.reader, group, picked.rows).append_column("pair", pa.array(picked.pairs))
 

@@ -30,7 +30,7 @@ class FoundSeries:
     `aside` are fingerprints with two texts: they are left out."""
 
     table: Any
-    aside: tuple[int, ...]
+    ambiguous: tuple[int, ...]
 
     def __len__(self) -> int:
         return len(self.table)

@@ -22,10 +22,10 @@ class Share:
     groups: tuple[int, ...]
     size: int
 
-    def hold(self) -> None:
+    def prefetch(self) -> None:
         """Fetch it, unless it exceeds SHARE_BYTES."""
         if sum(self.reader.size(group) for group in self.groups) <= SHARE_BYTES:
-            self.reader.hold(self.groups)
+            self.reader.prefetch(self.groups)
 
 
 def shares_of(uri: str, file: RawFile, wanted: RowFilter) -> list[Share]:

@@ -19,7 +19,7 @@ class TaskResult:
     """Result of a task: its part of the total bytes, and the tasks that it adds."""
 
     size: int
-    more: tuple[Task, ...] = ()
+    next_tasks: tuple[Task, ...] = ()
 
 
 Task = Callable[[], TaskResult]
@@ -54,7 +54,7 @@ class TaskPool:
                     if future is not None:
                         done = future.result()
                         size += done.size
-                        running += begin(done.more) - 1
+                        running += begin(done.next_tasks) - 1
                     told(size)
             finally:
                 self.ended.set()

@@ -63,17 +63,17 @@ class BeanSource(ReadingSource[MappedBeans]):
         return MappedBeans(self._mapper.variables(answer), start, answer.faults)
 
     def reading(self, content: MappedBeans, series: SourceSeries, time_ms: int) -> Reading:
-        process = self._which(series, content.start, time_ms)
+        process = self._identify_process(series, content.start, time_ms)
         if process is not self._process:
             self.renew()
         self._process = process
         made = process.maker.make(content.variables, time_ms)
         # A new series began at the poll before, if that one was complete. Else its count may be as old as the process,
         # so that its first value is not taken for an increase.
-        before = self.clean and series.uuid == process.uuid
+        before = self.is_clean and series.uuid == process.uuid
         return replace(made, resumes=True, appeared_ms=series.last_poll_ms if before else process.birth_ms)
 
-    def _which(self, series: SourceSeries, start: JvmIdentity | None, time_ms: int) -> JvmProcess:
+    def _identify_process(self, series: SourceSeries, start: JvmIdentity | None, time_ms: int) -> JvmProcess:
         """Return the process that answered; without a start time it counts as the one before."""
         if start is not None:
             text = f"{series.name}\n{start.time_ms}\n{start.name}"
@@ -96,11 +96,11 @@ class JmxSource(BeanSource):
         super().__init__(target, shared, pool, rules)
         asked = (f"{target.path}?qry={quote(query, safe='*:,=')}" for query in queries(rules))
         paths = [target.path] if "?" in target.path else asked
-        self._jmx, self._questions = target, [HttpRequest(target.address, path, _JSON) for path in paths]
+        self._jmx, self._requests = target, [HttpRequest(target.address, path, _JSON) for path in paths]
 
     async def fetch(self, ip: str) -> list[bytes]:
         port, limit = self._jmx.port, self.shared.config.max_frame
-        return [(await send_request(question, ip, port, limit)).body for question in self._questions]
+        return [(await send_request(question, ip, port, limit)).body for question in self._requests]
 
     def parse(self, raw: list[bytes]) -> BeanResponse:
         return parse_answers(raw)
@@ -116,7 +116,7 @@ class JolokiaSource(BeanSource):
 
     async def fetch(self, ip: str) -> list[bytes]:
         target = self._jolokia
-        shown = await asyncio.to_thread(target.access.shown, target.scheme)
+        shown = await asyncio.to_thread(target.access.load, target.scheme)
         if target.bulk:
             questions = [HttpRequest(target.address, f"{target.path}/", _JSON, self._body, shown.headers)]
         else:

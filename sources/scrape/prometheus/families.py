@@ -49,7 +49,7 @@ class MetricFamilies:
             for name, has in told.items()
         }
 
-    def of(self, sample: str) -> MetricFamily:
+    def family_of(self, sample: str) -> MetricFamily:
         """Return the family of a sample: by its full name, or without a suffix that the family's type allows."""
         found = self._by_name.get(sample)
         if found is not None:
@@ -64,5 +64,5 @@ class MetricFamilies:
         """Return the family whose birth a sample such as `x_created` gives, "" for any other sample."""
         if not sample.endswith(CREATED):
             return ""
-        family = self.of(sample)
+        family = self.family_of(sample)
         return family.name if family.name != sample else ""

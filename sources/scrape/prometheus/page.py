@@ -67,7 +67,7 @@ class ExpositionReader:
     `exported_…`, as in Prometheus."""
 
     def __init__(self, own: frozenset[str] = frozenset(), limits: ExpositionLimits | None = None) -> None:
-        self._own, self._limits = own, limits or ExpositionLimits()
+        self._target_labels, self._limits = own, limits or ExpositionLimits()
         self._meta: list[bytes] | None = None
         self._families = MetricFamilies()
         self._made = 0
@@ -81,7 +81,7 @@ class ExpositionReader:
         self._groups: dict[tuple[str, frozenset[tuple[str, str]]], int] = {}
         self._group: list[int] = []
         self._creates: list[bool] = []
-        self._shown: Ints = np.zeros(0, np.int64)
+        self._schema_columns: Ints = np.zeros(0, np.int64)
         self._schema: SourceSchema | None = None
 
     def read(self, data: bytes, openmetrics: bool, ended: bool) -> Exposition:
@@ -93,7 +93,7 @@ class ExpositionReader:
         if meta != self._meta or len(self._known) > _CACHE_FACTOR * self._limits.series:
             self._meta, self._families = meta, MetricFamilies(meta)
             self._forget()
-        self._take(lines, made)
+        self._read_lines(lines, made)
         if made.faults.counts and not made.column:
             text = next(iter(made.faults.examples.values()))
             raise PollError("garbage", f"no samples in the answer, which begins {data[:40]!r}: {text}")
@@ -115,21 +115,21 @@ class ExpositionReader:
             made.faults.add("page limit", text, len(lines) - self._limits.lines)
             del lines[self._limits.lines :]
 
-    def _take(self, lines: Sequence[bytes], made: _ColumnValues) -> None:
+    def _read_lines(self, lines: Sequence[bytes], made: _ColumnValues) -> None:
         """Parse lines. The fast path serves cached series that are followed by nothing but a number."""
         known = self._known
         for number, line in enumerate(lines, 1):
             text, _, value = line.rpartition(b" ")
             at = known.get(text)
             if at is None or b"_" in value:
-                self._other(line, number, made)
+                self._parse_uncached(line, number, made)
                 continue
             try:
                 made.add(at, float(value))
             except ValueError:
-                self._other(line, number, made)
+                self._parse_uncached(line, number, made)
 
-    def _other(self, line: bytes, number: int, made: _ColumnValues) -> None:
+    def _parse_uncached(self, line: bytes, number: int, made: _ColumnValues) -> None:
         """Parse any other line: metadata, a blank line, one with a timestamp, a new series or a bad line."""
         stripped = line.strip(SPACE)
         if not stripped or stripped.startswith(b"#"):
@@ -172,7 +172,7 @@ class ExpositionReader:
         at = self._by_key[key] = len(self._names)
         created = self._families.created(name)
         outer = frozenset((label, value) for label, value in labels.items() if label not in _BUCKET_LABELS)
-        group = (created or self._families.of(name).name, outer)
+        group = (created or self._families.family_of(name).name, outer)
         self._names.append(name)
         self._labels.append(labels)
         self._creates.append(bool(created))
@@ -180,9 +180,9 @@ class ExpositionReader:
         return at
 
     def _exported(self, label: str, others: Mapping[str, str]) -> str:
-        if label not in self._own:
+        if label not in self._target_labels:
             return label
-        while label in self._own or label in others:
+        while label in self._target_labels or label in others:
             label = "exported_" + label
         return label
 
@@ -213,13 +213,13 @@ class ExpositionReader:
         return born[group[~creates]]
 
     def _schema_of(self, column: Ints) -> SourceSchema:
-        if self._schema is not None and np.array_equal(column, self._shown):
+        if self._schema is not None and np.array_equal(column, self._schema_columns):
             return self._schema
         self._made += 1
         names = [self._names[at] for at in column.tolist()]
-        families = {name: self._families.of(name) for name in set(names)}
+        families = {name: self._families.family_of(name) for name in set(names)}
         kinds = {name: int(family.kind(name)) for name, family in families.items()}
-        self._shown = column
+        self._schema_columns = column
         self._schema = SourceSchema(
             self._made.to_bytes(16, "big"),
             names,

@@ -42,7 +42,7 @@ class ExpositionSource(ReadingSource[Exposition]):
         """Counts of ignored timestamps and exemplars."""
 
     @property
-    def appears(self) -> bool:
+    def appeared_ms(self) -> bool:
         """True if a series that is new on a page began after the previous page, provided that one had no faults."""
         return True
 
@@ -57,7 +57,7 @@ class ExpositionSource(ReadingSource[Exposition]):
             content.values.view(np.int64),
             resumes=True,
             appeared_ms=series.last_poll_ms
-            if self.appears and self.clean and series.uuid == uuid
+            if self.appeared_ms and self.is_clean and series.uuid == uuid
             else UNKNOWN_START_MS,
             created_ms=content.created_ms,
         )
@@ -68,7 +68,7 @@ class PrometheusSource(ExpositionSource):
 
     def __init__(self, target: PrometheusTarget, shared: PollContext, pool: PollLimits) -> None:
         job = target.job
-        own = frozenset() if job.honor_labels else frozenset({"job", "instance", *job.labels, *target.own})
+        own = frozenset() if job.honor_labels else frozenset({"job", "instance", *job.labels, *target.own_labels})
         reader = ExpositionReader(own, ExpositionLimits(job.max_series))
         super().__init__(target, shared, pool, reader, RelabelRules(job.rules) if job.rules else None)
         self._page, self._job = target, job
@@ -78,12 +78,12 @@ class PrometheusSource(ExpositionSource):
         return self._job.deadline_s or self.shared.config.deadline_s
 
     @property
-    def appears(self) -> bool:
+    def appeared_ms(self) -> bool:
         return not self._job.proxy
 
     async def fetch(self, ip: str) -> HttpResponse:
         job = self._job
-        shown = await asyncio.to_thread(job.access.shown, self._page.scheme)
+        shown = await asyncio.to_thread(job.access.load, self._page.scheme)
         headers = {**shown.headers, "X-Prometheus-Scrape-Timeout-Seconds": f"{self.deadline_s:g}"}
         question = HttpRequest(self._page.address, self._page.path, ACCEPT, headers=headers)
         name = job.access.server_name or self._page.host

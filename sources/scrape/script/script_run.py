@@ -26,7 +26,7 @@ class _Output(asyncio.SubprocessProtocol):
         self._limit, self._running = limit, {"process", 1, 2}
 
     @property
-    def complaint(self) -> str:
+    def last_error(self) -> str:
         """End of standard error on one line."""
         return " ".join(self._complaint.decode("utf-8", "replace").split())
 
@@ -40,12 +40,12 @@ class _Output(asyncio.SubprocessProtocol):
             self.ended.set_exception(PollError("output too large", text))
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002
-        self._over(fd)
+        self._close_part(fd)
 
     def process_exited(self) -> None:
-        self._over("process")
+        self._close_part("process")
 
-    def _over(self, part: int | str) -> None:
+    def _close_part(self, part: int | str) -> None:
         self._running.discard(part)
         if not self._running and not self.ended.done():
             self.ended.set_result(None)
@@ -72,7 +72,7 @@ async def run_script(script: ScriptTarget) -> bytes:
     code = transport.get_returncode()
     if code:
         how = f"ended by signal {-code}" if code < 0 else f"ended with {code}"
-        raise PollError("exit code", f"{how}{': ' + output.complaint if output.complaint else ''}")
+        raise PollError("exit code", f"{how}{': ' + output.last_error if output.last_error else ''}")
     return bytes(output.written)
 
 

@@ -58,10 +58,10 @@ class LineScript(_ScriptMixin, TargetSource[FileRead]):
 
     def read(self, raw: bytes) -> FileRead:
         self._run += 1
-        return self._lines().heard(raw, self._run, self.shared.clock.now_ms())
+        return self._lines().parse_output(raw, self._run, self.shared.clock.now_ms())
 
     async def deliver(self, content: FileRead, series: SourceSeries, time_ms: int) -> int:  # noqa: ARG002
-        return await self._lines().take(content, self.tell)
+        return await self._lines().take(content, self.report)
 
     def _lines(self) -> DropinFile:
         series = self.known_series()

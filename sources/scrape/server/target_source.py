@@ -48,12 +48,12 @@ class TargetSource(FixedOwner, ABC, Generic[Content]):
     """True to poll it _EARLY_TRIES times per period until its first answer, because it may be starting."""
 
     def __init__(self, target: SourceTarget, shared: PollContext, pool: PollLimits) -> None:
-        self.target, self.shared, self._pool = target, shared, pool
+        self.target, self.shared, self._limits = target, shared, pool
         self.series: SourceSeries | None = self._series_before()
         """State of the source, once the host of the server is known."""
         self.labels: dict[str, str] = dict(self.series.meta["labels"]) if self.series else {}
         """Labels of all its series: those of its host, then its own; empty until its host is known."""
-        self._failing, self._met = False, False
+        self._failing, self._was_reached = False, False
         self._answered_ms = self.series.last_poll_ms if self.series else 0
         self._last_ms = 0.0
 
@@ -96,17 +96,17 @@ class TargetSource(FixedOwner, ABC, Generic[Content]):
             self.shared.figures.missed_ticks += missed_ticks(planned, clock.now_ms(), self.period_ms)
             planned = self._next()
 
-    async def leave(self) -> None:
+    async def remove(self) -> None:
         """End the series of a target removed from the configuration, and its status. `run` was cancelled before."""
         figures, series = self.shared.figures, self.series
         for about in (f"?{self.target}", series.name if series else ""):
-            self.shared.statuses.left(about)
-        figures.problem(self._about, "")
-        figures.refuse(f"answer of {self.target}", Counter())
+            self.shared.statuses.remove(about)
+        figures.set_problem(self._about, "")
+        figures.set_refused(f"answer of {self.target}", Counter())
         if series is None or self.shared.owners.get(series.name) is not self:
             return
         self.shared.owners.release(series.name, self)
-        figures.refuse(series.name, Counter())
+        figures.set_refused(series.name, Counter())
         try:
             await self.shared.delivery.end(series)
         except SinkRefusedError:
@@ -114,7 +114,7 @@ class TargetSource(FixedOwner, ABC, Generic[Content]):
 
     def _next(self) -> int:
         tick = self._tick()
-        if self._met or not self.eager:
+        if self._was_reached or not self.eager:
             return tick
         return min(tick, self.shared.clock.now_ms() + self.period_ms // _EARLY_TRIES)
 
@@ -143,20 +143,20 @@ class TargetSource(FixedOwner, ABC, Generic[Content]):
             samples = await self._poll()
         except PollError as error:
             figures.poll_errors[error.reason] += 1
-            figures.problem(self._about, f"{self.target}: {error}")
-            await self._failed()
+            figures.set_problem(self._about, f"{self.target}: {error}")
+            await self._handle_failure()
             return
         except SinkRefusedError:
             samples = 0
         except Exception as error:  # an error in one target must not stop the others
             log.exception("%s", self.target)
-            figures.internal(self._about, self.target, error)
+            figures.note_internal_error(self._about, self.target, error)
             return
-        figures.problem(self._about, "")
-        self._failing, self._met, self._answered_ms = False, True, self.shared.clock.now_ms()
+        figures.set_problem(self._about, "")
+        self._failing, self._was_reached, self._answered_ms = False, True, self.shared.clock.now_ms()
         self._report(True, samples)
 
-    async def _failed(self) -> None:
+    async def _handle_failure(self) -> None:
         self._failing = True
         self._report(False, 0)
         silent_ms = self.shared.clock.now_ms() - self._answered_ms
@@ -171,19 +171,19 @@ class TargetSource(FixedOwner, ABC, Generic[Content]):
     def _report(self, up: bool, samples: int) -> None:
         key = self.series.name if self.series else f"?{self.target}"
         unplaced = {**self.target.labels, "address": self.target.address}
-        self.shared.statuses.polled(key, self.labels or unplaced, up, self._last_ms, samples)
+        self.shared.statuses.record_poll(key, self.labels or unplaced, up, self._last_ms, samples)
 
     async def _poll(self) -> int:
         """Poll once and return the samples accepted. Raises PollError if there was no valid answer."""
-        async with self._pool.place(self._failing):
-            raw = await self._ask()
+        async with self._limits.place(self._failing):
+            raw = await self._fetch()
             time_ms = self.shared.clock.now_ms()
-            async with self._pool.parsing:
+            async with self._limits.parsing:
                 content = await asyncio.to_thread(self.read, raw)
             del raw
         return await self.deliver(content, self.known_series(), time_ms)
 
-    async def _ask(self) -> Any:
+    async def _fetch(self) -> Any:
         began = self.shared.clock.monotonic()
         try:
             async with asyncio.timeout(self.deadline_s):
@@ -195,9 +195,9 @@ class TargetSource(FixedOwner, ABC, Generic[Content]):
         finally:
             self._last_ms = (self.shared.clock.monotonic() - began) * 1000
 
-    def tell(self, faults: RejectCounts) -> None:
+    def report(self, faults: RejectCounts) -> None:
         texts = tuple(f"{self.target}: {reason}: {text}" for reason, text in faults.examples.items())
-        self.shared.figures.refuse(f"answer of {self.target}", Counter(faults.counts), texts)
+        self.shared.figures.set_refused(f"answer of {self.target}", Counter(faults.counts), texts)
 
     # --- identity
 
@@ -223,8 +223,8 @@ class TargetSource(FixedOwner, ABC, Generic[Content]):
         name = target.source(placed["host"])
         if owners.get(name) not in (None, self):
             raise PollError("same source twice", f"{name} is polled already: give one of the two another instance")
-        owners.hold(name, self)
-        self.shared.statuses.left(f"?{target}")
+        owners.set_owner(name, self)
+        self.shared.statuses.remove(f"?{target}")
         before, self.series = self.series, self.shared.delivery.store.get(name)
         if before is not None and before is not self.series:
             await self.shared.delivery.end(before)
@@ -254,7 +254,7 @@ class ReadingSource(TargetSource[FoundContent]):
         """Return the reading of a poll; `self.clean` refers to the poll before."""
 
     @property
-    def clean(self) -> bool:
+    def is_clean(self) -> bool:
         """True if the previous poll of this run was complete, so that a series that is new now was absent then."""
         return self._clean
 
@@ -263,7 +263,7 @@ class ReadingSource(TargetSource[FoundContent]):
         self._placed, self._clean = None, False
 
     async def deliver(self, content: FoundContent, series: SourceSeries, time_ms: int) -> int:
-        self.tell(content.faults)
+        self.report(content.faults)
         reading = self.reading(content, series, time_ms)
         if self._placed is None or self._placed.schema_id != reading.schema.id:
             self._placed = await self.shared.delivery.place(series, reading, self.labels, self._rules)

@@ -32,7 +32,7 @@ def agent(prefix: str, data: Path, zookeeper: str, delivery: str, **options: Any
 
 def accept(one: Agent, count: int, sources: int = 3, samples: int = 5) -> None:
     for n in range(count):
-        one.intake.accept_now([polled(f"source-{n % sources}", samples)])
+        one.wal_sink.accept_now([polled(f"source-{n % sources}", samples)])
 
 
 @pytest.mark.stack
@@ -96,7 +96,7 @@ def test_best_effort_is_bounded_and_counts_dropped_batches(tmp_path: Path, zooke
     with agent(prefix, tmp_path, zookeeper, "best-effort", quota_bytes=quota, segment_bytes=100_000) as one:
         count = 200
         for n in range(count):
-            one.intake.accept_now([polled(f"source-{n}", 900)])
+            one.wal_sink.accept_now([polled(f"source-{n}", 900)])
             assert figure(one, "log_bytes") < 1.5 * quota
         lost = figure(one, "lost_batches")["full"]
         assert 0 < lost < count
@@ -118,18 +118,18 @@ def test_only_end_to_end_supports_several_sites(tmp_path: Path) -> None:
 
 def test_a_route_waits_longer_after_each_failure_and_never_overtakes_the_log() -> None:
     route = DirectBackoff()
-    assert route.direct(0.0, backlog=False, reachable=True)
-    assert not route.direct(0.0, backlog=True, reachable=True)
-    assert not route.direct(0.0, backlog=False, reachable=False)
+    assert route.is_open(0.0, backlog=False, reachable=True)
+    assert not route.is_open(0.0, backlog=True, reachable=True)
+    assert not route.is_open(0.0, backlog=False, reachable=False)
     waits = []
     for _ in range(12):
-        route.failed(100.0)
+        route.record_failure(100.0)
         waits.append(route.not_before - 100)
     assert waits[0] == 0.5
     assert waits == sorted(waits)
     assert waits[-1] == 30.0
-    route.worked()
-    assert route.direct(100.0, backlog=False, reachable=True)
+    route.record_success()
+    assert route.is_open(100.0, backlog=False, reachable=True)
 
 
 def test_a_log_in_memory_behaves_like_a_log_on_disk(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_a_defect_while_a_shared_file_is_written_acks_no_caller(tmp_path: Path) 
 
     def put() -> None:
         try:
-            answers.append(announcements.put([b"one"], 120.0)[0])
+            answers.append(announcements.write([b"one"], 120.0)[0])
         except ZeroDivisionError:
             answers.append("raised")
 
@@ -61,6 +61,6 @@ def test_a_node_without_an_answer_is_reported_as_unpublished() -> None:
     publisher = AckPublisher(
         client, lambda: AckState("c", "t", "s", 0), "s", lambda: pytest.fail("taken"), SYSTEM_CLOCK
     )
-    publisher.look()
+    publisher.refresh()
     assert not publisher.published.is_set()
     assert publisher.problem == "acks are not published: KazooTimeoutError 5 s"

@@ -59,7 +59,7 @@ def test_written_bytes_are_the_golden_bytes() -> None:
     assert whole() == GOLDEN.read_bytes()
     content = decode(GOLDEN.read_bytes())
     assert content is not None
-    assert (content.head.stream, content.head.base, content.torn, content.damage) == (STREAM, BASE, 0, [])
+    assert (content.header.stream, content.header.base, content.torn_bytes, content.damage) == (STREAM, BASE, 0, [])
     assert [body for _, body in payloads(whole(), content)] == list(BODIES)
     assert content.index == lanes()
 

@@ -19,13 +19,13 @@ def core(scheme: Scheme = Scheme.ROLL, size: int = 200, count: int = 5, seconds:
 
 
 def put(one: StreamState, size: int = 50, now: float = 0.0) -> tuple[StreamFile, int]:
-    assert not one.refuse(size)
-    return one.place(size, HEAD, now)
+    assert not one.refusal(size)
+    return one.add_record(size, HEAD, now)
 
 
 def finish(one: StreamState, file: StreamFile) -> None:
-    one.wrote(file, file.length - file.written)
-    one.done(file)
+    one.mark_written(file, file.length - file.written)
+    one.mark_closed(file)
 
 
 def acked(one: StreamState, *offsets: int) -> list[bool]:
@@ -46,7 +46,7 @@ def test_scenario_14_a_file_whose_close_fails_acks_none_of_its_batches() -> None
     one.roll()
     finish(one, second)
     assert acked(one, at, at2, at3) == [], "nothing before the older file is settled"
-    one.fail(first, "close failed")
+    one.mark_failed(first, "close failed")
     assert acked(one, at, at2, at3) == [False, False, True]
     third, at4 = put(one)
     one.roll()
@@ -62,7 +62,7 @@ def test_scenario_15_a_call_over_two_files_of_which_the_first_is_lost() -> None:
     assert [file for file, _ in placed] == [first, first, second, second]
     assert all(file.base <= at - 49 and at < file.end for file, at in placed), "whole in its file"
     one.roll()
-    one.fail(first, "write failed")
+    one.mark_failed(first, "write failed")
     finish(one, second)
     assert acked(one, *(at for _, at in placed)) == [False, False, True, True]
 
@@ -73,11 +73,11 @@ def test_scenario_16_never_acked_before_the_file_is_closed(gap: int) -> None:
     file, at = put(one)
     _, at2 = put(one)
     next_file, at3 = put(one)
-    one.wrote(file, file.length)
-    one.reached(file, file.length)
+    one.mark_written(file, file.length)
+    one.mark_durable(file, file.length)
     assert next_file is not file
     assert acked(one, at, at2, at3) == []
-    one.done(file)
+    one.mark_closed(file)
     assert acked(one, at, at2, at3) == [True, True]
 
 
@@ -85,13 +85,13 @@ def test_by_committed_length_exactly_the_covered_batches_are_acked() -> None:
     one = core(Scheme.LENGTH, size=10_000)
     file, at = put(one)
     _, at2 = put(one)
-    one.reached(file, at)
+    one.mark_durable(file, at)
     assert acked(one, at, at2) == [], "the last byte is missing"
-    one.reached(file, at + 1)
+    one.mark_durable(file, at + 1)
     assert acked(one, at, at2) == [True]
-    one.reached(file, 5)
+    one.mark_durable(file, 5)
     assert acked(one, at, at2) == [True], "a smaller length revokes no ack"
-    one.fail(file, "write failed")
+    one.mark_failed(file, "write failed")
     assert acked(one, at, at2) == [True, False]
 
 
@@ -102,7 +102,7 @@ def test_files_roll_by_size_by_count_and_by_time() -> None:
     assert len({id(put(one)[0]) for _ in range(5)}) == 3
     one = core(size=9999, count=99, seconds=10)
     first, _ = put(one, now=0.0)
-    assert one.due() == 10.0
+    assert one.roll_due() == 10.0
     assert put(one, now=9.9)[0] is first
     assert put(one, now=10.0)[0] is not first
     assert put(core(size=10), 5000)[0].count == 1, "one that is larger than a file has a file of its own"
@@ -111,17 +111,17 @@ def test_files_roll_by_size_by_count_and_by_time() -> None:
 def test_memory_is_bounded_and_an_exhausted_stream_is_reported() -> None:
     one = StreamState(Scheme.ROLL, RollConfig(10_000, 100, 10, held_bytes=300))
     file, _ = put(one, 200)
-    assert one.refuse(200)
-    one.wrote(file, 150)
-    assert not one.refuse(200)
+    assert one.refusal(200)
+    one.mark_written(file, 150)
+    assert not one.refusal(200)
     for _ in range(2 * MAX_LOST_RANGES):
         lost, _ = put(one, 10)
         one.roll()
-        one.fail(lost, "x")
+        one.mark_failed(lost, "x")
         good, _ = put(one, 10)
         one.roll()
         finish(one, good)
-    assert one.worn
+    assert one.is_exhausted
     assert len(one.lost) == 2 * MAX_LOST_RANGES, "a lost range is never forgotten: its batches would be acked"
 
 
@@ -144,7 +144,7 @@ class Rolling(RuleBasedStateMachine):
     @precondition(lambda self: not self.dead)
     @rule(size=st.integers(1, 100))
     def batch(self, size: int) -> None:
-        file, at = self.core.place(size, HEAD, self.now)
+        file, at = self.core.add_record(size, HEAD, self.now)
         assert file.base + file.length - 1 == at
         self.batches[at] = file
         self.open.setdefault(file, 0)
@@ -153,7 +153,7 @@ class Rolling(RuleBasedStateMachine):
     @rule(seconds=st.floats(0, 6))
     def time(self, seconds: float) -> None:
         self.now += seconds
-        if self.core.full(self.now):
+        if self.core.is_full(self.now):
             self.core.roll()
 
     @precondition(lambda self: not self.dead and self.open)
@@ -162,22 +162,22 @@ class Rolling(RuleBasedStateMachine):
         file = data.draw(st.sampled_from(list(self.open)))
         self.open[file] = max(self.open[file], data.draw(st.integers(0, file.length)))
         if self.core.scheme is Scheme.LENGTH:
-            self.core.reached(file, self.open[file])
+            self.core.mark_durable(file, self.open[file])
 
     @precondition(lambda self: not self.dead and self.open)
     @rule(data=st.data(), told=st.booleans(), fine=st.booleans())
     def close(self, data: st.DataObject, told: bool, fine: bool) -> None:
         """`fine`: closed and renamed on the disk; `told`: the collector learns that, else it takes it for a failure."""
         file = data.draw(st.sampled_from(list(self.open)))
-        if file.step is not FileState.CLOSING:
+        if file.state is not FileState.CLOSING:
             return
         if fine:
             del self.open[file]
             self.closed.add(file)
         if fine and told:
-            self.core.done(file)
+            self.core.mark_closed(file)
         else:
-            self.core.fail(file, "close")
+            self.core.mark_failed(file, "close")
 
     @precondition(lambda self: not self.dead)
     @rule()

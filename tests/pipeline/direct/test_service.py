@@ -92,7 +92,7 @@ def pending(one: Agent) -> int:
 
 
 def sent(one: Agent) -> int:
-    return len(one._sender.sent())
+    return len(one._sender.unacked())
 
 
 def stored(folder: str) -> tuple[set[BatchId], FolderReader]:
@@ -108,7 +108,7 @@ def test_everything_is_in_the_folder_once_and_the_log_empties(
 ) -> None:
     with agent(tmp_path, chroot) as one, collector("c", chroot, folder, scheme):
         for n in range(40):
-            one.intake.accept_now([polled(f"source-{n % 7}", 100, announce=n < 7)])
+            one.wal_sink.accept_now([polled(f"source-{n % 7}", 100, announce=n < 7)])
         eventually(lambda: pending(one) == 0, "all are acked")
         assert one.figures()["resent_batches"] == 0
     ids, reader = stored(folder)
@@ -117,8 +117,8 @@ def test_everything_is_in_the_folder_once_and_the_log_empties(
     assert len(reader.blocks()) == 7, "announcements are durable when they are answered"
     found = [
         parse_finished(one.path)
-        for hour in open_store(folder).listing(DATA)
-        for one in open_store(folder).listing(hour.path)
+        for hour in open_store(folder).list_folder(DATA)
+        for one in open_store(folder).list_folder(hour.path)
     ]
     assert found
     assert None not in found
@@ -129,7 +129,7 @@ def test_everything_is_in_the_folder_once_and_the_log_empties(
 def test_an_open_file_acks_nothing_at_any_level(tmp_path: Path, chroot: str, folder: str) -> None:
     """Level `kafka` takes an answer for an ack; here the answer holds only the future position of the batch."""
     with agent(tmp_path, chroot, "kafka") as one, collector("c", chroot, folder, Scheme.ROLL, 3600.0):
-        one.intake.accept_now([polled("a")])
+        one.wal_sink.accept_now([polled("a")])
         eventually(lambda: sent(one) == 1, "it has a position")
         assert pending(one) == 1
 
@@ -153,19 +153,19 @@ def killed_in_the_middle(data: Path, chroot: str, folder: str, scheme: Scheme) -
         process = spawn("first", chroot, folder, scheme)
         try:
             for n in range(20):
-                one.intake.accept_now([polled(f"source-{n % 5}", 50)])
+                one.wal_sink.accept_now([polled(f"source-{n % 5}", 50)])
             eventually(lambda: sent(one) == 20 or pending(one) == 0, "all have positions")
             if scheme is Scheme.LENGTH:
                 eventually(lambda: pending(one) == 0, "acked before the file is closed")
             else:
                 if folder.startswith("file:"):  # the position is assigned before the batch is written
-                    eventually(lambda: any(f.length for f in open_store(folder).listing(OPEN)), "the file is begun")
+                    eventually(lambda: any(f.length for f in open_store(folder).list_folder(OPEN)), "the file is begun")
                 assert pending(one) == 20, "an unclosed file acks nothing"
         finally:
             kill(process)
         with collector("second", chroot, folder, scheme):
             for n in range(10):
-                one.intake.accept_now([polled(f"source-{n % 5}", 50)])
+                one.wal_sink.accept_now([polled(f"source-{n % 5}", 50)])
             eventually(lambda: pending(one) == 0, "all are acked")
             eventually(lambda: not foreign(folder, "second"), "what the dead one left is taken care of")
         resent = one.figures()["resent_batches"]
@@ -173,24 +173,26 @@ def killed_in_the_middle(data: Path, chroot: str, folder: str, scheme: Scheme) -
     assert len(ids) == 30
     assert resent == (0 if scheme is Scheme.LENGTH else 20)
     if folder.startswith("file:"):  # HDFS has nothing of a file that was never synced
-        assert bool(open_store(folder).listing(ABORTED)) == (scheme is Scheme.ROLL)
+        assert bool(open_store(folder).list_folder(ABORTED)) == (scheme is Scheme.ROLL)
 
 
 def foreign(folder: str, mine: str) -> list[str]:
     """Open files of other collectors than `mine`."""
-    return [found.path for found in open_store(folder).listing(OPEN) if not found.path.startswith(f"{OPEN}/{mine}-")]
+    return [
+        found.path for found in open_store(folder).list_folder(OPEN) if not found.path.startswith(f"{OPEN}/{mine}-")
+    ]
 
 
 @pytest.mark.slow
 def test_hdfs_down_for_a_while_loses_nothing(tmp_path: Path, chroot: str, folder: str, hdfs_stack: Stack) -> None:
     """Scenarios 17 and 21: while the NameNode is down agents keep their batches; they are sent once it is back."""
     with agent(tmp_path, chroot) as one, collector("c", chroot, folder, Scheme.ROLL):
-        one.intake.accept_now([polled("a")])
+        one.wal_sink.accept_now([polled("a")])
         eventually(lambda: pending(one) == 0, "the way is open")
         hdfs_stack.stop_part("namenode")
         try:
             for n in range(30):
-                one.intake.accept_now([polled(f"source-{n}", 20)])
+                one.wal_sink.accept_now([polled(f"source-{n}", 20)])
             eventually(lambda: sent(one) > 0 or bool(one.figures()["nacks"]), "they reach the collector")
             assert pending(one) == 30, "nothing is acked meanwhile"
         finally:
@@ -206,7 +208,7 @@ def test_scenario_17_stop_is_bounded_while_hdfs_is_down(
 ) -> None:
     with agent(tmp_path, chroot) as one:
         with collector("c", chroot, folder, Scheme.ROLL, 3600.0):
-            one.intake.accept_now([polled("a")])
+            one.wal_sink.accept_now([polled("a")])
             eventually(lambda: sent(one) == 1, "it waits in an open file")
             hdfs_stack.stop_part("namenode")
             began = monotonic()
@@ -226,9 +228,9 @@ def test_scenario_42_zookeeper_gone_and_wiped(tmp_path: Path, chroot: str, folde
         agent(tmp_path, chroot) as one,
         collector("c", chroot, folder, Scheme.ROLL),
     ):
-        one.intake.accept_now([polled("a")])
+        one.wal_sink.accept_now([polled("a")])
         client.delete("/artimon/acks", recursive=True)
-        one.intake.accept_now([polled("b")])
+        one.wal_sink.accept_now([polled("b")])
         eventually(lambda: pending(one) == 0, "all are acked")
         nodes = client.get_children("/artimon/acks")
         assert len(nodes) == 1

@@ -38,7 +38,7 @@ class Sending:
         self.refused: list[str] = []
 
     def put(self, *batches: Made) -> None:
-        for (header, _), result in zip(batches, self.stream.put(batches), strict=True):
+        for (header, _), result in zip(batches, self.stream.append(batches), strict=True):
             if isinstance(result, str):
                 self.refused.append(result)
             else:
@@ -106,7 +106,7 @@ def test_acked_on_close_and_rename_only(make: Make, faulty: FaultyStore) -> None
     faulty.go.set()
     eventually(lambda: one.acked == set(one.at), "closed and renamed")
     assert found(faulty) == one.acked
-    assert faulty.listing(OPEN) == []
+    assert faulty.list_folder(OPEN) == []
 
 
 def test_scenario_18_rotation_while_an_append_is_slow(make: Make, faulty: FaultyStore) -> None:
@@ -138,7 +138,7 @@ def test_scenario_14_a_failed_roll_acks_nothing_and_the_next_file_only_its_own(
     one.stream.roll()
     eventually(lambda: one.again == set(one.at), "named lost")
     faulty.failing = set()
-    eventually(lambda: not one.stream._refuse(1), "the pause is over")
+    eventually(lambda: not one.stream._refusal(1), "the pause is over")
     first = set(one.at)
     one.put(*map(batch, range(3, 6)))
     one.stream.roll()
@@ -161,7 +161,7 @@ def test_scenario_17_the_store_down_at_open_loses_nothing_and_stops_in_time(make
     one.stream.roll()
     eventually(lambda: one.acked == set(one.at), "what waited in memory is written")
     faulty.failing = {"create"}
-    eventually(lambda: not one.stream._refuse(1), "it takes again")
+    eventually(lambda: not one.stream._refusal(1), "it takes again")
     one.put(batch(5))
     began = monotonic()
     one.stream.stop(0.5)
@@ -175,7 +175,7 @@ def test_a_long_outage_of_the_store_returns_the_batches_to_the_agents(make: Make
     one.put(batch(0))
     eventually(lambda: one.again == set(one.at), "another collector may have it")
     faulty.failing = set()
-    eventually(lambda: not one.stream._refuse(1), "it takes again by itself")
+    eventually(lambda: not one.stream._refusal(1), "it takes again by itself")
 
 
 def test_scenario_17_a_hanging_append_does_not_hold_up_the_stop(make: Make, faulty: FaultyStore) -> None:
@@ -193,7 +193,7 @@ def test_committed_length_acks_before_the_file_is_closed(make: Make, faulty: Fau
     one = make(Scheme.LENGTH)
     one.put(*map(batch, range(3)))
     eventually(lambda: one.acked == set(one.at), "the durable length covers them")
-    assert len(faulty.listing(OPEN)) == 1
+    assert len(faulty.list_folder(OPEN)) == 1
     assert found(faulty) == one.acked, "a reader reads the durable part of an open file"
     faulty.failing = {"sync"}
     one.put(batch(3))
@@ -212,11 +212,11 @@ def test_a_thread_of_a_stream_survives_a_defect(make: Make, faulty: FaultyStore)
 
     faulty.create = broken  # type: ignore[method-assign,assignment]
     one.put(batch(0))
-    eventually(lambda: one.stream.worn, "given up")
+    eventually(lambda: one.stream.is_exhausted, "given up")
     assert boom.is_set()
     assert one.again == set(one.at)
 
 
 def test_only_a_sweep_moves_files_to_aborted(make: Make, faulty: FaultyStore) -> None:
     make().put(batch(0))
-    assert faulty.listing(ABORTED) == []
+    assert faulty.list_folder(ABORTED) == []

@@ -51,7 +51,7 @@ class World:
 
     def wait(self) -> None:
         """Advance the clock past the grace period."""
-        self.sweeper.turn()
+        self.sweeper.sweep()
         self.clock.advance(int(GRACE_S * 1000))
 
     def close(self) -> None:
@@ -67,20 +67,20 @@ def sweep_world(request: pytest.FixtureRequest, tmp_path: Path, chroot: str) -> 
 
 
 def test_a_stream_is_kept_during_the_grace_period_and_while_its_owner_is_registered(sweep_world: World) -> None:
-    assert sweep_world.sweeper.turn().closed == []
+    assert sweep_world.sweeper.sweep().closed == []
     sweep_world.clock.advance(int(GRACE_S * 1000) - 1)
-    assert sweep_world.sweeper.turn().closed == []
+    assert sweep_world.sweeper.sweep().closed == []
     sweep_world.client.create(f"{OWNERS_PATH}/dead", b"", ephemeral=True, makepath=True)
     sweep_world.clock.advance(100_000)
-    assert sweep_world.sweeper.turn().closed == []
+    assert sweep_world.sweeper.sweep().closed == []
     sweep_world.client.delete(f"{OWNERS_PATH}/dead")
-    assert sweep_world.sweeper.turn().closed == [], "the grace period restarts"
+    assert sweep_world.sweeper.sweep().closed == [], "the grace period restarts"
 
 
 def test_a_sweep_keeps_durable_batches_and_declares_the_rest_lost(sweep_world: World) -> None:
     put(sweep_world.store, series_path("dead", 1), b"half an announcement")
     sweep_world.wait()
-    assert sweep_world.sweeper.turn().closed == ["dead"]
+    assert sweep_world.sweeper.sweep().closed == ["dead"]
     state, closed = sweep_world.published()
     kept = (
         len(sweep_world.data) + len(encode_batch_record(0, batch(1)[1])) - 5
@@ -88,14 +88,14 @@ def test_a_sweep_keeps_durable_batches_and_declares_the_rest_lost(sweep_world: W
         else 0
     )
     assert (state.partitions[0].until, closed, state.partitions[0].closed) == (kept, True, True)
-    assert sweep_world.store.listing(OPEN) == []
-    assert len(sweep_world.store.listing(DATA if kept else ABORTED)) == 1
-    assert sweep_world.sweeper.turn().closed == [], "once"
+    assert sweep_world.store.list_folder(OPEN) == []
+    assert len(sweep_world.store.list_folder(DATA if kept else ABORTED)) == 1
+    assert sweep_world.sweeper.sweep().closed == [], "once"
 
 
 def test_an_owner_that_returns_too_late_learns_that_it_lost_its_stream(sweep_world: World) -> None:
     sweep_world.wait()
-    sweep_world.sweeper.turn()
+    sweep_world.sweeper.sweep()
     with pytest.raises(StreamTakenOverError):
         sweep_world.node.write(sweep_world.state(50))
     assert sweep_world.published()[1]
@@ -104,14 +104,14 @@ def test_an_owner_that_returns_too_late_learns_that_it_lost_its_stream(sweep_wor
 def test_an_owner_that_publishes_meanwhile_keeps_its_stream(sweep_world: World) -> None:
     """The sweeper writes conditionally on the version it read; a newer one is kept."""
     sweep_world.wait()
-    real = sweep_world.sweeper._settle_all
+    real = sweep_world.sweeper._finish_files
 
     def slow(*arguments: object) -> bool:
         sweep_world.node.write(sweep_world.state(7))
         return real(*arguments)  # type: ignore[arg-type]
 
-    sweep_world.sweeper._settle_all = slow  # type: ignore[method-assign,assignment]
-    assert sweep_world.sweeper.turn().closed == []
+    sweep_world.sweeper._finish_files = slow  # type: ignore[method-assign,assignment]
+    assert sweep_world.sweeper.sweep().closed == []
     state, closed = sweep_world.published()
     assert (state.partitions[0].until, closed) == (7, False)
 
@@ -119,27 +119,27 @@ def test_an_owner_that_publishes_meanwhile_keeps_its_stream(sweep_world: World) 
 def test_only_one_collector_sweeps_at_a_time(sweep_world: World) -> None:
     sweep_world.wait()
     sweep_world.client.create("/artimon/direct-sweeps/dead", b"third", ephemeral=True, makepath=True)
-    assert sweep_world.sweeper.turn().closed == []
+    assert sweep_world.sweeper.sweep().closed == []
     sweep_world.client.delete("/artimon/direct-sweeps/dead")
-    assert sweep_world.sweeper.turn().closed == ["dead"]
+    assert sweep_world.sweeper.sweep().closed == ["dead"]
 
 
 def test_a_collector_recovers_its_own_failed_files_at_once_and_no_others(sweep_world: World) -> None:
     sweep_world.own = {"dead": {sweep_world.file.name}}
     sweep_world.clock.advance(1_000_000)
-    sweep_world.sweeper.turn()
-    assert len(sweep_world.store.listing(OPEN)) == 1, "the file is open"
+    sweep_world.sweeper.sweep()
+    assert len(sweep_world.store.list_folder(OPEN)) == 1, "the file is open"
     sweep_world.own = {"dead": set()}
-    sweep_world.sweeper.turn()
-    assert sweep_world.store.listing(OPEN) == []
+    sweep_world.sweeper.sweep()
+    assert sweep_world.store.list_folder(OPEN) == []
     assert not sweep_world.published()[1], "its stream goes on"
 
 
 def test_the_node_of_a_closed_stream_is_deleted_after_a_week(sweep_world: World) -> None:
     sweep_world.wait()
-    sweep_world.sweeper.turn()
+    sweep_world.sweeper.sweep()
     sweep_world.clock.advance(KEEP_MS)
-    assert sweep_world.sweeper.turn().forgotten == []
+    assert sweep_world.sweeper.sweep().deleted == []
     sweep_world.clock.advance(1000)
-    assert sweep_world.sweeper.turn().forgotten == ["dead"]
+    assert sweep_world.sweeper.sweep().deleted == ["dead"]
     assert sweep_world.client.exists("/artimon/acks/dead") is None

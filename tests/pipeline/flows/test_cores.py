@@ -44,7 +44,7 @@ def test_a_ledger_agrees_with_a_simple_model(steps: list[tuple[str, int, int]]) 
             done, out[name] = out[name][:count], out[name][count:]
             wants[name] = [n for n in wants[name] if n not in done]
             free.update(ledger.commit(name, done))
-            settled.update(ledger.settled())
+            settled.update(ledger.take_settled())
         elif step == "rollback":
             back, out[name] = out[name][-count:], out[name][:-count]
             ledger.rollback(name, back)
@@ -75,12 +75,12 @@ def test_a_take_is_bounded_by_bytes_but_never_empty() -> None:
 def test_healthy_sinks_are_tried_before_failed_ones() -> None:
     near, far = SinkHealth("near"), SinkHealth("far")
     assert [s.name for s in by_priority([near, far], 0.0)] == ["near", "far"]
-    near.failed(0.0)
+    near.record_failure(0.0)
     assert by_priority([near, far], 0.0) == [far]
     assert by_priority([near, far], near.not_before) == [near, far]
     assert by_turn([near, far], 100.0, 1) == [far, near]
-    near.worked(0.5, 100.0)
-    far.worked(0.1, 100.0)
+    near.record_success(0.5, 100.0)
+    far.record_success(0.1, 100.0)
     assert least_loaded([near, far], 100.0, 0) == [far, near]
     far.busy = True
     assert least_loaded([near, far], 100.0, 0) == [near]
@@ -88,38 +88,38 @@ def test_healthy_sinks_are_tried_before_failed_ones() -> None:
 
 def test_fault_12_slow_sinks_are_used_after_the_others() -> None:
     near, far = SinkHealth("near"), SinkHealth("far")
-    near.worked(3.0, 10.0, slow_s=2.0)
+    near.record_success(3.0, 10.0, slow_s=2.0)
     assert by_priority([near, far], 10.0) == [far]
     assert near.total_failures == 0
-    near.worked(1.0, 20.0, slow_s=2.0)
+    near.record_success(1.0, 20.0, slow_s=2.0)
     assert by_priority([near, far], 20.0) == [near, far]
 
 
 def test_restart_delays_grow_and_reset_after_a_calm_time() -> None:
     restarts, now, pauses = RestartBackoff(), 0.0, []
     for _ in range(30):
-        assert restarts.due(now)
-        restarts.died(now)
+        assert restarts.is_due(now)
+        restarts.record_death(now)
         pauses.append(round(restarts.not_before - now, 6))
         now = restarts.not_before
     assert pauses[0] > 0
     assert pauses == sorted(pauses)
     assert pauses[-1] == MAX_RESTART_S
-    restarts.died(now + 1000)
-    assert (restarts.row, restarts.deaths) == (1, 31)
+    restarts.record_death(now + 1000)
+    assert (restarts.in_a_row, restarts.deaths) == (1, 31)
 
 
 def test_each_standstill_raises_one_alarm() -> None:
     progress = StallDetector(10.0)
-    assert progress.stuck_s(100.0) == 0.0  # it waits for work
-    progress.busy(100.0)
-    assert progress.stuck_s(110.0) == 0.0
-    assert progress.stuck_s(111.0) == 11.0
-    assert progress.stuck_s(120.0) == 20.0
-    progress.went_on(120.0)
-    assert progress.stuck_s(130.0) == 0.0
-    assert progress.stuck_s(131.0) == 11.0
-    progress.idle()
-    progress.went_on(500.0)
-    assert progress.stuck_s(600.0) == 0.0
+    assert progress.stalled_s(100.0) == 0.0  # it waits for work
+    progress.begin(100.0)
+    assert progress.stalled_s(110.0) == 0.0
+    assert progress.stalled_s(111.0) == 11.0
+    assert progress.stalled_s(120.0) == 20.0
+    progress.advanced(120.0)
+    assert progress.stalled_s(130.0) == 0.0
+    assert progress.stalled_s(131.0) == 11.0
+    progress.end()
+    progress.advanced(500.0)
+    assert progress.stalled_s(600.0) == 0.0
     assert progress.alarms == 2

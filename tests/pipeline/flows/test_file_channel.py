@@ -303,9 +303,9 @@ def test_identities_of_silent_lanes_are_forgotten() -> None:
     for n in range(5):
         seen.add(BatchId("agent", n, 0, 1), n)
     seen.forget_silent(MAX_SILENT_MS + 2, most=10)
-    assert [seen.had(BatchId("agent", n, 0, 1)) for n in range(5)] == [False, False, True, True, True]
+    assert [seen.has(BatchId("agent", n, 0, 1)) for n in range(5)] == [False, False, True, True, True]
     seen.forget_silent(10, most=1)
-    assert [seen.had(BatchId("agent", n, 0, 1)) for n in range(5)] == [False, False, False, False, True]
+    assert [seen.has(BatchId("agent", n, 0, 1)) for n in range(5)] == [False, False, False, False, True]
     assert AcceptedIds.decode(seen.encode()) == seen
 
 

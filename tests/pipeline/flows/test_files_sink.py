@@ -43,7 +43,7 @@ def sink(folder: Path, uri: str, **options: Any) -> FilesSink:
 def finished(local_store: FileStore, folder: str = "p") -> dict[str, bytes]:
     return {
         s.path: local_store.read(s.path)
-        for s in local_store.listing(folder)
+        for s in local_store.list_folder(folder)
         if not s.path.rsplit("/", 1)[-1].startswith(".")
     }
 
@@ -135,14 +135,14 @@ def killed(files: FilesSink) -> None:
     """End the process without a stop."""
     files._stop.set()
     for file in files._open.values():
-        file.writing.abandon()
+        file.rolling_file.abandon()
 
 
 def test_undelivered_bytes_are_truncated_after_a_kill(tmp_path: Path, local_store: LocalStore) -> None:
     files = sink(tmp_path / "s", local_store.uri)
     files.deliver([sealed("1")])
     (open_file,) = files._open.values()
-    open_file.writing.write(b"half of a deliv")  # and then the process was killed
+    open_file.rolling_file.write(b"half of a deliv")  # and then the process was killed
     killed(files)
     again = sink(tmp_path / "s", local_store.uri)
     again.deliver([sealed("2")])
@@ -230,7 +230,7 @@ def test_a_kill_during_a_truncation_loses_nothing(
     files = sink(tmp_path / "s", local_store.uri)
     files.deliver([sealed("1")])
     (open_file,) = files._open.values()
-    open_file.writing.write(b"half")
+    open_file.rolling_file.write(b"half")
     killed(files)
     middle = sink(tmp_path / "s", local_store.uri)
     middle._stop.set()
@@ -312,8 +312,8 @@ def test_a_kill_on_hdfs_loses_nothing(tmp_path: Path, hdfs: str) -> None:
     files = sink(tmp_path / "s", uri)
     files.deliver([sealed("1")])
     (open_file,) = files._open.values()
-    open_file.writing.write(b"half")
-    open_file.writing.sync()
+    open_file.rolling_file.write(b"half")
+    open_file.rolling_file.sync()
     killed(files)
     again = sink(tmp_path / "s", uri)
 

@@ -154,7 +154,7 @@ def test_pause_stops_delivery_and_drain_empties_the_channel(tmp_path: Path) -> N
     running.pause()
     running.put([parcel(1)])
     eventually(lambda: running.figures()["runners"]["sink sink"]["paused"], "paused")
-    running.close_front()
+    running.stop_accepting()
     with pytest.raises(ChannelFull):
         running.put([parcel(2)])
     assert running.waiting == 1

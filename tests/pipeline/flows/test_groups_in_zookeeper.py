@@ -48,7 +48,7 @@ class Looking(ZooKeeperWatcher):
         self.directory = GroupDirectory(self._client)
         self.directory.on_change = self.wake
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         self.directory.refresh(self._on_event)
 
 

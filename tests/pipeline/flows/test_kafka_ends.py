@@ -154,7 +154,7 @@ def test_samples_count_as_delivered_once_every_shard_has_them(kafka: str, zookee
     sink = VarstoreSink(VarstoreOptions(bootstrap=kafka, prefix=prefix, shown_s=0.5), context)
     sink.start()
     told: list[Any] = []
-    sink.ask = lambda _: told
+    sink.read_offsets = lambda _: told
     samples = encode_samples(BatchId("a", 1, 0, 0), "s", bytes(16), 1, 1, "default", Samples.of([(1, 1, 1, 5)]))
     parcel = EventBatch((), samples.header.id, samples.data)
     with pytest.raises(SinkFailed, match="not every shard"):

@@ -131,7 +131,7 @@ def test_refused_lines_are_put_again(tail: Tail) -> None:
 def test_a_deleted_file_is_closed_once_it_was_read(tail: Tail) -> None:
     path = tail.logs / "a.log"
     append(path, "1\n")
-    tail.source.look()
+    tail.source.scan()
     append(path, "2\n")
     path.unlink()
     assert tail.drain() == [b"1", b"2"]
@@ -163,7 +163,7 @@ def test_a_file_rewritten_before_a_retry_gets_new_identities(tail: Tail) -> None
 
 def test_lines_are_put_only_after_their_journal_entry(tail: Tail, monkeypatch: pytest.MonkeyPatch) -> None:
     append(tail.logs / "a.log", "1\n")
-    tail.source.look()
+    tail.source.scan()
     journal = tail.source._open_journal()
     with monkeypatch.context() as broken:
         broken.setattr(journal, "_save", lambda: (_ for _ in ()).throw(OSError("the disk is full")))
@@ -235,7 +235,7 @@ def test_each_byte_arrives_once_after_random_faults(tmp_path: Path, seed: int) -
                 append(path, "".join(f"{line}\n" for line in lines))
             case "rename" if path.exists():
                 if tail.source._open_journal().pending is None:
-                    tail.source.look()  # a file created and deleted between two scans cannot be found
+                    tail.source.scan()  # a file created and deleted between two scans cannot be found
                     path.rename(tail.logs / f"app.log.{number}")
             case "kill":
                 tail.kill()

@@ -140,7 +140,7 @@ def test_tiers_fill_and_drain_into_hdfs(tmp_path: Path, hdfs: str) -> None:
     store = open_store(folder)
     found = [
         int(e.headers["n"])
-        for stored in sorted(store.listing(""))
+        for stored in sorted(store.list_folder(""))
         for e in ARROW.decode(store.read(stored.path))
         if not stored.path.startswith(".")
     ]
@@ -268,15 +268,15 @@ def test_scenario_35_retries_of_a_dead_peer_back_off(tmp_path: Path) -> None:
 
     standing, now, pauses = SinkHealth("primary"), 0.0, []
     while now < 3600:
-        assert standing.due(now)
-        standing.failed(now)
+        assert standing.is_due(now)
+        standing.record_failure(now)
         pauses.append(standing.not_before - now)
         now = standing.not_before
     assert pauses[0] > 0
     assert max(pauses) == MAX_PAUSE_S
     assert pauses == sorted(pauses)
     for _ in range(2000):
-        standing.failed(now)
+        standing.record_failure(now)
     assert standing.not_before - now == MAX_PAUSE_S
 
 

@@ -142,13 +142,17 @@ class History:
                 self.unsure.discard(id)
 
     def _ack(self) -> None:
-        known = [id for id, place in self.live.items() if self.log.complete or place.segment >= self.log.own_segment]
+        known = [
+            id
+            for id, place in self.live.items()
+            if self.log.is_recovered or place.segment >= self.log.first_own_segment
+        ]
         done = [id for id in known if self.rng.random() < 0.6]
         if self.rng.random() < 0.3:
             done = known
         places = [self.live.pop(id) for id in done]
         self.unsure.update(done)
-        self.log.note(RecordType.ACKED, encode_acked(done))
+        self.log.append_notes(RecordType.ACKED, encode_acked(done))
         self.log.release(places)
         if self.rng.random() < 0.5:
             self.notes = True
@@ -156,9 +160,9 @@ class History:
 
     def _more(self) -> None:
         """Read one more segment of a lazy log, or all of it."""
-        if not self.log.complete and self.log.recover_more():
+        if not self.log.is_recovered and self.log.recover_next_segment():
             before = self.log.epoch
-            self.log.recover_rest()
+            self.log.finish_recovery()
             self.trouble = self.trouble or before != self.log.epoch
             self._check()
 
@@ -288,8 +292,8 @@ class History:
         )
         if self.log.new_epoch_because and not self.trouble:
             raise Violation(f"nothing was amiss, but: {self.log.new_epoch_because}")
-        self.trouble = not self.log.complete and self.trouble
-        if self.log.complete:
+        self.trouble = not self.log.is_recovered and self.trouble
+        if self.log.is_recovered:
             self._check()
 
     # -- what must hold
@@ -298,7 +302,7 @@ class History:
         """Check the invariants. The log has read everything that it held when it was opened."""
         self.trouble = False
         held = {header.id: place for header, place in self.log.recovered.batches}
-        own = self.log.own_segment
+        own = self.log.first_own_segment
         for id, place in self.live.items():
             if place.segment < own and id not in held:
                 raise Violation(f"{id} was accepted and is gone")
@@ -319,7 +323,7 @@ class History:
 
     def _contents(self, folder: Path) -> list[bytes]:
         found = []
-        for name in self.files.names(folder):
+        for name in self.files.list_names(folder):
             try:
                 with self.files.load(folder / name) as data:
                     found.append(bytes(data))

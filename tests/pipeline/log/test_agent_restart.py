@@ -19,11 +19,11 @@ def agent(data: Path, segment: int = 5_000, **wish: object) -> Agent:
 
 def fill(one: Agent, polls: int, first: int = 0) -> None:
     for number in range(first, first + polls):
-        one.intake.accept_now([polled("shop/host/0", 5, MINUTE - 30_000 + number)])
+        one.wal_sink.accept_now([polled("shop/host/0", 5, MINUTE - 30_000 + number)])
 
 
 def waiting(one: Agent) -> list[BatchId]:
-    return [item.id for _, lane in one._tracker.lanes() for item in sorted((*lane.ready, *lane.held))]
+    return [item.id for _, lane in one._tracker.lanes() for item in sorted((*lane.backlog, *lane.refused))]
 
 
 def test_old_before_new_and_everything_counted_once(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_small_log_is_read_at_once(tmp_path: Path) -> None:
 def test_an_agent_that_may_shed_accepts_new_batches(tmp_path: Path) -> None:
     """Shed batches are neither sent nor waited for, and are counted in the figures."""
     one = agent(tmp_path, 30_000, quota_bytes=150_000, shed="oldest")
-    list(one.intake.replay())  # the sources have read what they need: segments may be deleted
+    list(one.wal_sink.replay())  # the sources have read what they need: segments may be deleted
     fill(one, 400)
     figures = one.figures()
     assert figures["shed_batches"] > 0

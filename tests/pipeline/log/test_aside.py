@@ -68,13 +68,13 @@ def test_a_permanently_refused_batch_is_quarantined() -> None:
     now = 0.0
     for tries in range(QUARANTINE_AFTER):
         now += 1000.0
-        group = tracker.take(now)
+        group = tracker.take_call(now)
         assert group is not None, tries
-        outcome = tracker.answered(group, [MessageAnswer(None, "damaged: digest", ours=True)], now)
-    assert [(one.id, why) for one, why in outcome.poison] == [(item.id, "damaged: digest")]
+        outcome = tracker.apply_answers(group, [MessageAnswer(None, "damaged: digest", is_permanent=True)], now)
+    assert [(one.id, why) for one, why in outcome.quarantined] == [(item.id, "damaged: digest")]
     assert item.state is BatchState.ERROR
     assert tracker.pending == 0
-    assert tracker.take(now + 1000.0) is None
+    assert tracker.take_call(now + 1000.0) is None
 
 
 def test_quarantined_batches_are_durable_counted_and_not_sent_after_a_restart(tmp_path: Path) -> None:
@@ -83,13 +83,13 @@ def test_quarantined_batches_are_durable_counted_and_not_sent_after_a_restart(tm
     for number in range(3):
         wal.append([entry(wal, 0, number)]).result(60)
     place = recorded.placed[1][1]
-    assert wal.set_aside([(place, "damaged: digest")]) == [place]
-    assert wal.gauge().errors == 1
-    assert wal.gauge().error_bytes > place.length
+    assert wal.quarantine_batches([(place, "damaged: digest")]) == [place]
+    assert wal.quarantine_size().errors == 1
+    assert wal.quarantine_size().error_bytes > place.length
     wal.close()
     assert held(tmp_path) == [recorded.ids[0], recorded.ids[2]]
     (one,) = aside.quarantined_files(tmp_path)
-    assert one.why == "damaged: digest"
+    assert one.reason == "damaged: digest"
     assert [header.id for header in one.batches] == [recorded.ids[1]]
 
 
@@ -99,32 +99,32 @@ def test_a_lost_note_costs_only_a_repeat(tmp_path: Path) -> None:
     recorded = filled(tmp_path)
     wal = open_log(tmp_path)
     header, place = wal.recovered.batches[0]
-    wal._core.set_aside(place, "first")
+    wal._core.quarantine_batch(place, "first")
     wal.close()
     assert held(tmp_path) == recorded.ids
     wal = open_log(tmp_path)
-    wal.set_aside([(next(p for h, p in wal.recovered.batches if h.id == header.id), "second")])
-    assert wal.gauge().errors == 1
+    wal.quarantine_batches([(next(p for h, p in wal.recovered.batches if h.id == header.id), "second")])
+    assert wal.quarantine_size().errors == 1
     wal.close()
 
 
 def test_quarantined_batches_are_restored_under_their_identity(tmp_path: Path) -> None:
     recorded = filled(tmp_path)
     wal = open_log(tmp_path)
-    wal.set_aside([(wal.recovered.batches[1][1], "refused")])
+    wal.quarantine_batches([(wal.recovered.batches[1][1], "refused")])
     wal.close()
     assert recorded.ids[1] not in held(tmp_path)
     done = repair(tmp_path, ["all"], NOW)
-    assert [header.id for _, header in done.brought_back] == [recorded.ids[1]]
+    assert [header.id for _, header in done.restored] == [recorded.ids[1]]
     wal = open_log(tmp_path)
     assert sorted(header.id for header, _ in wal.recovered.batches) == recorded.ids
     place = next(place for header, place in wal.recovered.batches if header.id == recorded.ids[1])
     assert wal.read(place) == recorded.placed[1][0].payload
     assert wal.next_sequences == [4, 0], "a restored old number is not used twice"
     assert not wal.new_epoch_because
-    assert wal.gauge().errors == 0
+    assert wal.quarantine_size().errors == 0
     wal.close()
-    assert not repair(tmp_path, ["all"], NOW).brought_back, "once"
+    assert not repair(tmp_path, ["all"], NOW).restored, "once"
 
 
 @pytest.mark.parametrize("at", [0, 5, 9, 13])
@@ -134,7 +134,7 @@ def test_an_intact_batch_in_a_damaged_record_is_restored(tmp_path: Path, at: int
     flip(segment_path(tmp_path, 1), recorded.placed[1][1].offset - RECORD_BYTES + at)
     assert held(tmp_path) == [id for n, id in enumerate(recorded.ids) if n != 1]
     done = repair(tmp_path, ["all"], NOW)
-    assert [header.id for _, header in done.brought_back] == [recorded.ids[1]]
+    assert [header.id for _, header in done.restored] == [recorded.ids[1]]
     assert sorted(held(tmp_path)) == recorded.ids
 
 
@@ -142,7 +142,7 @@ def test_a_damaged_batch_is_kept_and_not_restored(tmp_path: Path) -> None:
     recorded = filled(tmp_path)
     flip(segment_path(tmp_path, 1), recorded.placed[1][1].offset + 100)
     held(tmp_path)
-    assert not repair(tmp_path, ["all"], NOW).brought_back
+    assert not repair(tmp_path, ["all"], NOW).restored
     (one,) = aside.quarantined_files(tmp_path)
     assert not one.batches
     assert one.size == RECORD_BYTES + recorded.placed[1][1].length
@@ -158,11 +158,11 @@ def test_restored_batches_are_not_counted_as_accepted_twice(tmp_path: Path) -> N
         intake.accept_now([polled("a", 5, MINUTE - 1000 + number)])
     audit = AcceptedCounts(accepted, NOW)
     audit.add([(e.header.source, e.minutes, p) for e, p in recorded.placed[:2]], NOW)
-    wal.set_aside([(recorded.placed[0][1], "refused")])
+    wal.quarantine_batches([(recorded.placed[0][1], "refused")])
     wal.close()
     repair(log, ["all"], NOW)
     wal = open_log(log)
-    AcceptedCounts(accepted, NOW).count_rest(log, wal.own_segment, NOW)
+    AcceptedCounts(accepted, NOW).catch_up(log, wal.first_own_segment, NOW)
     wal.close()
     assert accepted_counts(accepted) == {(MINUTE, "a"): 15}
 
@@ -274,7 +274,7 @@ def test_repair_of_a_whole_log_begins_no_epoch(tmp_path: Path) -> None:
 def test_inspect_lists_segments_and_quarantine(tmp_path: Path) -> None:
     recorded = filled(tmp_path)
     wal = open_log(tmp_path)
-    wal.set_aside([(wal.recovered.batches[0][1], "refused: too odd")])
+    wal.quarantine_batches([(wal.recovered.batches[0][1], "refused: too odd")])
     wal.close()
     report = inspect(tmp_path)
     assert report.batches == 3
@@ -321,20 +321,20 @@ def test_shed_batches_are_neither_sent_nor_waited_for() -> None:
     places = [LogPosition(1, 100 * n, 50) for n in range(4)]
     tracker.add(header(0, 0), places[0], 0)
     tracker.add(header(0, 1), places[1], 0)
-    first = tracker.take(1.0, 1)
+    first = tracker.take_call(1.0, 1)
     assert first is not None
-    tracker.answered(first, [MessageAnswer(Position("c", "t", 0, 7))], 1.0)
-    flying = tracker.take(2.0, 1)
+    tracker.apply_answers(first, [MessageAnswer(Position("c", "t", 0, 7))], 1.0)
+    flying = tracker.take_call(2.0, 1)
     assert flying is not None
     tracker.add(header(0, 2), places[2], 0)
     tracker.add(header(1, 0), places[3], 0)
-    assert tracker.give_up(places[:3]) == {places[0]}
-    tracker.failed(flying, 3.0)
+    assert tracker.stop_sending(places[:3]) == {places[0]}
+    tracker.call_failed(flying, 3.0)
     assert tracker.pending == 1
-    left = tracker.take(100.0)
+    left = tracker.take_call(100.0)
     assert left is not None
     assert [item.place for item in left.items] == [places[3]]
-    assert tracker.take(200.0) is None
+    assert tracker.take_call(200.0) is None
 
 
 def test_a_reframed_batch_is_acked_and_deleted(tmp_path: Path) -> None:
@@ -346,9 +346,9 @@ def test_a_reframed_batch_is_acked_and_deleted(tmp_path: Path) -> None:
     wal = open_log(tmp_path)
     batches = wal.recovered.batches
     assert sorted(header.id for header, _ in batches) == recorded.ids
-    wal.note(RecordType.ACKED, encode_acked(recorded.ids))
+    wal.append_notes(RecordType.ACKED, encode_acked(recorded.ids))
     wal.release([place for _, place in batches])
-    wal.tidy()
+    wal.delete_unneeded()
     assert len(segments_in(tmp_path)) == 1
     wal.close()
     assert held(tmp_path) == []

@@ -53,11 +53,11 @@ def test_a_log_accepts_before_it_has_been_read(tmp_path: Path) -> None:
     ids = filled(tmp_path)
     recorded = RecordingListener()
     wal = opened(tmp_path, recorded)
-    assert not wal.complete
+    assert not wal.is_recovered
     assert wal.next_sequences == [12, 0]
     wal.append([entry(wal, 0, 12)]).result(60)
     assert wal.recover()
-    assert wal.complete
+    assert wal.is_recovered
     assert [header.id for header, _ in wal.recovered.batches] == ids
     assert not wal.new_epoch_because
     wal.close()
@@ -69,11 +69,11 @@ def test_segments_are_read_before_they_are_deleted(tmp_path: Path) -> None:
     wal = opened(tmp_path)
     before = segments_in(tmp_path)
     wal.append([entry(wal, 0, 12)]).result(60)
-    wal.tidy()
+    wal.delete_unneeded()
     assert segments_in(tmp_path) == before
     wal.recover()
     wal.release([place for _, place in wal.recovered.batches])
-    wal.tidy()
+    wal.delete_unneeded()
     assert len(segments_in(tmp_path)) < len(before)
     wal.close()
 
@@ -83,7 +83,7 @@ def test_notes_of_later_segments_apply_to_old_batches(tmp_path: Path) -> None:
     wal = open_log(tmp_path, recorded, segment=SEGMENT)
     for number in range(12):
         wal.append([entry(wal, 0, number)]).result(60)
-    wal.note(RecordType.ACKED, encode_acked([recorded.ids[0], recorded.ids[11]]))
+    wal.append_notes(RecordType.ACKED, encode_acked([recorded.ids[0], recorded.ids[11]]))
     wal.close()
     wal = opened(tmp_path)
     wal.recover()
@@ -161,5 +161,5 @@ def test_a_small_log_is_read_at_once(tmp_path: Path) -> None:
     core.append([])
     core.close()
     core = LogCore(tmp_path / "log", AGENT, 2, files=FastFiles(), host=HOST, lazy=True)
-    assert core.complete
+    assert core.is_recovered
     core.close()

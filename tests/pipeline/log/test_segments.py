@@ -24,7 +24,7 @@ def full_log() -> tuple[CrashDisk, Segments]:
     disk.fsync_folder(FOLDER.parent)
     segments = Segments(disk, FOLDER, 0)
     for _ in range(FULL + 1):
-        segments.begin(7, [0])
+        segments.create_next(7, [0])
     return disk, segments
 
 
@@ -60,7 +60,7 @@ def test_a_failed_deletion_leaves_the_earlier_segments_deleted() -> None:
     disk.before = refuse_the_third
     with pytest.raises(OSError, match="Input/output"):
         segments.delete_done()
-    assert segments.held == range(2, FULL + 1)
+    assert segments.segment_range == range(2, FULL + 1)
     assert segments_in(FOLDER, disk) == [2, 3, 4, 5]
     disk.before = allow
     assert segments.delete_done() == [2, 3, 4]

@@ -217,7 +217,7 @@ def test_after_a_crash_while_shedding_each_batch_is_either_delivered_or_recorded
             numbering.begin([record])
             core.flush()
         core.release(places)
-        core.tidy()
+        core.delete_unneeded()
     except PowerLoss:
         pass
     files.before = lambda _operation, _path: None

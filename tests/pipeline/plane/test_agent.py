@@ -60,7 +60,7 @@ def test_an_invalid_version_is_refused_and_the_last_one_stays(
     with running(name, tmp_path, zookeeper) as agent:
         eventually(lambda: agent.plane.figures()["good"] == f"{scope}@1", "the first is good")
         operator.push(scope, quota="200MiB", delivery="best-effort")  # as by an agent of an older version
-        agent.runtime._appliers.pop("delivery", None)
+        agent.controls._appliers.pop("delivery", None)
         eventually(lambda: bool(operator.report(name)["config"]["refused"]), "it says why")
         told = operator.report(name)["config"]
         assert "delivery" in told["refused"]
@@ -84,14 +84,14 @@ def test_a_version_that_fails_while_it_is_applied_or_tried_is_rolled_back(
                 raise OSError("no thread for that")
             polls.append(value)
 
-        agent.runtime.on_setting("poll", poll)
+        agent.controls.on_setting("poll", poll)
         eventually(lambda: agent.plane.figures()["good"] == f"{scope}@1", "the first is good")
         operator.push(scope, quota="200MiB", poll="7s")
         eventually(lambda: "no thread for that" in agent.plane.figures()["refused"], "it is refused")
         assert agent.log.quota_bytes == 100 * 2**20, "settings applied before the failure are rolled back"
         assert polls[-1] == 60_000
         fault: list[str] = []
-        agent.runtime._fault = lambda: fault[0] if fault else ""
+        agent.controls._fault = lambda: fault[0] if fault else ""
         operator.push(scope, quota="300MiB")
         eventually(lambda: agent.log.quota_bytes == 300 * 2**20, "the third is tried")
         fault.append("a flow does not start")
@@ -107,7 +107,7 @@ def test_drain_pause_resume_and_roll(tmp_path: Path, zookeeper: str, operator: O
         paused = operator.give(name, "pause")
         eventually(lambda: operator.answer(name, paused) is not None, "it is paused")
         for number in range(5):
-            agent.intake.accept_now([polled(f"source-{number}")])
+            agent.wal_sink.accept_now([polled(f"source-{number}")])
         assert agent.figures()["pending_batches"] == 5
         assert store.messages == 0, "a paused agent sends nothing"
         segment = segments_in(agent.log.folder)[0]
@@ -147,9 +147,9 @@ def test_agents_use_collectors_by_group_and_preference(tmp_path: Path, zookeeper
         with serving(operator.client, new_name(), second) as other:
             with serving(operator.client, new_name(), first) as preferred:
                 eventually(lambda: agent.figures()["collectors"] >= 2, "both are known")
-                agent.intake.accept_now([polled("source-1")])
+                agent.wal_sink.accept_now([polled("source-1")])
                 eventually(lambda: preferred.messages == 1, "it goes to the preferred group")
-            agent.intake.accept_now([polled("source-1")])
+            agent.wal_sink.accept_now([polled("source-1")])
             eventually(lambda: other.messages == 1, "and to the other one while that is gone")
 
 

@@ -113,7 +113,7 @@ class World(RuleBasedStateMachine):
     @invariant()
     def final_answers_stay(self) -> None:
         for id, answer in self.book.answers.items():
-            if answer.final:
+            if answer.is_final:
                 assert self.final.setdefault(id, answer) == answer
         for id, count in self.begun.items():
             assert count == 1 or id not in self.book.answers or self.book.answers[id].state != "refused"
@@ -136,7 +136,7 @@ class World(RuleBasedStateMachine):
             if answer is not None:
                 self.book = commands.with_answer(self.book, command.id, answer)
         self.book = commands.after_drain_check(self.book, 0, self.now)
-        assert {c.id for c in self.given} == {id for id, answer in self.book.answers.items() if answer.final}
+        assert {c.id for c in self.given} == {id for id, answer in self.book.answers.items() if answer.is_final}
 
 
 World.TestCase.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)

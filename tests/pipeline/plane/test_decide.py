@@ -44,7 +44,7 @@ def settle(state: RolloutState, now: float = 0.0) -> tuple[RolloutState, float]:
             state = decide.after_success(state)
         elif step.act is RolloutAction.GO_BACK:
             state = decide.after_rollback(state, step.reason)
-        elif state.trying is None:
+        elif state.trial is None:
             break
         now += PROBATION_S / 2
     return state, now
@@ -57,7 +57,7 @@ def test_a_new_version_is_tried_and_becomes_the_good_one() -> None:
     state = decide.after_begin(state, step.target, 0.0)
     assert decide.next_step(state, SCOPES, PROBATION_S - 1, "").act is RolloutAction.NOTHING
     assert decide.next_step(state, SCOPES, PROBATION_S, "").act is RolloutAction.CONFIRM
-    assert decide.after_success(state).good == step.target
+    assert decide.after_success(state).last_good == step.target
 
 
 def test_a_fault_during_the_trial_brings_the_last_good_one_back_for_good() -> None:
@@ -133,7 +133,7 @@ class World(RuleBasedStateMachine):
     @rule(crash=st.sampled_from(("no", "before the act", "after the act")))
     def turn(self, crash: str) -> None:
         broken = any(value >= BAD for value in self.live)
-        fault = "it is broken" if broken and self.state.trying is not None else ""
+        fault = "it is broken" if broken and self.state.trial is not None else ""
         step = decide.next_step(self.state, SCOPES, self.now, fault)
         if step.act is RolloutAction.TRY:
             assert self._stamps(step.target) not in self.broke, "a harmful version is tried again"
@@ -159,20 +159,20 @@ class World(RuleBasedStateMachine):
         self._process_ends()
 
     def _process_ends(self) -> None:
-        trial = self.state.trying
+        trial = self.state.trial
         self.state = decide.after_restart(decide.from_json(json.loads(json.dumps(self.disk))), self.now)
         self.disk = decide.to_json(self.state)
         self.live = values(self.state.running)
         if trial is not None:
             self.ends_since_trial += 1
-            if self.state.trying is None:
+            if self.state.trial is None:
                 self.broke.add(self._stamps(trial))
                 assert self.ends_since_trial >= MAX_ATTEMPTS
 
     @invariant()
     def what_runs_is_the_trial_or_the_good_one(self) -> None:
         assert self.live == values(self.state.running)
-        assert values(self.state.good) == self.good, "only a successful trial changes the good version"
+        assert values(self.state.last_good) == self.good, "only a successful trial changes the good version"
         assert not any(value >= BAD for value in self.good)
 
     @invariant()
@@ -191,11 +191,11 @@ class World(RuleBasedStateMachine):
             self.turn("no")
             self.now += PROBATION_S
         wanted = decide.desired(self.state, SCOPES)
-        assert self.state.trying is None
+        assert self.state.trial is None
         if any(value >= BAD for value in values(wanted)) or self._stamps(wanted) in self.broke:
-            assert self.state.running == self.state.good
+            assert self.state.running == self.state.last_good
         elif wanted != NO_CONFIGURATION:
-            assert self.state.good == wanted
+            assert self.state.last_good == wanted
 
 
 World.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -94,7 +94,7 @@ def test_only_changed_settings_are_named() -> None:
     change = difference(old, new)
     assert change.settings == {"poll": (60_000, 30_000)}
     assert (change.added, change.removed, change.changed) == (("c",), ("a",), ("b",))
-    assert difference(new, new).nothing
+    assert difference(new, new).is_empty
 
 
 def test_a_local_file_is_read_again_when_it_changes_and_kept_when_it_breaks(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_full_disk_leaves_the_running_version_unchanged(tmp_path: Path, monkey
     assert done == [AgentMode.RUNNING]
     assert "No space left" in plane.problems()[0]
     monkeypatch.undo()
-    plane._turn()
+    plane._advance()
     assert done == [AgentMode.RUNNING, 30_000]
     assert plane.figures()["running"] == "file@0"
     local.write_text("[metrics]\npoll = 'broken'")

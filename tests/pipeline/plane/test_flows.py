@@ -34,8 +34,8 @@ def with_flows(name: str, folder: Path, zookeeper: str) -> Iterator[tuple[Agent,
     flows = open_flows(None, name, folder, zookeeper, allow=allow)
     agent = Agent(AgentConfig(name, folder, zookeeper, "kafka", keys=keys))
     agent.plane._every_s = 0.5
-    agent.runtime.flows = flows
-    flows.share("groups", agent.plane.directory)
+    agent.controls.flows = flows
+    flows.share_object("groups", agent.plane.directory)
     flows.start()
     agent.start()
     try:

@@ -19,7 +19,7 @@ def test_members_are_found_and_remembered(tmp_path: Path, zookeeper: str) -> Non
     with running(name, tmp_path, zookeeper) as agent:
         directory = agent.plane.directory
         assert directory.problem(group)
-        serving = directory.serve(group, "tier2-1", CollectorEndpoint("10.0.0.7", 4141))
+        serving = directory.register(group, "tier2-1", CollectorEndpoint("10.0.0.7", 4141))
         eventually(
             lambda: directory.members(group) == {"tier2-1": CollectorEndpoint("10.0.0.7", 4141)}, "the member is known"
         )
@@ -53,7 +53,7 @@ def test_the_preferred_group_is_used_while_one_of_its_members_may_be_tried() -> 
         assert picked is not None
         assert picked.group == "near"
         used.add(picked)
-        collectors.failed(picked, now)
+        collectors.note_failure(picked, now)
     assert used == {FIRST, SECOND}
     assert collectors.pick(0.02) == THIRD
     back = collectors.pick(5.0)
@@ -69,16 +69,16 @@ def test_round_robin_alternates_and_least_loaded_counts_calls_in_flight() -> Non
     for _ in range(4):
         one = turns.pick(0.0)
         assert one is not None
-        turns.chosen(one)
+        turns.note_call(one)
         picked.append(one)
     assert set(picked[:2]) == {FIRST, SECOND}
     assert picked[:2] == picked[2:]
     loaded = known("near", mode=CollectorMode.LEAST_LOADED)
     for _ in range(2):
-        loaded.chosen(FIRST)
+        loaded.note_call(FIRST)
     assert loaded.pick(0.0) == SECOND
-    loaded.chosen(SECOND)
+    loaded.note_call(SECOND)
     assert loaded.pick(0.0) == SECOND
     for _ in range(2):
-        loaded.worked(FIRST)
+        loaded.note_answer(FIRST)
     assert loaded.pick(0.0) == FIRST

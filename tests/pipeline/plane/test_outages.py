@@ -58,7 +58,7 @@ def test_scenario_42_zookeeper_killed(tmp_path: Path, zookeeper_stack: Stack, ch
         zookeeper_stack.kill_part("zookeeper")
         try:
             for number in range(20):
-                agent.intake.accept_now([polled(f"source-{number}")])
+                agent.wal_sink.accept_now([polled(f"source-{number}")])
             eventually(lambda: agent.figures()["pending_batches"] == 0, "data flows without ZooKeeper")
             assert store.messages == 20
             eventually(lambda: "not reachable" in agent.plane.problem, "it says so")
@@ -66,7 +66,7 @@ def test_scenario_42_zookeeper_killed(tmp_path: Path, zookeeper_stack: Stack, ch
             with running(name, tmp_path, chroot) as again:
                 assert again.log.quota_bytes == 100 * 2**20
                 assert again.plane.figures()["running"] == f"agent/{name}@1"
-                again.intake.accept_now([polled("source-1")])
+                again.wal_sink.accept_now([polled("source-1")])
                 zookeeper_stack.start_part("zookeeper")
                 zookeeper_stack.wait_healthy(60.0, ["zookeeper"])
                 eventually(lambda: operator.client.connected, "ZooKeeper is back")
@@ -89,7 +89,7 @@ def test_scenario_42_zookeeper_wiped(tmp_path: Path, chroot: str, operator: Oper
         eventually(lambda: agent.figures()["collectors_up"] == 1, "it knows the collector")
         wipe(operator.client)
         eventually(lambda: "config" in operator.report(name), "it registers again")
-        agent.intake.accept_now([polled("source-1")])
+        agent.wal_sink.accept_now([polled("source-1")])
         eventually(lambda: store.messages == 1, "data flows")
         assert agent.log.quota_bytes == 102 * 2**20
         assert operator.push(f"agent/{name}", collectors=[group], quota="50MiB").number == 1
@@ -112,7 +112,7 @@ def test_scenario_42_cut_off_from_zookeeper_past_its_session(
             eventually(lambda: "config" in operator.report(name), "it is seen")
             wire.cut()
             eventually(lambda: not operator.report(name), "its session ends")
-            agent.intake.accept_now([polled("source-1")])
+            agent.wal_sink.accept_now([polled("source-1")])
             eventually(lambda: store.messages == 1, "data flows")
             late, kept = operator.give(name, "pause", patience_ms=1), operator.give(name, "roll")
             wire.heal()

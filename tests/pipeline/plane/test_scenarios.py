@@ -65,7 +65,7 @@ def test_scenario_20_stop_is_bounded_with_a_dead_peer_and_bad_names(
         agent.start()
         eventually(lambda: agent.figures()["collectors"] >= 2, "it knows both")
         for number in range(8):
-            agent.intake.accept_now([polled(f"source-{number}")])
+            agent.wal_sink.accept_now([polled(f"source-{number}")])
         eventually(lambda: agent.figures()["carried_bytes"] > 0, "calls are under way")
         assert stop_of(agent) < STOP_S
     again = Agent(AgentConfig(name, tmp_path, "no-such-host.invalid:2181", "kafka", keys=key_file(tmp_path)))
@@ -81,7 +81,7 @@ def test_scenario_24_no_collector_can_be_resolved(tmp_path: Path, zookeeper: str
     with registered(operator, "no-such-host.invalid", 4141, group), running(name, tmp_path, zookeeper) as agent:
         eventually(lambda: agent.plane.figures()["good"] == f"agent/{name}@1", "it knows its group")
         for number in range(10):
-            agent.intake.accept_now([polled(f"source-{number}")])
+            agent.wal_sink.accept_now([polled(f"source-{number}")])
         eventually(lambda: agent.figures()["collectors"] > agent.figures()["collectors_up"], "it was tried")
         assert (agent.figures()["acked_batches"], agent.figures()["pending_batches"]) == (0, 10)
         with serving(operator.client, new_name(), group) as store:
@@ -124,13 +124,13 @@ def test_scenario_36_reconfigured_live_and_stopped_just_after_its_start(
                     level=("kafka", "hdfs")[number % 5 == 4],
                 )
                 for source in range(5):
-                    agent.intake.accept_now([polled(f"source-{source}", 50)])
+                    agent.wal_sink.accept_now([polled(f"source-{source}", 50)])
                     accepted += 1
             eventually(lambda: agent.log.quota_bytes == 111 * 2**20, "the last version runs")
         for _ in range(4):
             agent = Agent(AgentConfig(name, tmp_path, zookeeper, "kafka", keys=key_file(tmp_path)))
             agent.start()
-            agent.intake.accept_now([polled("source-0", 50)])
+            agent.wal_sink.accept_now([polled("source-0", 50)])
             accepted += 1
             assert stop_of(agent) < STOP_S
         with running(name, tmp_path, zookeeper) as agent:

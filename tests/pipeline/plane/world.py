@@ -88,12 +88,12 @@ class Operator:
         command = Command(id or uuid.uuid4().hex, name, arguments, now, now + patience_ms)
         if self.keys is not None:
             command = replace(command, signature=self.keys.sign(COMMAND_KIND, signed_command(agent, command)))
-        self.tree.give(agent, command)
+        self.tree.send_command(agent, command)
         return command.id
 
     def answer(self, agent: str, id: str) -> CommandAnswer | None:
-        answer = self.tree.answer(agent, id)
-        return answer if answer is not None and answer.final else None
+        answer = self.tree.read_answer(agent, id)
+        return answer if answer is not None and answer.is_final else None
 
     def report(self, agent: str) -> dict[str, Any]:
         return self.tree.agents().get(agent, {})
@@ -117,6 +117,6 @@ def running(name: str, folder: Path, zookeeper: str, **options: Any) -> Iterator
     options.setdefault("keys", key_file(folder))
     agent = Agent(AgentConfig(name, folder, zookeeper, options.pop("level", "kafka"), **options))
     agent.plane._every_s = 0.5
-    agent.runtime.on_setting("poll", lambda _: None)
+    agent.controls.on_setting("poll", lambda _: None)
     with started(agent):
         yield agent

@@ -26,7 +26,7 @@ def at(offset: int) -> Position:
 def reading(count: int, compacted: bool = False) -> MirrorProgress:
     handing = MirrorProgress(compacted=compacted)
     for offset in range(count):
-        assert handing.read(SourceMessage(0, offset))
+        assert handing.add(SourceMessage(0, offset))
     return handing
 
 
@@ -46,7 +46,7 @@ class Interrupted(TopicMirror):
     def _ask(self, messages: list[bytes]) -> list[MessageAnswer]:
         self.calls += 1
         if self.calls == 2:
-            self.judged(AckDecision(resend=((SourceMessage(0, 0), "lost"),)))
+            self.apply_verdict(AckDecision(resend=((SourceMessage(0, 0), "lost"),)))
         return [MessageAnswer(at(0)) for _ in messages[:1]]
 
 
@@ -54,50 +54,50 @@ def test_messages_in_flight_during_a_loss_are_read_again() -> None:
     """The rest of the poll must not move the hand-over past the offset it returns to."""
     config = MirrorConfig("h", "127.0.0.1:1", "127.0.0.1:1", topic_prefix="t")
     running = Interrupted(config, "samples", KazooClient("127.0.0.1:1"), SYSTEM_CLOCK, False)
-    running._hand([Record(0, offset, b"batch") for offset in range(4)], threading.Event())
+    running._send_records([Record(0, offset, b"batch") for offset in range(4)], threading.Event())
     assert running.calls == 2
-    assert running.handing.next_offset(0) == 0
-    assert running.handing.lost == 0
+    assert running.progress.next_offset(0) == 0
+    assert running.progress.lost == 0
 
 
 @given(st.permutations(range(6)), st.integers(0, 6))
 def test_an_offset_counts_once_all_below_it_are_handed_over(order: list[int], count: int) -> None:
     handing = reading(6)
     for offset in order:
-        handing.placed(SourceMessage(0, offset), at(offset), acked=False)
-    assert handing.until == {}, "placed is not acked"
+        handing.mark_placed(SourceMessage(0, offset), at(offset), acked=False)
+    assert handing.handed_until == {}, "placed is not acked"
     done = set(order[:count])
-    handing.judged(AckDecision(tuple(SourceMessage(0, offset) for offset in done)))
+    handing.apply_verdict(AckDecision(tuple(SourceMessage(0, offset) for offset in done)))
     prefix = next(n for n in range(7) if n not in done)
-    assert handing.until.get(0, 0) == prefix
-    assert handing.flying == 6 - prefix
+    assert handing.handed_until.get(0, 0) == prefix
+    assert handing.in_flight == 6 - prefix
 
 
 def test_messages_lost_at_the_other_site_are_read_again() -> None:
     handing = reading(4)
     for offset in range(4):
-        handing.placed(SourceMessage(0, offset), at(offset), acked=False)
-    handing.judged(AckDecision((SourceMessage(0, 0), SourceMessage(0, 3))))
-    assert handing.judged(AckDecision(resend=((SourceMessage(0, 1), "lost"),))) == {0}
+        handing.mark_placed(SourceMessage(0, offset), at(offset), acked=False)
+    handing.apply_verdict(AckDecision((SourceMessage(0, 0), SourceMessage(0, 3))))
+    assert handing.apply_verdict(AckDecision(resend=((SourceMessage(0, 1), "lost"),))) == {0}
     assert handing.next_offset(0) == 1
-    assert handing.read(SourceMessage(0, 1))
-    assert not handing.read(SourceMessage(0, 1)), "once"
+    assert handing.add(SourceMessage(0, 1))
+    assert not handing.add(SourceMessage(0, 1)), "once"
 
 
 def test_messages_deleted_at_the_source_are_counted() -> None:
     handing = reading(1)
-    handing.read(SourceMessage(0, 5))
+    handing.add(SourceMessage(0, 5))
     assert handing.lost == 4
     handing = reading(1, compacted=True)
-    handing.read(SourceMessage(0, 5))
+    handing.add(SourceMessage(0, 5))
     assert handing.lost == 0
 
 
 def test_invalid_messages_do_not_stop_the_hand_over() -> None:
     handing = reading(2)
     handing.skip(SourceMessage(0, 0))
-    handing.placed(SourceMessage(0, 1), at(1), acked=True)
-    assert handing.until == {0: 2}
+    handing.mark_placed(SourceMessage(0, 1), at(1), acked=True)
+    assert handing.handed_until == {0: 2}
     assert handing.skipped == 1
 
 
@@ -114,9 +114,9 @@ def held(*ranges: tuple[int, int], lane: int = 0) -> LaneRanges:
 
 def test_lanes_split_between_sites_yield_each_batch_once() -> None:
     report = compare_stores({"near": held((0, 57), (90, 100)), "far": held((57, 90))})
-    assert report.once
+    assert report.is_exact
     assert report.stores_to_read() == ["near", "far"]
-    assert report.union == 100
+    assert report.union_count == 100
     assert report.missing == {}
 
 

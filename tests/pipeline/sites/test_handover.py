@@ -37,7 +37,7 @@ def handover(source: Centre, target: Centre) -> Iterator[SiteMirror]:
 
 def publish(target: Centre, client: KazooClient, running: SiteMirror, until: int) -> None:
     """Publish ack states as the raw query of the target."""
-    for sent in running.samples.sent()[:1]:
+    for sent in running.samples.unacked()[:1]:
         position = sent.position
         parts = {n: PartitionState(until, 0, 1000) for n in range(2)}
         state = AckState(position.cluster, f"{target.prefix}.samples", position.topic_id, 0, parts)
@@ -57,19 +57,19 @@ def test_batches_are_mirrored_unchanged_and_a_restart_continues(
     try:
         with source.collector():
             for n in range(12):
-                one.intake.accept_now([polled(f"source-{n % 4}", 5, announce=n < 4)])
+                one.wal_sink.accept_now([polled(f"source-{n % 4}", 5, announce=n < 4)])
             eventually(lambda: one.figures()["pending_batches"] == 0, "in the source's Kafka")
             with target.collector():
                 with handover(source, target) as running:
-                    eventually(lambda: len(running.samples.sent()) == 12, "handed to the target")
+                    eventually(lambda: len(running.samples.unacked()) == 12, "handed to the target")
                     eventually(lambda: running.series.figures()["messages"] == 4, "announcements too")
                     assert not any(running.samples.figures()["until"].values()), "nothing is acked"
                 with handover(source, target) as running:
-                    eventually(lambda: len(running.samples.sent()) == 12, "not acked: handed over again")
+                    eventually(lambda: len(running.samples.unacked()) == 12, "not acked: handed over again")
                     publish(target, client, running, 1000)
                     eventually(lambda: sum(running.samples.figures()["until"].values()) == 12, "acked")
-                    eventually(lambda: running.samples._saved == running.samples.handing.until, "kept")
-                one.intake.accept_now([polled("source-9", 5)])
+                    eventually(lambda: running.samples._saved_offsets == running.samples.progress.handed_until, "kept")
+                one.wal_sink.accept_now([polled("source-9", 5)])
                 eventually(lambda: one.figures()["pending_batches"] == 0, "one more")
                 with handover(source, target) as running:
                     eventually(lambda: running.samples.figures()["messages"] == 1, "only that one")

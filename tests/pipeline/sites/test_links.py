@@ -49,7 +49,7 @@ class Centre:
 
     def ack(self, agent: Agent) -> None:
         """Publish, as its raw query, that everything this agent sent here is in the table."""
-        for sent in agent._sender.sent():
+        for sent in agent._sender.unacked():
             position = sent.position
             parts = {n: PartitionState(1000, 0, 1000) for n in range(2)}
             state = AckState(position.cluster, "artimon.samples", position.topic_id, 0, parts)
@@ -74,7 +74,7 @@ def agent(data: Path, *centres: Centre) -> Iterator[Agent]:
 
 def accept(one: Agent, count: int, announce: bool = False) -> None:
     for n in range(count):
-        one.intake.accept_now([polled(f"source-{n}", 5, announce=announce)])
+        one.wal_sink.accept_now([polled(f"source-{n}", 5, announce=announce)])
 
 
 @pytest.mark.stack
@@ -85,10 +85,10 @@ def test_after_the_outage_of_a_site_each_batch_is_at_one_site(tmp_path: Path, ce
     with agent(tmp_path, near, far) as one:
         with near.collector():
             accept(one, 8, announce=True)
-            eventually(lambda: len(one._sender.sent()) == 8, "sent to the near site")
+            eventually(lambda: len(one._sender.unacked()) == 8, "sent to the near site")
         accept(one, 6)
         with far.collector():
-            eventually(lambda: len(one._sender.sent()) == 14, "the others go to the far one")
+            eventually(lambda: len(one._sender.unacked()) == 14, "the others go to the far one")
             eventually(lambda: far.named() == 8, "and what their series are called")
     assert near.stored().isdisjoint(far.stored())
     assert len(far.stored()) == 6
@@ -113,14 +113,16 @@ def test_an_operator_releases_a_lane(tmp_path: Path, centres: tuple[Centre, Cent
     with agent(tmp_path, near, far) as one:
         with near.collector():
             accept(one, 8)
-            eventually(lambda: len(one._sender.sent()) == 8, "sent")
+            eventually(lambda: len(one._sender.unacked()) == 8, "sent")
         with far.collector():
             accept(one, 8)
             eventually(lambda: len(far.stored()) == 8, "the far one is in use")
             lanes = sorted({id.lane for id in near.stored()})
             assert figure(one, "sites")["near"]["bound"]
             for lane in lanes:
-                eventually(lambda lane=lane: "released" not in (told := one._links.release(lane)) and told != "", "")  # type: ignore[misc,union-attr]
+                eventually(
+                    lambda lane=lane: "released" not in (told := one._multi_site.release(lane)) and told != "", ""
+                )  # type: ignore[misc,union-attr]
             eventually(lambda: near.stored() <= far.stored(), "what the near one may still have goes too")
             assert figure(one, "released_batches") == 8
             assert not figure(one, "sites")["near"]["bound"]

@@ -15,9 +15,9 @@ def header(block: int) -> BatchHeader:
 
 def test_a_block_dropped_while_a_site_reads_it_leaves_no_entry() -> None:
     names = AnnouncementCache(held_bytes=10)
-    names.note(header(1), b"x" * 10)
-    taken = names.lacking("far")
-    names.note(header(2), b"x" * 10)
-    names.has("far", [*taken, *names.lacking("far")])
-    assert names.lacking("far") == []
-    assert list(names._known["far"]) == [("a", 2)]
+    names.add(header(1), b"x" * 10)
+    taken = names.missing_at("far")
+    names.add(header(2), b"x" * 10)
+    names.mark_sent("far", [*taken, *names.missing_at("far")])
+    assert names.missing_at("far") == []
+    assert list(names._sent_versions["far"]) == [("a", 2)]

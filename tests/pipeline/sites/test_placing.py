@@ -69,7 +69,7 @@ class World:
         one = Logged(header(number, self.next[number]), LogPosition(self.held[-1], sum(self.next), 10))
         self.next[number] += 1
         self.log[one.header.id] = one
-        self.agent.logged([one], 0)
+        self.agent.add_logged([one], 0)
 
     def reachable(self) -> list[str]:
         return [site for site in SITES if self.up[site]]
@@ -78,15 +78,15 @@ class World:
         """One call to `site`. `outcome`: taken, silent (delivered, no answer), lost (not delivered, no answer),
         refused; a site that is down is never reached."""
         tracker = self.agent.trackers[site]
-        group = tracker.take(self.now)
+        group = tracker.take_call(self.now)
         if group is None:
             return 0
-        top = self.agent.top.get(group.lane, -1)
-        if self.agent.expose(site, group):
+        top = self.agent.bound_until.get(group.lane, -1)
+        if self.agent.bind(site, group):
             self.disk, self.agent.record.saved = self.agent.record.to_json(), self.agent.record.version
         if not self.up[site]:
-            self.agent.withdraw(site, group, top)
-            tracker.failed(group, self.now)
+            self.agent.unbind(site, group, top)
+            tracker.call_failed(group, self.now)
             return 0
         self._end(site, group, outcome, top, note)
         return len(group.items)
@@ -96,14 +96,14 @@ class World:
         if outcome in ("taken", "silent"):
             self.stored[site].update(item.id for item in group.items)
         if outcome in ("silent", "lost"):
-            tracker.failed(group, self.now)
+            tracker.call_failed(group, self.now)
         elif outcome == "refused":
-            self.agent.withdraw(site, group, top)
-            tracker.answered(group, [MessageAnswer(None, "full: no")] * len(group.items), self.now)
+            self.agent.unbind(site, group, top)
+            tracker.apply_answers(group, [MessageAnswer(None, "full: no")] * len(group.items), self.now)
         else:
             at = [Position(site, site, 0, item.id.sequence) for item in group.items]
-            self.agent.served(site, group.lane)
-            tracker.answered(group, [MessageAnswer(p) for p in at], self.now)
+            self.agent.mark_served(site, group.lane)
+            tracker.apply_answers(group, [MessageAnswer(p) for p in at], self.now)
             if note:
                 self.noted.update(zip((item.id for item in group.items), at, strict=True))
 
@@ -116,8 +116,8 @@ class World:
     def ack(self, site: str, noted: bool = True) -> None:
         """The site acks everything it stored; the agent forgets it. `noted`: its disk does too."""
         tracker = self.agent.trackers[site]
-        waiting = [sent.key for sent in tracker.sent()]
-        for item in tracker.judged(AckDecision(tuple(waiting))):
+        waiting = [sent.key for sent in tracker.unacked()]
+        for item in tracker.apply_verdict(AckDecision(tuple(waiting))):
             assert item.id in self.stored[site]
             acked = self.log.pop(item.id)
             if not noted:
@@ -126,7 +126,7 @@ class World:
 
     def crash(self) -> None:
         """Keep only the log, its notes and the last saved record."""
-        record = SiteRecord(missing=True) if self.disk is None else SiteRecord.from_json(self.disk)
+        record = SiteRecord(is_new=True) if self.disk is None else SiteRecord.from_json(self.disk)
         found = {**self.log, **self.unsure}
         self.log, self.unsure = {id: found[id] for id in sorted(found, key=lambda id: found[id].place)}, {}
         self.agent = placing(record)
@@ -134,7 +134,7 @@ class World:
 
     def tick(self, seconds: float = 0.0) -> list[LaneMove]:
         self.now += seconds
-        return self.agent.tick(self.now, self.reachable(), self.held)
+        return self.agent.move_due(self.now, self.reachable(), self.held)
 
     def at(self, number: int) -> str:
         return self.agent.binding.lanes[lane(number)]
@@ -170,13 +170,13 @@ def test_batches_that_a_site_may_have_stay_with_it(outcome: str) -> None:
     world.now += 100
     assert world.send("far", "taken") == 1
     assert world.stored["far"] == {header(0, 1).id}, "only unsent batches"
-    assert world.agent.bound()["near"] == {str(lane(0)): 1}
+    assert world.agent.bound_counts()["near"] == {str(lane(0)): 1}
     world.up["near"] = True
     world.send("near", "taken")
     world.ack("near")
     world.ack("far")
     assert not world.log
-    assert world.agent.bound() == {}
+    assert world.agent.bound_counts() == {}
 
 
 def test_refused_and_undelivered_batches_may_move() -> None:
@@ -194,16 +194,16 @@ def test_an_unsaved_record_is_saved_before_the_next_call() -> None:
     world.accept(0)
     agent, tracker = world.agent, world.agent.trackers["near"]
     for _ in range(2):
-        group = tracker.take(world.now)
+        group = tracker.take_call(world.now)
         assert group is not None
-        assert agent.expose("near", group), "nothing of it is on the disk"
-        agent.withdraw("near", group, -1)  # the record could not be written
-        tracker.failed(group, world.now)
+        assert agent.bind("near", group), "nothing of it is on the disk"
+        agent.unbind("near", group, -1)  # the record could not be written
+        tracker.call_failed(group, world.now)
         world.now += 60
     agent.record.saved = agent.record.version
-    group = tracker.take(world.now)
+    group = tracker.take_call(world.now)
     assert group is not None
-    assert not agent.expose("near", group)
+    assert not agent.bind("near", group)
 
 
 def test_a_recovered_site_is_probed_with_one_lane_first() -> None:
@@ -251,10 +251,10 @@ def test_a_crash_binds_only_batches_that_may_have_been_sent_according_to_the_rec
     world.up["near"] = False
     world.tick()
     world.tick(PATIENCE)
-    assert sum(world.agent.bound()["near"].values()) == 3
+    assert sum(world.agent.bound_counts()["near"].values()) == 3
     known = world.agent.record.lanes[lane(0)]
-    assert known.free(known.below)
-    assert not known.free(known.below - 1)
+    assert known.is_unassigned(known.unsent_from)
+    assert not known.is_unassigned(known.unsent_from - 1)
 
 
 @pytest.mark.parametrize("note", [True, False])
@@ -311,7 +311,7 @@ def test_release_gives_up_the_guarantee_for_that_lane_alone() -> None:
     leave(world)
     assert world.agent.release(0, world.reachable()) == [LaneMove(lane(0), "near", "far")]
     assert world.send("far", "taken") == 1
-    assert world.agent.bound() == {"far": {str(lane(0)): 1}, "near": {str(lane(1)): 1}}
+    assert world.agent.bound_counts() == {"far": {str(lane(0)): 1}, "near": {str(lane(1)): 1}}
     assert world.agent.release(0, world.reachable()) == [], "nothing more to release"
 
 

@@ -351,7 +351,7 @@ def expand(reference: re.Match[str], found: Any) -> str:
 
 
 def join_labels(walk: Walk, node: nodes.Transform, args: Mapping[str, Any], grid: Grid) -> Table:
-    mine, other = walk.table(node.child, grid), walk.table(node.others[0], grid)
+    mine, other = walk.table(node.child, grid), walk.table(node.operands[0], grid)
     out = []
     for row in mine.rows:
         key = [row.labels.get(label, "") for label in args["on"]]

@@ -76,13 +76,13 @@ def test_a_sample_counts_once_whether_the_file_is_read_again_touched_or_the_agen
 def test_nothing_is_cached_of_a_file_that_is_gone(tmp_path: Path) -> None:
     async def run() -> None:
         world = World(tmp_path)
-        keeping = world.dropin._delivery.keeping = RetentionDivider(parse_retention_rules(["n=short"]))
+        keeping = world.dropin._delivery.divider = RetentionDivider(parse_retention_rules(["n=short"]))
         path = world.put("a.artimon", f"{T} n 1")
         await world.poll()
-        assert keeping._known
+        assert keeping._by_source
         path.unlink()
         await world.poll(END_AFTER_POLLS + 1)
-        assert not keeping._known
+        assert not keeping._by_source
 
     asyncio.run(run())
 

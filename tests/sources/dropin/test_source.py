@@ -142,7 +142,7 @@ def test_what_the_writer_writes_the_reader_reads(variables: Sequence[tuple[str, 
             for _ in range(2):  # the second time by what it remembers
                 columns = reader.read(file)
                 file._fd = _rewound(file._fd)
-                assert not columns.refused.counts
+                assert not columns.rejected.counts
                 found = {
                     reader.texts[at]: row for at, row in zip(columns.column.tolist(), range(len(columns)), strict=True)
                 }

@@ -141,15 +141,15 @@ def series_of(name: str, *prints: int, last_ms: int = 0) -> SourceSeries:
 
 def test_of_two_that_an_older_version_left_live_the_newer_goes_on() -> None:
     owners, old, new = SeriesOwners(), series_of("old", 1, last_ms=5), series_of("new", 1, last_ms=9)
-    owners.learn(old)
-    owners.learn(new)
+    owners.add(old)
+    owners.add(new)
     assert (old.live, new.live) == (0, 1)
-    assert owners.other(1, old) == "new.artimon"
-    assert owners.other(1, new) == ""
+    assert owners.owner_of(1, old) == "new.artimon"
+    assert owners.owner_of(1, new) == ""
 
 
 def test_what_no_file_remembers_is_forgotten() -> None:
     owners, series = SeriesOwners(), series_of("a", 1, 2, 3)
-    owners.take(range(5_000), series)
+    owners.claim(range(5_000), series)
     owners.trim([series])
     assert len(owners) == 3
