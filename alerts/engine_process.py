@@ -42,12 +42,14 @@ class AlertsConfig:
     """Folder of the rule files."""
     data: Annotated[
         Path,
-        Option("Folder of the engine's state; one for each engine.", place=lambda place: place.data / "alerts"),
+        Option("Folder of the engine's state; one for each engine.", default_of=lambda place: place.data / "alerts"),
     ]
     receivers: Mapping[str, Any] = field(default_factory=dict)
-    smtp: Annotated[str, Option("host:port of the mail server (ARTIMON_SMTP).", place=attrgetter("smtp"))] = ""
+    smtp: Annotated[str, Option("host:port of the mail server (ARTIMON_SMTP).", default_of=attrgetter("smtp"))] = ""
     id: Annotated[str, process_name("Name of this engine.")] = "alerts"
-    page: Annotated[str, Option("Address of the page, for the links in mails.", "--link", place=attrgetter("api"))] = ""
+    page: Annotated[
+        str, Option("Address of the page, for the links in mails.", "--link", default_of=attrgetter("api"))
+    ] = ""
     to: Annotated[tuple[str, ...], Option("Addresses for rules without receivers.")] = ("artimon@localhost",)
     sender: Annotated[str, Option("Sender address of mails.")] = "artimon@localhost"
     smtp_settings: Annotated[Path | None, Option("JSON file, mode 0600: starttls, ca, user, password, sender.")] = None

@@ -86,18 +86,18 @@ class ShardConfig:
         Option(
             "Ids of all shards, comma-separated, for the very first start; later use `artimon shards`.",
             read=parse_process_names,
-            usual="0",
+            default="0",
         ),
     ]
     zookeeper: Zookeeper
     kafka: Kafka
-    replicas: Annotated[int, Option("Number of shards that hold each series; for the first start.", least=1)] = 1
+    replicas: Annotated[int, Option("Number of shards that hold each series; for the first start.", min=1)] = 1
     host: ListenHost = "127.0.0.1"
     port: ListenPort = 0
     insecure: Insecure = False
     capacity: Annotated[
         int,
-        Option("Maximum number of series (0: as many as fit into memory, up to a million).", least=0, usual=0),
+        Option("Maximum number of series (0: as many as fit into memory, up to a million).", min=0, default=0),
     ] = DEFAULT_CAPACITY
     """Memory is reserved for them but used only as they come."""
     health: Health = None
@@ -107,7 +107,7 @@ class ShardConfig:
         Option(
             "SECONDSxBUCKETS, comma-separated, finest first (ARTIMON_LEVELS).",
             read=lambda text: parse_levels(text) if text else DEFAULT_LEVELS,
-            place=attrgetter("levels"),
+            default_of=attrgetter("levels"),
         ),
     ] = DEFAULT_LEVELS
     data: Annotated[Path | None, Option("Folder of the snapshots; no snapshots without it.")] = None
@@ -116,7 +116,7 @@ class ShardConfig:
     copy_s: float = COPY_INTERVAL_S
     """Interval of snapshots, and of copies to HDFS."""
     sharing: Annotated[
-        int, Option("Minimum number of shards that share this machine's memory; more if more register.", least=1)
+        int, Option("Minimum number of shards that share this machine's memory; more if more register.", min=1)
     ] = 1
     max_connections: int = 64
     limits: ShardLimits = DEFAULT_LIMITS

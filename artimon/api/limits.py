@@ -87,15 +87,15 @@ class ApiConfig:
 
     zookeeper: Zookeeper
     data: StackData
-    port: Annotated[int, Option("Port of HTTP, 0 for any.", least=0, most=65_535)] = 8780
-    thrift_port: Annotated[int, Option("Port of Thrift, 0 for any.", least=0, most=65_535)] = 8781
+    port: Annotated[int, Option("Port of HTTP, 0 for any.", min=0, max=65_535)] = 8780
+    thrift_port: Annotated[int, Option("Port of Thrift, 0 for any.", min=0, max=65_535)] = 8781
     limits: Annotated[
         ApiLimits,
         Option(
             "NAME=NUMBER: another limit, see docs/api.md.",
             "--limit",
             read=lambda changes: ApiLimits().changed(changes),
-            many=True,
+            multiple=True,
         ),
     ] = field(default_factory=ApiLimits)
     host: ListenHost = "127.0.0.1"

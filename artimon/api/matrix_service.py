@@ -126,7 +126,7 @@ class _Reservation:
         self._budget, self._size = purse, size
 
     def __del__(self) -> None:
-        if hasattr(self, "_purse"):
+        if hasattr(self, "_budget"):
             self._budget.release(self._size)
 
 

@@ -116,25 +116,25 @@ def process_name(help: str, flag: str = "--id", usual: str | None = None) -> Opt
 
 
 Zookeeper = Annotated[
-    str, Option("host:port (ARTIMON_ZOOKEEPER, else the running stack's).", place=attrgetter("zookeeper"))
+    str, Option("host:port (ARTIMON_ZOOKEEPER, else the running stack's).", default_of=attrgetter("zookeeper"))
 ]
-Kafka = Annotated[str, Option("host:port (ARTIMON_KAFKA, else the running stack's).", place=attrgetter("kafka"))]
-Hdfs = Annotated[str, Option("URI (ARTIMON_HDFS, else the running stack's).", place=attrgetter("hdfs"))]
+Kafka = Annotated[str, Option("host:port (ARTIMON_KAFKA, else the running stack's).", default_of=attrgetter("kafka"))]
+Hdfs = Annotated[str, Option("URI (ARTIMON_HDFS, else the running stack's).", default_of=attrgetter("hdfs"))]
 KafkaQuota = Annotated[
     int,
     Option(
         "Quota of samples in Kafka in bytes, such as 20GiB (ARTIMON_KAFKA_QUOTA).",
         "--kafka-quota",
         read=parse_quota,
-        place=attrgetter("kafka_quota_bytes"),
+        default_of=attrgetter("kafka_quota_bytes"),
     ),
 ]
 ListenHost = Annotated[
     str, Option("Address to listen on and to advertise; other machines cannot reach a loopback address.")
 ]
-ListenPort = Annotated[int, Option("Port to listen on, 0 for any.", least=0, most=65_535)]
+ListenPort = Annotated[int, Option("Port to listen on, 0 for any.", min=0, max=65_535)]
 Insecure = Annotated[bool, Option("Listen beyond loopback without authentication (docs/security.md).", "--insecure")]
 Health = Annotated[Path | None, Option("File for the health of the process.")]
 StackData = Annotated[
-    Path, Option("Data folder of the stack (ARTIMON_DATA).", "--data", place=attrgetter("data"), of_stack=True)
+    Path, Option("Data folder of the stack (ARTIMON_DATA).", "--data", default_of=attrgetter("data"), of_stack=True)
 ]

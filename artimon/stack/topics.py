@@ -54,10 +54,10 @@ class TopicSettings(TopicOptions):
     """Settings that the platform's topics must have."""
 
     replication: Annotated[
-        int, Option("Replication factor (0: 3, or the number of brokers if less).", least=0, most=9)
+        int, Option("Replication factor (0: 3, or the number of brokers if less).", min=0, max=9)
     ] = 0
     segment_bytes: Annotated[
-        int, Option("segment.bytes of the samples topic (0: the default of the brokers).", least=0)
+        int, Option("segment.bytes of the samples topic (0: the default of the brokers).", min=0)
     ] = 0
 
     def topics(self, partitions: int) -> Sequence[TopicSpec]:

@@ -264,7 +264,7 @@ def _listen(service: Any, handler: Any, where: addresses.Addresses, security: An
             request_timeout=REQUEST_TIMEOUT_S,
             accept_rate=ACCEPT_RATE,
             name="bookkeeper",
-            on_reply=handler.replied,
+            on_reply=handler.on_reply,
             security=security,
         )
         try:

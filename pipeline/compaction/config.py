@@ -24,7 +24,7 @@ class CompactorConfig:
     hdfs: Hdfs
     data: Annotated[
         Path,
-        Option("Local folder for data that exceeds memory.", place=lambda place: place.data / "compactor"),
+        Option("Local folder for data that exceeds memory.", default_of=lambda place: place.data / "compactor"),
     ]
     health: Health = None
     keeping: Annotated[
@@ -33,7 +33,7 @@ class CompactorConfig:
             "CLASS=DAYS, comma-separated: retention of each class of samples; * names all others.",
             "--keep",
             read=lambda text: parse_keep(text),
-            usual="*=400",
+            default="*=400",
         ),
     ] = field(default_factory=ClassRetention)
     interval_s: Annotated[float, in_seconds("Interval of checks of the table.", "--interval")] = 30.0

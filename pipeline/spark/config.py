@@ -25,11 +25,11 @@ class SparkConfig:
     zookeeper: Zookeeper
     kafka: Kafka
     hdfs: Hdfs
-    data: Annotated[Path, Option("Local folder of the checkpoints.", place=lambda place: place.data / "spark")]
+    data: Annotated[Path, Option("Local folder of the checkpoints.", default_of=lambda place: place.data / "spark")]
     health: Health = None
     jars: Annotated[
         list[str],
-        Option("Jars of the connector, by comma.", read=lambda text: list(filter(None, text.split(","))), usual=""),
+        Option("Jars of the connector, by comma.", read=lambda text: list(filter(None, text.split(","))), default=""),
     ] = field(default_factory=list)
     master: str = LOCAL_MASTER
     """Spark's master; "" if the application was submitted with spark-submit, which has set it."""

@@ -53,16 +53,16 @@ class SourceConfig:
     """Seconds from the deregistration of a process until it is checked; it serves for at most 5 s more."""
     vanished_ms: int = 3_600_000
     """Duration of `artimon.endpoint.up` = 0 for a process that ended without notice, in ms."""
-    dropin: Annotated[Path | None, Option("Folder of drop-in files (ARTIMON_DROPIN).", place=attrgetter("dropin"))] = (
-        None
-    )
+    dropin: Annotated[
+        Path | None, Option("Folder of drop-in files (ARTIMON_DROPIN).", default_of=attrgetter("dropin"))
+    ] = None
     """None: drop-in files are not read."""
     jmx: Annotated[
         tuple[JmxTarget, ...],
         Option(
             "A bean server, CONTEXT=http://HOST:PORT/jmx; may be repeated.",
             read=lambda texts: tuple(map(parse_target, texts)),
-            many=True,
+            multiple=True,
         ),
     ] = ()
     jmx_rules: Annotated[tuple[Path, ...], Option("A file of mapping rules besides the shipped ones.")] = ()
@@ -78,7 +78,7 @@ class SourceConfig:
             "repeated, the first that fits holds.",
             "--keep-class",
             read=parse_retention_rules,
-            many=True,
+            multiple=True,
         ),
     ] = ()
     """A variable that no rule matches has the class `default`."""

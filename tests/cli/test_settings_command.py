@@ -37,7 +37,7 @@ class OuterSettings:
     wait_s: Annotated[float, in_seconds("Wait.", "--wait")] = 30.0
     numbers: Annotated[
         tuple[int, ...],
-        Option("Numbers.", "--number", read=lambda texts: tuple(map(int, texts)), many=True),
+        Option("Numbers.", "--number", read=lambda texts: tuple(map(int, texts)), multiple=True),
     ] = (7,)
     file: Annotated[Path | None, Option("File.")] = None
     on: Annotated[bool, Option("On or off.")] = True

@@ -334,7 +334,7 @@ class SimAgent(Process):
             self.pump()
 
     def lose(self, bad: Sequence[TrackedBatch]) -> None:
-        """Give up unreadable records, as pipeline.wal.log.WriteAheadLog.keep_damaged."""
+        """Give up unreadable records, as pipeline.wal.log.WriteAheadLog.quarantine_bytes."""
         self._ledger.damaged(self.name, bad)
         for item in bad:
             try:

@@ -174,7 +174,7 @@ class ShardConnections:
         wire = ask.encode(max(0.001, deadline - now))
         if sum(map(len, wire)) <= NONBLOCKING_BYTES and client.connected:
             try:
-                sent = client.send(ask.method, *wire, timeout=max(0.001, deadline - now))
+                sent = client.begin_call(ask.method, *wire, timeout=max(0.001, deadline - now))
             except FramedError:  # it just died: the pool reconnects
                 client.close()
             else:
@@ -218,7 +218,7 @@ class ShardConnections:
         left = max(0.001, deadline - began)
         self._count(place, 1)
         try:
-            sent = client.send(ask.method, *ask.encode(left), timeout=left)
+            sent = client.begin_call(ask.method, *ask.encode(left), timeout=left)
         except BaseException:
             self._count(place, -1)
             client.close()

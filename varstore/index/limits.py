@@ -43,10 +43,10 @@ class ShardLimits:
         Option(
             "Series of one name (0: 200,000).",
             "--name-limit",
-            least=0,
+            min=0,
             kind=int,
             read=lambda written: written or SERIES_PER_NAME,
-            usual=0,
+            default=0,
         ),
     ] = SERIES_PER_NAME
     labels: int = LABELS
@@ -55,7 +55,7 @@ class ShardLimits:
         Option(
             "MiB beyond which new series are refused (0: 80 %, shared by the shards here).",
             "--memory",
-            least=0,
+            min=0,
             unit=MiB,
         ),
     ] = 0

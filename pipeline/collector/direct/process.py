@@ -39,7 +39,7 @@ class HdfsCollectorConfig:
         str,
         Option(
             "With --store hdfs: hdfs://HOST:PORT/folder, or file:///folder.",
-            place=lambda place: f"{place.hdfs}/artimon/batches",
+            default_of=lambda place: f"{place.hdfs}/artimon/batches",
         ),
     ]
     scheme: Annotated[

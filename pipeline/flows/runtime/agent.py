@@ -78,7 +78,7 @@ _NEARLY_FULL = 0.9
 
 AgentName = Annotated[str, process_name("Name of the agent; must never change.", "--name", usual="local")]
 AgentData = Annotated[
-    Path, Option("Folder of the log and of the state of the sources.", place=lambda place: place.data / "agent")
+    Path, Option("Folder of the log and of the state of the sources.", default_of=lambda place: place.data / "agent")
 ]
 
 
@@ -106,7 +106,7 @@ class AgentConfig:
             "A data centre, NAME=ZOOKEEPER; repeated, in order of preference (docs/sites.md).",
             "--site",
             read=parse_sites,
-            many=True,
+            multiple=True,
         ),
     ] = ()
     """The first is on `zookeeper`; () if there is only one site (pipeline/sites/)."""
@@ -132,14 +132,14 @@ class AgentConfig:
         Option("Delivery guarantee of polled data (docs/direct.md)."),
     ] = "end-to-end"
     backlog_rate: Annotated[
-        float, Option("MiB a second for data that has waited for more than a minute; 0: no limit.", least=0, unit=MiB)
+        float, Option("MiB a second for data that has waited for more than a minute; 0: no limit.", min=0, unit=MiB)
     ] = BACKLOG_RATE
     """Bytes a second for data that has waited for more than a minute; at least twice the rate of new data."""
     keys: Annotated[
         Path | None,
         Option(
             "File of the keys that sign configuration and commands (ARTIMON_CONFIG_KEYS).",
-            place=attrgetter("config_keys"),
+            default_of=attrgetter("config_keys"),
         ),
     ] = None
     flows: Annotated[Path | None, Option("File of flows that run beside the polls (docs/flows.md).")] = None
