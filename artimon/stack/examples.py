@@ -46,7 +46,7 @@ class ShopPart(ExamplePart):
 
     name = "shop"
     file = "shop.py"
-    after = ("zookeeper",)
+    starts_after = ("zookeeper",)
     ports = MappingProxyType({"shop.http": 8790})
     hung_s = 30.0
 
@@ -73,7 +73,7 @@ class ShopLoadPart(ExamplePart):
 
     name = "shop-load"
     file = "shop_load.py"
-    after = ("shop",)
+    starts_after = ("shop",)
 
     def arguments(self, context: StackContext) -> list[str]:
         place = context.server("shop.http") or f"{HOST}:8790"

@@ -95,7 +95,7 @@ class AgentPart(ArtimonPart):
     """The agent of this machine."""
 
     name = "agent"
-    after = ("zookeeper",)
+    starts_after = ("zookeeper",)
     layer = AGENT
     memory_mb = 1024
 
@@ -160,7 +160,7 @@ class ApiPart(ArtimonPart):
     """HTTP and Thrift API. Without shards it runs too, and reports that there are none."""
 
     name = "api"
-    after = ("zookeeper",)
+    starts_after = ("zookeeper",)
     ports = MappingProxyType({"api.http": 8780, "api.thrift": 8781})
     memory_mb = 512
 
@@ -177,7 +177,7 @@ class MailServerPart(ArtimonPart):
     """Local SMTP server, which keeps every mail in the data folder."""
 
     name = "mail"
-    after = ()
+    starts_after = ()
     ports = MappingProxyType({"mail.smtp": 8725})
     memory_mb = 256
 
@@ -193,7 +193,7 @@ class AlertsPart(ArtimonPart):
     """Alert engine. A new stack gets the shipped example rules; later the folder belongs to its owner."""
 
     name = "alerts"
-    after = ("zookeeper",)
+    starts_after = ("zookeeper",)
     memory_mb = 768
 
     def prepare(self, context: StackContext) -> list[ProcessCommand]:
@@ -215,7 +215,7 @@ class SparkPart(ArtimonPart):
     """Spark application with both queries: a Python driver, its JVM, its Python workers."""
 
     name = "spark"
-    after = ("zookeeper", "kafka", "datanode")
+    starts_after = ("zookeeper", "kafka", "datanode")
     jar_sets = ("spark",)
     memory_mb = 4096
     stop_s = 20.0
@@ -243,7 +243,7 @@ class CompactorPart(ArtimonPart):
     """Compaction and expiry of the raw table, at the lowest priority."""
 
     name = "compactor"
-    after = ("zookeeper", "datanode")
+    starts_after = ("zookeeper", "datanode")
     memory_mb = 1024
 
     def arguments(self, context: StackContext) -> list[str]:

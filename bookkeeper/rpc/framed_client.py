@@ -194,13 +194,13 @@ class PendingCall:
             return decode_reply(client._service, self._method, self._frame(), self._seqid)
         except TIMEOUTS as error:
             client._close()
-            raise CallTimeoutError(f"{client._where(self._method)}: no reply in time") from error
+            raise CallTimeoutError(f"{client._describe(self._method)}: no reply in time") from error
         except FramedError:
             client._close()
             raise
         except OSError as error:
             client._close()
-            raise ConnectionLostError(f"{client._where(self._method)}: {error}") from error
+            raise ConnectionLostError(f"{client._describe(self._method)}: {error}") from error
         finally:
             client._lock.release()
 

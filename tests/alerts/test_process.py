@@ -166,5 +166,5 @@ def test_the_command_refuses_what_cannot_work(tmp_path: Path) -> None:
 
 
 def test_the_part_of_the_stack_comes_after_zookeeper() -> None:
-    assert (AlertsPart.name, AlertsPart.after) == ("alerts", ("zookeeper",))
+    assert (AlertsPart.name, AlertsPart.starts_after) == ("alerts", ("zookeeper",))
     assert alerts.__all__

@@ -75,7 +75,7 @@ class Load(ArtimonPart):
     """Agents under load, tests/faults/load.py. Its options: rate, sources, series, quota_mb."""
 
     name = "load"
-    after = ("zookeeper",)
+    starts_after = ("zookeeper",)
     layer = AGENT
     memory_mb = 3072
 

@@ -25,12 +25,12 @@ class CountingWatcher(ZooKeeperWatcher):
         self.looks, self.left = 0, 0
         self._act = act
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         self.looks += 1
         self._act()
         self.problem = ""
 
-    def _leave(self) -> None:
+    def _clean_up(self) -> None:
         self.left += 1
 
 

@@ -31,7 +31,7 @@ def test_the_plan_is_a_line_a_node() -> None:
         (2, ".max(without=[])"),
         (3, "fetch('b')"),
     ]
-    about = {line.text: line.about for line in found.lines}
+    about = {line.text: line.comment for line in found.lines}
     assert about[".sum(by=['k'])"] == "in the store, by class"
     assert about[".rate('5m')"] == "windows of 5m"
     assert about["fetch('b')"] == "memory, buckets of 1m"

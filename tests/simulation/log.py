@@ -115,11 +115,11 @@ class LogTopic(TopicClient):
             raise LeaderChangedError(f"{self.topic}, partition {partition}: another leader")
         return log.end_of(epoch)
 
-    def bounds(self, partitions: int) -> dict[int, Span]:
+    def log_bounds(self, partitions: int) -> dict[int, Span]:
         self._wait()
         return {p: (log.start, log.end) for p, log in enumerate(self._logs()[1][:partitions])}
 
-    def bury(self, letters: Sequence[DeadLetter], _graveyard: str) -> None:
+    def copy_to(self, letters: Sequence[DeadLetter], _graveyard: str) -> None:
         self._wait()
         for letter in letters:
             log = self._logs()[1][letter.partition]

@@ -49,7 +49,7 @@ class SimRawRun(raw.RawRun):
 
     simulated: SimRaw
 
-    def share_with_tasks(self, ids: Mapping[str, int]) -> Any:
+    def broadcast_sources(self, ids: Mapping[str, int]) -> Any:
         return Broadcast(ids)
 
     def run_tasks(self, frame: Any, plan: RawPlan, hour: str) -> list[RawResult]:
@@ -79,7 +79,7 @@ class SimRaw(raw.RawQuery):
     def open_tables(self) -> tuple[RawTable, SourcesTable]:
         return SimTable(self._store, self._scheduler, self._owner, self._sim_clock), SimSources(self._store)
 
-    def life_of(self, *parts: Any) -> raw.RawRun:
+    def make_run(self, *parts: Any) -> raw.RawRun:
         life = SimRawRun(self, *parts)
         life.simulated = self
         return life
@@ -310,7 +310,7 @@ class SimBuckets(buckets.BucketsQuery):
         self._topic, self._directory = topic, stand_in
         self._kafka, self._calls = kafka, calls
 
-    def life_of(self, info: TopicInfo) -> SimBucketsRun:
+    def make_run(self, info: TopicInfo) -> SimBucketsRun:
         nothing: Any = None
         life = SimBucketsRun(self._config, nothing, self._directory, self._topic, info, self._calls)
         life.kafka, life.calls = self._kafka, self._calls

@@ -44,8 +44,8 @@ class MemoryTopic(LogTopic):
     def _logs(self) -> tuple[str, Sequence[Partition]]:
         return self._log.id, self._log.partitions
 
-    def bury(self, letters: Sequence[DeadLetter], graveyard: str) -> None:
-        super().bury(letters, graveyard)
+    def copy_to(self, letters: Sequence[DeadLetter], graveyard: str) -> None:
+        super().copy_to(letters, graveyard)
         if self._log.bury_fails:
             self._log.bury_fails = False
             raise TopicError("the answer to the dead letters was lost")

@@ -112,7 +112,7 @@ class LocalCompactor(Compactor):
     def _acks(self, state: RawState) -> dict[str, Any] | None:
         if state.current is None or state.current.topic_id != self._world.log.id:
             return None
-        bounds = MemoryTopic(self._world.log).bounds(PARTITIONS)
+        bounds = MemoryTopic(self._world.log).log_bounds(PARTITIONS)
         return acks_document(state, 0, state.current, bounds, self._world.clock.now_ms())
 
 
@@ -286,7 +286,7 @@ class World:
         self._published += 1
         states = {}
         for topic in state.topics[-2:]:
-            bounds = MemoryTopic(self.log).bounds(PARTITIONS) if topic.topic_id == self.log.id else {}
+            bounds = MemoryTopic(self.log).log_bounds(PARTITIONS) if topic.topic_id == self.log.id else {}
             data = json.dumps(acks_document(state, 0, topic, bounds, self.clock.now_ms())).encode()
             states[topic.topic_id] = AckState.from_json(data, self._published)
         verdict = acks.decide_acks(self._sent.values(), states, NAME)

@@ -43,7 +43,7 @@ class Interrupted(TopicMirror):
 
     calls = 0
 
-    def _ask(self, messages: list[bytes]) -> list[MessageAnswer]:
+    def _call_collector(self, messages: list[bytes]) -> list[MessageAnswer]:
         self.calls += 1
         if self.calls == 2:
             self.apply_verdict(AckDecision(resend=((SourceMessage(0, 0), "lost"),)))
