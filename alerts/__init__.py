@@ -8,7 +8,7 @@ Reading order: `state` (the states of one alert are in `state/alert.py`), `recei
 from __future__ import annotations
 
 from alerts.engine_process import AlertsConfig, run_alerts
-from alerts.rules.rulebook import check_files
+from alerts.rules.rule_folder import check_files
 from alerts.state.publication import read_alerts
 from alerts.state.rule import AlertsError
 

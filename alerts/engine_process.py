@@ -15,14 +15,14 @@ from typing import Annotated, Any
 
 from alerts.evaluation.alert_engine import AlertEngine, EngineConfig
 from alerts.receivers.letter_sender import LetterSenders
-from alerts.state.database import AlertDatabase, open_database
+from alerts.state.alert_database import AlertDatabase, open_database
 from alerts.state.publication import ALERTS_PATH
 from alerts.state.rule import AlertsError
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.health import HealthFile, Publish, unpublished
 from artimon.runtime.process_options import Health, Option, Zookeeper, in_milliseconds, process_name
-from artimon.runtime.zookeeper import EphemeralNode, zookeeper_client
-from varstore.cluster.client import VarstoreClient
+from artimon.runtime.zookeeper_client import EphemeralNode, zookeeper_client
+from varstore.cluster.varstore_client import VarstoreClient
 
 log = logging.getLogger(__name__)
 

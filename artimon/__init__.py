@@ -42,7 +42,7 @@ def history(
     `options` are those of query_dsl.stores.history.engine.History.read. Several queries are faster through one
     session: `artimon.connect().history(...)`. Raises QueryError, and HistoryError if the history is missing or
     unreadable."""
-    from artimon.stack.locate import locate_settings
+    from artimon.stack.stack_location import locate_settings
     from query_dsl.stores.history.engine import History
 
     place = locate_settings(Path(data) if data is not None else None)

@@ -9,17 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from artimon import tab_key
+from artimon import tab_completion as tab_key
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.labels import canonical
 from artimon.model.select import SelectError, Series, Store
-from artimon.progress import ProgressBar
-from artimon.stack.locate import locate_settings, zookeeper_of_store
+from artimon.progress_bar import ProgressBar
+from artimon.stack.stack_location import locate_settings, zookeeper_of_store
 from query_dsl import Expr, QueryError, parse_selector
-from query_dsl.evaluation.runner import QueryRunner
-from query_dsl.language.collector import clear_default_runner, set_default_runner
+from query_dsl.evaluation.query_runner import QueryRunner
+from query_dsl.language.expression_runner import clear_default_runner, set_default_runner
 from query_dsl.results.render import printable
-from query_dsl.stores.auto import AutoStore
+from query_dsl.stores.auto_store import AutoStore
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from query_dsl.language.completion import Completions
     from query_dsl.stores.history.engine import History
     from query_dsl.stores.history.result import HistoryAnswer
-    from query_dsl.stores.past import HistoryStore
-    from varstore.cluster.client import VarstoreClient
+    from query_dsl.stores.history_store import HistoryStore
+    from varstore.cluster.varstore_client import VarstoreClient
 
 DEFAULT_LIMIT = 1_000
 COMPLETIONS = 5_000
@@ -97,7 +97,7 @@ class Session(QueryRunner):
             return memory
 
         def past() -> HistoryStore:
-            from query_dsl.stores.past import HistoryStore
+            from query_dsl.stores.history_store import HistoryStore
 
             if self._history_store is None:
                 self._history_store = HistoryStore(self.open_history(), memory.levels())
@@ -242,7 +242,7 @@ def open_session(zookeeper: str | None = None, data: Path | str | None = None) -
 
 def _shard_client(zookeeper: str) -> VarstoreClient:
     """Connect to the shards found in ZooKeeper. Raises SelectError if the address is invalid."""
-    from varstore.cluster.client import VarstoreClient
+    from varstore.cluster.varstore_client import VarstoreClient
 
     logging.getLogger("kazoo").addHandler(logging.NullHandler())  # our errors report what matters of its log
     try:

@@ -18,20 +18,20 @@ from types import SimpleNamespace
 from typing import Any
 
 from alerts.evaluation.alert_engine import AlertEngine, EngineConfig
-from alerts.state.database import open_database
+from alerts.state.alert_database import open_database
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
 from artimon.model.clock import ManualClock
-from artimon.model.feed import FeedEntry, FeedRange, concat_samples
+from artimon.model.feed_codec import FeedEntry, FeedRange, concat_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Kind, ValueType
 from artimon.model.vshards import ALL_VSHARDS
 from benchmarks.common import emit
 from bookkeeper.rpc.framed_server import FramedServer
-from varstore.cluster.client import VarstoreClient
-from varstore.cluster.directory import ClusterState, ShardAddress
+from varstore.cluster.cluster_directory import ClusterState, ShardAddress
 from varstore.cluster.membership import Membership
-from varstore.shard.service import ShardService, idl
+from varstore.cluster.varstore_client import VarstoreClient
 from varstore.shard.shard import Shard
+from varstore.shard.shard_service import ShardService, idl
 
 HOSTS = 5_000
 START = 1_800_000_000_000

@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 import xxhash
 
+from artimon.api.api_limits import ApiLimits
+from artimon.api.api_server import ApiServer
 from artimon.api.app import make_app
-from artimon.api.limits import ApiLimits
 from artimon.api.matrix_service import MatrixServer, idl
-from artimon.api.server import ApiServer
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
 from artimon.model.clock import ManualClock
-from artimon.model.feed import FeedEntry, FeedRange, concat_samples
+from artimon.model.feed_codec import FeedEntry, FeedRange, concat_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, ValueType

@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from artimon.model.clock import SYSTEM_CLOCK
 from benchmarks.common import CountingSink, Line, line, show
-from sources.delivery.figures import SourceCounts
 from sources.delivery.reading_delivery import ReadingDelivery
+from sources.delivery.source_counts import SourceCounts
 from sources.delivery.source_owners import SourceOwners
 from sources.dropin.folder import DropinFolder
 from sources.state.state_store import SourceStateStore

@@ -28,16 +28,16 @@ from deltalake import DeltaTable
 
 from artimon.model.batch import PollResult
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.routing import DEFAULT_LANES, lane_of
+from artimon.model.hash_routing import DEFAULT_LANES, lane_of
 from artimon.rawtable.head import HeadReader
 from artimon.rawtable.schema import period_of, raw_uri
-from artimon.rawtable.state import RawState
+from artimon.rawtable.table_state import RawState
 from artimon.stack.stack import Stack
 from benchmarks.common import emit
 from benchmarks.loads.hours import fill_hours
 from benchmarks.loads.samples import SERIES_A_SOURCE, Source, capacity_of_two
 from benchmarks.loads.visible import Visible
-from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
 from sources.base.schedule import phase_ms
 
 BASE = ("zookeeper", "kafka", "hdfs", "shards", "collector-0")

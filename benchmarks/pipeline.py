@@ -28,7 +28,7 @@ from pathlib import Path
 import psutil
 from hdfs_native import Client
 
-from artimon.runtime.files import split_uri
+from artimon.runtime.file_access import split_uri
 from artimon.stack.stack import Stack
 from benchmarks import lag
 from benchmarks.common import Parts, emit

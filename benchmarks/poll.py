@@ -20,18 +20,18 @@ from typing import NamedTuple
 from artimon.model.clock import SYSTEM_CLOCK
 from benchmarks.common import Parts, emit
 from benchmarks.loads.endpoints import AGENT, endpoints
-from pipeline.delivery.intake import WalSink
+from pipeline.delivery.wal_sink import WalSink
 from pipeline.wal.log import WriteAheadLog
 from sources.base.endpoint_address import EndpointAddress
 from sources.delivery.commit_group import GroupCommitSink
 from sources.delivery.endpoint_status import EndpointStatuses
-from sources.delivery.figures import SourceCounts
-from sources.delivery.placement import PlacementResolver
+from sources.delivery.placement_resolver import PlacementResolver
 from sources.delivery.poll_context import PollContext, PollLimits
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
+from sources.delivery.source_counts import SourceCounts
 from sources.delivery.source_owners import SourceOwners
-from sources.poll.follower import ProcessFollower
+from sources.poll.process_poller import ProcessFollower
 from sources.state.state_store import SourceStateStore
 
 ROUNDS = 5

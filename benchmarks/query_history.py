@@ -29,7 +29,7 @@ from benchmarks.storage import say
 from benchmarks.storing import walk
 from query_dsl import Matrix, evaluate, parse
 from query_dsl.stores.history.engine import Engine, History
-from query_dsl.stores.past import HistoryStore
+from query_dsl.stores.history_store import HistoryStore
 
 DAY_MS, STEP_MS = 86_400_000, 900_000
 NAMED, LARGE = 1_000, 10_000

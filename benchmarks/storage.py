@@ -23,19 +23,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.rawtable.reader import read_raw
+from artimon.rawtable.announced_rows import merge_rows
 from artimon.rawtable.schema import FILE_SCHEMA, raw_uri, series_uri
-from artimon.rawtable.series_rows import merge_rows
+from artimon.rawtable.table_reader import read_raw
 from artimon.runtime.settings import load as load_settings
-from artimon.stack.ports import PortLeases
+from artimon.stack.port_leases import PortLeases
 from artimon.stack.stack import Stack
-from artimon.stack.state import read_state
+from artimon.stack.stack_state import read_state
 from benchmarks.common import Parts, emit, fail
 from benchmarks.peers.prometheus import Prometheus
 from benchmarks.peers.series import Content, Peer, PeerSeries, Stored, series_of
 from benchmarks.peers.victoria import Victoria
 from benchmarks.storing import reading, recorded, table, walk
-from pipeline.compaction.order import sort_rows
+from pipeline.compaction.row_order import sort_rows
 from scripts.programs import ProgramsMissing, ensure
 
 BASE_PORT = 33_000

@@ -35,8 +35,8 @@ from benchmarks.lag import LagError
 from benchmarks.loads.samples import SERIES_A_SOURCE, Source
 from benchmarks.loads.world import WrongCounts
 from benchmarks.peers.series import PeerFailed
-from pipeline.wal.framing import RecordType
 from pipeline.wal.recovery import records_of, segments_in
+from pipeline.wal.segment_format import RecordType
 
 NOMINAL = 1_500_000 / 60
 """Samples a second."""

@@ -33,7 +33,7 @@ from benchmarks.carrying import bodies
 from benchmarks.common import emit
 from benchmarks.loads.samples import SERIES_A_SOURCE
 from pipeline.wal.log import WriteAheadLog
-from pipeline.wal.records import LogPosition
+from pipeline.wal.state_records import LogPosition
 
 GIB = 1024**3
 AGENT = "restarted"
@@ -126,7 +126,7 @@ def drop_cache(folder: Path) -> None:
 
 def _child(data: Path, zookeeper: str) -> None:
     """Run a restarted agent and print its times, which are monotonic and valid across processes of the machine."""
-    from pipeline.flows.runtime.agent import Agent, AgentConfig
+    from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
 
     config = AgentConfig(AGENT, data, zookeeper or "127.0.0.1:1", level="kafka", lanes=LANES, backlog_rate=0)
     agent = Agent(config)

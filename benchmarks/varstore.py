@@ -33,7 +33,7 @@ import xxhash
 
 from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
-from artimon.model.feed import FeedEntry, FeedRange
+from artimon.model.feed_codec import FeedEntry, FeedRange
 from artimon.model.fingerprint import fingerprint
 from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.labels import canonical

@@ -26,7 +26,7 @@ from time import perf_counter, thread_time
 import numpy as np
 
 from artimon.compute.aggregate import AggregateRequest, decode_aggregate, encode_aggregate
-from artimon.compute.reducing import WindowPlan
+from artimon.compute.reduction import WindowPlan
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectRequest, decode_buckets, encode_buckets

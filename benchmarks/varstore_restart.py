@@ -28,15 +28,15 @@ import psutil
 import xxhash
 
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
-from artimon.model.feed import FeedEntry, FeedRange
+from artimon.model.feed_codec import FeedEntry, FeedRange
 from artimon.model.fingerprint import fingerprint
 from artimon.model.grid import DEFAULT_LEVELS, Grid, Level
 from artimon.model.labels import canonical
 from artimon.model.select import Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
 from benchmarks.common import emit
-from varstore.server import THREAD_SWITCH_S
 from varstore.shard.shard import Shard
+from varstore.shard_process import THREAD_SWITCH_S
 from varstore.snapshot.snapshots import SnapshotResult, Snapshots
 
 SERIES, A_SOURCE, MINUTES = 1_500_000, 1_500, 77 * 60

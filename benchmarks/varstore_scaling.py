@@ -24,23 +24,23 @@ from kafka import KafkaProducer
 from kazoo.client import KazooClient
 
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
+from artimon.model.batch_codec import encode_samples, encode_series
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.codec import encode_samples, encode_series
 from artimon.model.fingerprint import fingerprint
 from artimon.model.grid import Grid
+from artimon.model.hash_routing import lane_of, partition_of
 from artimon.model.labels import canonical
-from artimon.model.routing import lane_of, partition_of
 from artimon.model.select import NAME, Matcher, SelectRequest
 from artimon.model.values import ValueType
-from artimon.runtime.zookeeper import zookeeper_client
+from artimon.runtime.zookeeper_client import zookeeper_client
 from artimon.stack.stack import Stack
 from benchmarks.common import emit
 from benchmarks.loads.world import Processes, WrongCounts, cpu_s, stop, wait_for
-from pipeline.control.shards import ShardDirectory, read_groups
-from pipeline.spark.feeding import FeedPlan, FeedResult, feed_records
-from pipeline.spark.tasks import KafkaRecord
+from pipeline.control.shard_directory import ShardDirectory, read_groups
+from pipeline.spark.feed_task import FeedPlan, FeedResult, feed_records
+from pipeline.spark.raw_task import KafkaRecord
 from query_dsl import evaluate, parse
-from varstore.cluster.client import VarstoreClient
+from varstore.cluster.varstore_client import VarstoreClient
 
 SERIES_A_SOURCE = 1_000
 NAMES = 10

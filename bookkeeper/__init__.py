@@ -21,7 +21,7 @@ from bookkeeper.variables.callbacks import DEADLINE_S, Callback
 from bookkeeper.variables.canonical import LabelError
 from bookkeeper.variables.cell import LOCK_FREE, Boolean, Double, Integer, String
 from bookkeeper.variables.histogram import Histogram
-from bookkeeper.variables.histograms import DEFAULT_BOUNDS
+from bookkeeper.variables.histogram_table import DEFAULT_BOUNDS
 from bookkeeper.variables.timers import InFlight, Timer
 from bookkeeper.variables.validation import VariableRefused
 

@@ -23,8 +23,8 @@ from query_dsl.language.expression import Expr, absent, apply, fetch, samples
 from query_dsl.language.parser import parse
 from query_dsl.results.matrix import Matrix
 from query_dsl.results.render import render_table
-from query_dsl.stores.limits import Limits
-from query_dsl.tree.errors import NothingSelected, QueryError
+from query_dsl.stores.query_limits import Limits
+from query_dsl.tree.query_errors import NothingSelected, QueryError
 from query_dsl.tree.selector import Selector, parse_selector
 
 __all__ = [

@@ -22,8 +22,8 @@ STILL_S = 60
 sys.path.insert(0, str(ROOT))
 
 from artimon.runtime import settings as settings_module  # noqa: E402
-from artimon.stack.errors import JavaMissingError  # noqa: E402
 from artimon.stack.java import find_java  # noqa: E402
+from artimon.stack.stack_errors import JavaMissingError  # noqa: E402
 
 
 class SetupFailed(Exception):

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from artimon.runtime.settings import Settings, child_environment, load
-from artimon.stack.errors import StackError
 from artimon.stack.jars import alone
+from artimon.stack.stack_errors import StackError
 
 STEP_S = 600.0
 PROBE_S = 20.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from query_dsl.functions.registry import Argument, Entry
 from query_dsl.functions.step import Step
 from query_dsl.functions.tables import TABLES
-from query_dsl.tree.timing import format_duration
+from query_dsl.tree.times import format_duration
 
 BEGIN, END = "<!-- functions: made by scripts/reference.py -->", "<!-- end of functions -->"
 TITLES = {

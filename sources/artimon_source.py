@@ -14,26 +14,26 @@ from artimon.model.protocols import Sink
 from sources.base.schedule import Pace, end_tasks, phase_ms
 from sources.delivery.commit_group import GroupCommitSink
 from sources.delivery.endpoint_status import EndpointStatuses
-from sources.delivery.figures import SourceCounts
-from sources.delivery.placement import PlacementResolver
+from sources.delivery.placement_resolver import PlacementResolver
 from sources.delivery.placement_rules import read_rules
 from sources.delivery.poll_context import PollContext, PollLimits, raise_limit
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
+from sources.delivery.source_counts import SourceCounts
 from sources.delivery.source_owners import SourceOwners
 from sources.dropin.folder import DropinFolder
 from sources.host.host_source import HostMetrics
 from sources.host.local_source import LocalSource
 from sources.poll.discovery import Discovery
 from sources.poll.final_folder import FinalFolder
-from sources.poll.followed_processes import FollowedProcesses
+from sources.poll.group_assignment import group_of, own_networks
 from sources.poll.group_leases import GroupLeases
-from sources.poll.host_groups import group_of, own_networks
+from sources.poll.process_set import FollowedProcesses
 from sources.poll.zookeeper_session import ZooKeeperSession
-from sources.scrape.foreign_sources import ReloadedSourcesFile, ScrapeManager
-from sources.state.keep_rules import RetentionDivider
-from sources.state.reading import ReadingBuilder, SourceVariable
+from sources.scrape.scrape_manager import ReloadedSourcesFile, ScrapeManager
 from sources.state.relabel import RelabelRegistry
+from sources.state.retention_rules import RetentionDivider
+from sources.state.source_reading import ReadingBuilder, SourceVariable
 from sources.state.state_store import SourceStateStore
 
 _SELF_PHASE = 0.25

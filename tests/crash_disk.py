@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.wal.files import FileBytes, Lock, LogLockedError
+from pipeline.wal.file_system import FileBytes, Lock, LogLockedError
 
 _PIECE = 64
 """Bytes that reach the disk together."""
@@ -73,7 +73,7 @@ def refuse(*operations: str, code: int = errno.EIO) -> Hook:
 
 
 class CrashDisk:
-    """Implements pipeline.wal.files.FileSystem.
+    """Implements pipeline.wal.file_system.FileSystem.
 
     `before` is called before each operation that changes anything. `full`: writes keep their first half and fail.
     `fsyncs` counts those of files, failed ones too. `_lock` guards the tree; `before` is called without it."""

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.spark.rows import PARQUET, ROW_GROUP
+from pipeline.spark.raw_file import PARQUET, ROW_GROUP
 
 
 def to_parquet(table: Any) -> Any:

@@ -13,12 +13,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from alerts.evaluation.alert_view import AlertView
 from alerts.evaluation.rule_evaluator import STEP_MS, RuleEvaluator, RuleResult, end_orphaned_alerts, is_lagging
 from alerts.evaluation.verdicts import AlertStep
-from alerts.evaluation.view import AlertView
-from alerts.rules.rulebook import ActiveRules, RuleFolder
+from alerts.rules.rule_folder import ActiveRules, RuleFolder
 from alerts.state.alert import Alert, AlertChange, RuleMemory
-from alerts.state.database import AlertDatabase, EngineState, EvaluationCommit
+from alerts.state.alert_database import AlertDatabase, EngineState, EvaluationCommit
 from alerts.state.notification import AlertLetter, letters, notify, resolution_of
 from alerts.state.rule import Labels, Rule
 from artimon.model.clock import Clock

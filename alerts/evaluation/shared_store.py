@@ -16,7 +16,7 @@ from artimon.model.select import NAME, Buckets, Matcher, SelectError, SelectRequ
 from query_dsl.tree import nodes
 from query_dsl.tree.nodes import Node, walk
 from query_dsl.tree.selector import accepts
-from varstore.cluster.client import StoreUnavailable
+from varstore.cluster.varstore_client import StoreUnavailable
 
 MIN_SHARED_SELECTORS = 16
 """Minimum number of different selectors of a variable that are answered by one query for the whole variable."""

@@ -9,9 +9,9 @@ from alerts.state.alert import Alert, AlertChange, AlertPhase, AlertVerdict, Out
 from alerts.state.conditions import ConditionError, Value
 from alerts.state.rule import Labels, MissingDataPolicy, Rule
 from query_dsl import Matrix
-from query_dsl.results.cells import SeriesKey
+from query_dsl.results.result_cells import SeriesKey
 from query_dsl.tree.selector import series_text
-from query_dsl.tree.timing import format_duration
+from query_dsl.tree.times import format_duration
 
 MAX_ALERTS = 10_000
 """Maximum number of alerts of one rule."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from alerts.receivers.kind import (
+from alerts.receivers.receiver_kind import (
     LetterDeferredError,
     LetterDelivery,
     LetterRefusedError,
@@ -20,7 +20,7 @@ from alerts.receivers.kind import (
     ServerUnreachableError,
     receiver_kinds,
 )
-from alerts.state.database import AlertDatabase, DueLetter
+from alerts.state.alert_database import AlertDatabase, DueLetter
 from alerts.state.notification import split_target
 from artimon.model.clock import Clock
 

@@ -21,12 +21,12 @@ from email.policy import SMTP
 from email.utils import format_datetime
 from pathlib import Path
 
-from alerts.receivers.kind import LetterDeferredError, LetterRefusedError, ReceiverKind, ServerUnreachableError
+from alerts.receivers.receiver_kind import LetterDeferredError, LetterRefusedError, ReceiverKind, ServerUnreachableError
 from alerts.state.alert import AlertChange
 from alerts.state.notification import Notification, page_link
 from alerts.state.rule import AlertsError, value_text
 from artimon.runtime.text import parse_address
-from query_dsl.tree.timing import format_duration, format_time
+from query_dsl.tree.times import format_duration, format_time
 
 TIMEOUT_S = 10.0
 """Timeout of each answer of the server, in seconds."""

@@ -13,13 +13,13 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from artimon.api import schemas
-from artimon.api.body import BodyLimitMiddleware
-from artimon.api.counted import CountingMiddleware, RequestCounters
-from artimon.api.desk import QueryExecutor
-from artimon.api.errors import ApiError
-from artimon.api.limits import ApiLimits
+from artimon.api.api_errors import ApiError
+from artimon.api.api_limits import ApiLimits
+from artimon.api.body_limit import BodyLimitMiddleware
+from artimon.api.fast_path import FastQueryMiddleware
 from artimon.api.pages import Pages
-from artimon.api.quick import FastQueryMiddleware
+from artimon.api.query_executor import QueryExecutor
+from artimon.api.request_counters import CountingMiddleware, RequestCounters
 from artimon.api.routes import Routes, Status, plain_headers
 from artimon.model.clock import Clock
 from artimon.model.select import Store

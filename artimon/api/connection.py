@@ -8,7 +8,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from artimon.api.limits import ApiLimits
+from artimon.api.api_limits import ApiLimits
 
 
 class DeadlineProtocol(H11Protocol):

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 import numpy as np
 import orjson
 
-from artimon.api.arrow_form import arrow_pieces
-from artimon.api.errors import ApiError
-from artimon.api.parcel import PIECE_BYTES
+from artimon.api.api_errors import ApiError
+from artimon.api.arrow_format import arrow_pieces
+from artimon.api.buffered_answer import PIECE_BYTES
 from artimon.model.values import ValueType
 from query_dsl import Matrix
 

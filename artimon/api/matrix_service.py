@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import thriftpy2
 
-from artimon.api.desk import QueryExecutor
-from artimon.api.errors import ApiError, QueryTooLargeError
-from artimon.api.guarded import LimitedStore, evaluate_query
-from artimon.api.parcel import ByteBudget
-from artimon.api.question import TIME_MAX_MS, QueryParameters
+from artimon.api.api_errors import ApiError, QueryTooLargeError
+from artimon.api.buffered_answer import ByteBudget
+from artimon.api.limited_store import LimitedStore, evaluate_query
+from artimon.api.query_executor import QueryExecutor
+from artimon.api.query_parameters import TIME_MAX_MS, QueryParameters
 from artimon.model.labels import LabelError, validate_labels, validate_name
 from artimon.model.values import ValueType
 from artimon.runtime.exposure import KEEP_LOCAL, require_protection

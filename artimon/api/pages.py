@@ -14,8 +14,8 @@ from pathlib import PurePosixPath
 from starlette.requests import Request
 from starlette.responses import Response
 
-from artimon.api.errors import ApiError
-from query_dsl.language.shortcuts import FUNCTIONS, METHODS, method_summaries
+from artimon.api.api_errors import ApiError
+from query_dsl.language.methods import FUNCTIONS, METHODS, method_summaries
 
 INDEX = "index.html"
 FUNCTION_TABLES = "functions.js"

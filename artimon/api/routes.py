@@ -9,17 +9,17 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Query, Request, Response
 
-from artimon.api import listing
-from artimon.api.body import HEADERS
-from artimon.api.desk import QueryExecutor, as_api_errors
-from artimon.api.endpoints import read_endpoints
-from artimon.api.errors import ApiError
+from artimon.api import prefix_search as listing
+from artimon.api.api_errors import ApiError
+from artimon.api.body_limit import HEADERS
+from artimon.api.bounded_executor import BoundedExecutor
+from artimon.api.buffered_answer import BufferedAnswer, BufferedResponse, buffer_answer
+from artimon.api.endpoint_states import read_endpoints
 from artimon.api.formats import headers_of, negotiate_format
-from artimon.api.gate import BoundedExecutor
-from artimon.api.guarded import LimitedStore, evaluate_query, explain_query, until_cancelled
+from artimon.api.limited_store import LimitedStore, evaluate_query, explain_query, until_cancelled
 from artimon.api.pages import accepts_gzip
-from artimon.api.parcel import BufferedAnswer, BufferedResponse, buffer_answer
-from artimon.api.question import TIME_MAX_MS, QueryParameters, parse_body
+from artimon.api.query_executor import QueryExecutor, as_api_errors
+from artimon.api.query_parameters import TIME_MAX_MS, QueryParameters, parse_body
 from artimon.model.labels import canonical
 from query_dsl import parse_selector
 

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from artimon.cli.common import locate_settings, print_error
 
 if TYPE_CHECKING:
-    from pipeline.control.tree import ControlTree
+    from pipeline.control.control_tree import ControlTree
 
 Result = TypeVar("Result")
 CONNECT_S = 10.0
@@ -79,9 +79,9 @@ def connect_cluster(cluster: Cluster) -> Iterator[ControlTree]:
     """Connect to the control plane of one cluster. Raises PlaneError whenever its ZooKeeper does not answer."""
     from kazoo.handlers.threading import KazooTimeoutError
 
-    from artimon.runtime.watcher import ZOOKEEPER_ERRORS
-    from artimon.runtime.zookeeper import zookeeper_session
-    from pipeline.control.tree import ControlPlaneError, ControlTree
+    from artimon.runtime.zookeeper_client import zookeeper_session
+    from artimon.runtime.zookeeper_watcher import ZOOKEEPER_ERRORS
+    from pipeline.control.control_tree import ControlPlaneError, ControlTree
 
     try:
         with zookeeper_session(cluster.zookeeper, CONNECT_S) as client:
@@ -97,8 +97,8 @@ def run_in_each(
 ) -> tuple[dict[str, Result], bool]:
     """Run `act` in each cluster. Returns the results by cluster name, and True if all succeeded; a failure in one
     cluster is printed and does not stop the others."""
-    from pipeline.control.document import ConfigError
-    from pipeline.control.tree import ControlPlaneError
+    from pipeline.control.config_document import ConfigError
+    from pipeline.control.control_tree import ControlPlaneError
 
     results, good = {}, True
     for cluster in clusters:

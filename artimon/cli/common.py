@@ -53,13 +53,13 @@ def as_usage_error(act: Callable[[Any], T], value: Any) -> T:
 
 
 def _keep_days(text: str) -> object:
-    from pipeline.compaction.config import parse_keep
+    from pipeline.compaction.compaction_settings import parse_keep
 
     return parse_keep(text)
 
 
 def _keep_rules(texts: list[str]) -> object:
-    from sources.state.keep_rules import parse_retention_rules
+    from sources.state.retention_rules import parse_retention_rules
 
     return parse_retention_rules(texts)
 
@@ -104,14 +104,14 @@ def escape_control(text: object) -> str:
 
 
 def locate_settings(data: Path | None = None) -> Settings:
-    """See artimon.stack.locate.locate_settings."""
-    from artimon.stack import locate
+    """See artimon.stack.stack_location.locate_settings."""
+    from artimon.stack import stack_location as locate
 
     return locate.locate_settings(data)
 
 
 def zookeeper_of_store(zookeeper: str | None, data: Path | None) -> str:
-    """See artimon.stack.locate.zookeeper_of_store."""
-    from artimon.stack import locate
+    """See artimon.stack.stack_location.zookeeper_of_store."""
+    from artimon.stack import stack_location as locate
 
     return locate.zookeeper_of_store(zookeeper, data)

@@ -57,7 +57,7 @@ class _ExitHandler:
 def main(arguments: Sequence[str] | None = None, job: object = None) -> None:
     """Entry point. Errors of our own types print one line; any other is a defect and keeps its traceback.
 
-    `arguments`: by default those of the process; `job`: see artimon.cli.commands.stack.up."""
+    `arguments`: by default those of the process; `job`: see artimon.cli.commands.machine.up."""
     logging.getLogger("kazoo").addHandler(logging.NullHandler())  # the command's own message is enough
     leave = _ExitHandler()
     atexit.register(leave)  # the handler registered first is called last
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None, job: object = None) -> None:
 
 def _run(arguments: Sequence[str] | None, job: object) -> None:
     from artimon.runtime.settings import SettingsError
-    from artimon.stack.errors import JavaMissingError, StackError
+    from artimon.stack.stack_errors import JavaMissingError, StackError
 
     try:
         app(arguments, obj=job)

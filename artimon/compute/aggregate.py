@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from artimon.compute.arrays import Arrays
 from artimon.compute.cells import Ints
-from artimon.compute.classes import REDUCERS, Partial, merge_partials
-from artimon.compute.exact import ExactSums
+from artimon.compute.exact_sums import ExactSums
 from artimon.compute.functions import FUNCTIONS
 from artimon.compute.gathered import Blocks, block_sizes, read_blocks, renumber_classes, write_blocks
 from artimon.compute.params import ArgumentError, Param, bind_params
+from artimon.compute.partials import REDUCERS, Partial, merge_partials
 from artimon.compute.ranks import BEST, ORDERED, ordered_partial
-from artimon.compute.reducing import Reduction, SeriesCounts, WindowPlan
+from artimon.compute.reduction import Reduction, SeriesCounts, WindowPlan
 from artimon.compute.succession import normalize_incarnations
 from artimon.model.grid import Grid
 from artimon.model.ipc import read_ipc, write_ipc

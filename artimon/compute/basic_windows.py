@@ -6,7 +6,12 @@ import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import DOUBLE, INTEGER, Cells, Floats, Ints, as_floats, doubles, is_whole_number, of_type
-from artimon.compute.frames import (
+from artimon.compute.function import ROW, Example, Function
+from artimon.compute.params import Args
+from artimon.compute.rolling_windows import RollingCount, RollingExtreme, RollingFirst, RollingLast, RollingSum
+from artimon.compute.shared_windows import OF_COUNT, OF_FIRST, OF_LAST, OF_MAX, OF_MEAN, OF_MIN, OF_SUM
+from artimon.compute.statistics import MAX, MIN, Fold
+from artimon.compute.window_frames import (
     WindowFrame,
     float_totals,
     integer_totals,
@@ -15,11 +20,6 @@ from artimon.compute.frames import (
     pick,
     window_view,
 )
-from artimon.compute.function import ROW, Example, Function
-from artimon.compute.params import Args
-from artimon.compute.rolling import RollingCount, RollingExtreme, RollingFirst, RollingLast, RollingSum
-from artimon.compute.running import OF_COUNT, OF_FIRST, OF_LAST, OF_MAX, OF_MEAN, OF_MIN, OF_SUM
-from artimon.compute.statistics import MAX, MIN, Fold
 
 
 def _last(data: Arrays, frame: WindowFrame, _args: Args) -> Mapped:

@@ -8,10 +8,10 @@ import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import DOUBLE, INTEGER, Bools, Cells, Floats, Ints, doubles, of_type
-from artimon.compute.frames import WindowFrame, integer_totals, newest_present, oldest_present, pick
 from artimon.compute.function import ROW, Example, Function
-from artimon.compute.lives import IncarnationIndex
+from artimon.compute.incarnation_index import IncarnationIndex
 from artimon.compute.panes import has_many_samples
+from artimon.compute.window_frames import WindowFrame, integer_totals, newest_present, oldest_present, pick
 
 CHUNK_CELLS = 1 << 19
 _HALF_RANGE = 2.0**62

@@ -24,13 +24,12 @@ import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import Bools, Floats, Ints
-from artimon.compute.frames import WindowFrame
 from artimon.compute.function import OF_SERIES, ROW, Example, Function, result_types
-from artimon.compute.life_events import ResetEvents, Rows, StartEvents
-from artimon.compute.lives import IncarnationIndex
+from artimon.compute.incarnation_events import ResetEvents, Rows, StartEvents
+from artimon.compute.incarnation_index import IncarnationIndex
 from artimon.compute.matrix_columns import roll
 from artimon.compute.params import Args
-from artimon.compute.rolling import (
+from artimon.compute.rolling_windows import (
     BucketColumn,
     MaskOrBool,
     Rolling,
@@ -39,6 +38,7 @@ from artimon.compute.rolling import (
     intersect,
     simplify_mask,
 )
+from artimon.compute.window_frames import WindowFrame
 from artimon.model.select import INCARNATION_DTYPE
 from artimon.model.values import INT64_MAX, INT64_MIN
 

@@ -13,10 +13,9 @@ import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import DOUBLE, INTEGER, Bools, Cells, Types
-from artimon.compute.frames import WindowFrame, integer_totals
 from artimon.compute.matrix_columns import MIN_ROLLING_SERIES, roll
 from artimon.compute.params import Args, Param
-from artimon.compute.rolling import (
+from artimon.compute.rolling_windows import (
     MaskOrBool,
     Rolling,
     RollingContext,
@@ -25,7 +24,8 @@ from artimon.compute.rolling import (
     intersect,
     simplify_mask,
 )
-from artimon.compute.running import SharedFold
+from artimon.compute.shared_windows import SharedFold
+from artimon.compute.window_frames import WindowFrame, integer_totals
 
 OF_SERIES = "of the series"
 """Unit of most results."""

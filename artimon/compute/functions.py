@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from artimon.compute import basic_windows, changes, differences, regression, smoothing, spread
+from artimon.compute import basic_windows, changes, differences, regression, spread
+from artimon.compute import exponential as smoothing
 from artimon.compute.function import Function
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(

@@ -21,8 +21,8 @@ import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import DOUBLE, Bools, Cells, Ints, Types
-from artimon.compute.frames import WindowFrame
-from artimon.compute.rolling import Counts, MaskOrBool, Rolling, RollingContext, simplify_mask
+from artimon.compute.rolling_windows import Counts, MaskOrBool, Rolling, RollingContext, simplify_mask
+from artimon.compute.window_frames import WindowFrame
 from artimon.model.values import Kind
 
 MIN_ROLLING_SERIES = 1_000

@@ -11,8 +11,8 @@ import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import Bools, Cells, Floats, Ints, Types, as_floats, doubles, is_whole_number
-from artimon.compute.frames import WindowFrame, integer_totals, newest_present, pick, window_view
 from artimon.compute.params import Args
+from artimon.compute.window_frames import WindowFrame, integer_totals, newest_present, pick, window_view
 from artimon.model.values import INT64_MAX
 
 CHUNK_CELLS, BLOCK_CELLS = 1 << 15, 1 << 16

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.cells import Bools, Cells, Floats, Ints, as_floats, is_whole_number
-from artimon.compute.classes import Partial
 from artimon.compute.params import Args, Param
+from artimon.compute.partials import Partial
 from artimon.compute.quantiles import METHODS, median_of, quantile_of
 from artimon.model.values import INT64_MIN
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.ties import Cells
+from artimon.compute.sample_order import Cells
 from artimon.model.values import INT64_MAX, INT64_MIN
 
 BEYOND_64_BITS = "exceeds 64 bits"

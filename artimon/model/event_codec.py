@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from artimon.model.batch import Batch, BatchError, BatchHeader, BatchId, BatchKind
-from artimon.model.codec import assemble, compress_body, read_body, verify
+from artimon.model.batch_codec import assemble, compress_body, read_body, verify
 from artimon.model.event import MAX_DECODED_HEADERS, MAX_EVENTS, Event
 
 EVENT_SCHEMA = pa.schema([("headers", pa.map_(pa.utf8(), pa.utf8())), ("body", pa.binary())])

@@ -19,7 +19,7 @@ from artimon.model.ipc import read_ipc, write_ipc
 from artimon.model.series_table import NAME as NAME
 from artimon.model.series_table import EncodedLabel, SeriesTable
 from artimon.model.series_table import Series as Series
-from artimon.model.small_answer import MARK, decode_small, encode_small, is_small
+from artimon.model.small_buckets_codec import MARK, decode_small, encode_small, is_small
 from artimon.model.vshards import from_hex, to_hex
 
 NOT_OWNED = "not held"

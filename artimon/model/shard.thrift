@@ -1,4 +1,4 @@
-// Internal service of one varstore shard. Feed: artimon/model/feed.py. Requests and answers of select, find: artimon/model/select.py.
+// Internal service of one varstore shard. Feed: artimon/model/feed_codec.py. Requests and answers of select, find: artimon/model/select.py.
 exception ShardError { 1: string message }
 
 struct FeedAnswer {

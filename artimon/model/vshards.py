@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from artimon.model.routing import VIRTUAL_SHARDS
+from artimon.model.hash_routing import VIRTUAL_SHARDS
 
 ALL_VSHARDS = (1 << VIRTUAL_SHARDS) - 1
 """Mask of all virtual shards."""

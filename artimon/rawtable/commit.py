@@ -19,8 +19,8 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.rawtable.delta import MAX_ATTEMPTS, DeltaHandle, first_line
 from artimon.rawtable.head import LOG_FOLDER, METADATA_KEY, newest_append, read_actions
 from artimon.rawtable.schema import PARTITION_BY, PROPERTIES, RAW_SCHEMA, DataFile, LiveFile, TableError, raw_uri
-from artimon.rawtable.state import RawState, to_json
-from artimon.runtime import files
+from artimon.rawtable.table_state import RawState, to_json
+from artimon.runtime import file_access as files
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from artimon.rawtable.schema import TableError
-from artimon.runtime import files
+from artimon.runtime import file_access as files
 from artimon.runtime.deadline import call_with_timeout
 
 CALL_TIMEOUT_S = 60.0

@@ -14,8 +14,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from artimon.rawtable.delta import CALL_TIMEOUT_S, first_line
 from artimon.rawtable.schema import TableError, raw_uri
-from artimon.rawtable.state import RawState, from_json
-from artimon.runtime import files
+from artimon.rawtable.table_state import RawState, from_json
+from artimon.runtime import file_access as files
 from artimon.runtime.deadline import call_with_timeout
 
 METADATA_KEY = "artimon"

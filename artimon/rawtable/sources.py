@@ -14,7 +14,7 @@ from deltalake.exceptions import DeltaError
 
 from artimon.rawtable.delta import MAX_ATTEMPTS, DeltaHandle, first_line
 from artimon.rawtable.schema import SOURCES_SCHEMA, DataFile, TableError, sources_uri
-from artimon.runtime import files
+from artimon.runtime import file_access as files
 
 log = logging.getLogger(__name__)
 

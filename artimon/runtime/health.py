@@ -37,7 +37,7 @@ class HealthFile:
     def __init__(
         self, path: Path | None, part: str, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
     ) -> None:
-        """`publish` gets the same figures; artimon/runtime/own.py converts them to variables."""
+        """`publish` gets the same figures; artimon/runtime/self_metrics.py converts them to variables."""
         self._path, self._part, self._clock, self._publish = path, part, clock, publish
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

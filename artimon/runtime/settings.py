@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from artimon.runtime.text import parse_size
-from bookkeeper.runtime.settings import SettingsError as BookkeeperSettingsError
-from bookkeeper.runtime.settings import zookeeper_digest
+from bookkeeper.runtime.process_settings import SettingsError as BookkeeperSettingsError
+from bookkeeper.runtime.process_settings import zookeeper_digest
 
 if TYPE_CHECKING:  # set-up reads settings before anything is installed
     from bookkeeper.rpc.security import Security

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from artimon.stack.errors import StackError
+from artimon.stack.stack_errors import StackError
 
 
 def known_benchmarks() -> list[str]:

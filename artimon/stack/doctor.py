@@ -16,13 +16,13 @@ import psutil
 from artimon.runtime.settings import Settings
 from artimon.runtime.text import parse_address
 from artimon.stack import jars
-from artimon.stack.errors import NotRunningError, StackError
-from artimon.stack.hdfs import request_jmx
+from artimon.stack.hdfs_parts import request_jmx
 from artimon.stack.java import find_java
-from artimon.stack.part import HOST, tcp_request
-from artimon.stack.parts import ALL_PARTS, choose_parts
-from artimon.stack.ports import is_free
-from artimon.stack.state import StackState, read_state
+from artimon.stack.part_catalogue import ALL_PARTS, choose_parts
+from artimon.stack.port_leases import is_free
+from artimon.stack.stack_errors import NotRunningError, StackError
+from artimon.stack.stack_part import HOST, tcp_request
+from artimon.stack.stack_state import StackState, read_state
 from artimon.stack.status import read_status
 
 DISK_FREE_GB = 5
@@ -180,8 +180,8 @@ def _servers(settings: Settings, running: StackState | None) -> Iterator[Check]:
 
 def _access(settings: Settings, running: StackState | None) -> Iterator[Check]:
     """Check the access lists of ZooKeeper and the user of the agent. Reports nothing if ZooKeeper does not answer."""
-    from artimon.runtime.watcher import ZOOKEEPER_ERRORS
-    from artimon.runtime.zookeeper import zookeeper_session
+    from artimon.runtime.zookeeper_client import zookeeper_session
+    from artimon.runtime.zookeeper_watcher import ZOOKEEPER_ERRORS
     from pipeline.control.access import OPEN_ACCESS_WARNING, open_nodes
 
     known = running.addresses if running else {}

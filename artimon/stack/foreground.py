@@ -12,12 +12,12 @@ from pathlib import Path
 from types import FrameType
 
 from artimon.runtime.settings import child_environment
-from artimon.stack.errors import NotHealthyError, StackError, UnusableFolderError
-from artimon.stack.own_stack import StackMetrics
-from artimon.stack.process import same_process
-from artimon.stack.runner import Phase, now_s
+from artimon.stack.child_process import same_process
+from artimon.stack.part_runner import Phase, now_s
 from artimon.stack.stack import START_TIMEOUT_S, Stack
-from artimon.stack.state import DataLock, kill_stale, read_state
+from artimon.stack.stack_errors import NotHealthyError, StackError, UnusableFolderError
+from artimon.stack.stack_metrics import StackMetrics
+from artimon.stack.stack_state import DataLock, kill_stale, read_state
 
 STOP_TIMEOUT_S = 90.0
 _WAIT_MESSAGE_S = 30.0

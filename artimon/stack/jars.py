@@ -21,8 +21,8 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from artimon.runtime.settings import Settings
-from artimon.stack.errors import JarMismatchError, JarsUnresolvedError, StackError
 from artimon.stack.java import Java, trust_store_flags
+from artimon.stack.stack_errors import JarMismatchError, JarsUnresolvedError, StackError
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 IVY = "ivy-2.5.3.jar"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from artimon.runtime.settings import Settings
-from artimon.stack.errors import JavaMissingError
+from artimon.stack.stack_errors import JavaMissingError
 
 MIN_VERSION = 17
 VECTOR_MODULE = "jdk.incubator.vector"

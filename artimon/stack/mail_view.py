@@ -15,7 +15,7 @@ from typing import Any
 
 from artimon.stack.mailbox import StoredMail, list_mails
 from query_dsl.results.render import printable
-from query_dsl.tree.timing import format_time
+from query_dsl.tree.times import format_time
 
 READ_BYTES = 4 * 1024 * 1024
 MAX_PARTS = 100

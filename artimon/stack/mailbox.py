@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from pipeline.wal.files import LOCAL_FILE_SYSTEM
+from pipeline.wal.file_system import LOCAL_FILE_SYSTEM
 
 FOLDER = "mail"
 MAX_MAILS = 10_000

@@ -11,15 +11,15 @@ from typing import Self
 from artimon.runtime.settings import Settings
 from artimon.runtime.settings import load as load_settings
 from artimon.stack import jars
-from artimon.stack.errors import NotHealthyError
+from artimon.stack.child_process import start_time
 from artimon.stack.java import find_java
-from artimon.stack.kafka import kafka_address
-from artimon.stack.part import StackContext, StackPart
-from artimon.stack.parts import SHARDS, choose_parts
-from artimon.stack.ports import PortLeases
-from artimon.stack.process import start_time
-from artimon.stack.runner import Phase
-from artimon.stack.state import DataLock, PartState, StackState, kill_stale, read_state, write_state
+from artimon.stack.kafka_part import kafka_address
+from artimon.stack.part_catalogue import SHARDS, choose_parts
+from artimon.stack.part_runner import Phase
+from artimon.stack.port_leases import PortLeases
+from artimon.stack.stack_errors import NotHealthyError
+from artimon.stack.stack_part import StackContext, StackPart
+from artimon.stack.stack_state import DataLock, PartState, StackState, kill_stale, read_state, write_state
 from artimon.stack.supervisor import Supervisor
 
 START_TIMEOUT_S = 900.0

@@ -9,11 +9,11 @@ from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.health import Health, read_health
-from artimon.stack import lag
-from artimon.stack.errors import NotRunningError
-from artimon.stack.process import same_process, session_rss
-from artimon.stack.runner import Phase
-from artimon.stack.state import PartState, StackState, read_state
+from artimon.stack import hop_limits as lag
+from artimon.stack.child_process import same_process, session_rss
+from artimon.stack.part_runner import Phase
+from artimon.stack.stack_errors import NotRunningError
+from artimon.stack.stack_state import PartState, StackState, read_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Hop:
     detail: str
     healthy: bool
     reason: str = ""
-    """Reason for an unhealthy hop, from artimon/stack/lag.py; "" if it is healthy."""
+    """Reason for an unhealthy hop, from artimon/stack/hop_limits.py; "" if it is healthy."""
 
 
 @dataclass(frozen=True, slots=True)

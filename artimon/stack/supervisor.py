@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from artimon.stack.errors import NotHealthyError, UnknownPartError
-from artimon.stack.part import StackContext, StackPart
-from artimon.stack.process import OrphanReaper, session_rss
-from artimon.stack.runner import HOUSEKEEPING_S, RUNNING, PartRunner, Phase, now_s
-from artimon.stack.state import PartState
+from artimon.stack.child_process import OrphanReaper, session_rss
+from artimon.stack.part_runner import HOUSEKEEPING_S, RUNNING, PartRunner, Phase, now_s
+from artimon.stack.stack_errors import NotHealthyError, UnknownPartError
+from artimon.stack.stack_part import StackContext, StackPart
+from artimon.stack.stack_state import PartState
 
 TICK_PERIOD_S = 0.1
 IDLE_PERIOD_S = 0.25

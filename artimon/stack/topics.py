@@ -30,7 +30,7 @@ from artimon.runtime.topic_check import (
     newest_generation,
     open_admin,
 )
-from artimon.stack.errors import StackError
+from artimon.stack.stack_errors import StackError
 
 __all__ = ["TOPICS", "TopicError", "TopicSpec", "default_replication", "make_topics", "migrate_samples"]
 

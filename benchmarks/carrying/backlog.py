@@ -18,13 +18,13 @@ import numpy as np
 
 from artimon.model.batch import PollResult
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.routing import DEFAULT_LANES, lane_of
+from artimon.model.hash_routing import DEFAULT_LANES, lane_of
 from artimon.stack.stack import Stack
 from benchmarks.common import emit
 from benchmarks.lag import AGENTS, BASE, MINUTE_S, LagError, Poller, Waiting, next_minute, watch
 from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source, capacity_of_two
 from benchmarks.loads.visible import Visible
-from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
 from sources.base.schedule import phase_ms
 
 AGO_MS = 300_000

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from artimon.model.batch import BatchId, BatchKind, Samples
+from artimon.model.batch_codec import assemble, decode_samples, encode_samples, parse_header
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.codec import assemble, decode_samples, encode_samples, parse_header
-from artimon.model.routing import lane_of
+from artimon.model.hash_routing import lane_of
 from artimon.model.values import ValueType
 from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source
-from pipeline.wal.framing import RecordType
 from pipeline.wal.log import LogEntry
+from pipeline.wal.segment_format import RecordType
 
 _MAKER = BatchId("maker", 0, 0, 0)
 

@@ -20,8 +20,8 @@ import numpy as np
 from artimon.model.batch import PollResult
 from benchmarks.carrying.bodies import Bodies, entry, readdress, samples_in, write
 from benchmarks.loads.samples import SERIES_A_SOURCE
-from pipeline.flows.runtime.agent import Agent, AgentConfig
-from pipeline.wal.records import LogPosition
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
+from pipeline.wal.state_records import LogPosition
 
 _GROUP = 32
 _POLLERS = 4

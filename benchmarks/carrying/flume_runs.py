@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from artimon.stack.ports import PortLeases
+from artimon.stack.port_leases import PortLeases
 from benchmarks.carrying.bodies import Bodies
 from benchmarks.common import emit
 from benchmarks.peers import flume

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 from kafka import KafkaConsumer, TopicPartition
 
-from artimon.model.codec import parse_header
+from artimon.model.batch_codec import parse_header
 from artimon.stack.stack import Stack
 from benchmarks.carrying.driver import Orders, Report
 from benchmarks.loads.world import WrongCounts, cpu_s, stop, wait_for

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from artimon.model.batch import BatchId
-from artimon.model.codec import decode_columns, encode_samples
+from artimon.model.batch_codec import decode_columns, encode_samples
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.schema import DataFile, folder_of, period_of
-from artimon.rawtable.state import TableTotals
-from artimon.runtime import files
+from artimon.rawtable.table_state import TableTotals
+from artimon.runtime import file_access as files
 from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source
-from pipeline.spark import rows
+from pipeline.spark import raw_file as rows
 
 HOUR_MS = 3_600_000
 SOURCES_A_FILE = 500

@@ -6,7 +6,7 @@ import numpy as np
 import xxhash
 
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
-from artimon.model.feed import FeedEntry, FeedRange, concat_samples
+from artimon.model.feed_codec import FeedEntry, FeedRange, concat_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, ValueType

@@ -11,12 +11,12 @@ import numpy.typing as npt
 import xxhash
 
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
-from artimon.model.feed import FeedEntry, FeedRange, concat_samples
+from artimon.model.feed_codec import FeedEntry, FeedRange, concat_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, ValueType
 from benchmarks.peers.series import PeerSeries, plain_name
-from varstore.index.limits import ShardLimits
+from varstore.index.shard_limits import ShardLimits
 from varstore.shard.shard import Shard
 
 NAME = "bench.temperature"

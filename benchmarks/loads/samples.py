@@ -12,13 +12,13 @@ import pyarrow as pa
 from kafka import KafkaProducer
 
 from artimon.model.batch import BatchId, Samples
+from artimon.model.batch_codec import encode_samples
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.codec import encode_samples
 from artimon.model.fingerprint import fingerprint
-from artimon.model.routing import lane_of, partition_of
+from artimon.model.hash_routing import lane_of, partition_of
 from artimon.model.values import ValueType
 from artimon.rawtable.schema import FILE_SCHEMA
-from pipeline.compaction.digest import RowDigest, digest_of
+from pipeline.compaction.row_digest import RowDigest, digest_of
 
 SERIES_A_SOURCE = 1_500
 CHECKED_EVERY = 20

@@ -13,14 +13,14 @@ from kafka import KafkaProducer
 
 from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import SeriesBlock, SeriesInfo
+from artimon.model.batch_codec import encode_series
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.codec import encode_series
 from artimon.model.grid import DEFAULT_LEVELS, Grid, Level
 from artimon.model.select import Matcher, SelectRequest
 from artimon.model.values import ValueType
 from benchmarks.loads.samples import MINUTE_MS, NAME, SERIES_A_SOURCE, TYPES, Expected, source_name, text_of
 from benchmarks.loads.world import World, WrongCounts
-from varstore.cluster.client import VarstoreClient
+from varstore.cluster.varstore_client import VarstoreClient
 
 BLOCK = 750
 ANNOUNCED_S = 120.0

@@ -16,7 +16,7 @@ from artimon.rawtable.sources import read_sources
 from artimon.runtime.partition_counts import ACKS_PATH
 from benchmarks.loads.samples import Expected, number_of
 from benchmarks.loads.world import SHARDS, World, WrongCounts
-from pipeline.compaction.digest import RowDigest, digest_of
+from pipeline.compaction.row_digest import RowDigest, digest_of
 
 ROWS_AT_ONCE = 131_072
 SAID_S = 60.0

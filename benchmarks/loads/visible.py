@@ -9,12 +9,12 @@ from collections import deque
 from kafka import KafkaConsumer, TopicPartition
 from kazoo.client import KazooClient
 
+from artimon.model.batch_codec import parse_header
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.codec import parse_header
-from artimon.runtime.zookeeper import zookeeper_client
+from artimon.runtime.zookeeper_client import zookeeper_client
 from artimon.stack.topics import TOPICS
-from pipeline.control.shards import ShardDirectory, read_groups
-from pipeline.spark.topic import TopicClient
+from pipeline.control.shard_directory import ShardDirectory, read_groups
+from pipeline.spark.topic_client import TopicClient
 
 LOOK_S = 0.1
 SAMPLES = TOPICS[0].name

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.batch import BatchId, Samples
-from artimon.model.codec import encode_samples
+from artimon.model.batch_codec import encode_samples
 from benchmarks.carrying.bodies import Bodies, samples_in
 from benchmarks.peers.flume import Result, frame, idl, wait_written, written
 from benchmarks.peers.series import PeerFailed

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from artimon.model.clock import ManualClock
-from artimon.model.feed import FeedRange
+from artimon.model.feed_codec import FeedRange
 from artimon.model.vshards import ALL_VSHARDS
 from benchmarks.loads.racks import MINUTE_MS
 from sources.base.schedule import phase_ms

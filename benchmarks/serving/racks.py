@@ -25,23 +25,23 @@ from urllib.parse import quote, urlsplit
 import numpy as np
 import numpy.typing as npt
 
+from artimon.api.api_limits import ApiLimits
+from artimon.api.api_server import ApiServer
 from artimon.api.app import make_app
-from artimon.api.limits import ApiLimits
-from artimon.api.server import ApiServer
-from artimon.model.collector import tune_gc
-from artimon.model.feed import FeedRange, encode_range
+from artimon.model.feed_codec import FeedRange, encode_range
 from artimon.model.vshards import ALL_VSHARDS
-from artimon.runtime.zookeeper import zookeeper_client
+from artimon.runtime.gc_tuning import tune_gc
+from artimon.runtime.zookeeper_client import zookeeper_client
 from artimon.stack.stack import Stack
 from benchmarks.loads.racks import MINUTE_MS, NAME, RackWorld, loaded_shard
 from benchmarks.peers.series import Peer, plain_name
 from benchmarks.serving.living import Living, WorldClock
 from bookkeeper.rpc.framed_server import FramedClient, FramedServer
-from varstore.cluster.client import VarstoreClient
-from varstore.cluster.directory import ShardAddress
+from varstore.cluster.cluster_directory import ShardAddress
 from varstore.cluster.membership import SHARDS_PATH, VARSTORE_PATH, Membership
-from varstore.server import THREAD_SWITCH_S
-from varstore.shard.service import ShardService, idl
+from varstore.cluster.varstore_client import VarstoreClient
+from varstore.shard.shard_service import ShardService, idl
+from varstore.shard_process import THREAD_SWITCH_S
 
 FEED_RATE, FEED_ROWS = 25_000, 5_000
 SETTLED_MS = 15_000

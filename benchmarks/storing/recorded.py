@@ -17,13 +17,13 @@ from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.fingerprint import fingerprint, signed
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, ValueType
+from artimon.rawtable.announced_rows import rows_of
 from artimon.rawtable.schema import FILE_SCHEMA
-from artimon.rawtable.series import SeriesTable
-from artimon.rawtable.series_rows import rows_of
+from artimon.rawtable.series_delta import SeriesTable
 from artimon.rawtable.sources import SourcesTable
 from benchmarks.peers.series import Ints
 from benchmarks.storing.mix import FILE
-from pipeline.compaction.order import sort_rows
+from pipeline.compaction.row_order import sort_rows
 from tests.compaction.builder import HOUR_MS, Builder
 
 APPEND_MS = 30_000

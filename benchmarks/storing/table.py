@@ -14,9 +14,9 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.rawtable.commit import CompactionLog, RawTable
 from artimon.rawtable.head import HeadReader
 from artimon.rawtable.schema import day_of, end_ms, is_hour
-from artimon.rawtable.state import Increment, TableTotals, advance
-from artimon.runtime import files
-from pipeline.compaction.dead import KEEP_MS, FileSweeper, Tidier
+from artimon.rawtable.table_state import Increment, TableTotals, advance
+from artimon.runtime import file_access as files
+from pipeline.compaction.dead_files import KEEP_MS, FileSweeper, Tidier
 from pipeline.compaction.job import JobRunner
 from pipeline.compaction.plan import plan_jobs
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.runtime.settings import load as load_settings
-from artimon.stack.errors import StackError
 from artimon.stack.java import find_java
+from artimon.stack.stack_errors import StackError
 from benchmarks.common import machine
 
 ROOT = Path(__file__).parent.parent.parent

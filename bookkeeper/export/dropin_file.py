@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from bookkeeper.runtime import settings
+from bookkeeper.runtime import process_settings as settings
 from bookkeeper.runtime.wall_clock import now_ms
 from bookkeeper.variables.canonical import canonical_unchecked, validate_labels
 from bookkeeper.variables.cell import COUNTER, GAUGE

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Protocol
 
 import bookkeeper
-from bookkeeper.integrations.routes import RoutePatterns
+from bookkeeper.integrations.route_patterns import RoutePatterns
 from bookkeeper.integrations.web import BOUNDS, NO_ANSWER, UNMATCHED, WEBSOCKET, RequestVariables
 
 Scope = MutableMapping[str, Any]

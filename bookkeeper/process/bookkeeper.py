@@ -14,7 +14,7 @@ from bookkeeper.variables.validation import VariableRefused
 
 if TYPE_CHECKING:
     from bookkeeper.export.metrics_server import MetricsServer
-    from bookkeeper.process.endpoint import ProcessEndpoint
+    from bookkeeper.process.process_endpoint import ProcessEndpoint
 
 FORK_WAIT_S = 5.0
 GIVEN = ("context", "instance", "zookeeper", "advertise", "bind", "openmetrics")
@@ -79,7 +79,7 @@ class Bookkeeper(ProcessVariables):
         changed = {name: arguments[name] for name in GIVEN if arguments[name] is not None}
         if not changed:
             return
-        from bookkeeper.runtime import settings
+        from bookkeeper.runtime import process_settings as settings
 
         try:
             settings.read_settings({**self._settings_in_code, **changed})
@@ -102,8 +102,8 @@ class Bookkeeper(ProcessVariables):
 
     def _start_endpoint(self, old: ProcessEndpoint | None = None) -> ProcessEndpoint | None:
         # Imported late: `import bookkeeper` must load only what counting needs.
-        from bookkeeper.process import endpoint
-        from bookkeeper.runtime import settings
+        from bookkeeper.process import process_endpoint as endpoint
+        from bookkeeper.runtime import process_settings as settings
 
         try:
             chosen = settings.read_settings(self._settings_in_code)

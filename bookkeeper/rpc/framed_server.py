@@ -15,7 +15,7 @@ from typing import Any
 
 from thriftpy2.thrift import TApplicationException, TMessageType
 
-from bookkeeper.rpc.budget import ByteBudget
+from bookkeeper.rpc.byte_budget import ByteBudget
 from bookkeeper.rpc.framed_client import TIMEOUTS, receive_exactly, remaining_s, send_all, shut_down
 from bookkeeper.rpc.framed_client import FramedClient as FramedClient
 from bookkeeper.rpc.security import Peer, Security, UnauthorizedError

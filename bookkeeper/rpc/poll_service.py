@@ -11,7 +11,7 @@ from typing import Any
 
 import thriftpy2
 
-from bookkeeper.rpc.turns import PollTurns
+from bookkeeper.rpc.poll_turns import PollTurns
 from bookkeeper.runtime.wall_clock import now_ms
 from bookkeeper.variables.snapshot import SnapshotReader, VariableLayout
 from bookkeeper.variables.variable_registry import VariableRegistry

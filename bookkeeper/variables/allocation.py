@@ -7,8 +7,8 @@ from typing import cast
 
 from bookkeeper.runtime.application_log import warn
 from bookkeeper.variables.cell import COUNTER, DOUBLE, INTEGER, TYPE_NAMES, UNKNOWN, AnyCell, Double, Integer
+from bookkeeper.variables.cell_lookup import CellLookup
 from bookkeeper.variables.cell_table import OVERFLOW, OVERFLOW_LABELS, OVERFLOWED, busiest_label
-from bookkeeper.variables.lookup import CellLookup
 from bookkeeper.variables.validation import VariableRefused
 
 MAX_NAMES = 10_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bookkeeper.runtime.limits import SERIES, SERIES_PER_NAME
+from bookkeeper.runtime.series_limits import SERIES, SERIES_PER_NAME
 from bookkeeper.variables.canonical import Key
 from bookkeeper.variables.cell import AnyCell
 

@@ -9,7 +9,7 @@ from bookkeeper.variables.callbacks import DEADLINE_S, Callback, Callbacks
 from bookkeeper.variables.canonical import VALUE_BYTES, short_repr
 from bookkeeper.variables.cell import BOOLEAN, DOUBLE, INTEGER, STRING, TYPE_NAMES
 from bookkeeper.variables.histogram import Histogram
-from bookkeeper.variables.histograms import HistogramTable
+from bookkeeper.variables.histogram_table import HistogramTable
 from bookkeeper.variables.timers import InFlight, Timer
 from bookkeeper.variables.validation import VariableRefused, to_int, to_word
 from bookkeeper.variables.variable_registry import VariableRegistry

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from bookkeeper.variables.canonical import canonical_unchecked
 from bookkeeper.variables.cell import BOOLEAN, DOUBLE, INTEGER, STRING, AnyCell
-from bookkeeper.variables.lookup import SeriesId
+from bookkeeper.variables.cell_lookup import SeriesId
 from bookkeeper.variables.variable_registry import VariableRegistry
 
 MAX_ATTEMPTS = 5

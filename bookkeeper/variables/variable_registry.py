@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from bookkeeper.runtime.application_log import LOG_PERIOD_S, add_null_handler, warn
-from bookkeeper.runtime.limits import SERIES, SERIES_PER_NAME
+from bookkeeper.runtime.series_limits import SERIES, SERIES_PER_NAME
 from bookkeeper.variables.allocation import MAX_NAMES, Allocation
 from bookkeeper.variables.canonical import short_repr
 from bookkeeper.variables.cell import (
@@ -79,7 +79,7 @@ class VariableRegistry(Allocation):
             return
         self._resolved = True  # no call between the check and this
         with self.lock:  # no fork in the middle of an import: the child would wait for it forever
-            from bookkeeper.runtime import settings
+            from bookkeeper.runtime import process_settings as settings
 
             found = settings.read_counting_settings()
         strict, limit, per_name = self._explicit

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
-from artimon.model.acks import Position
+from artimon.model.ack_state import Position
 from artimon.model.batch import BatchError, BatchHeader
+from artimon.model.batch_codec import verify_limits
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.codec import verify_limits
 from artimon.runtime.health import Publish, unpublished
 from artimon.runtime.partition_counts import confirmed_partitions
 from artimon.runtime.process_options import (
@@ -27,11 +27,11 @@ from artimon.runtime.process_options import (
 )
 from artimon.runtime.settings import security
 from artimon.runtime.topic_check import TopicCheck, required_topics
-from artimon.runtime.zookeeper import zookeeper_client
+from artimon.runtime.zookeeper_client import zookeeper_client
 from bookkeeper.rpc.framed_server import FramedServer
-from pipeline.collector.broker import BatchWriter, KafkaMessage, KafkaWriteError, KafkaWriter, message_for
-from pipeline.collector.quota import MESSAGE_OVERHEAD, KafkaQuotaGate, measure_until
-from pipeline.collector.service import CollectorService, Holding, ServiceSettings
+from pipeline.collector.collector_service import CollectorService, Holding, ServiceSettings
+from pipeline.collector.kafka_quota import MESSAGE_OVERHEAD, KafkaQuotaGate, measure_until
+from pipeline.collector.kafka_writer import BatchWriter, KafkaMessage, KafkaWriteError, KafkaWriter, message_for
 from pipeline.link.credits import CollectorCredits
 from pipeline.link.idl import collector_idl
 

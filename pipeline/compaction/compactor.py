@@ -14,16 +14,16 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.probe import Failpoint, no_failpoint
+from artimon.model.failpoints import Failpoint, no_failpoint
 from artimon.model.znode import parse_json_object
 from artimon.rawtable.commit import CompactionLog, FileSuperseded
 from artimon.rawtable.delta import first_line
 from artimon.rawtable.head import HeadReader
-from artimon.rawtable.reader import ANY_VERSION, leased_versions
 from artimon.rawtable.schema import LiveFile, TableError, end_ms
-from artimon.rawtable.state import RawState
-from pipeline.compaction.config import CompactorConfig
-from pipeline.compaction.dead import FileSweeper, SweepResult, Tidier
+from artimon.rawtable.table_reader import ANY_VERSION, leased_versions
+from artimon.rawtable.table_state import RawState
+from pipeline.compaction.compaction_settings import CompactorConfig
+from pipeline.compaction.dead_files import FileSweeper, SweepResult, Tidier
 from pipeline.compaction.job import DigestMismatchError, JobResult, JobRunner, JobStopped
 from pipeline.compaction.plan import (
     FileCounts,
@@ -35,7 +35,7 @@ from pipeline.compaction.plan import (
     expired_files,
     plan_jobs,
 )
-from pipeline.compaction.runs import RunError
+from pipeline.compaction.sorted_runs import RunError
 
 log = logging.getLogger(__name__)
 

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.probe import Failpoint, no_failpoint
+from artimon.model.failpoints import Failpoint, no_failpoint
 from artimon.rawtable.commit import CompactionLog, FileSuperseded
 from artimon.rawtable.schema import DataFile, TableError, folder_of
-from artimon.runtime import files
-from pipeline.compaction.digest import RowDigest, digest_of
-from pipeline.compaction.encode import SortedFileWriter
+from artimon.runtime import file_access as files
 from pipeline.compaction.merge import DEFAULT_LIMITS, MAX_BATCH_ROWS, MergeLimits, merge_all
-from pipeline.compaction.order import SortKeys
 from pipeline.compaction.plan import Job
-from pipeline.compaction.runs import ParquetRun, RunError, check_order
+from pipeline.compaction.row_digest import RowDigest, digest_of
+from pipeline.compaction.row_order import SortKeys
+from pipeline.compaction.sorted_files import SortedFileWriter
+from pipeline.compaction.sorted_runs import ParquetRun, RunError, check_order
 
 log = logging.getLogger(__name__)
 

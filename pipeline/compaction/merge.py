@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.compaction.order import Key, SortKeys, sort_rows
-from pipeline.compaction.runs import Run, check_order, spill
+from pipeline.compaction.row_order import Key, SortKeys, sort_rows
+from pipeline.compaction.sorted_runs import Run, check_order, spill
 
 WINDOW_BYTES = 64 * 1024 * 1024
 WINDOW_ROWS = 750_000

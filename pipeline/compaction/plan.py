@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from artimon.rawtable.schema import DAY_MS, LiveFile, day_of, end_ms, is_hour
-from artimon.rawtable.state import RawState
+from artimon.rawtable.table_state import RawState
 
 HOUR_FILES = 4
 DAY_FILES = 8

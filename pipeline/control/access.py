@@ -8,8 +8,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.security import Permissions, make_acl, make_digest_acl
 
-from artimon.runtime.zookeeper import child_names
-from pipeline.control.tree import CALL_S
+from artimon.runtime.zookeeper_client import child_names
+from pipeline.control.control_tree import CALL_S
 
 ROOT, CONTEXTS = "/artimon", "/artimon/contexts"
 _MAX_CONTEXT_CHECKS = 32

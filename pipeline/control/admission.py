@@ -13,11 +13,17 @@ from dataclasses import dataclass
 from kazoo.client import KazooClient
 
 from pipeline.control.access import is_owned
-from pipeline.control.commands import Command, CommandError
-from pipeline.control.decide import Layer, Proof
-from pipeline.control.document import ConfigDocument, ConfigError, canonical, changes_only_numbers, parse_document
+from pipeline.control.agent_commands import Command, CommandError
+from pipeline.control.config_document import (
+    ConfigDocument,
+    ConfigError,
+    canonical,
+    changes_only_numbers,
+    parse_document,
+)
+from pipeline.control.control_tree import COMMANDS, ConfigVersion, config_path
+from pipeline.control.rollout import Layer, Proof
 from pipeline.control.signatures import InvalidSignatureError, SigningKeys
-from pipeline.control.tree import COMMANDS, ConfigVersion, config_path
 
 CONFIG_KIND, COMMAND_KIND = "config", "command"
 """Kinds of signed content: a signature of one kind is never valid for the other."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.wal.files import FileBytes, Lock
+from pipeline.wal.file_system import FileBytes, Lock
 
 
 class _NoLock:
@@ -16,8 +16,8 @@ class _NoLock:
 
 
 class MemoryFileSystem:
-    """Implements pipeline.wal.files.FileSystem; bounded by the quota of the log. Thread-safe: the log's writer and the
-    senders use it at once."""
+    """Implements pipeline.wal.file_system.FileSystem; bounded by the quota of the log. Thread-safe: the log's
+    writer and the senders use it at once."""
 
     def __init__(self, folder: Path) -> None:
         """`folder`: the only one that exists at the start, empty."""

@@ -7,11 +7,12 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from artimon.model.acks import AckDecision
+from artimon.model.ack_state import AckDecision
 from artimon.model.batch import BatchId
 from artimon.model.clock import Clock
 from artimon.model.ranges import LaneId
-from pipeline.delivery.dispatch import (
+from pipeline.delivery.backlog_limiter import BacklogLimiter
+from pipeline.delivery.send_planner import (
     LogNote,
     PlannedCall,
     SendPlanner,
@@ -19,15 +20,14 @@ from pipeline.delivery.dispatch import (
     notes_of_sent,
     restore_tracker,
 )
-from pipeline.delivery.pace import BacklogLimiter
 from pipeline.delivery.tracker import LaneCall, TrackedBatch, Tracker
-from pipeline.link.client import CallResult, CollectorCallError, CollectorClient
-from pipeline.link.endpoints import CollectorEndpoint, CollectorMode
-from pipeline.wal.files import is_temporary
+from pipeline.link.collector_choice import CollectorEndpoint, CollectorMode
+from pipeline.link.collector_client import CallResult, CollectorCallError, CollectorClient
+from pipeline.wal.file_system import is_temporary
 from pipeline.wal.log import LogEntry, WriteAheadLog
-from pipeline.wal.records import LogPosition
 from pipeline.wal.recovery import Recovery
 from pipeline.wal.segments import CorruptRecordError
+from pipeline.wal.state_records import LogPosition
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Sender:
         self.client.close()
 
     def restore(self, found: Recovery, now_ms: int, ack_on_sent: bool) -> list[tuple[BatchId, LogPosition]]:
-        """Restore the tracker from a log, see `pipeline.delivery.dispatch.restore_tracker`."""
+        """Restore the tracker from a log, see `pipeline.delivery.send_planner.restore_tracker`."""
         with self._cond:
             return restore_tracker(self._tracker, found, now_ms, ack_on_sent)
 
@@ -121,7 +121,7 @@ class Sender:
         self._release_done(done)
 
     def unacked(self) -> list[Any]:
-        """Return the batches that wait for acks (artimon.model.acks.SentBatch)."""
+        """Return the batches that wait for acks (artimon.model.ack_state.SentBatch)."""
         with self._cond:
             return self._tracker.unacked()
 

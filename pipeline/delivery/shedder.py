@@ -1,4 +1,4 @@
-"""Shedding of a full log: the oldest batches go once a durable record names them (pipeline/wal/shed.py)."""
+"""Shedding of a full log: the oldest batches go once a durable record names them (pipeline/wal/shed_records.py)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from artimon.model.batch import BatchHeader, BatchKind, PollResult
-from artimon.model.codec import parse_header
+from artimon.model.batch_codec import parse_header
 from artimon.model.protocols import SinkRefusedError
-from pipeline.delivery.numbering import BatchNumberer
-from pipeline.wal.core import LogEntry, LogWriteError, QuotaExceededError
-from pipeline.wal.records import LogPosition
+from pipeline.delivery.batch_numbers import BatchNumberer
+from pipeline.wal.log_core import LogEntry, LogWriteError, QuotaExceededError
 from pipeline.wal.segments import CorruptRecordError
-from pipeline.wal.shed import merge_shed_records, shed_records
+from pipeline.wal.shed_records import merge_shed_records, shed_records
+from pipeline.wal.state_records import LogPosition
 
 log = logging.getLogger(__name__)
 

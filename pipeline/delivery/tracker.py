@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
-from artimon.model.acks import AckDecision, Position, SentBatch
+from artimon.model.ack_state import AckDecision, Position, SentBatch
 from artimon.model.batch import NO_LANE, BatchHeader, BatchId
 from artimon.model.ranges import LaneId
 from pipeline.delivery.ordered_queue import OrderedQueue
 from pipeline.link.answers import MessageAnswer
-from pipeline.link.link import MAX_CALL_BYTES, MAX_CALL_MESSAGES
+from pipeline.link.collector_link import MAX_CALL_BYTES, MAX_CALL_MESSAGES
 from pipeline.link.timer import backoff_s
-from pipeline.wal.records import LogPosition
-from pipeline.wal.states import BatchEvent, BatchState, transition
+from pipeline.wal.batch_states import BatchEvent, BatchState, transition
+from pipeline.wal.state_records import LogPosition
 
 QUARANTINE_AFTER = 40
 """Quarantine a batch after this many permanent refusals (about three hours of retries)."""
@@ -318,7 +318,7 @@ class Tracker:
     def lanes(self) -> Iterator[tuple[LaneId, Lane]]:
         return iter(self._lanes.items())
 
-    # --- several sites, a tracker each: pipeline/sites/placing.py
+    # --- several sites, a tracker each: pipeline/sites/site_router.py
 
     def is_idle(self, lane_id: LaneId) -> bool:
         """True if nothing of a lane waits or is in flight."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from pipeline.control.directory import GroupDirectory
+from pipeline.control.group_directory import GroupDirectory
 from pipeline.flows.spi import Encoding, FlowError
 
 INSECURE = "insecure"
@@ -18,7 +18,7 @@ BRANCHES = "branches"
 DIRECT_SINK = "straight"
 """Key of `Context.shared`: the sink that a channel hands over to directly while that works (disk failover)."""
 GROUPS = "groups"
-"""Key of `Context.shared`: the agent's directory of groups (pipeline/control/directory.py)."""
+"""Key of `Context.shared`: the agent's directory of groups (pipeline/control/group_directory.py)."""
 
 
 def _do_nothing() -> None:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 
 from artimon.model.batch import BatchId
-from artimon.model.codec import size_of
+from artimon.model.batch_codec import size_of
 from artimon.model.event import split_events
 from artimon.model.event_codec import decode_events, encode_events
 from pipeline.flows.event import Event

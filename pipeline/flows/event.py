@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from artimon.model.batch import BatchId
 from artimon.model.event import Event, EventError, event_bytes, split_events
 from artimon.model.event_codec import decode_events, encode_events
-from pipeline.delivery.numbering import LaneNumbers
+from pipeline.delivery.batch_numbers import LaneNumbers
 
 __all__ = [
     "Event",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from artimon.model.acks import Position
+from artimon.model.ack_state import Position
 from bookkeeper.rpc.framed_server import FramedError
 from pipeline.link.credits import NO_CREDIT_INFO
 

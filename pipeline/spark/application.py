@@ -10,18 +10,18 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.probe import Failpoint, no_failpoint
+from artimon.model.failpoints import Failpoint, no_failpoint
 from artimon.runtime.health import HealthFile, Publish, unpublished
-from artimon.runtime.supervise import RetryLoop, SupervisedThread
+from artimon.runtime.supervision import RetryLoop, SupervisedThread
 from artimon.runtime.topic_check import TopicCheck, required_topics
-from artimon.runtime.zookeeper import close_client, zookeeper_client
-from pipeline.spark.acks import AcksPublisher
-from pipeline.spark.buckets import BucketsQuery
-from pipeline.spark.config import SparkConfig
-from pipeline.spark.keeper import SeriesWriter
-from pipeline.spark.raw import RawQuery
+from artimon.runtime.zookeeper_client import close_client, zookeeper_client
+from pipeline.spark.acks_publisher import AcksPublisher
+from pipeline.spark.buckets_query import BucketsQuery
+from pipeline.spark.raw_query import RawQuery
 from pipeline.spark.retention import TopicTrimmer
-from pipeline.spark.session import SessionWatch, make_session
+from pipeline.spark.series_writer import SeriesWriter
+from pipeline.spark.spark_session import SessionWatch, make_session
+from pipeline.spark.spark_settings import SparkConfig
 from pipeline.spark.suspects import SUSPECTS_FILE, Suspects
 
 __all__ = ["SessionLostError", "SparkConfig", "run_application"]

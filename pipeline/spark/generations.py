@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 
 from artimon.model.clock import Clock
 from artimon.model.topic_spec import SEALED_BYTES
-from artimon.rawtable.state import RawState, TopicState, begins_topic
+from artimon.rawtable.table_state import RawState, TopicState, begins_topic
 from artimon.runtime.partition_counts import altered_message
-from pipeline.spark.topic import TopicClient, TopicInfo
+from pipeline.spark.topic_client import TopicClient, TopicInfo
 
 log = logging.getLogger(__name__)
 

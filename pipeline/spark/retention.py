@@ -15,11 +15,11 @@ from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.rawtable.head import HeadReader
-from artimon.rawtable.state import TopicState
-from artimon.runtime.supervise import LoopGuard
-from pipeline.spark.config import SparkConfig
+from artimon.rawtable.table_state import TopicState
+from artimon.runtime.supervision import LoopGuard
 from pipeline.spark.generations import generation_to_read
-from pipeline.spark.topic import TopicClient, TopicInfo
+from pipeline.spark.spark_settings import SparkConfig
+from pipeline.spark.topic_client import TopicClient, TopicInfo
 
 log = logging.getLogger(__name__)
 

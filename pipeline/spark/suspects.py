@@ -1,7 +1,7 @@
 """Messages that killed a worker, and the second run of tasks after a worker died.
 
-A suspect is not refused, but decoded in a subprocess first (pipeline/spark/trial.py). The verdict is made anew each
-time, so a fixed program stores messages that an older one could not.
+A suspect is not refused, but decoded in a subprocess first (pipeline/spark/decoder_trial.py). The verdict is made
+anew each time, so a fixed program stores messages that an older one could not.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from artimon.runtime.supervise import one_line
-from pipeline.spark.feeding import FeedPlan, FeedResult
-from pipeline.spark.tasks import RawPlan, RawResult
+from artimon.runtime.supervision import one_line
+from pipeline.spark.feed_task import FeedPlan, FeedResult
+from pipeline.spark.raw_task import RawPlan, RawResult
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pipeline.wal.files import LOCAL_FILE_SYSTEM, FileSystem, read_file, replace_file
+from pipeline.wal.file_system import LOCAL_FILE_SYSTEM, FileSystem, read_file, replace_file
 
 EPOCH_FILE = "epoch"
 """File of a log folder that holds its epoch; without it the next start begins a new epoch."""

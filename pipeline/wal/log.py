@@ -2,7 +2,7 @@
 
 `append` hands records to one flusher thread, which writes everything that waits, calls fsync once, and only then
 answers: *accepted* means on the disk. State changes of batches (SENT, ACKED) are noted without waiting, since a lost
-note costs only a repeat that the stores drop. The decisions are in `pipeline.wal.core`; here are the threads.
+note costs only a repeat that the stores drop. The decisions are in `pipeline.wal.log_core`; here are the threads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from concurrent.futures import Future
 from pathlib import Path
 
 from artimon.model.protocols import SinkRefusedError
-from pipeline.wal.core import (
+from pipeline.wal.file_system import FileSystem
+from pipeline.wal.log_core import (
     QUOTA_BYTES,
     SEGMENT_BYTES,
     AppendRequest,
@@ -25,11 +26,10 @@ from pipeline.wal.core import (
     QuotaExceededError,
     WrittenEntries,
 )
-from pipeline.wal.files import FileSystem
-from pipeline.wal.framing import RECORD_BYTES, RecordType
-from pipeline.wal.records import LogPosition, encode_forgotten
 from pipeline.wal.recovery import Recovery
+from pipeline.wal.segment_format import RECORD_BYTES, RecordType
 from pipeline.wal.segments import CorruptRecordError
+from pipeline.wal.state_records import LogPosition, encode_forgotten
 
 __all__ = [
     "QUOTA_BYTES",

@@ -13,14 +13,22 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from artimon.model.acks import Position
+from artimon.model.ack_state import Position
 from artimon.model.batch import BatchError, BatchHeader, BatchId, BatchKind, UnknownFormatError
-from artimon.model.codec import parse_header
+from artimon.model.batch_codec import parse_header
 from artimon.model.ranges import LaneRanges
 from pipeline.wal.epoch import FsyncFailure
-from pipeline.wal.files import LOCAL_FILE_SYSTEM, FileSystem
-from pipeline.wal.framing import NewerFormatError, RecordFrame, RecordType, SegmentScan, check_version, scan_segment
-from pipeline.wal.records import (
+from pipeline.wal.file_system import LOCAL_FILE_SYSTEM, FileSystem
+from pipeline.wal.segment_format import (
+    NewerFormatError,
+    RecordFrame,
+    RecordType,
+    SegmentScan,
+    check_version,
+    scan_segment,
+)
+from pipeline.wal.shed_records import shed_batches
+from pipeline.wal.state_records import (
     InvalidPayloadError,
     LogPosition,
     decode_acked,
@@ -29,7 +37,6 @@ from pipeline.wal.records import (
     decode_forgotten,
     decode_sent,
 )
-from pipeline.wal.shed import shed_batches
 
 log = logging.getLogger(__name__)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from pipeline.wal.files import FileSystem, ensure_folder, read_file, replace_file
-from pipeline.wal.framing import RecordType, encode_record, encode_skips
-from pipeline.wal.records import encode_end
+from pipeline.wal.file_system import FileSystem, ensure_folder, read_file, replace_file
 from pipeline.wal.recovery import Recovery, SegmentState, segment_path
+from pipeline.wal.segment_format import RecordType, encode_record, encode_skips
+from pipeline.wal.state_records import encode_end
 
 log = logging.getLogger(__name__)
 

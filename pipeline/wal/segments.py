@@ -9,10 +9,10 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from pipeline.wal.files import FileSystem, LogError
-from pipeline.wal.framing import RECORD_BYTES, SegmentHeader, encode_header, read_record
-from pipeline.wal.records import LogPosition
+from pipeline.wal.file_system import FileSystem, LogError
 from pipeline.wal.recovery import segment_path, segments_in
+from pipeline.wal.segment_format import RECORD_BYTES, SegmentHeader, encode_header, read_record
+from pipeline.wal.state_records import LogPosition
 
 
 class CorruptRecordError(LogError):

@@ -13,33 +13,33 @@ import numpy as np
 
 from artimon.model.grid import Grid
 from artimon.model.select import Store
-from query_dsl.evaluation.classes import reduce_classes
+from query_dsl.evaluation.bucketize import bucketize_data, bucketize_samples
+from query_dsl.evaluation.class_reduction import reduce_classes
 from query_dsl.evaluation.execution import Answer, QueryExecution, TimedScalar, Value, grid_required, to_scalar
-from query_dsl.evaluation.fetching import evaluate_absent, explain_empty, fetch_data
+from query_dsl.evaluation.fetches import evaluate_absent, explain_empty, fetch_data
+from query_dsl.evaluation.newest_times import read_newest_times
 from query_dsl.evaluation.operands import combine, combine_udf
 from query_dsl.evaluation.planner import plan
-from query_dsl.evaluation.pushdown import push_down
-from query_dsl.evaluation.raster import bucketize_data, bucketize_samples
-from query_dsl.evaluation.seen import read_newest_times
+from query_dsl.evaluation.pushed_reduction import push_down
 from query_dsl.evaluation.windows import replaces_times, run_at_samples, run_window
 from query_dsl.functions.join import check_distinct
 from query_dsl.functions.registry import PointContext, with_defaults
-from query_dsl.functions.sampled import shift_samples
 from query_dsl.functions.step import NewestTimes, StepCall
 from query_dsl.functions.tables import POINTS, STEPS
+from query_dsl.functions.transforms_samples import shift_samples
 from query_dsl.language.expression import Expr
 from query_dsl.language.parser import parse
 from query_dsl.results.bucket_data import BucketData, from_cells
-from query_dsl.results.cells import BOOLEAN, Cells, SeriesKey, of_type
-from query_dsl.results.irregular import RawSeries
 from query_dsl.results.matrix import Matrix
-from query_dsl.stores.limits import Limits, QueryBudget, make_budget
-from query_dsl.stores.protocol import as_engine_store
+from query_dsl.results.raw_series import RawSeries
+from query_dsl.results.result_cells import BOOLEAN, Cells, SeriesKey, of_type
+from query_dsl.stores.engine_store import as_engine_store
+from query_dsl.stores.query_limits import Limits, QueryBudget, make_budget
 from query_dsl.tree import nodes
-from query_dsl.tree.errors import NothingSelected, QueryError
 from query_dsl.tree.literals import checked_int64
 from query_dsl.tree.nodes import Binary, Node
-from query_dsl.tree.timing import format_duration, format_time
+from query_dsl.tree.query_errors import NothingSelected, QueryError
+from query_dsl.tree.times import format_duration, format_time
 
 # --- entry points
 

@@ -15,16 +15,16 @@ from artimon.model.grid import Grid
 from artimon.model.select import Buckets, EngineShare, Matcher, SelectError, SelectRequest, Store, TooManySeries
 from query_dsl.evaluation.planner import Plan
 from query_dsl.results.bucket_data import BucketData
-from query_dsl.results.cells import STRING, Cells
-from query_dsl.results.irregular import RawSeries
 from query_dsl.results.matrix import Matrix
-from query_dsl.results.origin import Origin, StoreRequest
-from query_dsl.stores.limits import CELL_BYTES, LimitExceeded, QueryBudget
-from query_dsl.stores.protocol import as_engine_store
-from query_dsl.stores.sampled import SampleRequest, to_raw_series
+from query_dsl.results.provenance import Origin, StoreRequest
+from query_dsl.results.raw_series import RawSeries
+from query_dsl.results.result_cells import STRING, Cells
+from query_dsl.stores.engine_store import as_engine_store
+from query_dsl.stores.query_limits import CELL_BYTES, LimitExceeded, QueryBudget
+from query_dsl.stores.raw_samples import SampleRequest, to_raw_series
 from query_dsl.tree import nodes
-from query_dsl.tree.errors import QueryError
 from query_dsl.tree.nodes import Node
+from query_dsl.tree.query_errors import QueryError
 from query_dsl.tree.selector import Selector
 
 S = TypeVar("S", Matrix, RawSeries)

@@ -12,14 +12,14 @@ from artimon.model.grid import Grid
 from artimon.model.select import Store
 from query_dsl.evaluation.evaluator import QueryEvaluator, prepare
 from query_dsl.evaluation.execution import QueryExecution
-from query_dsl.evaluation.pushdown import may_push
+from query_dsl.evaluation.pushed_reduction import may_push
 from query_dsl.language.expression import Expr
 from query_dsl.language.printer import print_node
-from query_dsl.results.irregular import RawSeries
-from query_dsl.results.origin import Origin, StoreRequest
-from query_dsl.stores.limits import Limits, make_budget
+from query_dsl.results.provenance import Origin, StoreRequest
+from query_dsl.results.raw_series import RawSeries
+from query_dsl.stores.query_limits import Limits, make_budget
 from query_dsl.tree import nodes
-from query_dsl.tree.timing import format_duration, format_time
+from query_dsl.tree.times import format_duration, format_time
 
 WIDTH = 100
 

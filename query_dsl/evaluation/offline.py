@@ -18,16 +18,16 @@ from artimon.model.grid import bucket_end
 from artimon.model.select import Buckets, EngineShare, Matcher, SelectRequest, Series, Store, too_many_series
 from artimon.model.series_table import NAME, SeriesTable
 from artimon.model.values import ValueType, double_to_cell
-from query_dsl.evaluation.runner import QueryRunner
-from query_dsl.stores.cutting import bucketize
-from query_dsl.stores.given import LiteralSeries, SampleList, parse_all
-from query_dsl.stores.held import BucketAccumulator
+from query_dsl.evaluation.query_runner import QueryRunner
+from query_dsl.stores.bucket_accumulator import BucketAccumulator
+from query_dsl.stores.engine_store import EngineStore
 from query_dsl.stores.levels import SETTLE_MS, StoreReach
-from query_dsl.stores.protocol import EngineStore
-from query_dsl.stores.rows import Ints, SampleRows, intern_texts, unify_types
-from query_dsl.stores.sampled import RawSamples, SampleRequest
+from query_dsl.stores.literal_samples import LiteralSeries, SampleList, parse_all
+from query_dsl.stores.partial_buckets import bucketize
+from query_dsl.stores.raw_samples import RawSamples, SampleRequest
+from query_dsl.stores.sample_rows import Ints, SampleRows, intern_texts, unify_types
 from query_dsl.tree.selector import accepts
-from query_dsl.tree.timing import parse_duration
+from query_dsl.tree.times import parse_duration
 
 LEVEL_BUCKETS = 2**40
 """Span of the only level, in milliseconds: it covers every range."""

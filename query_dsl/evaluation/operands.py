@@ -10,17 +10,28 @@ import numpy as np
 
 from artimon.model.grid import Grid
 from query_dsl.evaluation.execution import QueryExecution, TimedScalar, Value
-from query_dsl.evaluation.own import result_type_of, run_udf_apply
-from query_dsl.evaluation.sets import combine_sets
+from query_dsl.evaluation.set_operators import combine_sets
+from query_dsl.evaluation.udf import result_type_of, run_udf_apply
 from query_dsl.functions.join import NONE, RowPairs, check_distinct, pair_rows
 from query_dsl.functions.operators import Operator
-from query_dsl.functions.operators_run import accepted_rows, apply_operator
+from query_dsl.functions.operators_kernels import accepted_rows, apply_operator
 from query_dsl.functions.tables import OPERATORS
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, Rows, SeriesKey, doubles, of_type, take
-from query_dsl.results.label_codes import keys_of
+from query_dsl.results.label_table import keys_of
 from query_dsl.results.matrix import Matrix
+from query_dsl.results.result_cells import (
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    STRING,
+    Cells,
+    Rows,
+    SeriesKey,
+    doubles,
+    of_type,
+    take,
+)
 from query_dsl.tree import nodes
-from query_dsl.tree.errors import QueryError
+from query_dsl.tree.query_errors import QueryError
 
 
 def combine(node: nodes.Binary, left: Value, right: Value, grid: Grid, execution: QueryExecution) -> Value:

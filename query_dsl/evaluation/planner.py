@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from artimon.model.grid import Grid
-from query_dsl.functions.deviation import DEVIATION_WEEKS, WEEK_MS
+from query_dsl.functions.seasonal_deviation import DEVIATION_WEEKS, WEEK_MS
 from query_dsl.stores.levels import (
     MEMORY,
     SETTLE_MS,
@@ -21,9 +21,9 @@ from query_dsl.stores.levels import (
     level_snapshots,
 )
 from query_dsl.tree import nodes
-from query_dsl.tree.errors import QueryError
 from query_dsl.tree.nodes import Node
-from query_dsl.tree.timing import Instant, format_duration, format_time
+from query_dsl.tree.query_errors import QueryError
+from query_dsl.tree.times import Instant, format_duration, format_time
 
 DEFAULT_RANGE_MS = 600_000
 MAX_POINTS = 11_000

@@ -12,26 +12,26 @@ from typing import Any
 import numpy as np
 
 from artimon.compute.arrays import Mapped
-from artimon.compute.frames import WindowFrame
 from artimon.compute.function import has_no_gaps, mask_windows
+from artimon.compute.raw_windows import SeriesSamples, WindowsTooWide, run_at_each_sample
 from artimon.compute.succession import normalize_start_times
-from artimon.compute.ticks import SeriesSamples, WindowsTooWide, run_at_each_sample
+from artimon.compute.window_frames import WindowFrame
 from artimon.model.grid import Grid
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind
 from query_dsl.evaluation.execution import QueryExecution
-from query_dsl.evaluation.own import UdfResult, WindowSpans, result_type_of, run_udf_spans, run_udf_window
+from query_dsl.evaluation.udf import UdfResult, WindowSpans, result_type_of, run_udf_spans, run_udf_window
 from query_dsl.functions.join import series_name
 from query_dsl.functions.mappers import Mapper
 from query_dsl.functions.registry import with_defaults
 from query_dsl.functions.tables import MAPPERS
 from query_dsl.results.bucket_data import BucketData, is_numeric, share_equal_texts
-from query_dsl.results.cells import Example, Ints, SeriesKey
-from query_dsl.results.irregular import RawSeries
 from query_dsl.results.matrix import Matrix
-from query_dsl.stores.limits import LimitExceeded
+from query_dsl.results.raw_series import RawSeries
+from query_dsl.results.result_cells import Example, Ints, SeriesKey
+from query_dsl.stores.query_limits import LimitExceeded
 from query_dsl.tree import nodes
-from query_dsl.tree.errors import QueryError
-from query_dsl.tree.timing import format_duration, format_time
+from query_dsl.tree.query_errors import QueryError
+from query_dsl.tree.times import format_duration, format_time
 
 MIN_DEFAULT_GAP_MS = 300_000
 """Least default of max_gap_ms, within which the value before a window is searched."""

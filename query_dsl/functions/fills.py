@@ -11,15 +11,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from artimon.compute.frames import newest_present, oldest_present, pick
+from artimon.compute.window_frames import newest_present, oldest_present, pick
 from query_dsl.functions.registry import Argument
 from query_dsl.functions.step import Step, StepCall
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, Bools, Cells, Example, Ints, as_floats, doubles
 from query_dsl.results.matrix import Matrix
-from query_dsl.tree.errors import QueryError
+from query_dsl.results.result_cells import BOOLEAN, DOUBLE, INTEGER, Bools, Cells, Example, Ints, as_floats, doubles
+from query_dsl.tree.entry_table import read_only_table
 from query_dsl.tree.literals import checked_int64
-from query_dsl.tree.names import read_only_table
-from query_dsl.tree.timing import format_duration, format_time
+from query_dsl.tree.query_errors import QueryError
+from query_dsl.tree.times import format_duration, format_time
 
 MAX_COLUMNS = 20_000
 

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from artimon.model.select import NAME, Matcher
-from query_dsl.functions.filters_values import COMPARISONS, best_rows, check_comparison, compare, summarize
-from query_dsl.functions.presence import FILTERS as PRESENCE_FILTERS
-from query_dsl.functions.presence import note_if_empty
+from query_dsl.functions.filters_kernels import COMPARISONS, best_rows, check_comparison, compare, summarize
 from query_dsl.functions.registry import Args, Argument
+from query_dsl.functions.staleness import FILTERS as PRESENCE_FILTERS
+from query_dsl.functions.staleness import note_if_empty
 from query_dsl.functions.step import Evaluation, Step, StepCall
-from query_dsl.results.cells import INTEGER as INTEGER_TYPE
-from query_dsl.results.cells import Bools, Cells, Example, SeriesKey, canonical_order, of_type, take
-from query_dsl.results.irregular import RawSeries
 from query_dsl.results.matrix import Matrix
-from query_dsl.tree.errors import QueryError, similar_hint
-from query_dsl.tree.names import read_only_table
+from query_dsl.results.raw_series import RawSeries
+from query_dsl.results.result_cells import INTEGER as INTEGER_TYPE
+from query_dsl.results.result_cells import Bools, Cells, Example, SeriesKey, canonical_order, of_type, take
+from query_dsl.tree.entry_table import read_only_table
+from query_dsl.tree.query_errors import QueryError, similar_hint
 from query_dsl.tree.selector import accepts, matcher_text, parse_selector
 
 RANKS = ("last", "mean", "max", "min")

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from artimon.model.select import NAME
-from query_dsl.functions.grouping import ClassLabels, class_codes, differing, keys_at
-from query_dsl.results.cells import Rows, SeriesKey
-from query_dsl.results.label_codes import Codes, LabelTable, first_rows, keys_of
-from query_dsl.tree.errors import QueryError, similar_hint
+from query_dsl.functions.equivalence_classes import ClassLabels, class_codes, differing, keys_at
+from query_dsl.results.label_table import Codes, LabelTable, first_rows, keys_of
+from query_dsl.results.result_cells import Rows, SeriesKey
 from query_dsl.tree.nodes import LabelMatching, Labels
+from query_dsl.tree.query_errors import QueryError, similar_hint
 from query_dsl.tree.selector import series_text
 
 NONE = -1

@@ -10,7 +10,7 @@ from artimon.compute.function import Function
 from artimon.compute.functions import FUNCTIONS
 from artimon.compute.params import Param
 from query_dsl.functions.registry import Argument, Entry
-from query_dsl.tree.names import read_only_table
+from query_dsl.tree.entry_table import read_only_table
 
 
 @dataclass(frozen=True, kw_only=True)

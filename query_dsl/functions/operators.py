@@ -1,5 +1,5 @@
 """Entries of the operators between two operands. operators_run.py computes their cells; query_dsl/functions/join.py and
-query_dsl/evaluation/sets.py match their series."""
+query_dsl/evaluation/set_operators.py match their series."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from query_dsl.functions.operators_run import Operator, power
-from query_dsl.results.cells import Example
-from query_dsl.tree.names import read_only_table
+from query_dsl.functions.operators_kernels import Operator, power
+from query_dsl.results.result_cells import Example
+from query_dsl.tree.entry_table import read_only_table
 
 
 def _keep_left(own: Any, other: Any) -> Any:

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from query_dsl.functions.registry import Args, Argument, PointContext, PointFunction
-from query_dsl.results.cells import INTEGER, Bools, Cells, Example, Ints, of_type
-from query_dsl.tree.names import read_only_table
+from query_dsl.results.result_cells import INTEGER, Bools, Cells, Example, Ints, of_type
+from query_dsl.tree.entry_table import read_only_table
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # one day of margin on both sides keeps dates in any time zone within datetime's years

@@ -10,7 +10,8 @@ import numpy as np
 
 from artimon.model.values import INT64_MAX, INT64_MIN, double_to_cell
 from query_dsl.functions.registry import Args, PointContext, PointFunction
-from query_dsl.results.cells import (
+from query_dsl.results.query_result import texts_of
+from query_dsl.results.result_cells import (
     BOOLEAN,
     DOUBLE,
     INTEGER,
@@ -23,9 +24,8 @@ from query_dsl.results.cells import (
     doubles,
     of_type,
 )
-from query_dsl.results.keyed import texts_of
-from query_dsl.tree.errors import QueryError
-from query_dsl.tree.names import read_only_table
+from query_dsl.tree.entry_table import read_only_table
+from query_dsl.tree.query_errors import QueryError
 
 MAX_TEXTS = 1_000_000
 """Maximum number of new texts per function call."""

@@ -10,11 +10,11 @@ import numpy as np
 
 from artimon.compute.function import OF_SERIES
 from artimon.model.values import INT64_MAX, INT64_MIN
-from query_dsl.functions.operators_run import power
+from query_dsl.functions.operators_kernels import power
 from query_dsl.functions.registry import Args, Argument, PointContext, PointFunction
-from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Cells, Example, Floats, Ints, as_floats, doubles
-from query_dsl.tree.errors import QueryError
-from query_dsl.tree.names import read_only_table
+from query_dsl.results.result_cells import DOUBLE, INTEGER, Bools, Cells, Example, Floats, Ints, as_floats, doubles
+from query_dsl.tree.entry_table import read_only_table
+from query_dsl.tree.query_errors import QueryError
 
 Float = Callable[[Floats, Args], Floats]
 Whole = Callable[[Ints, Args], tuple[Ints, Bools | bool]]

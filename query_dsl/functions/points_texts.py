@@ -9,9 +9,9 @@ import re2
 
 from query_dsl.functions.points_casts import TextInterner, map_texts
 from query_dsl.functions.registry import Args, Argument, PointContext, PointFunction
-from query_dsl.results.cells import BOOLEAN, STRING, Cells, Example, of_type
-from query_dsl.tree.errors import QueryError
-from query_dsl.tree.names import read_only_table
+from query_dsl.results.result_cells import BOOLEAN, STRING, Cells, Example, of_type
+from query_dsl.tree.entry_table import read_only_table
+from query_dsl.tree.query_errors import QueryError
 
 MAX_TEXT = 65_536
 """Maximum length of a text made by `replace`, in characters."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from query_dsl.functions import reducers_rank, reducers_stats, reducers_values
 from query_dsl.functions.reducers_base import GIVEN, ClassMembers, Reduced, Reducer
-from query_dsl.results.cells import Cells, Example
-from query_dsl.tree.names import read_only_table
+from query_dsl.results.result_cells import Cells, Example
+from query_dsl.tree.entry_table import read_only_table
 
 
 def _ones(counts: Cells) -> Cells:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from artimon.compute.cells import take
 from query_dsl.functions.registry import Args, Entry
-from query_dsl.results.cells import Bools, Cells, Floats, Ints, Rows, SeriesKey, as_floats
+from query_dsl.results.result_cells import Bools, Cells, Floats, Ints, Rows, SeriesKey, as_floats
 
 Column = TypeVar("Column", bound=npt.NDArray[Any])
 GIVEN = ((1.0, None, 2.0), (4.0, None, None))
@@ -102,7 +102,7 @@ class Reducer(Entry):
     run: Callable[[ClassMembers, Args], Reduced] | None = None
     """None if the result is computed from partials."""
     pushed: str = ""
-    """Name of the partial that a store can compute (artimon/compute/classes.py)."""
+    """Name of the partial that a store can compute (artimon/compute/partials.py)."""
     from_partial: Callable[[Cells], Cells] | None = None
     """Converts the result of the partial, if it is not the final result."""
     min_count: int = 1

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from artimon.model.values import INT64_MIN
-from query_dsl.functions.filters_values import order_keys, summarize
+from query_dsl.functions.filters_kernels import order_keys, summarize
 from query_dsl.functions.reducers_base import GIVEN, ClassMembers, Reduced, Reducer
 from query_dsl.functions.registry import Args, Argument
-from query_dsl.results.cells import STRING, Bools, Cells, Example, Ints, of_type, take
-from query_dsl.results.label_codes import LabelTable
+from query_dsl.results.label_table import LabelTable
+from query_dsl.results.result_cells import STRING, Bools, Cells, Example, Ints, of_type, take
 
 
 def topk(members: ClassMembers, args: Args) -> Reduced:

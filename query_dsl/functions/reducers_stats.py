@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from artimon.compute.classes import partial_of, result_of
+from artimon.compute.partials import partial_of, result_of
 from artimon.compute.quantiles import METHODS, median_of, quantile_of
 from artimon.compute.ranks import Statistic, apply_statistic, distance_of
 from query_dsl.functions.reducers_base import GIVEN, ClassMembers, Reduced, Reducer
 from query_dsl.functions.registry import Args, Argument
-from query_dsl.results.cells import DOUBLE, INTEGER, STRING, Bools, Cells, Example, Ints, Types, as_floats, doubles
+from query_dsl.results.result_cells import (
+    DOUBLE,
+    INTEGER,
+    STRING,
+    Bools,
+    Cells,
+    Example,
+    Ints,
+    Types,
+    as_floats,
+    doubles,
+)
 
 
 def quantile(members: ClassMembers, args: Args) -> Reduced:

@@ -9,10 +9,10 @@ import numpy as np
 
 from query_dsl.functions.reducers_base import GIVEN, ClassMembers, Reduced, Reducer
 from query_dsl.functions.registry import Args, Argument
-from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Example, Floats, Ints, SeriesKey, doubles, of_type
-from query_dsl.results.keyed import texts_of
-from query_dsl.results.label_codes import LabelTable, first_rows, renumber
-from query_dsl.tree.errors import QueryError
+from query_dsl.results.label_table import LabelTable, first_rows, renumber
+from query_dsl.results.query_result import texts_of
+from query_dsl.results.result_cells import DOUBLE, INTEGER, Bools, Example, Floats, Ints, SeriesKey, doubles, of_type
+from query_dsl.tree.query_errors import QueryError
 from query_dsl.tree.selector import series_text
 
 MAX_SERIES = 10_000

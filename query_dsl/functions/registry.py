@@ -12,12 +12,12 @@ from zoneinfo import ZoneInfo
 
 from artimon.compute.function import Described
 from artimon.compute.params import REQUIRED
-from query_dsl.results.cells import Cells, Ints
-from query_dsl.tree.errors import QueryError, similar_hint
+from query_dsl.results.result_cells import Cells, Ints
 from query_dsl.tree.literals import checked_literal
 from query_dsl.tree.nodes import BoundArguments
+from query_dsl.tree.query_errors import QueryError, similar_hint
 from query_dsl.tree.selector import compile_regex, parse_selector
-from query_dsl.tree.timing import Instant, format_duration, parse_duration, parse_instant
+from query_dsl.tree.times import Instant, format_duration, parse_duration, parse_instant
 
 MAX_REGEX = 1_000
 MAX_TEXTS = 1_000

@@ -11,9 +11,9 @@ import numpy as np
 from artimon.model.grid import Grid
 from query_dsl.functions.registry import Args, Entry
 from query_dsl.results.bucket_data import BucketData
-from query_dsl.results.cells import Bools, Ints, SeriesKey
-from query_dsl.results.irregular import RawSeries
 from query_dsl.results.matrix import Matrix
+from query_dsl.results.raw_series import RawSeries
+from query_dsl.results.result_cells import Bools, Ints, SeriesKey
 from query_dsl.tree import nodes
 
 S = TypeVar("S", Matrix, RawSeries)

@@ -7,7 +7,9 @@ from functools import cache
 from types import MappingProxyType
 from typing import TypeVar
 
-from query_dsl.functions import deviation, fills, filters, mappers, operators, presence, reducers, transforms
+from query_dsl.functions import fills, filters, mappers, operators, reducers, transforms
+from query_dsl.functions import seasonal_deviation as deviation
+from query_dsl.functions import staleness as presence
 from query_dsl.functions.mappers import Mapper
 from query_dsl.functions.operators import Operator
 from query_dsl.functions.plugins import plugins
@@ -18,9 +20,9 @@ from query_dsl.functions.points_texts import TEXTS
 from query_dsl.functions.reducers import Reducer
 from query_dsl.functions.registry import Entry, PointFunction
 from query_dsl.functions.step import Step
-from query_dsl.tree.errors import QueryError, all_hint
-from query_dsl.tree.habits import name_hint
-from query_dsl.tree.names import RESERVED_WORDS, read_only_table
+from query_dsl.tree.entry_table import RESERVED_WORDS, read_only_table
+from query_dsl.tree.query_errors import QueryError, all_hint
+from query_dsl.tree.syntax_hints import name_hint
 
 E = TypeVar("E", bound=Entry)
 _POINTS: Mapping[str, PointFunction] = read_only_table(

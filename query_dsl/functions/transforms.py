@@ -11,16 +11,18 @@ from collections.abc import Mapping
 import numpy as np
 
 from artimon.model.grid import Grid
-from query_dsl.functions import display, sampled, transforms_labels
-from query_dsl.functions.filters_values import rank_rows
+from query_dsl.functions import transforms_downsample as display
+from query_dsl.functions import transforms_labels
+from query_dsl.functions import transforms_samples as sampled
+from query_dsl.functions.filters_kernels import rank_rows
 from query_dsl.functions.registry import Args, Argument
-from query_dsl.functions.sampled import clip_samples, integrate_samples, limited, shift_samples
 from query_dsl.functions.step import Step, StepCall
-from query_dsl.results.cells import Cells, Example, Floats, Ints, as_floats, canonical_order, doubles
+from query_dsl.functions.transforms_samples import clip_samples, integrate_samples, limited, shift_samples
 from query_dsl.results.matrix import Matrix
-from query_dsl.tree.errors import QueryError
-from query_dsl.tree.names import read_only_table
-from query_dsl.tree.timing import format_duration
+from query_dsl.results.result_cells import Cells, Example, Floats, Ints, as_floats, canonical_order, doubles
+from query_dsl.tree.entry_table import read_only_table
+from query_dsl.tree.query_errors import QueryError
+from query_dsl.tree.times import format_duration
 
 
 def _shift(asked: StepCall) -> Matrix:

@@ -11,10 +11,10 @@ from artimon.model.select import NAME
 from query_dsl.functions.join import check_distinct, check_labels, classifier, series_name
 from query_dsl.functions.registry import Args, Argument
 from query_dsl.functions.step import Evaluation, Step, StepCall
-from query_dsl.results.cells import Example, SeriesKey
-from query_dsl.results.irregular import RawSeries
 from query_dsl.results.matrix import Matrix
-from query_dsl.tree.errors import QueryError
+from query_dsl.results.raw_series import RawSeries
+from query_dsl.results.result_cells import Example, SeriesKey
+from query_dsl.tree.query_errors import QueryError
 from query_dsl.tree.selector import compile_regex, quote
 
 MAX_VALUE_BYTES = 1_024

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from query_dsl.functions.registry import Argument
-from query_dsl.tree.errors import QueryError
 from query_dsl.tree.literals import checked_literal
 from query_dsl.tree.nodes import BoundArguments, LabelMatching, NullRules, UserFunction
+from query_dsl.tree.query_errors import QueryError
 
 NULLS = ("skip", "propagate", "error")
 GIVES = Argument("gives", "choice", "type of the result", "DOUBLE", choices=("DOUBLE", "INTEGER", "BOOLEAN", "STRING"))

@@ -13,8 +13,8 @@ from types import MappingProxyType
 
 from artimon.model.select import NAME, Matcher, Store
 from query_dsl.functions.tables import names_of
-from query_dsl.language.shortcuts import FUNCTIONS, METHODS
-from query_dsl.tree.errors import QueryError
+from query_dsl.language.methods import FUNCTIONS, METHODS
+from query_dsl.tree.query_errors import QueryError
 from query_dsl.tree.selector import parse_selector
 
 MAX_TEXT, MAX_WORD = 20_000, 100

@@ -2,7 +2,7 @@
 
 Each call checks function names, durations and arguments immediately, so an error shows the faulty call. The parser
 calls the same methods (those in METHODS and FUNCTIONS), so text and Python mean the same. Methods for one registered
-function are generated from its entry: see query_dsl/language/shortcuts.py.
+function are generated from its entry: see query_dsl/language/methods.py.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from query_dsl.functions.registry import bind_arguments
 from query_dsl.functions.tables import MAP_STEPS, MAPPERS, OPERATORS, POINTS, REDUCERS, STEPS, entry_of
 from query_dsl.language.arguments import parse_labels, parse_matching, parse_null_rules, udf_arguments
-from query_dsl.language.collector import ExpressionRunner, common_runner, runner_of
+from query_dsl.language.expression_runner import ExpressionRunner, common_runner, runner_of
 from query_dsl.language.printer import print_node
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree import nodes
-from query_dsl.tree.errors import QueryError, similar_hint
-from query_dsl.tree.habits import name_hint
+from query_dsl.tree.entry_table import function_name, look_up
 from query_dsl.tree.literals import checked_literal, to_python_scalar
-from query_dsl.tree.names import function_name, look_up
 from query_dsl.tree.nodes import Node, UserFunction
+from query_dsl.tree.query_errors import QueryError, similar_hint
 from query_dsl.tree.selector import parse_selector
-from query_dsl.tree.timing import parse_duration, parse_instant
+from query_dsl.tree.syntax_hints import name_hint
+from query_dsl.tree.times import parse_duration, parse_instant
 
 if TYPE_CHECKING:
     import pandas as pd

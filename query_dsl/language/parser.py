@@ -16,11 +16,11 @@ from types import FunctionType, MappingProxyType
 
 from query_dsl.functions.tables import STEPS
 from query_dsl.language.expression import Expr, apply, operand_of
-from query_dsl.language.shortcuts import FUNCTIONS, METHODS, parameters_of
+from query_dsl.language.methods import FUNCTIONS, METHODS, parameters_of
 from query_dsl.tree import nodes
-from query_dsl.tree.errors import QueryError, all_hint, similar_hint
-from query_dsl.tree.habits import name_hint, promql_hint, syntax_hint
 from query_dsl.tree.prescan import prescan
+from query_dsl.tree.query_errors import QueryError, all_hint, similar_hint
+from query_dsl.tree.syntax_hints import name_hint, promql_hint, syntax_hint
 
 _BINARY: Mapping[type[ast.AST], str] = MappingProxyType(
     {

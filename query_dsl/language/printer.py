@@ -6,7 +6,7 @@ from query_dsl.functions.registry import Entry, show_arguments, show_instant
 from query_dsl.functions.tables import MAPPERS, OPERATORS, POINTS, REDUCERS, STEPS, built_in_names
 from query_dsl.tree import nodes
 from query_dsl.tree.nodes import Binary, LabelMatching, Node, NullRules, UserFunction
-from query_dsl.tree.timing import format_duration
+from query_dsl.tree.times import format_duration
 
 _ATOM = 100
 _UNARY = 8

@@ -12,8 +12,8 @@ from artimon.compute.succession import normalize_incarnations
 from artimon.model.grid import Grid
 from artimon.model.select import INCARNATION_DTYPE, Buckets
 from artimon.model.series_table import SeriesTable
-from query_dsl.results.cells import STRING, Bools, Cells, Rows, SeriesKey, Types
-from query_dsl.results.label_codes import keys_of
+from query_dsl.results.label_table import keys_of
+from query_dsl.results.result_cells import STRING, Bools, Cells, Rows, SeriesKey, Types
 
 
 @dataclass(frozen=True, kw_only=True)

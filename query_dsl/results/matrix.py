@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from artimon.model.grid import Grid
-from query_dsl.results.cells import Cells, SeriesKey, canonical_order, take
 from query_dsl.results.matrix_values import MatrixValues
 from query_dsl.results.plot import plot_matrix
 from query_dsl.results.render import render_html, render_table
+from query_dsl.results.result_cells import Cells, SeriesKey, canonical_order, take
 
 
 class Matrix(MatrixValues):

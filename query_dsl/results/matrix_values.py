@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 from artimon.model.grid import Grid
 from artimon.model.values import ValueType
-from query_dsl.results.cells import (
+from query_dsl.results.provenance import Origin
+from query_dsl.results.query_result import QueryResult, Scalar, json_value, typed_values
+from query_dsl.results.result_cells import (
     BOOLEAN,
     DOUBLE,
     INTEGER,
@@ -24,8 +26,6 @@ from query_dsl.results.cells import (
     read_only,
     take,
 )
-from query_dsl.results.keyed import QueryResult, Scalar, json_value, typed_values
-from query_dsl.results.origin import Origin
 
 if TYPE_CHECKING:
     import pandas as pd

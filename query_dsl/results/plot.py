@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from query_dsl.results.cells import BOOLEAN, STRING, Bools, Floats, as_floats
 from query_dsl.results.matrix_values import MatrixValues
 from query_dsl.results.render import printable
-from query_dsl.tree.errors import QueryError
+from query_dsl.results.result_cells import BOOLEAN, STRING, Bools, Floats, as_floats
+from query_dsl.tree.query_errors import QueryError
 
 MAX_LINES = 200
 MAX_WORDS = 30

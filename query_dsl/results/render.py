@@ -7,11 +7,11 @@ import math
 import textwrap
 import unicodedata
 
-from query_dsl.results.keyed import QueryResult, Scalar
 from query_dsl.results.matrix_values import MatrixValues
-from query_dsl.results.sparks import spark, spark_svg
+from query_dsl.results.query_result import QueryResult, Scalar
+from query_dsl.results.sparklines import spark, spark_svg
 from query_dsl.tree.selector import series_text
-from query_dsl.tree.timing import format_duration, format_time
+from query_dsl.tree.times import format_duration, format_time
 
 MAX_SERIES = 40
 MAX_COLUMNS = 6

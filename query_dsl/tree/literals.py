@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from artimon.model.values import INT64_MAX, INT64_MIN
-from query_dsl.tree.errors import QueryError
+from query_dsl.tree.query_errors import QueryError
 
 Value = TypeVar("Value")
 _BITS = 64

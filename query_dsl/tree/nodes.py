@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from query_dsl.tree.selector import Selector
-from query_dsl.tree.timing import Instant
+from query_dsl.tree.times import Instant
 
 Span = tuple[int, int]
 """(position of the first character, number of characters)."""

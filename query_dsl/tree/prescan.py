@@ -5,7 +5,7 @@ Deep input overflows the stack of recursive parsers; this scan is a loop that ke
 
 from __future__ import annotations
 
-from query_dsl.tree.errors import QueryError
+from query_dsl.tree.query_errors import QueryError
 
 MAX_LENGTH = 16 * 1024
 MAX_NESTING = 100

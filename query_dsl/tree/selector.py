@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import re2
 
 from artimon.model.select import NAME, Matcher
-from query_dsl.tree.errors import QueryError
+from query_dsl.tree.query_errors import QueryError
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:/\-]*")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")

@@ -40,7 +40,7 @@ class Row:
 
 
 def accepted_counts(folder: Path) -> Counts:
-    """Sum of the agent's audit lines (pipeline/wal/audit.py); a last line without its end is not counted."""
+    """Sum of the agent's audit lines (pipeline/wal/accepted_counts.py); a last line without its end is not counted."""
     total: Counter[tuple[int, str]] = Counter()
     for path in folder.glob("*.csv"):
         text = path.read_text()

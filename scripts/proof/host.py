@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from artimon.model.select import Store
-from artimon.rawtable.reader import read_raw
 from artimon.rawtable.schema import raw_uri, sources_uri
 from artimon.rawtable.sources import read_sources
+from artimon.rawtable.table_reader import read_raw
 from query_dsl import Matrix, evaluate, parse, render_table
 from scripts.proof.counts import MINUTE_MS
 from scripts.proof.witness import Witness

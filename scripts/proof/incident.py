@@ -11,7 +11,7 @@ from artimon.model.select import NAME, Matcher
 from artimon.stack.mail_view import Mail, read_mails, show_mails
 from artimon.stack.mailbox import FOLDER
 from artimon.stack.stack import Stack
-from varstore.cluster.client import StoreUnavailable, VarstoreClient
+from varstore.cluster.varstore_client import StoreUnavailable, VarstoreClient
 
 SHOP = "shop"
 FOUND_S = 120.0

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.rawtable.reader import read_raw
 from artimon.rawtable.schema import raw_uri, sources_uri
 from artimon.rawtable.sources import read_sources
+from artimon.rawtable.table_reader import read_raw
 from artimon.runtime.health import read_health
 from artimon.runtime.settings import load as load_settings
 from artimon.stack.stack import Stack
@@ -30,7 +30,7 @@ from scripts.proof.host import report_host
 from scripts.proof.incident import Drill, Incident, report_incident
 from scripts.proof.screenshot import NoScreenshot, place_for, take_screenshot
 from scripts.proof.witness import Witness
-from varstore.cluster.client import VarstoreClient
+from varstore.cluster.varstore_client import VarstoreClient
 
 MINUTES = 2
 """So many whole minutes at least are proven, however short the run is asked to be."""

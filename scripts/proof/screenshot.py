@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from artimon.runtime.settings import Settings, child_environment
-from artimon.stack.errors import StackError
+from artimon.stack.stack_errors import StackError
 from scripts.programs import find
 
 SIZE = (1440, 1180)

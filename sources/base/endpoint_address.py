@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from artimon.runtime.text import parse_address
 from bookkeeper.process.addresses import bracket_ipv6
-from sources.base.errors import AddressError
+from sources.base.source_errors import AddressError
 
 
 class EndpointAddress(NamedTuple):

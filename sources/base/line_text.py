@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sources.base.errors import LineError
+from sources.base.source_errors import LineError
 
 SPACE = b" \t\r"
 MAX_NUMBER_BYTES = 400

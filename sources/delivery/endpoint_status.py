@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from artimon.model.values import Kind
-from sources.state.reading import SourceVariable
+from sources.state.source_reading import SourceVariable
 from sources.state.state_files import replace_file, run_in_thread
 
 UP, POLL_MS, POLL_SAMPLES = "artimon.endpoint.up", "artimon.endpoint.poll.ms", "artimon.endpoint.poll.samples"

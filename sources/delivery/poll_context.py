@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from artimon.model.clock import Clock
 from sources.base.endpoint_address import EndpointAddress
 from sources.delivery.endpoint_status import EndpointStatuses
-from sources.delivery.figures import SourceCounts
-from sources.delivery.placement import PlacementResolver
+from sources.delivery.placement_resolver import PlacementResolver
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
+from sources.delivery.source_counts import SourceCounts
 from sources.delivery.source_owners import SourceOwners
 
 _LARGE_AT_ONCE = 8

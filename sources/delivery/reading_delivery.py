@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from artimon.model.clock import Clock
 from artimon.model.protocols import SinkRefusedError
 from sources.delivery.commit_group import AcceptSink
-from sources.delivery.figures import SourceCounts
-from sources.state.keep_rules import RetentionDivider
-from sources.state.reading import Reading
+from sources.delivery.source_counts import SourceCounts
 from sources.state.relabel import RelabelRegistry, RelabelRules
+from sources.state.retention_rules import RetentionDivider
 from sources.state.schema_binding import bind_schema
 from sources.state.series_memory import PlacedColumns, PreparedPoll, SourceSeries
+from sources.state.source_reading import Reading
 from sources.state.state_store import SourceStateStore
 
 log = logging.getLogger(__name__)

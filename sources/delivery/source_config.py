@@ -11,7 +11,7 @@ from typing import Annotated
 
 from artimon.runtime.process_options import Option, in_milliseconds
 from bookkeeper.rpc.security import Security
-from sources.state.keep_rules import RetentionRule, parse_retention_rules
+from sources.state.retention_rules import RetentionRule, parse_retention_rules
 from sources.targets.bean_target import JmxTarget, parse_target
 
 MEBIBYTE = 1 << 20

@@ -16,13 +16,13 @@ import numpy.typing as npt
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import LabelError
 from artimon.model.values import Kind, Value, double_to_cell, type_of
-from sources.base.errors import LineError, RejectCounts
 from sources.base.line_text import SPACE
+from sources.base.source_errors import LineError, RejectCounts
 from sources.dropin.folder_files import BytesReader, FileLimits, LineChunks, OpenFile
 from sources.dropin.line_grammar import parse_line, parse_metadata, parse_value
 from sources.state.relabel import RelabelRules
 from sources.state.schema_binding import canonical_text, relabel
-from sources.state.series_births import Ints
+from sources.state.start_times import Ints
 
 _MAX_METADATA_LINES = 10_000
 _MAX_CACHED_LINES = 400_000

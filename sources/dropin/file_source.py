@@ -15,16 +15,16 @@ import numpy.typing as npt
 
 from artimon.model.batch import Samples
 from artimon.model.values import Kind, ValueType
-from sources.base.errors import RejectCounts
+from sources.base.source_errors import RejectCounts
 from sources.delivery.reading_delivery import ReadingDelivery
-from sources.dropin import line_births as rules
+from sources.dropin import line_start_times as rules
 from sources.dropin.file_parser import FileMetadata, LineColumns, LineReader
 from sources.dropin.folder_files import BytesReader, FileLimits, OpenFile, Signature, signature_of
-from sources.dropin.line_births import LastSamples, PlacedLines
+from sources.dropin.line_start_times import LastSamples, PlacedLines
 from sources.dropin.series_owners import SeriesOwners
 from sources.state.schema_binding import BoundColumn
-from sources.state.series_births import Flags, Ints, keep_last_number
 from sources.state.series_memory import SelectedSamples, SourceSeries, only
+from sources.state.start_times import Flags, Ints, keep_last_number
 
 END_AFTER_POLLS = 5
 """Consecutive polls without a series after which it has ended."""

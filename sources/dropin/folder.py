@@ -12,16 +12,16 @@ from pathlib import Path
 from artimon.model.clock import Clock
 from artimon.model.protocols import SinkRefusedError
 from artimon.model.values import Kind
-from sources.base.errors import MAX_NAMED, FileRefusedError, RejectCounts
 from sources.base.schedule import Pace, next_tick, sleep_until
+from sources.base.source_errors import MAX_NAMED, FileRefusedError, RejectCounts
 from sources.delivery.file_thread import FileSystemHangsError, FileThread
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_owners import FixedOwner, SourceOwners
 from sources.dropin.file_source import DropinFile
 from sources.dropin.folder_files import FileLimits, list_folder, stem_of
 from sources.dropin.series_owners import META, SeriesOwners
-from sources.state.reading import SourceVariable
 from sources.state.series_memory import SourceSeries
+from sources.state.source_reading import SourceVariable
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bookkeeper.runtime.settings import SettingsError, validate_name
-from sources.base.errors import FileRefusedError
+from bookkeeper.runtime.process_settings import SettingsError, validate_name
+from sources.base.source_errors import FileRefusedError
 
 SUFFIX = ".artimon"
 MAX_ENTRIES = 100_000

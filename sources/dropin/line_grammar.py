@@ -10,8 +10,8 @@ import re
 from typing import NamedTuple
 
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind, Value
-from sources.base.errors import LineError
 from sources.base.line_text import MAX_METADATA_BYTES, MAX_NUMBER_BYTES, SPACE, decode_text, printable
+from sources.base.source_errors import LineError
 
 MAX_STRING = 32 * 1024
 """Maximum bytes of a STRING value, as in bookkeeper."""

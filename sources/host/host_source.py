@@ -9,8 +9,8 @@ from pathlib import Path
 
 from artimon.model.values import Kind
 from sources.delivery.file_thread import FileThread
-from sources.host import proc
-from sources.state.reading import ReadingBuilder, SourceVariable
+from sources.host import proc_files as proc
+from sources.state.source_reading import ReadingBuilder, SourceVariable
 
 _CPU_STEP_BACK_MS = 10_000
 

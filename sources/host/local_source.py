@@ -9,8 +9,8 @@ from artimon.model.clock import Clock
 from artimon.model.protocols import SinkRefusedError
 from sources.base.schedule import Pace, next_tick, sleep_until
 from sources.delivery.reading_delivery import ReadingDelivery
-from sources.state.reading import ReadingBuilder, SourceVariable
 from sources.state.series_memory import PlacedColumns, SourceSeries
+from sources.state.source_reading import ReadingBuilder, SourceVariable
 
 log = logging.getLogger(__name__)
 ReadVariables = Callable[[], Awaitable[Sequence[SourceVariable]]]

@@ -14,9 +14,9 @@ from typing import Any
 from kazoo.exceptions import NoNodeError
 from kazoo.recipe.watchers import ChildrenWatch
 
-from artimon.runtime.watcher import ZOOKEEPER_ERRORS
+from artimon.runtime.zookeeper_watcher import ZOOKEEPER_ERRORS
 from sources.base.endpoint_address import EndpointAddress, parse_endpoint
-from sources.base.errors import AddressError
+from sources.base.source_errors import AddressError
 from sources.poll.zookeeper_session import SessionThread, ZooKeeperSession
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from bookkeeper.rpc.security import Security, UnauthorizedError
 from bookkeeper.rpc.thrift_messages import FramedError
 from bookkeeper.rpc.tokens import Tokens, client_hello, frame_size
 from sources.base.endpoint_address import EndpointAddress
-from sources.base.errors import PollError
+from sources.base.source_errors import PollError
 
 _LENGTH = struct.calcsize(">I")
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from bookkeeper.export.final import MAX_BYTES, SUFFIX
-from bookkeeper.runtime.settings import FINAL_FOLDER
-from sources.base.errors import FileRefusedError
+from bookkeeper.export.final_file import MAX_BYTES, SUFFIX
+from bookkeeper.runtime.process_settings import FINAL_FOLDER
+from sources.base.source_errors import FileRefusedError
 from sources.dropin.folder_files import OpenFile
-from sources.state.finals import MAX_AGE_MS
+from sources.state.past_processes import MAX_AGE_MS
 
 MODE = 0o1777
 _NAME = re.compile(r"[0-9a-f]{32}" + re.escape(SUFFIX))

@@ -12,18 +12,18 @@ from pathlib import Path
 
 from artimon.model.protocols import SinkRefusedError
 from artimon.model.values import Kind
-from bookkeeper.export.final import SUFFIX
-from sources.base.errors import FileRefusedError
+from bookkeeper.export.final_file import SUFFIX
 from sources.base.schedule import Pace, next_tick, sleep_until
+from sources.base.source_errors import FileRefusedError
 from sources.delivery.file_thread import FileSystemHangsError, FileThread
-from sources.delivery.placement import source_name
+from sources.delivery.placement_resolver import source_name
 from sources.delivery.poll_context import PollContext
 from sources.poll.final_files import FinalLimits, list_finals, make_folder, read_final, remove_final
 from sources.poll.final_samples import prepare
 from sources.poll.final_snapshot import FinalSnapshot, decode_final
-from sources.poll.host_groups import Network
-from sources.state.reading import SourceVariable
+from sources.poll.group_assignment import Network
 from sources.state.series_memory import SourceSeries
+from sources.state.source_reading import SourceVariable
 
 log = logging.getLogger(__name__)
 RETRIED_REASONS = ("future", "unreadable", "foreign folder")

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from sources.poll.final_snapshot import FinalSnapshot
-from sources.poll.memo import decode_memo
-from sources.state.finals import alive_at_end, polled_ms
-from sources.state.reading import Reading
-from sources.state.series_births import Ints, KnownSeries, comparison_cells, start_times
+from sources.poll.start_time_memo import decode_memo
+from sources.state.past_processes import alive_at_end, polled_ms
 from sources.state.series_memory import PlacedColumns, PreparedPoll, SelectedSamples, SourceSeries, only
+from sources.state.source_reading import Reading
+from sources.state.start_times import Ints, KnownSeries, comparison_cells, start_times
 
 MAX_RACE_MS = 60_000
 """Tolerance in ms: the agent may date the last poll later than the process dates its end."""

@@ -6,15 +6,15 @@ import ipaddress
 from dataclasses import dataclass
 
 from artimon.model.clock import Clock
-from bookkeeper.export.final import decode_payload
+from bookkeeper.export.final_file import decode_payload
 from bookkeeper.rpc.poll_service import idl
 from bookkeeper.rpc.thrift_messages import FrameError, MessageHead, decode_struct
-from bookkeeper.runtime.settings import SettingsError, validate_name
-from sources.base.errors import FileRefusedError, PollError
-from sources.dropin.line_births import MAX_AHEAD_MS
+from bookkeeper.runtime.process_settings import SettingsError, validate_name
+from sources.base.source_errors import FileRefusedError, PollError
+from sources.dropin.line_start_times import MAX_AHEAD_MS
 from sources.poll.poll_codec import check_columns
-from sources.state.finals import MAX_AGE_MS
-from sources.state.reading import Reading
+from sources.state.past_processes import MAX_AGE_MS
+from sources.state.source_reading import Reading
 
 
 @dataclass(frozen=True, slots=True)

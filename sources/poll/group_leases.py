@@ -19,8 +19,8 @@ from typing import Any
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.znode import parse_json_object
-from artimon.runtime.watcher import ZOOKEEPER_ERRORS
-from sources.poll.host_groups import GroupAssignment, HostGroup, Network
+from artimon.runtime.zookeeper_watcher import ZOOKEEPER_ERRORS
+from sources.poll.group_assignment import GroupAssignment, HostGroup, Network
 from sources.poll.zookeeper_session import SessionThread, ZooKeeperSession
 
 log = logging.getLogger(__name__)

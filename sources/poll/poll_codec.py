@@ -14,8 +14,8 @@ from thriftpy2.thrift import TApplicationException
 from artimon.model.values import ValueType
 from bookkeeper.rpc.framed_server import FrameError, decode_reply, encode_call
 from bookkeeper.rpc.poll_service import idl
-from sources.base.errors import PolledElsewhereError, PollError
-from sources.state.reading import Reading, SourceSchema
+from sources.base.source_errors import PolledElsewhereError, PollError
+from sources.state.source_reading import Reading, SourceSchema
 
 UUID_BYTES = 16
 METHOD = "getColumns"

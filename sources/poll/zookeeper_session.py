@@ -10,7 +10,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from artimon.runtime.zookeeper import close_client, zookeeper_client
+from artimon.runtime.zookeeper_client import close_client, zookeeper_client
 
 log = logging.getLogger(__name__)
 PAUSE_S = 5.0

@@ -12,7 +12,7 @@ from pydantic import Field, RootModel, model_validator
 
 from artimon.runtime.config_file import ConfigFileError, ConfigProblem, read_config
 from artimon.runtime.config_model import Section, Steps, built, fault, raise_faults, repeated
-from sources.scrape.sections import (
+from sources.scrape.config_sections import (
     JmxSection,
     JobSection,
     JobTargets,
@@ -23,7 +23,7 @@ from sources.scrape.sections import (
 )
 from sources.state.relabel import RelabelRule
 from sources.targets.bean_target import JmxTarget, JolokiaTarget
-from sources.targets.page_target import PrometheusTarget, ScrapeJob
+from sources.targets.prometheus_target import PrometheusTarget, ScrapeJob
 from sources.targets.script_target import ScriptTarget
 
 MAX_TARGETS = 2_000

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from artimon.runtime.config_file import ConfigFileError
 from sources.dropin.folder_files import Signature, signature_of
-from sources.scrape.sections import JobTargets
+from sources.scrape.config_sections import JobTargets
 from sources.scrape.sources_file import MAX_TARGETS, read_targets
-from sources.targets.page_target import PrometheusTarget, ScrapeJob
+from sources.targets.prometheus_target import PrometheusTarget, ScrapeJob
 
 MAX_FILES = 1_000
 END_AFTER_READS = 5

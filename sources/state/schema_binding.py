@@ -10,8 +10,8 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import LabelError, canonical, validate_name
 from artimon.model.values import Kind, ValueType
 from bookkeeper.variables.canonical import LABELS
-from sources.state.reading import SourceSchema
 from sources.state.relabel import RelabelRules
+from sources.state.source_reading import SourceSchema
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,11 @@ from artimon.model.batch import MAX_BLOCK_SERIES, MAX_SAMPLES, PollResult, Sampl
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import ValueType, can_convert, double_to_cell
 from sources.base.schedule import announce_day
-from sources.state.finals import FinalSnapshots, is_final, make_past_process
-from sources.state.reading import NO_PROCESS, Reading
+from sources.state.past_processes import FinalSnapshots, is_final, make_past_process
 from sources.state.schema_binding import BoundColumn, BoundSchema
-from sources.state.series_births import Ints, KnownSeries, PolledSeries, apply_created, comparison_cells, start_times
 from sources.state.series_rows import SeriesDescription, SeriesRows
+from sources.state.source_reading import NO_PROCESS, Reading
+from sources.state.start_times import Ints, KnownSeries, PolledSeries, apply_created, comparison_cells, start_times
 
 FORGET_MS = 4 * 86_400_000
 """Age of an ended series in ms at which a full source may reuse its row; no bucket is kept for longer."""

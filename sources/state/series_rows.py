@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from artimon.model.batch import Samples
 from artimon.model.values import Kind, ValueType
-from sources.state.series_births import Ints
+from sources.state.start_times import Ints
 
 STATE_DTYPE = np.dtype(
     [

@@ -19,8 +19,8 @@ import numpy as np
 import xxhash
 
 from artimon.model.values import Kind, ValueType
-from sources.base.errors import SourceStateError
-from sources.state.finals import FinalSnapshots
+from sources.base.source_errors import SourceStateError
+from sources.state.past_processes import FinalSnapshots
 from sources.state.series_memory import SourceSeries
 from sources.state.series_rows import STATE_DTYPE, SeriesDescription
 

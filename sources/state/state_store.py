@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from artimon.model.batch import PollResult
-from sources.base.errors import SourceStateError
+from sources.base.source_errors import SourceStateError
 from sources.state import state_files
 from sources.state.series_memory import SourceSeries
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from sources.base.errors import TargetError
+from sources.base.source_errors import TargetError
 from sources.targets.credentials import CredentialFiles
 from sources.targets.http_target import HttpTarget
 

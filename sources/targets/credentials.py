@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
-from sources.base.errors import PollError
+from sources.base.source_errors import PollError
 
 _MAX_SECRET = 8_192
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from alerts.evaluation.alert_engine import AlertEngine, EngineConfig
 from alerts.receivers.letter_sender import LetterSender
 from alerts.receivers.mail import RECEIVER, load_settings
-from alerts.state.database import open_database
+from alerts.state.alert_database import open_database
 from artimon.model.clock import ManualClock
 from tests.alerts.worlds import MINUTE, START, rule_text
 from tests.query_dsl.plain_store import PlainStore

@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from alerts.state.publication import ALERTS_PATH, MAX_BYTES, encode_display, read_alerts
-from artimon.runtime.zookeeper import EphemeralNode, zookeeper_client
+from artimon.runtime.zookeeper_client import EphemeralNode, zookeeper_client
 from tests.alerts.worlds import World, rule_text
 from tests.waiting import eventually
 

@@ -10,12 +10,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from alerts.evaluation.verdicts import MISSING_MS
-from alerts.state.database import FILE
+from alerts.state.alert_database import FILE
 from alerts.state.rule import AlertsError
 from artimon.model.select import Buckets, SelectRequest
 from tests.alerts.worlds import MINUTE, World, rule_text
 from tests.query_dsl.plain_store import PlainSeries, PlainStore
-from varstore.cluster.client import StoreUnavailable
+from varstore.cluster.varstore_client import StoreUnavailable
 
 
 def test_fires_after_for_and_resolves(world: World) -> None:

@@ -12,7 +12,7 @@ import pytest
 import alerts
 from alerts.engine_process import AlertsConfig, run_alerts
 from alerts.receivers.mail import MailSettings, load_settings
-from alerts.rules.shipped import seed_rules
+from alerts.rules.shipped_rules import seed_rules
 from alerts.state.publication import read_alerts
 from alerts.state.rule import AlertsError
 from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
@@ -20,8 +20,8 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Kind, ValueType
 from artimon.runtime.health import Health, read_health
-from artimon.runtime.zookeeper import zookeeper_client
-from artimon.stack.own import AlertsPart
+from artimon.runtime.zookeeper_client import zookeeper_client
+from artimon.stack.artimon_parts import AlertsPart
 from tests.alerts.mailboxes import Mailbox, free_port
 from tests.cli.test_misuse import artimon
 from tests.varstore.test_server import Cluster, cluster, source_of  # noqa: F401

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from alerts.receivers import kind as kinds
-from alerts.receivers.kind import ReceiverKind, ServerUnreachableError, receiver_kinds
+from alerts.receivers import receiver_kind as kinds
 from alerts.receivers.letter_sender import LetterSender
-from alerts.rules.rulefile import parse_rules
+from alerts.receivers.receiver_kind import ReceiverKind, ServerUnreachableError, receiver_kinds
+from alerts.rules.rule_file import parse_rules
 from alerts.state.notification import Notification, split_target, target_of
 from tests.alerts.worlds import World, rule_text
 from tests.bookkeeper.polling import REPOSITORY

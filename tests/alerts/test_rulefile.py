@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import alerts
-from alerts.rules.rulefile import parse_rules, tree_at_now
+from alerts.rules.rule_file import parse_rules, tree_at_now
 from alerts.state.conditions import ConditionError, parse_condition
 from alerts.state.rule import MissingDataPolicy, check_template, fill_template
 from artimon.runtime.config_file import MAX_BYTES, ConfigFileError

@@ -11,7 +11,7 @@ import pytest
 
 from alerts.receivers import mail
 from alerts.receivers.mail import load_settings
-from alerts.state import database as database_module
+from alerts.state import alert_database as database_module
 from alerts.state.rule import AlertsError
 from tests.alerts.mailboxes import Mailbox, crooked, free_port, mailbox
 from tests.alerts.worlds import MINUTE, World, rule_text

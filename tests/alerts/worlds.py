@@ -9,7 +9,7 @@ from pathlib import Path
 from alerts.evaluation.alert_engine import AlertEngine, EngineConfig
 from alerts.receivers.letter_sender import LetterSender
 from alerts.receivers.mail import RECEIVER, load_settings
-from alerts.state.database import AlertDatabase, open_database
+from alerts.state.alert_database import AlertDatabase, open_database
 from alerts.state.notification import AlertLetter
 from artimon.model.clock import ManualClock
 from artimon.model.values import Value

@@ -13,12 +13,12 @@ from urllib.parse import urlencode
 
 from fastapi import FastAPI
 
+from artimon.api.api_limits import ApiLimits
+from artimon.api.api_server import ApiServer
 from artimon.api.app import make_app
-from artimon.api.desk import QueryExecutor
-from artimon.api.limits import ApiLimits
 from artimon.api.matrix_service import MatrixServer
 from artimon.api.pages import Pages
-from artimon.api.server import ApiServer
+from artimon.api.query_executor import QueryExecutor
 from artimon.model.clock import Clock, ManualClock
 from artimon.model.select import Store
 from artimon.model.values import Kind

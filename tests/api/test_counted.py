@@ -9,7 +9,7 @@ import pytest
 from fastapi import FastAPI, HTTPException
 from starlette.types import Message
 
-from artimon.api.counted import CountingMiddleware, RequestCounters
+from artimon.api.request_counters import CountingMiddleware, RequestCounters
 
 
 def application(counts: RequestCounters) -> FastAPI:

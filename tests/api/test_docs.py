@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from artimon.api.limits import ApiLimits, KiB, MiB
+from artimon.api.api_limits import ApiLimits, KiB, MiB
 from artimon.api.matrix_service import idl
 from tests.api.serving import served, small_app
 from tests.api.test_matrix import cached_shard

@@ -8,10 +8,10 @@ from time import monotonic
 
 import pytest
 
-from artimon.api.limits import ApiLimits
+from artimon.api.api_limits import ApiLimits
 from artimon.model.select import Buckets, SelectRequest, Store
 from query_dsl import offline
-from query_dsl.stores.protocol import ForwardingStore
+from query_dsl.stores.engine_store import ForwardingStore
 from tests.api.serving import NOW, Client, served
 from tests.query_dsl.plain_store import MINUTE
 

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from artimon.api.api_limits import ApiLimits
 from artimon.api.formats import csv_cell, json_pieces, notes_text
-from artimon.api.limits import ApiLimits
 from query_dsl import Matrix, evaluate, parse
 from tests.api.serving import NOW, Answer, Client, served
 from tests.query_dsl.plain_store import MINUTE, PlainStore

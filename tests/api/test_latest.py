@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from artimon.api.latest import TimedCall
+from artimon.api.timed_call import TimedCall
 from artimon.model.clock import SYSTEM_CLOCK, ManualClock
 from tests.waiting import eventually
 

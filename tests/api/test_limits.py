@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from artimon.api.errors import QueryCancelledError
-from artimon.api.guarded import LimitedStore
-from artimon.api.limits import ApiLimits, LimitError
+from artimon.api.api_errors import QueryCancelledError
+from artimon.api.api_limits import ApiLimits, LimitError
+from artimon.api.limited_store import LimitedStore
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.select import Buckets, SelectRequest
 from query_dsl import evaluate, parse
 from tests.api.serving import NOW, Client, everything, served, small_store
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 from tests.waiting import eventually
-from varstore.cluster.client import StoreUnavailable
+from varstore.cluster.varstore_client import StoreUnavailable
 
 FETCH = "fetch('http.requests')"
 LIMITS = ApiLimits()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from artimon.api.limits import ApiLimits
+from artimon.api.api_limits import ApiLimits
 from artimon.api.matrix_service import answer_size, idl, to_thrift
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.values import ValueType

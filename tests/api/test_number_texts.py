@@ -11,7 +11,7 @@ import pytest
 from artimon.api.formats import json_pieces
 from artimon.model.grid import Grid
 from query_dsl import Matrix
-from query_dsl.results.cells import DOUBLE, INTEGER, Bools, Cells, Floats, SeriesKey
+from query_dsl.results.result_cells import DOUBLE, INTEGER, Bools, Cells, Floats, SeriesKey
 from tests.seeds import fixed_and_drawn
 
 STEP = 60_000

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.routing import ownership, virtual_shard
+from artimon.model.hash_routing import ownership, virtual_shard
 from artimon.runtime import settings
 from query_dsl import Matrix, evaluate, parse
 from tests.api import memcached
@@ -19,7 +19,7 @@ from tests.programs import require
 from tests.query_dsl.plain_store import MINUTE
 from tests.varstore.test_server import MEMBERS, Cluster, cluster, cluster_store  # noqa: F401
 from tests.waiting import eventually
-from varstore.cluster.client import VarstoreClient
+from varstore.cluster.varstore_client import VarstoreClient
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "clients" / "perl" / "matrix.pl"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from artimon.api.api_server import ApiServer, run_server
 from artimon.api.matrix_service import idl
-from artimon.api.server import ApiServer, run_server
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.runtime.health import Health, read_health
 from bookkeeper.rpc.framed_server import FramedClient

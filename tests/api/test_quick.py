@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import pytest
 
+from artimon.api.api_server import ApiServer
 from artimon.api.app import make_app
-from artimon.api.question import TIME_MAX_MS, QueryParameters
-from artimon.api.quick import parse_plain_query
-from artimon.api.server import ApiServer
+from artimon.api.fast_path import parse_plain_query
+from artimon.api.query_parameters import TIME_MAX_MS, QueryParameters
 from artimon.model.clock import ManualClock
 from tests.api.serving import NOW, Client, small_store
 from tests.waiting import eventually

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from artimon.api.latest import TimedCall
+from artimon.api.timed_call import TimedCall
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.stack.stack import Stack
 from tests.api import memcached
@@ -15,7 +15,7 @@ from tests.api.serving import Client, served
 from tests.query_dsl.plain_store import MINUTE
 from tests.varstore.test_server import Cluster, cluster, cluster_store, source_of  # noqa: F401
 from tests.waiting import eventually
-from varstore.cluster.client import VarstoreClient
+from varstore.cluster.varstore_client import VarstoreClient
 
 pytestmark = pytest.mark.stack
 TEXT = "fetch('memcached.*').range('10m')"

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from bookkeeper import Bookkeeper
-from bookkeeper.process.endpoint import MAX_CONNECTIONS
+from bookkeeper.process.process_endpoint import MAX_CONNECTIONS
 from bookkeeper.rpc.framed_server import FramedClient, FramedError, FramedServer, _AcceptRateLimit
 from bookkeeper.rpc.poll_service import idl
 from tests.bookkeeper.polling import application, connect, hear, say

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import bookkeeper
-from bookkeeper.runtime import settings
+from bookkeeper.runtime import process_settings as settings
 from bookkeeper.variables.canonical import canonical
 from query_dsl import offline
 from tests.bookkeeper.books import replaced

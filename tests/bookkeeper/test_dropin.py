@@ -16,7 +16,7 @@ import pytest
 import bookkeeper
 from bookkeeper import Bookkeeper, dropin
 from bookkeeper.dropin import DropinError, Writer
-from bookkeeper.runtime import settings
+from bookkeeper.runtime import process_settings as settings
 from tests.bookkeeper.polling import REPOSITORY
 
 

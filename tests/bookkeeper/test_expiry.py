@@ -12,7 +12,7 @@ import pytest
 import bookkeeper
 from bookkeeper import Bookkeeper
 from bookkeeper.variables import expiry
-from bookkeeper.variables import histograms as buckets
+from bookkeeper.variables import histogram_table as buckets
 from bookkeeper.variables.snapshot import SnapshotReader
 from tests.bookkeeper.books import replaced, shown
 

@@ -1,4 +1,4 @@
-"""bookkeeper.export.final: the bytes of docs/formats/final.md, the folder they go to, and programs that leave them."""
+"""bookkeeper.export.final_file: the bytes of docs/formats/final.md, their folder, and programs that leave them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bookkeeper.export import final
-from bookkeeper.export.final import FinalError, decode_payload, write_final_snapshot
+from bookkeeper.export import final_file as final
+from bookkeeper.export.final_file import FinalError, decode_payload, write_final_snapshot
 from bookkeeper.rpc.poll_service import idl
 from bookkeeper.rpc.thrift_messages import FrameError, MessageHead, decode_struct
 from tests.bookkeeper.polling import REPOSITORY, application, end, hear, nodes, say, unpack

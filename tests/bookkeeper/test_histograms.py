@@ -15,7 +15,7 @@ import bookkeeper
 from bookkeeper import DEFAULT_BOUNDS, Bookkeeper
 from bookkeeper.variables.canonical import canonical
 from bookkeeper.variables.cell import COUNTER, GAUGE
-from bookkeeper.variables.histograms import validate_bounds
+from bookkeeper.variables.histogram_table import validate_bounds
 from bookkeeper.variables.snapshot import SnapshotReader
 from query_dsl import offline
 from tests.bookkeeper.books import replaced, shown

@@ -9,8 +9,8 @@ import pytest
 
 import bookkeeper
 from bookkeeper import Bookkeeper, VariableRefused
-from bookkeeper.runtime.limits import SERIES, SERIES_PER_NAME
-from bookkeeper.runtime.settings import MAX_SERIES, read_counting_settings
+from bookkeeper.runtime.process_settings import MAX_SERIES, read_counting_settings
+from bookkeeper.runtime.series_limits import SERIES, SERIES_PER_NAME
 from bookkeeper.variables.cell_table import OVERFLOW_NAMES
 from tests.bookkeeper.books import replaced, shown
 

@@ -12,7 +12,7 @@ import pytest
 
 from bookkeeper.process import instances
 from bookkeeper.process.addresses import bracket_ipv6, choose_addresses, zookeeper_hosts
-from bookkeeper.runtime.settings import SettingsError, fit_name, program_name, read_settings, validate_name
+from bookkeeper.runtime.process_settings import SettingsError, fit_name, program_name, read_settings, validate_name
 from tests.bookkeeper.polling import REPOSITORY, application, end, hear, rows, say
 
 NOWHERE = "127.0.0.1:1"

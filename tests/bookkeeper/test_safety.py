@@ -16,7 +16,7 @@ import pytest
 
 import bookkeeper
 from bookkeeper import Bookkeeper, VariableRefused
-from bookkeeper.process import endpoint
+from bookkeeper.process import process_endpoint as endpoint
 from bookkeeper.variables.snapshot import SnapshotReader
 from tests.bookkeeper.books import replaced, shown
 

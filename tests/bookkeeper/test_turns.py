@@ -11,7 +11,7 @@ import pytest
 from bookkeeper import Bookkeeper
 from bookkeeper.rpc.framed_server import FramedClient
 from bookkeeper.rpc.poll_service import idl
-from bookkeeper.rpc.turns import MAX_MEMO, PollTurns
+from bookkeeper.rpc.poll_turns import MAX_MEMO, PollTurns
 from tests.bookkeeper.polling import connect, unpack
 from tests.waiting import eventually
 

@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 from artimon.cli import app
-from artimon.cli.asking import QueryOptions, run_query
+from artimon.cli.query_output import QueryOptions, run_query
 from artimon.model.clock import ManualClock
 from artimon.session import Session
 from query_dsl.stores.levels import SETTLE_MS
@@ -196,7 +196,7 @@ def test_watch_may_stand_anywhere_and_alone(words: tuple[str, ...]) -> None:
 
 PROGRAM = """
 import sys
-from artimon.cli.asking import QueryOptions, run_query
+from artimon.cli.query_output import QueryOptions, run_query
 from artimon.model.clock import ManualClock
 from artimon.session import Session
 from query_dsl.stores.levels import SETTLE_MS

@@ -15,14 +15,14 @@ from artimon.cli import app
 from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.values import ValueType
 from artimon.model.vshards import ALL_VSHARDS
-from artimon.runtime.zookeeper import zookeeper_client
+from artimon.runtime.zookeeper_client import zookeeper_client
 from bookkeeper.rpc.framed_server import FramedServer
-from pipeline.control.shards import ShardDirectory
-from varstore.cluster.directory import ShardAddress
+from pipeline.control.shard_directory import ShardDirectory
+from varstore.cluster.cluster_directory import ShardAddress
 from varstore.cluster.membership import SHARDS_PATH, Membership, ensure_membership
-from varstore.index.limits import ShardLimits
-from varstore.shard.service import ShardService, idl
+from varstore.index.shard_limits import ShardLimits
 from varstore.shard.shard import Shard
+from varstore.shard.shard_service import ShardService, idl
 
 pytestmark = pytest.mark.stack
 

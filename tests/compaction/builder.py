@@ -13,15 +13,15 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from artimon.model.ranges import LaneId, LaneRanges
-from artimon.rawtable import state as states
+from artimon.rawtable import table_state as states
 from artimon.rawtable.commit import RawTable
-from artimon.rawtable.reader import read_raw
+from artimon.rawtable.file_statistics import statistics_of
 from artimon.rawtable.schema import FILE_SCHEMA, DataFile, folder_of, period_of
-from artimon.rawtable.state import Increment, RawState, TableTotals
-from artimon.rawtable.statistics import statistics_of
-from artimon.runtime import files
-from pipeline.compaction.digest import RowDigest, digest_of
-from pipeline.compaction.order import sort_rows
+from artimon.rawtable.table_reader import read_raw
+from artimon.rawtable.table_state import Increment, RawState, TableTotals
+from artimon.runtime import file_access as files
+from pipeline.compaction.row_digest import RowDigest, digest_of
+from pipeline.compaction.row_order import sort_rows
 from tests.raw_files import to_parquet
 
 HOUR_MS = 3_600_000

@@ -9,8 +9,8 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from artimon.model.clock import SYSTEM_CLOCK
+from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep
 from pipeline.compaction.compactor import Compactor
-from pipeline.compaction.config import CompactorConfig, parse_keep
 from pipeline.compaction.merge import MergeLimits
 from tests.crashing import kill_at
 from tests.spark.local_files import local_files

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK
+from pipeline.compaction.compaction_settings import CompactorConfig
 from pipeline.compaction.compactor import Compactor
-from pipeline.compaction.config import CompactorConfig
+from pipeline.compaction.compactor_process import lower_priority, resource_usage
 from pipeline.compaction.plan import ClassRetention
-from pipeline.compaction.service import lower_priority, resource_usage
 from tests.spark.local_files import local_files
 
 ROOT = Path(__file__).parents[2]

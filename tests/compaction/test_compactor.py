@@ -16,15 +16,15 @@ from deltalake import DeltaTable
 from artimon.rawtable.commit import COMPACTION_KEY, CompactionLog, RawTable
 from artimon.rawtable.head import HeadReader
 from artimon.rawtable.schema import DataFile, TableError, day_of, is_hour
-from artimon.rawtable.state import RawState
-from artimon.runtime import files
+from artimon.rawtable.table_state import RawState
+from artimon.runtime import file_access as files
+from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep
 from pipeline.compaction.compactor import Compactor, compact_all
-from pipeline.compaction.config import CompactorConfig, parse_keep
 from pipeline.compaction.job import DigestMismatchError
 from pipeline.compaction.merge import MergeLimits
-from pipeline.compaction.order import SortKeys
 from pipeline.compaction.plan import DAY_FILES, HOUR_FILES
-from pipeline.compaction.runs import RunError
+from pipeline.compaction.row_order import SortKeys
+from pipeline.compaction.sorted_runs import RunError
 from tests.compaction.builder import DAY_MS, HOUR_MS, START_MS, Builder, Row, expected, held
 from tests.compaction.later import Later
 

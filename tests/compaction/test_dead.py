@@ -13,14 +13,21 @@ from deltalake import DeltaTable
 from kazoo.client import KazooClient
 
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.rawtable import reader as leases
+from artimon.rawtable import table_reader as leases
 from artimon.rawtable.commit import CompactionLog
-from artimon.rawtable.reader import ANY_VERSION, LEASE_MS, ReadLease, leased_versions, open_leased, read_with_retry
 from artimon.rawtable.schema import TableError
-from artimon.runtime import files
+from artimon.rawtable.table_reader import (
+    ANY_VERSION,
+    LEASE_MS,
+    ReadLease,
+    leased_versions,
+    open_leased,
+    read_with_retry,
+)
+from artimon.runtime import file_access as files
+from pipeline.compaction.compaction_settings import CompactorConfig
 from pipeline.compaction.compactor import Compactor
-from pipeline.compaction.config import CompactorConfig
-from pipeline.compaction.dead import APPEND_ORPHAN_AGE_MS, ORPHAN_AGE_MS, FileSweeper
+from pipeline.compaction.dead_files import APPEND_ORPHAN_AGE_MS, ORPHAN_AGE_MS, FileSweeper
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, expected, file_table, held
 from tests.compaction.later import Later
 from tests.compaction.test_compactor import SMALL, fill

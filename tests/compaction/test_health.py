@@ -9,9 +9,9 @@ import pytest
 
 from artimon.model.clock import ManualClock
 from artimon.runtime.health import HealthFile, read_health
-from artimon.stack.lag import compactor_reason
+from artimon.stack.hop_limits import compactor_reason
 from pipeline.compaction.compactor import Compactor
-from pipeline.compaction.service import HUNG_TIMEOUT_S, _CompactorThread
+from pipeline.compaction.compactor_process import HUNG_TIMEOUT_S, _CompactorThread
 
 
 class Working:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from artimon.rawtable.commit import RawTable
+from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep
 from pipeline.compaction.compactor import Compactor
-from pipeline.compaction.config import CompactorConfig, parse_keep
 from tests.compaction.builder import DAY_MS, START_MS, Builder, Ledger, expected, held
 from tests.compaction.crashing_compactor import SMALL
 from tests.compaction.test_compactor import fill, live

@@ -12,8 +12,8 @@ import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.rawtable.schema import FILE_SCHEMA
-from pipeline.compaction.order import sort_rows
 from pipeline.compaction.plan import HOUR_FILES
+from pipeline.compaction.row_order import sort_rows
 from tests.compaction.builder import DAY_MS, HOUR_MS, START_MS, Builder, table_digest, walk
 from tests.compaction.measured import measured_turn
 from tests.compaction.test_compactor import polled_rows

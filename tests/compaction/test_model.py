@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from artimon.model.clock import SYSTEM_CLOCK, ManualClock
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.schema import DAY_MS
+from pipeline.compaction.compaction_settings import CompactorConfig
 from pipeline.compaction.compactor import Compactor
-from pipeline.compaction.config import CompactorConfig
 from pipeline.compaction.merge import MergeLimits
 from pipeline.compaction.plan import DAY_FILES, HOUR_FILES, ClassRetention
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, Ledger, Row, expected, held

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artimon.model.clock import SYSTEM_CLOCK
-from pipeline.compaction.digest import RowDigest, digest_of
 from pipeline.compaction.merge import MergeLimits, merge_all
-from pipeline.compaction.order import SortKeys, order_of
-from pipeline.compaction.runs import FLAT_ROW_BYTES, ParquetRun, SpilledRun, slices_of, spill
+from pipeline.compaction.row_digest import RowDigest, digest_of
+from pipeline.compaction.row_order import SortKeys, order_of
+from pipeline.compaction.sorted_runs import FLAT_ROW_BYTES, ParquetRun, SpilledRun, slices_of, spill
 from tests.compaction.builder import Row, file_table
 from tests.seeds import fixed_and_drawn
 from tests.spark.local_files import local_files

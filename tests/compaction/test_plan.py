@@ -10,9 +10,9 @@ import pytest
 
 from artimon.model.ranges import LaneId, LaneRanges
 from artimon.rawtable.schema import DAY_MS, LiveFile, end_ms
-from artimon.rawtable.state import Increment, RawState, TableTotals, advance, close_gaps
+from artimon.rawtable.table_state import Increment, RawState, TableTotals, advance, close_gaps
 from pipeline.compaction import plan as plans
-from pipeline.compaction.config import RetentionError, parse_keep
+from pipeline.compaction.compaction_settings import RetentionError, parse_keep
 from pipeline.compaction.plan import (
     IDLE_MARGIN_MS,
     ClassRetention,

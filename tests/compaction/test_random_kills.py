@@ -16,12 +16,12 @@ import pytest
 
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.schema import TableError
-from artimon.runtime import files
+from artimon.runtime import file_access as files
 from artimon.runtime.health import read_health
 from artimon.stack.stack import Stack
+from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep
 from pipeline.compaction.compactor import Compactor
-from pipeline.compaction.config import CompactorConfig, parse_keep
-from pipeline.compaction.dead import ORPHAN_AGE_MS
+from pipeline.compaction.dead_files import ORPHAN_AGE_MS
 from pipeline.compaction.plan import DAY_FILES, HOUR_FILES
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, expected, held, settled_builder
 from tests.compaction.later import Later

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from artimon.rawtable.reader import read_raw
 from artimon.rawtable.schema import FILE_SCHEMA, raw_uri
+from artimon.rawtable.table_reader import read_raw
 from benchmarks.peers import prometheus, victoria
 from benchmarks.peers.prometheus import _write
 from benchmarks.peers.series import Content, PeerFailed, PeerSeries, plain_name, series_of
 from benchmarks.peers.victoria import _line
 from benchmarks.storing import recorded, table, walk
-from pipeline.compaction.order import sort_rows
+from pipeline.compaction.row_order import sort_rows
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, Row, expected, file_table, held
 
 

@@ -13,10 +13,10 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.rawtable.commit import CompactionLog, ConcurrentAppend, RawTable
 from artimon.rawtable.head import HeadReader, last_checkpoint
 from artimon.rawtable.schema import PARTITION_BY, PROPERTIES, RAW_SCHEMA, raw_uri
-from artimon.runtime import files
+from artimon.runtime import file_access as files
+from pipeline.compaction.compaction_settings import CompactorConfig
 from pipeline.compaction.compactor import Compactor
-from pipeline.compaction.config import CompactorConfig
-from pipeline.compaction.dead import KEEP_MS, LEAST, Tidier
+from pipeline.compaction.dead_files import KEEP_MS, LEAST, Tidier
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, expected, held
 from tests.compaction.test_compactor import SMALL, fill
 

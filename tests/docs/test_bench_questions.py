@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from artimon.model.feed import FeedRange
+from artimon.model.feed_codec import FeedRange
 from artimon.model.vshards import ALL_VSHARDS
 from benchmarks.loads.dashboards import texts
 from benchmarks.loads.queries import GROWTH, QueryWorld

@@ -12,7 +12,7 @@ import pytest
 import typer.main
 
 from artimon.cli import app
-from pipeline.spark.config import read_properties
+from pipeline.spark.spark_settings import read_properties
 from query_dsl import parse
 from tests.docs.test_architecture import DOCUMENTS, ROOT
 

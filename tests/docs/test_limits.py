@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 
 from artimon.model.batch import MAX_BYTES, MAX_SAMPLES
-from artimon.model.routing import DEFAULT_LANES
-from artimon.rawtable.state import FORGET_MS
+from artimon.model.hash_routing import DEFAULT_LANES
+from artimon.rawtable.table_state import FORGET_MS
 from artimon.stack.topics import TOPICS
 from pipeline.collector.collector import FRAME_BYTES
 from pipeline.compaction import plan
-from pipeline.spark import pace
-from pipeline.spark.config import SparkConfig
-from pipeline.wal.core import QUOTA_BYTES
-from query_dsl.stores.history import question
+from pipeline.spark import append_pace as pace
+from pipeline.spark.spark_settings import SparkConfig
+from pipeline.wal.log_core import QUOTA_BYTES
+from query_dsl.stores.history import sample_query as question
 from sources.delivery.source_config import SourceConfig
-from sources.state.keep_rules import MAX_CLASSES
+from sources.state.retention_rules import MAX_CLASSES
 from tests.docs.test_architecture import ROOT
-from varstore.index import limits
-from varstore.index.limits import DEFAULT_CAPACITY
+from varstore.index import shard_limits as limits
+from varstore.index.shard_limits import DEFAULT_CAPACITY
 
 DAY_MS = 86_400_000
 

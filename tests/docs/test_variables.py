@@ -6,11 +6,11 @@ import asyncio
 import re
 from pathlib import Path
 
-from artimon.runtime.own import PROCESS
-from artimon.runtime.own_tables import TABLES
-from artimon.stack import lag
+from artimon.runtime.self_metrics import PROCESS
+from artimon.runtime.self_metrics_tables import TABLES
+from artimon.stack import hop_limits as lag
 from sources.delivery.endpoint_status import POLL_MS, POLL_SAMPLES, UP
-from sources.scrape.foreign_sources import RULE_SERIES
+from sources.scrape.scrape_manager import RULE_SERIES
 from tests.sources.dropin.world import LABELS, T, World
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "variables.md"

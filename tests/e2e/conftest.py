@@ -8,7 +8,7 @@ import pytest
 
 from artimon.stack.stack import Stack
 from tests.e2e.whole import ROOT
-from varstore.cluster.client import VarstoreClient
+from varstore.cluster.varstore_client import VarstoreClient
 
 __all__ = ["ROOT"]
 

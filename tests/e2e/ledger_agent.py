@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from artimon.cli import processes
+from artimon.cli import process_wiring as processes
 from artimon.runtime.text import parse_duration
-from pipeline.flows.runtime.agent import AgentConfig
+from pipeline.flows.runtime.agent_transport import AgentConfig
 from sources.delivery.source_config import SourceConfig
 from sources.targets.bean_target import parse_target
 from tests.e2e.ledger import LedgerSink

@@ -11,8 +11,8 @@ from artimon.model.fingerprint import unsigned
 from artimon.model.grid import Grid
 from artimon.model.select import Matcher, SelectRequest, Store
 from artimon.model.values import ValueType, cell_to_double
-from artimon.rawtable.reader import read_raw
 from artimon.rawtable.schema import raw_uri
+from artimon.rawtable.table_reader import read_raw
 from tests.e2e.ledger import Sample, comparable
 
 COLUMNS = ("integer", "double", "boolean", "string")

@@ -23,11 +23,11 @@ from artimon.runtime.health import read_health
 from artimon.runtime.settings import child_environment
 from artimon.stack.stack import Stack
 from query_dsl import evaluate, parse
-from query_dsl.tree.errors import QueryError
+from query_dsl.tree.query_errors import QueryError
 from tests.e2e.ledger import comparable, read_ledger, reconcile
 from tests.e2e.stores import held, raw_samples, recompute
 from tests.waiting import eventually
-from varstore.cluster.client import VarstoreClient
+from varstore.cluster.varstore_client import VarstoreClient
 
 HERE = Path(__file__).parent
 SETTLED_MS = 20_000

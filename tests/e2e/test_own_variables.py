@@ -14,12 +14,12 @@ from kazoo.exceptions import NoNodeError
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.grid import bucket_end
 from artimon.runtime.health import read_health
-from artimon.runtime.own import PROCESS
-from artimon.stack.own import ArtimonPart
+from artimon.runtime.self_metrics import PROCESS
+from artimon.stack.artimon_parts import ArtimonPart
 from artimon.stack.stack import Stack
 from query_dsl import Matrix, evaluate, parse, parse_selector
 from tests.waiting import eventually
-from varstore.cluster.client import VarstoreClient
+from varstore.cluster.varstore_client import VarstoreClient
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 

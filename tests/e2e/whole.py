@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from artimon.stack.own import AgentPart
-from artimon.stack.part import StackContext
-from artimon.stack.process import ProcessCommand
+from artimon.stack.artimon_parts import AgentPart
+from artimon.stack.child_process import ProcessCommand
 from artimon.stack.stack import Stack
+from artimon.stack.stack_part import StackContext
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = {"poll": "2s", "level": "hdfs", "raw_interval": "5s"}

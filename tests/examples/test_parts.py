@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from artimon.stack import examples
-from artimon.stack.errors import ExampleMissingError
-from artimon.stack.parts import ALL_PARTS, choose_parts
+from artimon.stack import example_parts as examples
+from artimon.stack.part_catalogue import ALL_PARTS, choose_parts
 from artimon.stack.stack import Stack
+from artimon.stack.stack_errors import ExampleMissingError
 from tests.bookkeeper.polling import columns, nodes
 from tests.waiting import eventually
 

@@ -14,7 +14,7 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import ValueType
 from artimon.rawtable.schema import FILE_SCHEMA
-from pipeline.compaction.digest import RowDigest, digest_of
+from pipeline.compaction.row_digest import RowDigest, digest_of
 
 NAME = "load.value"
 BLOCK = 1_000

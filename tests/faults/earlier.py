@@ -8,9 +8,9 @@ from kafka import KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from artimon.model.batch import BatchId
+from artimon.model.batch_codec import encode_samples
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.codec import encode_samples
-from artimon.model.routing import lane_of, partition_of
+from artimon.model.hash_routing import lane_of, partition_of
 from artimon.stack.topics import TOPICS
 from tests.faults.batches import make_sources, worth
 from tests.faults.ledger import Ledger

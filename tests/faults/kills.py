@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import psutil
 
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.stack.errors import NotHealthyError
+from artimon.stack.stack_errors import NotHealthyError
 from tests.faults.world import World, check_disk
 from tests.waiting import eventually
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.compaction.digest import RowDigest
+from pipeline.compaction.row_digest import RowDigest
 
 
 @dataclass(frozen=True, slots=True)

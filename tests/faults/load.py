@@ -19,8 +19,8 @@ from artimon.model.batch import PollResult
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.protocols import SinkRefusedError
 from artimon.runtime.health import HealthFile
-from artimon.runtime.process import install_signal_handlers
-from pipeline.flows.runtime.agent import Agent, AgentConfig
+from artimon.runtime.process_setup import install_signal_handlers
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
 from tests.faults.batches import Source, make_sources, worth
 from tests.faults.ledger import LedgerWriter, Noted
 

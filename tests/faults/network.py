@@ -25,7 +25,7 @@ _COUNT = itertools.count()
 AGENT = """
 import json, sys, threading
 from pathlib import Path
-from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
 from tests.pipeline.helpers import MINUTE, polled
 prefix, zookeeper, data, pause = sys.argv[1], sys.argv[2], Path(sys.argv[3]), float(sys.argv[4])
 agent = Agent(AgentConfig(prefix, data, zookeeper, "kafka", segment_bytes=200_000, topic_prefix=prefix))

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from artimon.stack.own import ArtimonPart, CollectorPart, CompactorPart, ShardPart, SparkPart
-from artimon.stack.part import AGENT, StackContext, StackPart
-from artimon.stack.process import ProcessCommand
+from artimon.stack.artimon_parts import ArtimonPart, CollectorPart, CompactorPart, ShardPart, SparkPart
+from artimon.stack.child_process import ProcessCommand
+from artimon.stack.stack_part import AGENT, StackContext, StackPart
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = "orders"

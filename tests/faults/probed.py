@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from artimon import cli
-from pipeline.compaction import service
+from pipeline.compaction import compactor_process as service
 from pipeline.spark import application
 
 _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}

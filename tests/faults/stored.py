@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from artimon.rawtable.schema import FILE_SCHEMA, raw_uri, sources_uri
 from artimon.rawtable.sources import read_sources
-from pipeline.compaction.digest import RowDigest, row_hashes
+from pipeline.compaction.row_digest import RowDigest, row_hashes
 from tests.faults.ledger import Ledger, Noted
 
 _READ_ATTEMPTS = 5

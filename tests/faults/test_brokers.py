@@ -19,7 +19,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.topic_spec import SEALED_BYTES
 from artimon.runtime.settings import kafka_security
 from artimon.runtime.topic_check import describe_topics, newest_generation, open_admin
-from artimon.stack.kafka import broker_name
+from artimon.stack.kafka_part import broker_name
 from artimon.stack.topics import TOPICS, migrate_samples
 from tests.faults.conftest import Scale
 from tests.faults.test_shards import REPLICAS, SHARDS, holds_all, wrong_buckets

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from artimon.model.batch import BatchId, Samples
-from artimon.model.codec import decode_columns, encode_samples
-from pipeline.compaction.digest import RowDigest
-from pipeline.spark import rows
+from artimon.model.batch_codec import decode_columns, encode_samples
+from pipeline.compaction.row_digest import RowDigest
+from pipeline.spark import raw_file as rows
 from tests.faults.batches import Source, worth
 from tests.faults.ledger import Ledger, LedgerWriter, Noted, read_ledgers
 from tests.faults.stored import by_source, differences

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from artimon.model.batch_codec import decode_samples, verify
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.codec import decode_samples, verify
 from pipeline.collector.collector import CollectorConfig, run_collector
 from tests.faults.network import Network, Remote, forwarder, network
 from tests.pipeline.helpers import MINUTE

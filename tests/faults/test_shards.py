@@ -11,9 +11,9 @@ import pytest
 from artimon.compute.statistics import STATISTICS
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.grid import DEFAULT_LEVELS
-from artimon.model.routing import owners_of, virtual_shard
+from artimon.model.hash_routing import owners_of, virtual_shard
 from artimon.model.select import Buckets, Matcher, SelectRequest, decode_buckets
-from artimon.runtime.zookeeper import zookeeper_client
+from artimon.runtime.zookeeper_client import zookeeper_client
 from artimon.stack.topics import TOPICS
 from bookkeeper.rpc.framed_server import FramedClient
 from tests.faults.batches import NAME
@@ -22,10 +22,10 @@ from tests.faults.conftest import Scale
 from tests.faults.kills import Killer
 from tests.faults.world import World
 from tests.waiting import eventually
-from varstore.cluster.directory import ClusterDirectory, ShardAddress
-from varstore.cluster.logends import log_span
-from varstore.index.limits import FINEST_SPARE_ROWS, SPARE_ROWS
-from varstore.shard.service import idl
+from varstore.cluster.cluster_directory import ClusterDirectory, ShardAddress
+from varstore.cluster.log_ends import log_span
+from varstore.index.shard_limits import FINEST_SPARE_ROWS, SPARE_ROWS
+from varstore.shard.shard_service import idl
 
 pytestmark = [pytest.mark.slow, pytest.mark.stack, pytest.mark.timeout(5400)]
 SHARDS = ("0", "1", "2")

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from artimon.model.batch_codec import decode_samples, verify
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.codec import decode_samples, verify
 from artimon.model.protocols import SinkRefusedError
 from artimon.stack.stack import Stack
-from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
 from tests.faults.mounts import small_disk
 from tests.faults.network import Remote
 from tests.pipeline.helpers import MINUTE, polled

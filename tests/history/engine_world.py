@@ -13,7 +13,7 @@ from artimon.model.fingerprint import fingerprint, signed
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, Value, ValueType
 from artimon.rawtable.schema import FILE_SCHEMA
-from pipeline.compaction.order import sort_rows
+from pipeline.compaction.row_order import sort_rows
 from tests.history.world import HistoryWorld
 from tests.query_dsl.test_pushdown import MINUTE, T, Told, type_of
 

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from artimon.rawtable.schema import FILE_SCHEMA
-from query_dsl.stores.history.assembling import build_answer
-from query_dsl.stores.history.files import RowFilter
-from query_dsl.stores.history.local import COLUMNS
+from query_dsl.stores.history.answer_builder import build_answer
+from query_dsl.stores.history.file_pruning import RowFilter
+from query_dsl.stores.history.local_reader import COLUMNS
 from query_dsl.stores.history.result import RESULT_SCHEMA
-from query_dsl.stores.history.series import FoundSeries
+from query_dsl.stores.history.series_lookup import FoundSeries
 from tests.seeds import fixed_and_drawn
 
 SCHEMA = pa.schema([*(FILE_SCHEMA.field(name) for name in COLUMNS), ("pair", pa.int64())])

@@ -15,7 +15,7 @@ import artimon
 from artimon.session import Session
 from query_dsl import QueryError
 from query_dsl.stores.history.engine import Engine, History
-from query_dsl.tree.timing import format_time
+from query_dsl.tree.times import format_time
 from tests.history.conftest import EXTREME
 from tests.history.world import HOUR_MS, START_MS, HistoryWorld
 

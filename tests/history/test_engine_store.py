@@ -19,10 +19,10 @@ from artimon.session import Session
 from query_dsl import NothingSelected, QueryError, evaluate, parse
 from query_dsl.evaluation.evaluator import answer
 from query_dsl.stores.history.engine import History
-from query_dsl.stores.history.question import HistoryError, HistoryInterrupted
-from query_dsl.stores.limits import LimitExceeded, Limits, QueryCancelled
-from query_dsl.stores.past import HistoryStore
-from query_dsl.tree.timing import format_time
+from query_dsl.stores.history.sample_query import HistoryError, HistoryInterrupted
+from query_dsl.stores.history_store import HistoryStore
+from query_dsl.stores.query_limits import LimitExceeded, Limits, QueryCancelled
+from query_dsl.tree.times import format_time
 from tests.history.engine_world import file_of, put, some_series, text_of
 from tests.history.world import HistoryWorld
 from tests.query_dsl.engine_worlds import made_of, request_of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from query_dsl.tree.timing import format_time
+from query_dsl.tree.times import format_time
 from tests.history.world import HOUR_MS, START_MS, HistoryWorld
 
 pytestmark = pytest.mark.stack

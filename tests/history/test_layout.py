@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from query_dsl.stores.history.layout import SLICED_ROWS, RowLayout, runs_of
+from query_dsl.stores.history.row_layout import SLICED_ROWS, RowLayout, runs_of
 from tests.seeds import fixed_and_drawn
 
 

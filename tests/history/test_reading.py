@@ -14,11 +14,11 @@ import pyarrow.dataset as ds
 import pytest
 
 from artimon.rawtable.schema import raw_uri
-from artimon.runtime import files
+from artimon.runtime import file_access as files
 from query_dsl import NothingSelected, QueryError
 from query_dsl.stores.history.engine import Engine, History
-from query_dsl.stores.history.question import HistoryError, HistoryInterrupted, TooMuchHistory
 from query_dsl.stores.history.result import RESULT_SCHEMA, HistoryAnswer
+from query_dsl.stores.history.sample_query import HistoryError, HistoryInterrupted, TooMuchHistory
 from tests.history.conftest import EXTREME, LATE, MANY
 from tests.history.world import HOUR_MS, START_MS, HistoryWorld
 
@@ -282,7 +282,7 @@ def test_a_frame_to_compute_on(history_world: HistoryWorld, history: History) ->
 
 
 def test_a_fingerprint_with_two_texts_is_set_aside(hdfs: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from artimon.rawtable import series_rows as columns
+    from artimon.rawtable import announced_rows as columns
     from tests.series.world import block
 
     history_world = HistoryWorld(f"{hdfs}/clash")

@@ -8,10 +8,11 @@ import uuid
 import pytest
 
 from artimon.model.values import Value
-from pipeline.spark import rows
-from query_dsl.stores.history import gathering, shares
+from pipeline.spark import raw_file as rows
+from query_dsl.stores.history import shares
+from query_dsl.stores.history import two_pass_read as gathering
 from query_dsl.stores.history.engine import History
-from query_dsl.stores.history.question import TooMuchHistory
+from query_dsl.stores.history.sample_query import TooMuchHistory
 from tests.history.test_reading import told
 from tests.history.world import HOUR_MS, START_MS, Given, HistoryWorld
 from tests.series.world import block

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from query_dsl.stores.history.question import HistoryInterrupted
-from query_dsl.stores.history.tasks import Task, TaskPool, TaskResult
+from query_dsl.stores.history.sample_query import HistoryInterrupted
+from query_dsl.stores.history.task_pool import Task, TaskPool, TaskResult
 
 
 def splitting(size: int, done: list[int]) -> Task:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from artimon.compute.bucketizer import run_starts
-from query_dsl.stores.history.files import RowFilter
+from query_dsl.stores.history.file_pruning import RowFilter
 from tests.seeds import fixed_and_drawn
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from artimon.model.batch import SeriesBlock
 from artimon.model.fingerprint import fingerprint, signed
 from artimon.model.values import Value
-from artimon.rawtable.series import SeriesTable
-from artimon.rawtable.series_rows import rows_of
+from artimon.rawtable.announced_rows import rows_of
+from artimon.rawtable.series_delta import SeriesTable
 from artimon.rawtable.sources import SourcesTable
 from query_dsl.stores.history.result import Sample
 from tests.compaction.builder import Builder

@@ -17,7 +17,7 @@ from starlette.websockets import WebSocket
 
 from bookkeeper import Bookkeeper
 from bookkeeper.integrations.asgi import Message, Middleware
-from bookkeeper.integrations.routes import replace_values
+from bookkeeper.integrations.route_patterns import replace_values
 from bookkeeper.testing import snapshot
 from tests.integrations.asking import ask_asgi, asked, counted, timed
 

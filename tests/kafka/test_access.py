@@ -22,13 +22,13 @@ from artimon.runtime.settings import KafkaSecurity, SettingsError, kafka_securit
 from artimon.runtime.topic_check import TopicsUnknownError, check_topics
 from artimon.stack.stack import Stack
 from artimon.stack.topics import TOPICS, make_topics
-from pipeline.collector.broker import KafkaMessage, KafkaWriteError, KafkaWriter
-from pipeline.spark.config import SparkConfig
+from pipeline.collector.kafka_writer import KafkaMessage, KafkaWriteError, KafkaWriter
+from pipeline.spark.spark_settings import SparkConfig
 from tests.kafka.secure import PASSWORD, USER, broker_options, client_environment
 from tests.spark.carried import Carried
 from tests.spark.conftest import connector, session
 from tests.spark.helpers import config_for
-from varstore.cluster.logends import log_span
+from varstore.cluster.log_ends import log_span
 
 __all__ = ["connector", "session"]
 BASE_PORT = 27_500

@@ -16,7 +16,7 @@ from artimon.model.topic_spec import platform_topics
 from artimon.runtime.topic_check import check_topics, describe_topics, open_admin
 from artimon.stack.stack import Stack
 from artimon.stack.topics import make_topics
-from pipeline.spark.config import SparkConfig
+from pipeline.spark.spark_settings import SparkConfig
 from tests.spark.carried import Carried
 from tests.spark.conftest import client, connector, session
 from tests.spark.helpers import config_for

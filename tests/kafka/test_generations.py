@@ -7,19 +7,19 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, Ne
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from artimon.model.acks import AckState, PartitionState, Position, SentBatch, decide_acks
-from artimon.model.codec import parse_header
+from artimon.model.ack_state import AckState, PartitionState, Position, SentBatch, decide_acks
+from artimon.model.batch_codec import parse_header
+from artimon.model.hash_routing import partition_of
 from artimon.model.ranges import LaneId, LaneRanges
-from artimon.model.routing import partition_of
 from artimon.rawtable.commit import RawTable
-from artimon.rawtable.state import END_OF_LOG, RawState, TopicState, begin_next_topic
+from artimon.rawtable.table_state import END_OF_LOG, RawState, TopicState, begin_next_topic
 from artimon.runtime.partition_counts import PartitionCounts
 from artimon.stack.topics import migrate_samples
-from pipeline.collector.broker import KafkaWriter, message_for
-from pipeline.spark.config import SparkConfig
+from pipeline.collector.kafka_writer import KafkaWriter, message_for
 from pipeline.spark.generations import generation_to_read, later_generations
-from pipeline.spark.raw import RawQuery
-from pipeline.spark.topic import TopicInfo
+from pipeline.spark.raw_query import RawQuery
+from pipeline.spark.spark_settings import SparkConfig
+from pipeline.spark.topic_client import TopicInfo
 from tests.pipeline.kafka_helpers import read_topic
 from tests.spark.carried import Carried
 from tests.spark.conftest import client, config, connector, session

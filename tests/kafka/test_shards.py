@@ -8,10 +8,10 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
+from artimon.model.hash_routing import partition_of
 from artimon.model.ranges import LaneRanges
-from artimon.model.routing import partition_of
 from artimon.stack.topics import migrate_samples
-from pipeline.spark.config import SparkConfig
+from pipeline.spark.spark_settings import SparkConfig
 from tests.spark.conftest import client, config, connector, session
 from tests.spark.driving import buckets_query
 from tests.spark.helpers import Sender

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from artimon.model.acks import Position
+from artimon.model.ack_state import Position
 from artimon.model.clock import ManualClock
 from artimon.model.topic_spec import Difference, ExistingTopic, TopicSpec, differences, missing_topic, platform_topics
 from artimon.runtime.topic_check import (
@@ -28,7 +28,7 @@ from artimon.runtime.topic_check import (
     required_topics,
 )
 from artimon.stack.topics import TopicError, make_topics, migrate_samples
-from pipeline.collector.broker import KafkaMessage, KafkaWriter
+from pipeline.collector.kafka_writer import KafkaMessage, KafkaWriter
 from tests.waiting import eventually
 
 SAMPLES = platform_topics(replication=3)[0]
@@ -130,7 +130,7 @@ def test_a_process_ends_with_a_message_and_a_code(kafka: str, zookeeper: str, pr
 import threading
 from artimon.cli import processes
 from pipeline.collector.collector import CollectorConfig, run_collector
-from varstore.server import ShardConfig, run_shard
+from varstore.shard_process import ShardConfig, run_shard
 stop = threading.Event()
 with processes.check_topics_or_exit(stop):
     if {process!r} == "collector":

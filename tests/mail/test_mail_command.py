@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from artimon.cli.commands import questions
+from artimon.cli.commands import search as questions
 from artimon.model.clock import ManualClock
 from artimon.stack.mail_view import parse_mail, show_mails
 from artimon.stack.mailbox import Mailbox, StoredMail

@@ -7,7 +7,7 @@ import math
 from hypothesis import strategies as st
 
 from artimon.model.batch import Batch, BatchId, Samples, SeriesBlock, SeriesInfo
-from artimon.model.codec import encode_samples, encode_series
+from artimon.model.batch_codec import encode_samples, encode_series
 from artimon.model.values import Kind, Value, ValueType
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artimon.model.batch import MAX_BYTES, MAX_SAMPLES, BatchError, BatchId, BatchKind, Samples, SeriesBlock
-from artimon.model.codec import (
+from artimon.model.batch_codec import (
     HEADER_BYTES,
     decode_columns,
     decode_samples,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artimon.model.batch import BatchError, BatchId, BatchKind
-from artimon.model.codec import HEADER_BYTES, assemble, verify
+from artimon.model.batch_codec import HEADER_BYTES, assemble, verify
 from artimon.model.event import MAX_BODY_BYTES, MAX_EVENTS, MAX_HEADERS, Event, EventError, check_limits, split_events
 from artimon.model.event_codec import EVENT_SCHEMA, decode_events, encode_events
 from artimon.model.ipc import write_ipc

@@ -13,7 +13,7 @@ import pytest
 
 from artimon.model.clock import ManualClock
 from artimon.runtime.health import HealthFile, read_health
-from artimon.runtime.own import (
+from artimon.runtime.self_metrics import (
     MAX_SERIES,
     PROCESS,
     FigureConversion,
@@ -22,8 +22,8 @@ from artimon.runtime.own import (
     figure_at,
     process_figures,
 )
-from artimon.runtime.own_process import instance_of
-from artimon.runtime.own_tables import TABLES
+from artimon.runtime.self_metrics_endpoint import instance_of
+from artimon.runtime.self_metrics_tables import TABLES
 from bookkeeper import Bookkeeper
 from bookkeeper.variables.canonical import validate_labels, validate_name
 from bookkeeper.variables.cell import COUNTER, GAUGE
@@ -202,11 +202,11 @@ def test_figures_are_found_by_a_dotted_path() -> None:
 def test_libraries_and_the_modules_of_sparks_workers_register_nothing() -> None:
     """Importing the modules of Spark's Python workers and of component tests registers nothing."""
     parts = "flows.runtime.agent", "collector.collector", "spark.tasks", "spark.feeding"
-    modules = ", ".join([*(f"pipeline.{part}" for part in parts), "varstore.server"])
+    modules = ", ".join([*(f"pipeline.{part}" for part in parts), "varstore.shard_process"])
     script = (
         f"import {modules}, sys, threading, bookkeeper\n"
-        "assert 'artimon.cli.processes' not in sys.modules\n"
-        "assert 'artimon.runtime.own' not in sys.modules\n"
+        "assert 'artimon.cli.process_wiring' not in sys.modules\n"
+        "assert 'artimon.runtime.self_metrics' not in sys.modules\n"
         "assert bookkeeper.default().endpoint is None and not bookkeeper.default().in_use\n"
         "assert [t.name for t in threading.enumerate()] == ['MainThread']"
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from artimon.runtime.own_process import CONTEXT
+from artimon.runtime.self_metrics_endpoint import CONTEXT
 from tests.bookkeeper.polling import Node, application, connect, end, hear, nodes, rows, say
 from tests.waiting import eventually
 from tests.zookeepers import connected
@@ -19,7 +19,7 @@ from tests.zookeepers import connected
 SCRIPT = """
 import sys, threading, time
 from artimon.runtime.health import HealthFile
-from artimon.runtime.own_process import published_metrics
+from artimon.runtime.self_metrics_endpoint import published_metrics
 stop = threading.Event()
 with published_metrics("api", INSTANCE, ZOOKEEPER, stop) as publish:
     began = time.monotonic()

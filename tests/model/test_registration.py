@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from kazoo.client import KazooClient
 
-from artimon.runtime.zookeeper import EphemeralNode, zookeeper_client
+from artimon.runtime.zookeeper_client import EphemeralNode, zookeeper_client
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack

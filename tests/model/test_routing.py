@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from artimon.model.fingerprint import fingerprint, signed, unsigned
-from artimon.model.routing import VIRTUAL_SHARDS, lane_of, owners_of, ownership, partition_of, virtual_shard
+from artimon.model.hash_routing import VIRTUAL_SHARDS, lane_of, owners_of, ownership, partition_of, virtual_shard
 
 GOLDEN_LANES = [2, 2, 2, 3]
 GOLDEN_PARTITIONS = [5, 2, 5, 0]

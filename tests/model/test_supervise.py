@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from artimon.model.clock import ManualClock
-from artimon.runtime.supervise import (
+from artimon.runtime.supervision import (
     BACKOFF_RESET_S,
     FIRST_PAUSE_S,
     MAX_PAUSE_S,

@@ -11,7 +11,7 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import ConnectionLoss
 from kazoo.handlers.threading import KazooTimeoutError
 
-from artimon.runtime.watcher import ZooKeeperWatcher
+from artimon.runtime.zookeeper_watcher import ZooKeeperWatcher
 from tests.waiting import eventually
 
 HOUR_S = 3_600.0

@@ -13,12 +13,12 @@ import artimon
 from artimon.model.clock import ManualClock
 from artimon.model.select import SelectError
 from artimon.session import SeriesList, Session
-from artimon.stack.errors import NotRunningError
+from artimon.stack.stack_errors import NotRunningError
 from query_dsl import QueryError, apply, fetch, parse
-from query_dsl.language.collector import clear_default_runner, set_default_runner
+from query_dsl.language.expression_runner import clear_default_runner, set_default_runner
 from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import MINUTE, PlainStore
-from varstore.cluster.client import VarstoreClient
+from varstore.cluster.varstore_client import VarstoreClient
 
 
 def small_store() -> PlainStore:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from artimon.progress import NotebookDisplay, ProgressBar, TerminalDisplay
+from artimon.progress_bar import NotebookDisplay, ProgressBar, TerminalDisplay
 
 ROOT = Path(__file__).parents[2]
 BEGIN = """
@@ -76,7 +76,7 @@ def test_the_tab_key_completes_inside_texts() -> None:
 
 def test_expressions_list_their_functions() -> None:
     from query_dsl import fetch
-    from query_dsl.language.shortcuts import METHODS
+    from query_dsl.language.methods import METHODS
 
     assert set(METHODS) <= set(dir(fetch("x")))
     assert "weighted" in str(METHODS["ewma"].__doc__)
@@ -140,7 +140,7 @@ def test_what_is_over_at_once_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     with ProgressBar(out) as bar:
         bar(0.2, "soon")
     assert out.getvalue() == ""
-    monkeypatch.setattr("artimon.progress.DELAY_S", -1.0)
+    monkeypatch.setattr("artimon.progress_bar.DELAY_S", -1.0)
 
     def interrupted() -> None:
         with ProgressBar(out) as bar:

@@ -18,7 +18,7 @@ from artimon.stack.mailbox import FOLDER
 from artimon.stack.stack import Stack
 from tests.page.watched import Watched
 from tests.waiting import eventually
-from varstore.cluster.client import VarstoreClient
+from varstore.cluster.varstore_client import VarstoreClient
 
 RULE = """\
 rules:

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from query_dsl import parse
-from query_dsl.language.shortcuts import FUNCTIONS, METHODS
+from query_dsl.language.methods import FUNCTIONS, METHODS
 from tests.page.watched import Watched, module
 
 

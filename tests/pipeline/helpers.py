@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from artimon.model.batch import BatchId, PollResult, Samples, SeriesBlock, SeriesInfo
-from artimon.model.codec import encode_samples, parse_header
+from artimon.model.batch_codec import encode_samples, parse_header
 from artimon.model.values import ValueType
-from pipeline.flows.runtime.agent import Agent
-from pipeline.wal.core import LogCore
-from pipeline.wal.files import LOCAL_FILE_SYSTEM, FileSystem, LocalFileSystem
-from pipeline.wal.framing import RecordType
+from pipeline.flows.runtime.agent_transport import Agent
+from pipeline.wal.file_system import LOCAL_FILE_SYSTEM, FileSystem, LocalFileSystem
 from pipeline.wal.log import LogEntry, WriteAheadLog
-from pipeline.wal.records import LogPosition
+from pipeline.wal.log_core import LogCore
 from pipeline.wal.recovery import records_of, segments_in
+from pipeline.wal.segment_format import RecordType
+from pipeline.wal.state_records import LogPosition
 
 AGENT = "agent-1"
 HOST = "here"

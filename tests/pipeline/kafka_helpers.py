@@ -12,9 +12,9 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 from kazoo.client import KazooClient
 
-from artimon.model.acks import AckState
+from artimon.model.ack_state import AckState
 from artimon.model.batch import BatchId
-from artimon.model.codec import verify
+from artimon.model.batch_codec import verify
 from artimon.stack.topics import TopicSpec, make_topics
 from pipeline.collector.collector import CollectorConfig, run_collector
 from tests.waiting import eventually

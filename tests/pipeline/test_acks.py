@@ -1,4 +1,4 @@
-"""artimon.model.acks: batches are acked only by the published state and sent again only on evidence of loss."""
+"""artimon.model.ack_state: batches are acked only by the published state and sent again only on evidence of loss."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from artimon.model.acks import AckDecision, AckState, PartitionState, Position, SentBatch, decide_acks
+from artimon.model.ack_state import AckDecision, AckState, PartitionState, Position, SentBatch, decide_acks
 
 TOPIC = "artimon.samples"
 AT = Position("cluster-1", "topic-a", 2, 100)

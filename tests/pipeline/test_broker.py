@@ -1,4 +1,4 @@
-"""pipeline.collector.broker against a real Kafka: offsets, topic ids, order, and timeouts without a broker."""
+"""pipeline.collector.kafka_writer against a real Kafka: offsets, topic ids, order, and timeouts without a broker."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 from kafka.admin import KafkaAdminClient
 
-from artimon.model.acks import Position
+from artimon.model.ack_state import Position
 from artimon.stack.topics import TopicSpec, make_topics
-from pipeline.collector.broker import KafkaMessage, KafkaWriteError, KafkaWriter
+from pipeline.collector.kafka_writer import KafkaMessage, KafkaWriteError, KafkaWriter
 from tests.pipeline.kafka_helpers import APPEND_TIME, own_topics, read_topic
 from tests.waiting import eventually
 

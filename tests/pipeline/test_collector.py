@@ -17,12 +17,11 @@ import pytest
 from kazoo.client import KazooClient
 
 from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
-from artimon.model.codec import encode_samples, encode_series, verify
-from artimon.model.routing import partition_of
+from artimon.model.batch_codec import encode_samples, encode_series, verify
+from artimon.model.hash_routing import partition_of
 from artimon.model.values import ValueType
 from artimon.runtime.health import read_health
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
-from pipeline.collector.broker import KafkaWriter
 from pipeline.collector.collector import (
     FRAME_BYTES,
     MAX_BYTES_IN_FLIGHT,
@@ -31,7 +30,8 @@ from pipeline.collector.collector import (
     CollectorConfig,
     run_collector,
 )
-from pipeline.link.endpoints import COLLECTORS_PATH
+from pipeline.collector.kafka_writer import KafkaWriter
+from pipeline.link.collector_choice import COLLECTORS_PATH
 from pipeline.link.idl import collector_idl
 from tests.model.batches import golden_samples
 from tests.pipeline.helpers import samples
@@ -127,7 +127,7 @@ def test_announcements_go_to_their_own_topic_with_a_key(running: Running, kafka:
 def test_events_have_a_topic_of_their_own(running: Running) -> None:
     events = bytearray(golden_samples().data)
     events[5] = 3
-    from artimon.model.codec import _FIXED, HEADER_BYTES, _digest
+    from artimon.model.batch_codec import _FIXED, HEADER_BYTES, _digest
 
     events[_FIXED.size : HEADER_BYTES] = _digest(bytes(events[: _FIXED.size]), bytes(events[HEADER_BYTES:]))
     answer = running.send([bytes(events)])[0]

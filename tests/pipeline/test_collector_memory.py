@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from artimon.model.batch import BatchId, BatchKind, Samples
-from artimon.model.codec import assemble, encode_samples, parse_header
+from artimon.model.batch_codec import assemble, encode_samples, parse_header
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
 from bookkeeper.rpc.thrift_messages import encode_call
 from pipeline.collector.collector import MAX_BYTES_IN_FLIGHT
@@ -31,7 +31,7 @@ import resource, sys, time, uuid
 from concurrent.futures import ThreadPoolExecutor
 import threading
 threading.stack_size(512 * 1024)
-from pipeline.collector.broker import KafkaWriter, TopicDescription, _produce_request, position_of
+from pipeline.collector.kafka_writer import KafkaWriter, TopicDescription, _produce_request, position_of
 from pipeline.collector.collector import Collector, CollectorConfig, server_of
 
 class SlowKafka(KafkaWriter):

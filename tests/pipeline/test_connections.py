@@ -14,16 +14,16 @@ from artimon.model.clock import SYSTEM_CLOCK
 from bookkeeper.rpc.framed_server import FramedServer
 from bookkeeper.rpc.security import Security
 from pipeline.collector.collector import Collector
-from pipeline.delivery.failover import FailoverLog
+from pipeline.delivery.failover_log import FailoverLog
 from pipeline.delivery.sender import CollectorRoute, Sender
 from pipeline.delivery.tracker import Tracker
-from pipeline.link import connections
-from pipeline.link.client import CollectorCallError, CollectorClient, Reply
-from pipeline.link.connections import ConnectionPool
+from pipeline.link import connection_pool as connections
+from pipeline.link.collector_choice import CollectorEndpoint
+from pipeline.link.collector_client import CollectorCallError, CollectorClient, Reply
+from pipeline.link.collector_link import CollectorLink
+from pipeline.link.connection_pool import ConnectionPool
 from pipeline.link.credits import MIN_CREDIT_BYTES
-from pipeline.link.endpoints import CollectorEndpoint
 from pipeline.link.idl import collector_idl
-from pipeline.link.link import CollectorLink
 from tests.pipeline.helpers import AGENT, FastFiles, RecordingListener, entry, open_log
 from tests.pipeline.test_scenarios import batch
 from tests.pipeline.transit import Store

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from artimon.model.acks import AckState, PartitionState, Position
+from artimon.model.ack_state import AckState, PartitionState, Position
 from artimon.model.batch import BatchId
-from artimon.model.codec import decode_samples, verify
+from artimon.model.batch_codec import decode_samples, verify
 from artimon.stack.stack import Stack
-from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
 from pipeline.wal.recovery import segments_in
 from tests.pipeline.helpers import MINUTE, polled
 from tests.pipeline.kafka_helpers import (
@@ -160,7 +160,7 @@ def test_a_collector_killed_in_the_middle_loses_nothing(tmp_path: Path, zookeepe
 AGENT = """
 import sys
 from pathlib import Path
-from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
 from tests.pipeline.helpers import polled, MINUTE
 prefix, zookeeper, data, first = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
 agent = Agent(AgentConfig(prefix, data, zookeeper, "kafka", segment_bytes=50_000, topic_prefix=prefix))

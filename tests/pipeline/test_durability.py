@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
-from pipeline.collector.direct.names import Scheme
-from pipeline.collector.direct.roll import RollConfig
-from pipeline.collector.direct.stream import Stream
-from pipeline.control.memory import ControlState, ControlStateFile
-from pipeline.delivery.modes import UNLOGGED_MARKER, DeliveryMode, clear_marker, prepare_log
-from pipeline.flows.runtime.rejected import SinkQuarantine
-from pipeline.flows.sinks.files import FilesSink
-from pipeline.flows.sources.journal import SourceJournal
-from pipeline.rolling.store import LocalStore
-from pipeline.sites.record import save_record
+from pipeline.collector.hdfs.file_names import Scheme
+from pipeline.collector.hdfs.stream import Stream
+from pipeline.collector.hdfs.stream_state import RollConfig
+from pipeline.control.control_state import ControlState, ControlStateFile
+from pipeline.delivery.delivery_mode import UNLOGGED_MARKER, DeliveryMode, clear_marker, prepare_log
+from pipeline.flows.runtime.sink_quarantine import SinkQuarantine
+from pipeline.flows.sinks.files_sink import FilesSink
+from pipeline.flows.sources.source_journal import SourceJournal
+from pipeline.rolling_files.file_store import LocalStore
+from pipeline.sites.site_record import save_record
 from pipeline.wal.epoch import begin_epoch
-from pipeline.wal.files import LOCAL_FILE_SYSTEM, ensure_folder, replace_file
+from pipeline.wal.file_system import LOCAL_FILE_SYSTEM, ensure_folder, replace_file
 from tests.pipeline.direct.test_stream import Sending, batch
 from tests.pipeline.durable import Durable
 from tests.pipeline.flows.parts import Sinks, flow, parcel

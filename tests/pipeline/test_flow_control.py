@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from artimon.model.acks import Position
+from artimon.model.ack_state import Position
 from artimon.model.batch import MAX_BYTES, BatchHeader
-from artimon.model.codec import parse_header
-from bookkeeper.rpc.budget import ByteBudget
+from artimon.model.batch_codec import parse_header
+from bookkeeper.rpc.byte_budget import ByteBudget
 from pipeline.collector.collector import MAX_BYTES_IN_FLIGHT
-from pipeline.delivery.ages import MAX_SOURCES, OTHER_SOURCES, DelayHistogram, DeliveryDelays
-from pipeline.delivery.dispatch import MAX_IDLE_S, PlannedCall
-from pipeline.delivery.pace import BACKLOG_AGE_MS, BacklogLimiter, MiB
+from pipeline.delivery.backlog_limiter import BACKLOG_AGE_MS, BacklogLimiter, MiB
+from pipeline.delivery.delivery_delays import MAX_SOURCES, OTHER_SOURCES, DelayHistogram, DeliveryDelays
+from pipeline.delivery.send_planner import MAX_IDLE_S, PlannedCall
 from pipeline.delivery.tracker import LaneCall, Tracker
 from pipeline.link.answers import MessageAnswer
+from pipeline.link.collector_choice import Collectors
+from pipeline.link.collector_link import ALTERNATIVE_DEADLINE_S, SLOW_FOR_S, SLOW_S
 from pipeline.link.credits import MIN_CREDIT_BYTES, NO_CREDIT_INFO, AgentCredits, CollectorCredits
-from pipeline.link.endpoints import Collectors
-from pipeline.link.link import ALTERNATIVE_DEADLINE_S, SLOW_FOR_S, SLOW_S
-from pipeline.wal.records import LogPosition
+from pipeline.wal.state_records import LogPosition
 from tests.pipeline.test_scenarios import batch
 from tests.pipeline.transit import ONE, TWO, Transit
 

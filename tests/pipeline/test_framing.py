@@ -1,4 +1,4 @@
-"""pipeline.wal.framing: whole records are found between damaged bytes. docs/formats/wal.md and golden bytes."""
+"""pipeline.wal.segment_format: whole records are found between damaged bytes. docs/formats/wal.md and golden bytes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artimon.model.acks import Position
+from artimon.model.ack_state import Position
 from artimon.model.batch import BatchId
 from artimon.model.ranges import LaneId
-from pipeline.wal.framing import (
+from pipeline.wal.segment_format import (
     MAX_PAYLOAD,
     RECORD_BYTES,
     RECORD_MARK,
@@ -26,7 +26,7 @@ from pipeline.wal.framing import (
     header_bytes,
     scan_segment,
 )
-from pipeline.wal.records import (
+from pipeline.wal.state_records import (
     InvalidPayloadError,
     LogPosition,
     decode_acked,

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from artimon.model.batch import MAX_BYTES, MAX_SAMPLES, PollResult, Samples
-from artimon.model.codec import decode_samples, verify
+from artimon.model.batch_codec import decode_samples, verify
+from artimon.model.hash_routing import lane_of
 from artimon.model.protocols import Sink, SinkRefusedError
-from artimon.model.routing import lane_of
-from pipeline.delivery.intake import WalSink
-from pipeline.flows.runtime.agent import Agent, AgentConfig
-from pipeline.wal.audit import AcceptedCounts
+from pipeline.delivery.wal_sink import WalSink
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
+from pipeline.wal.accepted_counts import AcceptedCounts
 from pipeline.wal.log import WriteAheadLog
-from pipeline.wal.records import LogPosition
 from pipeline.wal.recovery import records_of, segments_in
-from pipeline.wal.shed import minutes_of
+from pipeline.wal.shed_records import minutes_of
+from pipeline.wal.state_records import LogPosition
 from scripts.proof.counts import accepted_counts
 from tests.pipeline.helpers import AGENT, MINUTE, RecordingListener, open_log, polled, samples
 

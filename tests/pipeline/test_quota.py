@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from artimon.model.acks import Position
+from artimon.model.ack_state import Position
 from artimon.model.batch import BatchHeader, BatchId, SeriesBlock
+from artimon.model.batch_codec import encode_samples, encode_series
 from artimon.model.clock import ManualClock
-from artimon.model.codec import encode_samples, encode_series
 from artimon.runtime.settings import MIN_KAFKA_QUOTA, SettingsError, load, parse_quota
-from pipeline.collector.broker import KafkaWriter
 from pipeline.collector.collector import Collector
-from pipeline.collector.quota import MIN_FREE_BYTES, STALE_S, KafkaQuotaGate, LogSizes, QuotaError, sizes_of
-from pipeline.delivery.probe import MAX_PAUSE_S, SlowStart
+from pipeline.collector.kafka_quota import MIN_FREE_BYTES, STALE_S, KafkaQuotaGate, LogSizes, QuotaError, sizes_of
+from pipeline.collector.kafka_writer import KafkaWriter
+from pipeline.delivery.slow_start import MAX_PAUSE_S, SlowStart
 from pipeline.delivery.tracker import Tracker
-from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
 from pipeline.link.answers import MessageAnswer
-from pipeline.link.link import MAX_CALL_MESSAGES
-from pipeline.wal.records import LogPosition
+from pipeline.link.collector_link import MAX_CALL_MESSAGES
+from pipeline.wal.state_records import LogPosition
 from tests.pipeline.helpers import polled, samples
 from tests.pipeline.kafka_helpers import collector, deduplicated, own_topics
 from tests.pipeline.test_collector import message

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from artimon.model.acks import AckDecision, Position
+from artimon.model.ack_state import AckDecision, Position
 from artimon.model.batch import BatchHeader, BatchId, Samples
+from artimon.model.batch_codec import encode_samples, parse_header
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.codec import encode_samples, parse_header
 from bookkeeper.rpc.framed_server import FramedServer
 from pipeline.collector.collector import Collector, CollectorConfig, server_of
-from pipeline.delivery.dispatch import PlannedCall
+from pipeline.delivery.send_planner import PlannedCall
 from pipeline.delivery.sender import Sender
 from pipeline.delivery.tracker import Tracker
-from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
 from pipeline.link.answers import MessageAnswer
-from pipeline.link.endpoints import CollectorEndpoint, Collectors
-from pipeline.wal.records import LogPosition
-from pipeline.wal.states import BatchState
+from pipeline.link.collector_choice import CollectorEndpoint, Collectors
+from pipeline.wal.batch_states import BatchState
+from pipeline.wal.state_records import LogPosition
 from tests.pipeline.helpers import polled, samples
 from tests.pipeline.transit import ONE, TWO, Damage, Store, Transit
 from tests.waiting import eventually

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artimon.model.acks import AckDecision, Position
+from artimon.model.ack_state import AckDecision, Position
 from artimon.model.batch import NO_LANE, BatchHeader, BatchId, BatchKind
 from pipeline.delivery.tracker import LaneCall, Tracker
 from pipeline.link.answers import MessageAnswer
-from pipeline.link.endpoints import CollectorEndpoint, Collectors, parse_endpoint
-from pipeline.link.link import MAX_CALL_BYTES
+from pipeline.link.collector_choice import CollectorEndpoint, Collectors, parse_endpoint
+from pipeline.link.collector_link import MAX_CALL_BYTES
 from pipeline.link.timer import AdaptiveTimer, backoff_s
-from pipeline.wal.records import LogPosition
+from pipeline.wal.state_records import LogPosition
 
 
 def header(lane: int, sequence: int, rows: int = 3) -> BatchHeader:

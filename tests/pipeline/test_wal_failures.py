@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from artimon.model.protocols import SinkRefusedError
-from pipeline.wal import core
-from pipeline.wal.core import QuotaExceededError
-from pipeline.wal.framing import RECORD_BYTES, RecordType
+from pipeline.wal import log_core as core
 from pipeline.wal.log import LogWriteError
-from pipeline.wal.records import LogPosition, encode_acked
+from pipeline.wal.log_core import QuotaExceededError
 from pipeline.wal.recovery import segment_path, segments_in
+from pipeline.wal.segment_format import RECORD_BYTES, RecordType
+from pipeline.wal.state_records import LogPosition, encode_acked
 from tests.crash_disk import CrashDisk, allow, refuse
 from tests.pipeline.helpers import FastFiles, RecordingListener, entry, ids_in, open_log
 from tests.seeds import fixed_and_drawn

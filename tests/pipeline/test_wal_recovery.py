@@ -13,10 +13,10 @@ import pytest
 
 from artimon.model.batch import BatchId
 from artimon.model.protocols import SinkRefusedError
-from pipeline.wal.files import LogLockedError
-from pipeline.wal.framing import RECORD_BYTES, header_bytes
+from pipeline.wal.file_system import LogLockedError
 from pipeline.wal.log import WriteAheadLog
 from pipeline.wal.recovery import segment_path, segments_in
+from pipeline.wal.segment_format import RECORD_BYTES, header_bytes
 from tests.pipeline.helpers import AGENT, HOST, RecordingListener, entry, ids_in, open_log
 from tests.waiting import eventually
 

@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from artimon.model.acks import Position
+from artimon.model.ack_state import Position
 from artimon.model.batch import BatchId
+from artimon.model.batch_codec import verify
 from artimon.model.clock import ManualClock
-from artimon.model.codec import verify
-from pipeline.collector.broker import KafkaMessage, TopicDescription
 from pipeline.collector.collector import Collector
-from pipeline.delivery.dispatch import PlannedCall, SendPlanner
+from pipeline.collector.kafka_writer import KafkaMessage, TopicDescription
+from pipeline.delivery.send_planner import PlannedCall, SendPlanner
 from pipeline.delivery.tracker import CallOutcome, LaneCall, Tracker
 from pipeline.link.answers import decode_answer
-from pipeline.link.endpoints import CollectorEndpoint
-from pipeline.wal.records import LogPosition
+from pipeline.link.collector_choice import CollectorEndpoint
+from pipeline.wal.state_records import LogPosition
 
 ONE, TWO = CollectorEndpoint("one", 1), CollectorEndpoint("two", 2)
 Damage = Callable[[int, list[bytes]], list[bytes]]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from query_dsl import Matrix, QueryError, parse
 from query_dsl.evaluation.evaluator import answer as answered
-from query_dsl.results.irregular import RawSeries
+from query_dsl.results.raw_series import RawSeries
 from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plainly import Answer, Raw, Refused, Sample, World, answer
 

@@ -10,11 +10,11 @@ import numpy as np
 from artimon.model.select import Buckets, Matcher, SelectRequest, Series
 from artimon.model.series_table import NAME, SeriesTable
 from artimon.model.values import ValueType
-from query_dsl.stores.cutting import bucketize
-from query_dsl.stores.held import BucketAccumulator
+from query_dsl.stores.bucket_accumulator import BucketAccumulator
+from query_dsl.stores.engine_store import EngineStore
 from query_dsl.stores.levels import StoreReach
-from query_dsl.stores.protocol import EngineStore
-from query_dsl.stores.rows import Ints, SampleRows, unify_types
+from query_dsl.stores.partial_buckets import bucketize
+from query_dsl.stores.sample_rows import Ints, SampleRows, unify_types
 from query_dsl.tree.selector import accepts
 from tests.query_dsl.engine_worlds import rows_of, table_of, text_of
 from tests.query_dsl.test_pushdown import Told

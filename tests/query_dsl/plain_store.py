@@ -15,11 +15,11 @@ from artimon.model.select import INCARNATION_DTYPE, Buckets, Matcher, SelectErro
 from artimon.model.series_table import SeriesTable
 from artimon.model.values import Kind, Value, ValueType, type_of
 from query_dsl import Matrix, evaluate, parse
-from query_dsl.results.irregular import RawSeries
+from query_dsl.results.raw_series import RawSeries
+from query_dsl.stores.engine_store import EngineStore
 from query_dsl.stores.levels import SETTLE_MS
-from query_dsl.stores.protocol import EngineStore
-from query_dsl.stores.rows import ENDED, SampleRows
-from query_dsl.stores.sampled import RawSamples, SampleRequest
+from query_dsl.stores.raw_samples import RawSamples, SampleRequest
+from query_dsl.stores.sample_rows import ENDED, SampleRows
 
 MINUTE = 60_000
 LEVELS = ((MINUTE, 60), (5 * MINUTE, 48), (15 * MINUTE, 96), (60 * MINUTE, 72))

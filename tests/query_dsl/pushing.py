@@ -22,8 +22,8 @@ from artimon.model.select import (
     decode_buckets,
     encode_buckets,
 )
-from varstore.cluster.uniting import aggregate_all
-from varstore.query.merge import has_twins, merge_answers
+from varstore.cluster.pushdown_merge import aggregate_all
+from varstore.query.answer_merge import has_twins, merge_answers
 from varstore.shard.shard import Shard
 
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from artimon.model.grid import Grid
 from query_dsl import Matrix, parse
-from query_dsl.evaluation.classes import reduce_classes
+from query_dsl.evaluation.class_reduction import reduce_classes
 from query_dsl.evaluation.evaluator import QueryEvaluator
 from query_dsl.evaluation.execution import TimedScalar, Value
 from query_dsl.evaluation.operands import combine
 from query_dsl.evaluation.planner import plan
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, SeriesKey
 from query_dsl.results.matrix import sort_rows
+from query_dsl.results.result_cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, SeriesKey
 from query_dsl.tree import nodes
 from tests.query_dsl.plain_store import LEVELS, PlainStore
 

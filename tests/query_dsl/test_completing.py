@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from query_dsl.language.completion import complete
-from query_dsl.language.shortcuts import FUNCTIONS, METHODS
+from query_dsl.language.methods import FUNCTIONS, METHODS
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 

@@ -14,14 +14,14 @@ from artimon.model.grid import Grid
 from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, Series, Store
 from artimon.model.values import Kind
 from query_dsl import Matrix, QueryError, evaluate, parse
-from query_dsl.stores.auto import AutoStore
-from query_dsl.stores.cutting import bucketize
-from query_dsl.stores.held import BucketAccumulator
-from query_dsl.stores.history.question import HistoryError
+from query_dsl.stores.auto_store import AutoStore
+from query_dsl.stores.bucket_accumulator import BucketAccumulator
+from query_dsl.stores.engine_store import EngineStore
+from query_dsl.stores.history.sample_query import HistoryError
 from query_dsl.stores.levels import SETTLE_MS, StoreReach
-from query_dsl.stores.limits import LimitExceeded, Limits
-from query_dsl.stores.protocol import EngineStore
-from query_dsl.stores.rows import unify_types
+from query_dsl.stores.partial_buckets import bucketize
+from query_dsl.stores.query_limits import LimitExceeded, Limits
+from query_dsl.stores.sample_rows import unify_types
 from tests.query_dsl.engine_worlds import MINUTE, T, Told, rows_of, table_of, worlds
 from tests.query_dsl.past_lists import PastLists
 from tests.query_dsl.test_pushdown import fed_shards

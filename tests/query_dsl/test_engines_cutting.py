@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from artimon.compute.statistics import STATISTICS
 from artimon.model.grid import Grid
 from artimon.model.select import SelectRequest
-from query_dsl.stores.cutting import PartialBuckets, bucketize, merge_partials
-from query_dsl.stores.held import BucketAccumulator
-from query_dsl.stores.rows import SampleRows, unify_types
-from query_dsl.stores.wire import decode_partial, encode_partial
+from query_dsl.stores.bucket_accumulator import BucketAccumulator
+from query_dsl.stores.partial_buckets import PartialBuckets, bucketize, merge_partials
+from query_dsl.stores.partial_codec import decode_partial, encode_partial
+from query_dsl.stores.sample_rows import SampleRows, unify_types
 from tests.query_dsl.engine_worlds import MINUTE, T, Told, made_of, request_of, rows_of, table_of, worlds
 from tests.query_dsl.test_pushdown import fed_shards
 

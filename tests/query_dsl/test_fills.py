@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from query_dsl import QueryError
 from query_dsl.functions.fills import fill_from_neighbours, fill_linear, fill_value, neighbours
-from query_dsl.results.cells import DOUBLE, INTEGER, Cells
+from query_dsl.results.result_cells import DOUBLE, INTEGER, Cells
 from tests.query_dsl.plain_store import MINUTE, PlainStore, ask
 
 Row = list[int | float | None]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from query_dsl import QueryError, evaluate, parse
 from query_dsl.functions.filters import match_keys, satisfies
-from query_dsl.functions.filters_values import COMPARISONS, best_rows, compare, rank_rows, summarize
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, SeriesKey
+from query_dsl.functions.filters_kernels import COMPARISONS, best_rows, compare, rank_rows, summarize
+from query_dsl.results.result_cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, SeriesKey
 from query_dsl.stores.levels import SETTLE_MS
 from query_dsl.tree.selector import parse_selector
 from tests.query_dsl.plain_store import MINUTE, PlainStore

@@ -8,8 +8,8 @@ from artimon.model.grid import Grid
 from query_dsl import QueryError, evaluate, fetch, offline, parse, samples
 from query_dsl.evaluation.evaluator import QueryEvaluator
 from query_dsl.evaluation.planner import Plan
-from query_dsl.results.irregular import RawSeries
 from query_dsl.results.matrix import Matrix
+from query_dsl.results.raw_series import RawSeries
 from query_dsl.stores.levels import LevelSnapshot
 from query_dsl.tree import nodes
 

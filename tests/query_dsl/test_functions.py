@@ -12,9 +12,9 @@ from query_dsl.functions.operators import Operator
 from query_dsl.functions.reducers import Reducer
 from query_dsl.functions.registry import Entry, PointFunction
 from query_dsl.functions.tables import MAPPERS, OPERATORS, POINTS, REDUCERS, TABLES
-from query_dsl.results.cells import Example
+from query_dsl.results.result_cells import Example
 from query_dsl.stores.levels import SETTLE_MS
-from query_dsl.tree.names import read_only_table
+from query_dsl.tree.entry_table import read_only_table
 from tests.query_dsl.plain_store import PlainStore
 
 ENTRIES = [(family, entry) for family, table in TABLES.items() for entry in table.values()]

@@ -13,9 +13,9 @@ import pytest
 from artimon.model.values import Kind, Value
 from query_dsl import Matrix, QueryError, parse
 from query_dsl.evaluation.evaluator import answer
-from query_dsl.results.irregular import RawSeries
+from query_dsl.results.raw_series import RawSeries
 from query_dsl.stores.levels import SETTLE_MS
-from query_dsl.tree.timing import parse_duration
+from query_dsl.tree.times import parse_duration
 from tests.query_dsl.plain_store import PlainStore, Sample
 
 FOLDER = Path(__file__).parent.parent / "golden" / "query"

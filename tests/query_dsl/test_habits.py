@@ -8,7 +8,7 @@ import pytest
 
 from query_dsl import QueryError, fetch, offline, parse
 from query_dsl.functions.tables import OPERATORS, REDUCERS
-from query_dsl.tree.habits import EQUIVALENTS, name_hint, promql_hint
+from query_dsl.tree.syntax_hints import EQUIVALENTS, name_hint, promql_hint
 
 PROMQL = [
     ("load", None),
@@ -62,7 +62,7 @@ def test_other_texts_get_no_promql_hint(text: str) -> None:
 
 
 def test_every_name_of_elsewhere_is_none_of_ours_and_leads_to_what_there_is() -> None:
-    from query_dsl.language.shortcuts import FUNCTIONS, METHODS
+    from query_dsl.language.methods import FUNCTIONS, METHODS
 
     known = {*METHODS, *FUNCTIONS, *OPERATORS, *REDUCERS}
     for name, here in EQUIVALENTS.items():

@@ -15,10 +15,10 @@ from artimon.model.values import Kind, Value
 from query_dsl import Matrix, QueryError, offline, parse
 from query_dsl.evaluation.evaluator import answer
 from query_dsl.functions.tables import MAPPERS
-from query_dsl.results.cells import DOUBLE, INTEGER, STRING, SeriesKey
-from query_dsl.results.irregular import RawSeries
+from query_dsl.results.raw_series import RawSeries
+from query_dsl.results.result_cells import DOUBLE, INTEGER, STRING, SeriesKey
 from query_dsl.stores.levels import SETTLE_MS
-from query_dsl.stores.limits import LimitExceeded, Limits
+from query_dsl.stores.query_limits import LimitExceeded, Limits
 from tests.query_dsl.plain_store import MINUTE, PlainStore, Sample, by_series
 
 Points = list[tuple[int, Value]]

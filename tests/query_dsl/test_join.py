@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from query_dsl import QueryError
-from query_dsl.functions.grouping import class_key, classes_of
+from query_dsl.functions.equivalence_classes import class_key, classes_of
 from query_dsl.functions.join import NONE, check_labels, classifier, pair_rows
-from query_dsl.results.cells import SeriesKey
-from query_dsl.results.label_codes import LabelTable
+from query_dsl.results.label_table import LabelTable
+from query_dsl.results.result_cells import SeriesKey
 from query_dsl.tree.nodes import LabelMatching
 from tests.query_dsl.reducing import context, joined, key, matrix, table
 

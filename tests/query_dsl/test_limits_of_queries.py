@@ -13,7 +13,7 @@ from artimon.model.select import Buckets, SelectRequest
 from query_dsl import QueryError, evaluate, parse
 from query_dsl.evaluation.offline import offline
 from query_dsl.stores.levels import SETTLE_MS
-from query_dsl.stores.limits import LimitExceeded, Limits, QueryBudget, QueryCancelled
+from query_dsl.stores.query_limits import LimitExceeded, Limits, QueryBudget, QueryCancelled
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 NOW = 60 * MINUTE + SETTLE_MS
@@ -137,7 +137,7 @@ def test_the_deadline_goes_with_what_a_store_aggregates() -> None:
 
 
 def _request() -> AggregateRequest:
-    from artimon.compute.reducing import WindowPlan
+    from artimon.compute.reduction import WindowPlan
     from artimon.model.grid import Grid
 
     windows = WindowPlan("last", 1, 1, 0, 1, 0, 0, 0, None, False)

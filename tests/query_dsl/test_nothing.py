@@ -12,8 +12,8 @@ from artimon.model.clock import ManualClock
 from artimon.model.select import Matcher
 from artimon.model.values import Kind
 from query_dsl import NothingSelected, evaluate, offline, parse
-from query_dsl.stores.auto import AutoStore
-from query_dsl.stores.history.question import HistoryError
+from query_dsl.stores.auto_store import AutoStore
+from query_dsl.stores.history.sample_query import HistoryError
 from tests.query_dsl.past_lists import PastLists
 from tests.query_dsl.plain_store import PlainStore
 from tests.query_dsl.test_pushdown import HOUR, MINUTE, NOW, T, Told, fed_shards

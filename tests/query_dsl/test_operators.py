@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from query_dsl import Matrix, QueryError, evaluate, parse
 from query_dsl.evaluation.execution import TimedScalar, to_scalar
 from query_dsl.functions.tables import OPERATORS
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER
+from query_dsl.results.result_cells import BOOLEAN, DOUBLE, INTEGER
 from query_dsl.stores.levels import SETTLE_MS
 from query_dsl.tree import nodes
 from tests.query_dsl.plain_store import PlainStore

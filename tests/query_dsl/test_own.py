@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from query_dsl import Expr, QueryError, apply, fetch, offline, parse, samples
-from query_dsl.stores.limits import Limits
+from query_dsl.stores.query_limits import Limits
 from tests.query_dsl.plain_store import by_series
 
 MINUTE = 60_000

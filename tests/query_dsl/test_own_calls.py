@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from artimon.compute.frames import WindowFrame
+from artimon.compute.window_frames import WindowFrame
 from artimon.model.grid import Grid
-from query_dsl.evaluation.own import UdfResult, run_udf_apply, run_udf_reduce, run_udf_window
+from query_dsl.evaluation.udf import UdfResult, run_udf_apply, run_udf_reduce, run_udf_window
 from query_dsl.results.bucket_data import BucketData, from_cells
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, SeriesKey, doubles, of_type
-from query_dsl.stores.limits import LimitExceeded, Limits, QueryBudget
-from query_dsl.tree.errors import QueryError
+from query_dsl.results.result_cells import BOOLEAN, DOUBLE, INTEGER, STRING, Cells, SeriesKey, doubles, of_type
+from query_dsl.stores.query_limits import LimitExceeded, Limits, QueryBudget
+from query_dsl.tree.query_errors import QueryError
 
 BIG = 2**53 + 1
 GRID = Grid(40_000, 10_000, 4)

@@ -16,7 +16,7 @@ from query_dsl.functions.tables import built_in_names
 ROOT = Path(__file__).parents[2]
 MODULE = """
 import numpy as np
-from artimon.compute.frames import window_view
+from artimon.compute.window_frames import window_view
 from artimon.compute.arrays import Mapped
 from query_dsl import Matrix
 from query_dsl.functions.mappers import Mapper
@@ -24,7 +24,7 @@ from query_dsl.functions.operators import Operator
 from query_dsl.functions.reducers_base import Reduced, Reducer
 from query_dsl.functions.registry import Argument, PointFunction
 from query_dsl.functions.step import Step
-from query_dsl.results.cells import Cells, Example, as_floats, doubles
+from query_dsl.results.result_cells import Cells, Example, as_floats, doubles
 
 
 def _spread(data, frame, *args):
@@ -176,9 +176,9 @@ def test_they_are_found_when_they_are_asked(installed: Path) -> None:
         ("topk", "query_dsl.functions.reducers:ENTRIES", "cannot be replaced"),
         ("own_one", "query_dsl.functions.reducers:ENTRIES", "not an entry"),
         ("own_one", "query_dsl.nothing:X", "ModuleNotFoundError"),
-        ("own_one", "query_dsl.tree.errors:NOTHING", "AttributeError"),
-        ("own-one", "query_dsl.tree.errors:similar_hint", "not a valid function name"),
-        ("_one", "query_dsl.tree.errors:similar_hint", "not a valid function name"),
+        ("own_one", "query_dsl.tree.query_errors:NOTHING", "AttributeError"),
+        ("own-one", "query_dsl.tree.query_errors:similar_hint", "not a valid function name"),
+        ("_one", "query_dsl.tree.query_errors:similar_hint", "not a valid function name"),
     ],
 )
 def test_unusable_plugins_are_skipped_with_a_reason(name: str, value: str, told: str) -> None:

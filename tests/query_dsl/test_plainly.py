@@ -149,7 +149,7 @@ def result_rows(found: Answer) -> list[list[Any]]:
 
 
 def word(value: Any) -> str:
-    from query_dsl.results.keyed import json_value
+    from query_dsl.results.query_result import json_value
     from tests.query_dsl.test_golden import _word
 
     return _word(json_value(value))

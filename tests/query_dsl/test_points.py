@@ -19,7 +19,7 @@ from query_dsl.functions.points_calendar import PARTS, part_of
 from query_dsl.functions.points_casts import read_double, read_integer
 from query_dsl.functions.registry import PointContext
 from query_dsl.functions.tables import POINTS
-from query_dsl.results.cells import DOUBLE, INTEGER, STRING, Cells, Ints, doubles, of_type
+from query_dsl.results.result_cells import DOUBLE, INTEGER, STRING, Cells, Ints, doubles, of_type
 from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import PlainStore
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
-from artimon.model.feed import FeedEntry, FeedRange, concat_samples
+from artimon.model.feed_codec import FeedEntry, FeedRange, concat_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.select import SelectError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from query_dsl import QueryError, evaluate, parse
-from query_dsl.results.cells import BOOLEAN, DOUBLE, INTEGER, STRING
+from query_dsl.results.result_cells import BOOLEAN, DOUBLE, INTEGER, STRING
 from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import PlainStore
 from tests.query_dsl.reducing import context, key, matrix, reduce_, table

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from query_dsl import Matrix, QueryError
-from query_dsl.results.cells import DOUBLE, INTEGER, STRING, SeriesKey, doubles
+from query_dsl.results.result_cells import DOUBLE, INTEGER, STRING, SeriesKey, doubles
 from query_dsl.tree.selector import series_text
 from tests.query_dsl.reducing import SMALL, VALUES, all_near, key, matrices, matrix, near, reduce_, table
 from tests.seeds import fixed_and_drawn

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from query_dsl import Matrix, QueryError, evaluate, parse
 from query_dsl.functions.join import classifier
-from query_dsl.results.cells import DOUBLE, STRING, SeriesKey
+from query_dsl.results.result_cells import DOUBLE, STRING, SeriesKey
 from query_dsl.stores.levels import SETTLE_MS
 from query_dsl.tree import nodes
 from tests.query_dsl.plain_store import MINUTE, PlainStore

@@ -9,7 +9,7 @@ import pytest
 
 from artimon.model.values import Value
 from query_dsl import Matrix, evaluate, parse
-from query_dsl.results.sparks import ASCII_BLOCKS, BLOCKS, spark, spark_svg
+from query_dsl.results.sparklines import ASCII_BLOCKS, BLOCKS, spark, spark_svg
 from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import PlainStore
 

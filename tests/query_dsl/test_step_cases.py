@@ -8,7 +8,7 @@ from query_dsl import Matrix, parse
 from query_dsl.evaluation.evaluator import answer
 from query_dsl.functions.step import Step
 from query_dsl.functions.tables import STEPS
-from query_dsl.results.irregular import RawSeries
+from query_dsl.results.raw_series import RawSeries
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 OTHERS = {"join_labels": 'fetch(\'b\'), on=["i"], labels=["v"]'}

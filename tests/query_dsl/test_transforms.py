@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from query_dsl import Matrix, QueryError, evaluate, parse
-from query_dsl.functions.display import largest_triangles, stretch_extremes
 from query_dsl.functions.transforms import integral
+from query_dsl.functions.transforms_downsample import largest_triangles, stretch_extremes
 from query_dsl.functions.transforms_labels import make_replacer, set_label
-from query_dsl.results.cells import DOUBLE, INTEGER, Cells, SeriesKey
+from query_dsl.results.result_cells import DOUBLE, INTEGER, Cells, SeriesKey
 from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 

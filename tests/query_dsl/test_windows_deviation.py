@@ -9,7 +9,7 @@ import pytest
 
 from query_dsl import QueryError, parse
 from query_dsl.evaluation.offline import offline
-from query_dsl.functions import deviation
+from query_dsl.functions import seasonal_deviation as deviation
 
 HOUR = 3_600_000
 WEEK = 168 * HOUR

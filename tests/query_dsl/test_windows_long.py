@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artimon.compute import ticks as ticking
+from artimon.compute import raw_windows as ticking
 from artimon.compute.functions import FUNCTIONS
 from artimon.compute.params import bind_params
-from artimon.compute.ticks import SeriesSamples, WindowsTooWide, run_at_each_sample
+from artimon.compute.raw_windows import SeriesSamples, WindowsTooWide, run_at_each_sample
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind, ValueType
 
 OF_ENDS = sorted(name for name, function in FUNCTIONS.items() if function.edges)

@@ -15,7 +15,7 @@ from artimon.compute.aggregate import Aggregate, AggregateRequest, aggregate_buc
 from artimon.compute.cells import DOUBLE, INTEGER
 from artimon.compute.functions import FUNCTIONS
 from artimon.compute.params import ArgumentError, bind_params
-from artimon.compute.reducing import WindowPlan
+from artimon.compute.reduction import WindowPlan
 from artimon.model.grid import Grid
 from artimon.model.select import INCARNATION_DTYPE, Buckets, Matcher, SelectError, SelectRequest
 from artimon.model.values import INT64_MAX, INT64_MIN

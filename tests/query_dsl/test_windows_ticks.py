@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artimon.compute import ticks as ticking
+from artimon.compute import raw_windows as ticking
 from artimon.compute.cells import BOOLEAN, DOUBLE, INTEGER, STRING
 from artimon.compute.functions import FUNCTIONS
 from artimon.compute.params import bind_params
-from artimon.compute.ticks import SeriesSamples, run_at_each_sample
+from artimon.compute.raw_windows import SeriesSamples, run_at_each_sample
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind, ValueType, double_to_cell
 from query_dsl import evaluate, parse
 from query_dsl.stores.levels import SETTLE_MS
@@ -271,9 +271,9 @@ def test_windows_that_share_their_samples_are_read_together(data: st.DataObject)
     before, after = data.draw(st.sampled_from([1, 5, 100])), data.draw(st.sampled_from([0, 3, 100]))
     least = data.draw(st.sampled_from([None, 0, 2]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("artimon.compute.running.MIN_SHARING", 0)
+        patch.setattr("artimon.compute.shared_windows.MIN_SHARING", 0)
         quick = run_at_each_sample(function, ticks, before, after, min_count=least)
-        patch.setattr("artimon.compute.ticks.run_shared", lambda *_: None)
+        patch.setattr("artimon.compute.raw_windows.run_shared", lambda *_: None)
         plain = run_at_each_sample(function, ticks, before, after, min_count=least)
     assert quick.types.tolist() == plain.types.tolist()
     assert quick.present.tolist() == plain.present.tolist()

@@ -9,10 +9,10 @@ import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import Floats
-from artimon.compute.frames import WindowFrame
 from artimon.compute.function import mask_windows
 from artimon.compute.functions import FUNCTIONS
 from artimon.compute.params import bind_params
+from artimon.compute.window_frames import WindowFrame
 from artimon.model.grid import Grid
 from artimon.model.select import INCARNATION_DTYPE
 from artimon.model.values import Value, ValueType, double_to_cell, type_of

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from artimon.model.batch import BatchId, BatchKind
+from artimon.model.batch_codec import SAMPLE_SCHEMA, assemble
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.codec import SAMPLE_SCHEMA, assemble
 from artimon.model.ipc import ZSTD, write_ipc
 
 ROWS = 8_000_000

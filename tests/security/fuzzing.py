@@ -28,31 +28,34 @@ import pyarrow as pa
 import xxhash
 
 from artimon.compute.aggregate import AggregateRequest, aggregate_buckets, decode_aggregate, encode_aggregate
-from artimon.compute.reducing import WindowPlan
-from artimon.model import codec
+from artimon.compute.reduction import WindowPlan
+from artimon.model import batch_codec as codec
 from artimon.model.batch import MAX_DECODED_BYTES, BatchError, BatchId, BatchKind, Samples, SeriesBlock, SeriesInfo
 from artimon.model.event import Event
 from artimon.model.event_codec import decode_events, encode_events
-from artimon.model.feed import decode_range, encode_range
+from artimon.model.feed_codec import decode_range, encode_range
 from artimon.model.grid import Grid
 from artimon.model.ipc import read_ipc, write_ipc
 from artimon.model.select import Buckets, decode_buckets, encode_buckets
 from artimon.model.series_table import Series
 from artimon.model.values import Kind, Value, ValueType
-from artimon.rawtable.series_rows import rows_of
+from artimon.rawtable.announced_rows import rows_of
 from bookkeeper.rpc.thrift_messages import FrameError, decode_struct, encode_call, parse_message
-from pipeline.collector.direct import container
+from pipeline.collector.hdfs import batch_file
 from pipeline.link.idl import collector_idl
-from pipeline.spark import feeding, messages, trial
-from pipeline.wal import framing, records
-from query_dsl.stores.wire import decode_partial
-from sources.base.errors import PollError
+from pipeline.spark import decoder_trial as trial
+from pipeline.spark import feed_task as feeding
+from pipeline.spark import message_checks as messages
+from pipeline.wal import segment_format as framing
+from pipeline.wal import state_records as records
+from query_dsl.stores.partial_codec import decode_partial
+from sources.base.source_errors import PollError
 from sources.poll.poll_codec import decode_answer
 from tests.security.attacks import bomb
 from tests.sources.helpers import columns, reply
 from tests.varstore.worlds import TOPIC, TestBatch, announce, range_of
 from varstore.shard.shard import Shard
-from varstore.store.frames import SnapshotFormatError, decode_frame, encode_frame
+from varstore.store.snapshot_frames import SnapshotFormatError, decode_frame, encode_frame
 
 ROOT = Path(__file__).resolve().parents[2]
 MiB = 1 << 20
@@ -298,8 +301,8 @@ def targets() -> dict[str, Target]:
         "record": Target(record_samples(), decode_record, ()),
         "direct": Target(
             [(ROOT / "tests" / "golden" / "direct" / "two.batches").read_bytes()],
-            container.decode,
-            (container.BatchFileError,),
+            batch_file.decode,
+            (batch_file.BatchFileError,),
         ),
         "image": Target(image_samples(), decode_frame, (SnapshotFormatError,), refreshed, 600 * MiB),
         "buckets": Target(answer_samples(), decode_buckets, _PLAIN),

@@ -11,23 +11,23 @@ from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-from artimon.model.acks import Position
+from artimon.model.ack_state import Position
 from artimon.model.batch import BatchError, BatchId, Samples
-from artimon.model.codec import encode_samples
-from artimon.model.feed import encode_range
+from artimon.model.batch_codec import encode_samples
+from artimon.model.feed_codec import encode_range
 from artimon.model.vshards import ALL_VSHARDS
 from bookkeeper.rpc.framed_server import FramedClient, FramedServer
-from pipeline.collector.broker import TopicDescription
 from pipeline.collector.collector import Collector, server_of
-from pipeline.control.shards import ShardGroup
-from pipeline.control.shards import ShardInfo as Address
+from pipeline.collector.kafka_writer import TopicDescription
+from pipeline.control.shard_directory import ShardGroup
+from pipeline.control.shard_directory import ShardInfo as Address
 from pipeline.link.idl import collector_idl
-from pipeline.spark.feeding import FeedOutcome, FeedPlan, feed_records
-from pipeline.spark.tasks import KafkaRecord, PartitionReader, RawPlan
+from pipeline.spark.feed_task import FeedOutcome, FeedPlan, feed_records
+from pipeline.spark.raw_task import KafkaRecord, PartitionReader, RawPlan
 from tests.security.attacks import bomb
 from tests.varstore.worlds import TOPIC, TestBatch, range_of
-from varstore.shard.service import ShardService, idl
 from varstore.shard.shard import Shard
+from varstore.shard.shard_service import ShardService, idl
 
 NOW = 1_800_000_000_000
 GOOD = encode_samples(BatchId("a", 1, 0, 1), "good/h/0", bytes(16), 0, NOW, "", Samples.of([(1, NOW, 0, 5)])).data

@@ -16,10 +16,10 @@ from bookkeeper.rpc.framed_server import FramedServer
 from bookkeeper.rpc.security import Security
 from bookkeeper.variables.variable_registry import VariableRegistry
 from sources.base.endpoint_address import EndpointAddress
-from sources.base.errors import PollError
+from sources.base.source_errors import PollError
 from sources.delivery.poll_context import PollLimits
 from sources.delivery.source_config import SourceConfig
-from sources.poll.poller import PollClient
+from sources.poll.poll_client import PollClient
 from tests.pipeline.helpers import polled
 from tests.pipeline.plane.world import Operator, new_name, running, serving
 from tests.security.certificates import Authority, Pair

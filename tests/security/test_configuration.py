@@ -14,14 +14,14 @@ from typer.testing import CliRunner
 
 from artimon.cli import app
 from artimon.model.clock import SYSTEM_CLOCK
-from pipeline.control import decide
-from pipeline.control.commands import AgentMode, Command
-from pipeline.control.decide import Configuration, Layer, RolloutState, VersionId
-from pipeline.control.document import canonical
-from pipeline.control.memory import ControlState, ControlStateFile
+from pipeline.control import rollout as decide
+from pipeline.control.agent_commands import AgentMode, Command
+from pipeline.control.config_document import canonical
+from pipeline.control.control_state import ControlState, ControlStateFile
+from pipeline.control.control_tree import config_path
+from pipeline.control.rollout import Configuration, Layer, RolloutState, VersionId
 from pipeline.control.signatures import InvalidSignatureError, KeyFileError, SigningKeys, create_key_file, read_keys
-from pipeline.control.tree import config_path
-from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
 from pipeline.flows.runtime.flows import open_flows
 from tests.pipeline.plane.world import KEYS, Operator, key_file, new_name
 from tests.waiting import eventually

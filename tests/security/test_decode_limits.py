@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from artimon.model import codec
+from artimon.model import batch_codec as codec
 from artimon.model.batch import (
     MAX_BYTES,
     MAX_DECODED_BYTES,
@@ -27,12 +27,12 @@ from artimon.model.batch import (
 )
 from artimon.model.ipc import read_ipc, write_ipc
 from artimon.model.ipc_limits import IpcError, IpcLimits, check_stream
-from artimon.rawtable.parquet import MAX_GROUP_BYTES, oversized_group
-from pipeline.spark import messages
-from query_dsl.stores.wire import decode_partial
+from artimon.rawtable.parquet_reader import MAX_GROUP_BYTES, oversized_group
+from pipeline.spark import message_checks as messages
+from query_dsl.stores.partial_codec import decode_partial
 from tests.security.attacks import ROWS, bomb
 from tests.security.fuzzing import ROOT
-from varstore.store.frames import SnapshotFormatError, decode_frame, encode_frame
+from varstore.store.snapshot_frames import SnapshotFormatError, decode_frame, encode_frame
 
 MiB = 1 << 20
 LIMITS = IpcLimits(10_000, MAX_DECODED_BYTES)
@@ -179,12 +179,12 @@ def test_an_encoder_makes_nothing_that_a_decoder_refuses() -> None:
 def test_a_part_of_an_image_that_declares_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its checksum is right."""
     with monkeypatch.context() as patch:
-        patch.setattr("varstore.store.frames.MAX_DECODED", 1 * MiB)
+        patch.setattr("varstore.store.snapshot_frames.MAX_DECODED", 1 * MiB)
         with pytest.raises(SnapshotFormatError, match="at most"):
             encode_frame("slots", {}, {"text": ["x" * 32_000] * 40})
     import xxhash
 
-    from varstore.store.frames import _HEAD, MAGIC
+    from varstore.store.snapshot_frames import _HEAD, MAGIC
 
     zeros = pa.array(np.zeros(17_000_000, np.int64))
     payload = write_ipc(pa.record_batch([zeros], names=["slot"]), pa.ipc.IpcWriteOptions(compression="zstd"))

@@ -13,26 +13,26 @@ from typing import Any, cast
 import psutil
 import pytest
 
-import pipeline.collector.service as serving
-import varstore.server as shards
+import pipeline.collector.collector_service as serving
+import varstore.shard_process as shards
+from artimon.api.api_server import ApiServer, run_server
 from artimon.api.app import LOCAL_HOSTS, make_app, served_hosts
 from artimon.api.matrix_service import MatrixServer
-from artimon.api.server import ApiServer, run_server
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.runtime.exposure import UnprotectedError, is_loopback, require_protection
 from artimon.runtime.health import read_health, unpublished
-from artimon.runtime.zookeeper import zookeeper_client
+from artimon.runtime.zookeeper_client import zookeeper_client
 from artimon.stack.stack import Stack
-from artimon.stack.state import read_state
+from artimon.stack.stack_state import read_state
 from bookkeeper.rpc.security import Security
 from pipeline.collector.collector import Collector, CollectorConfig, server_of
-from pipeline.collector.direct.process import HdfsCollectorConfig, run_hdfs_collector
+from pipeline.collector.hdfs.hdfs_collector import HdfsCollectorConfig, run_hdfs_collector
 from pipeline.flows.context import INSECURE
 from pipeline.flows.options import FramedOptions, ServerOptions
 from pipeline.flows.registry import Component, ComponentKind
-from pipeline.flows.runtime.builtin import builtin_registry
+from pipeline.flows.runtime.builtin_components import builtin_registry
 from pipeline.flows.runtime.flows import Flows, open_flows
-from pipeline.flows.sources import listening as flow_protection
+from pipeline.flows.sources import byte_server as flow_protection
 from tests.api.serving import STATUS, small_app, small_store
 from tests.security.serving import tokens
 from tests.waiting import eventually
@@ -280,7 +280,7 @@ def test_sources_of_flows_hold_the_rule(
 
 
 def test_a_source_with_an_address_uses_the_common_options() -> None:
-    """So that the rule sees it: see pipeline/flows/sources/listening.py."""
+    """So that the rule sees it: see pipeline/flows/sources/byte_server.py."""
     listening = _listening()
     assert {"agent", "http", "netcat", "syslog", "thrift"} <= {one.name for one in listening}
     others = [one for one in _sources() if one not in listening]
@@ -296,20 +296,20 @@ LISTENS = frozenset(
     | {"HTTPServer", "ThreadingHTTPServer", "TCPServer", "UDPServer", "ThreadingTCPServer", "make_server"}
 )
 CHECKED = {
-    "artimon/api/server.py",
+    "artimon/api/api_server.py",
     "artimon/api/matrix_service.py",
-    "varstore/server.py",
+    "varstore/shard_process.py",
 }
 """They ask for protection themselves."""
 ELSEWHERE = {
-    "pipeline/collector/collector.py": "pipeline/collector/service.py, which starts it, asks",
-    "pipeline/flows/sources/http.py": "listening.py beside it asks for every source with the options of a server",
-    "pipeline/flows/sources/listening.py": "as http.py",
-    "pipeline/flows/sources/syslog.py": "as http.py",
-    "artimon/stack/ports.py": "looks whether a port of loopback is free",
+    "pipeline/collector/collector.py": "pipeline/collector/collector_service.py, which starts it, asks",
+    "pipeline/flows/sources/http_source.py": "byte_server.py beside it asks for every source with such options",
+    "pipeline/flows/sources/byte_server.py": "as http.py",
+    "pipeline/flows/sources/syslog_source.py": "as http.py",
+    "artimon/stack/port_leases.py": "looks whether a port of loopback is free",
     "artimon/stack/smtp.py": "a constant: loopback",
     "bookkeeper/rpc/framed_server.py": "the server that the others are made of",
-    "bookkeeper/process/endpoint.py": "applications must be reached by agents: docs/security.md",
+    "bookkeeper/process/process_endpoint.py": "applications must be reached by agents: docs/security.md",
     "bookkeeper/export/metrics_server.py": "off unless the application asks for it, on loopback by default",
 }
 
@@ -335,7 +335,7 @@ def test_every_listener_is_known() -> None:
     """Whoever adds one: let it call `require_protection`, or say here why it need not."""
     found = {str(path.relative_to(ROOT)) for name in PACKAGES for path in (ROOT / name).rglob("*.py") if _listens(path)}
     assert found == CHECKED | ELSEWHERE.keys()
-    for name in (*CHECKED, "pipeline/collector/service.py", "pipeline/flows/sources/listening.py"):
+    for name in (*CHECKED, "pipeline/collector/collector_service.py", "pipeline/flows/sources/byte_server.py"):
         assert "require_protection(" in (ROOT / name).read_text(), name
 
 

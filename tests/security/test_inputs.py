@@ -16,33 +16,34 @@ from typer.testing import CliRunner
 
 from alerts.state.publication import ALERTS_PATH, read_alerts
 from artimon.cli import app
-from artimon.model.acks import AckState, PartitionState
+from artimon.model.ack_state import AckState, PartitionState
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.znode import MAX_BYTES, parse_json_object
-from artimon.rawtable import reader as leases
-from artimon.runtime import files, settings
+from artimon.rawtable import table_reader as leases
+from artimon.runtime import file_access as files
+from artimon.runtime import settings
 from artimon.runtime.partition_counts import ACKS_PATH
-from artimon.runtime.zookeeper import zookeeper_client
-from pipeline.compaction.dead import FileSweeper
-from pipeline.control.acks_watch import AckWatcher
-from pipeline.control.commands import MAX_WAITING
-from pipeline.control.directory import GroupDirectory
-from pipeline.control.shards import SHARDS_PATH, ShardDirectory
-from pipeline.control.tree import ControlTree
-from pipeline.flows.runtime.agent import ROOT_WARNING
-from pipeline.link.endpoints import COLLECTORS_PATH, CollectorEndpoint
-from pipeline.sites.handover import OffsetsNode
+from artimon.runtime.zookeeper_client import zookeeper_client
+from pipeline.compaction.dead_files import FileSweeper
+from pipeline.control.ack_watcher import AckWatcher
+from pipeline.control.agent_commands import MAX_WAITING
+from pipeline.control.control_tree import ControlTree
+from pipeline.control.group_directory import GroupDirectory
+from pipeline.control.shard_directory import SHARDS_PATH, ShardDirectory
+from pipeline.flows.runtime.agent_transport import ROOT_WARNING
+from pipeline.link.collector_choice import COLLECTORS_PATH, CollectorEndpoint
+from pipeline.sites.mirror import OffsetsNode
 from sources.base.endpoint_address import parse_endpoint
-from sources.base.errors import AddressError
+from sources.base.source_errors import AddressError
 from sources.poll.group_leases import _networks
 from tests.pipeline.plane.world import KEYS, Operator, new_name, running
 from tests.varstore.test_image_format import MANIFEST
 from tests.waiting import eventually
 from tests.zookeepers import connected, own_tree
-from varstore.cluster.directory import ClusterDirectory as Shards
+from varstore.cluster.cluster_directory import ClusterDirectory as Shards
 from varstore.cluster.membership import VARSTORE_PATH, Membership, MembershipError
 from varstore.snapshot.manifest import Manifest
-from varstore.store.frames import SnapshotFormatError
+from varstore.store.snapshot_frames import SnapshotFormatError
 
 JUNK: dict[str, bytes] = {
     "empty": b"",
@@ -357,7 +358,7 @@ def test_an_agent_warns_of_an_open_zookeeper_and_of_root(
     tmp_path: Path, zookeeper: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, user = new_name(), [0]
-    monkeypatch.setattr("pipeline.flows.runtime.agent.os.geteuid", lambda: user[0])
+    monkeypatch.setattr("pipeline.flows.runtime.agent_transport.os.geteuid", lambda: user[0])
     with own_tree(zookeeper) as place, running(name, tmp_path, place) as agent:
         eventually(lambda: len(agent.figures()["warnings"]) == 2, "both are told")
         assert ROOT_WARNING in agent.figures()["warnings"]

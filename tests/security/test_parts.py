@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from artimon.runtime.config_file import ConfigFileError
-from pipeline.flows.config.hostfile import HostFile, NotAllowedError, read_host_file
-from pipeline.flows.config.read import parse_flows
+from pipeline.flows.config.flow_file import parse_flows
+from pipeline.flows.config.host_file import HostFile, NotAllowedError, read_host_file
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, EventBatch, events_of
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, ComponentKind, Outside, Registry
-from pipeline.flows.runtime.builtin import builtin_registry
-from pipeline.flows.sinks.files import FilesOptions, FilesSink
-from pipeline.flows.sources.tail import TailOptions, TailSource
+from pipeline.flows.runtime.builtin_components import builtin_registry
+from pipeline.flows.sinks.files_sink import FilesOptions, FilesSink
+from pipeline.flows.sources.tail_source import TailOptions, TailSource
 from pipeline.flows.spi import SinkFailed
 
 FLOW: dict[str, Any] = {"name": "a", "source": {"type": "sequence"}, "sink": {"type": "null"}}

@@ -13,8 +13,8 @@ from kazoo.exceptions import NoAuthError
 from typer.testing import CliRunner
 
 from artimon.cli import app
-from bookkeeper.process.endpoint import ProcessEndpoint
-from bookkeeper.runtime.settings import ProcessSettings, SettingsError, zookeeper_digest
+from bookkeeper.process.process_endpoint import ProcessEndpoint
+from bookkeeper.runtime.process_settings import ProcessSettings, SettingsError, zookeeper_digest
 from bookkeeper.variables.variable_registry import VariableRegistry
 from pipeline.control.access import open_nodes
 from tests.pipeline.plane.world import Operator, new_name, running

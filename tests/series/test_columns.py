@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from artimon.model.batch import SeriesBlock
 from artimon.model.values import Kind, ValueType
-from artimon.rawtable import series_rows as columns
-from artimon.rawtable.series import split_fingerprints
-from artimon.rawtable.series_rows import PRUNED, SERIES_SCHEMA, merge_rows, rows_of
-from artimon.rawtable.statistics import statistics_of
+from artimon.rawtable import announced_rows as columns
+from artimon.rawtable.announced_rows import PRUNED, SERIES_SCHEMA, merge_rows, rows_of
+from artimon.rawtable.file_statistics import statistics_of
+from artimon.rawtable.series_delta import split_fingerprints
 from tests.series.world import START_MS, block, expected, plain
 
 SOURCES = {"a": 1, "b": 2}

@@ -12,11 +12,11 @@ from kafka.admin import KafkaAdminClient
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.values import Kind, ValueType
-from artimon.rawtable import series as table_module
+from artimon.rawtable import series_delta as table_module
 from artimon.rawtable.schema import DAY_MS
-from artimon.rawtable.series import SeriesTable
-from artimon.runtime import files
-from pipeline.spark.keeper import SeriesWriter
+from artimon.rawtable.series_delta import SeriesTable
+from artimon.runtime import file_access as files
+from pipeline.spark.series_writer import SeriesWriter
 from tests.series.world import World, block, expected, make_topic, make_world, stored_rows
 from tests.waiting import eventually
 

@@ -13,12 +13,12 @@ from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from artimon.model.batch import SeriesBlock, SeriesInfo
-from artimon.model.codec import encode_series
+from artimon.model.batch_codec import encode_series
 from artimon.model.fingerprint import fingerprint, signed
 from artimon.model.labels import canonical, parse_canonical
 from artimon.model.values import Kind, ValueType
-from artimon.rawtable.series import SeriesTable, read_span
-from artimon.rawtable.series_rows import merge_rows
+from artimon.rawtable.announced_rows import merge_rows
+from artimon.rawtable.series_delta import SeriesTable, read_span
 
 START_MS = 1_794_960_000_000
 PARTITIONS = 2

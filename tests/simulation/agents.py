@@ -7,21 +7,21 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from artimon.model.acks import AckDecision
+from artimon.model.ack_state import AckDecision
 from artimon.model.batch import BatchHeader, BatchId, PollResult
 from artimon.model.protocols import SinkRefusedError
-from pipeline.control.acks_watch import AckWatcher
-from pipeline.delivery.dispatch import PlannedCall, SendPlanner, notes_of_released, notes_of_sent, restore_tracker
-from pipeline.delivery.numbering import BatchEncoder, BatchNumberer
+from pipeline.control.ack_watcher import AckWatcher
+from pipeline.delivery.batch_numbers import BatchEncoder, BatchNumberer
+from pipeline.delivery.send_planner import PlannedCall, SendPlanner, notes_of_released, notes_of_sent, restore_tracker
 from pipeline.delivery.shedder import QuotaBypass, Shedder
 from pipeline.delivery.tracker import LaneCall, TrackedBatch, Tracker
 from pipeline.link.answers import MessageAnswer
-from pipeline.link.endpoints import CollectorEndpoint, CollectorMode
-from pipeline.wal.core import AppendRequest, LogCore, LogEntry, LogWriteError
-from pipeline.wal.framing import RecordType
+from pipeline.link.collector_choice import CollectorEndpoint, CollectorMode
 from pipeline.wal.log import MAX_NOTE_DELAY_S
-from pipeline.wal.records import LogPosition, encode_acked
+from pipeline.wal.log_core import AppendRequest, LogCore, LogEntry, LogWriteError
+from pipeline.wal.segment_format import RecordType
 from pipeline.wal.segments import CorruptRecordError
+from pipeline.wal.state_records import LogPosition, encode_acked
 from tests.simulation.disk import SimDisk
 from tests.simulation.network import Network
 from tests.simulation.payload import RealEncoder, SimEncoder

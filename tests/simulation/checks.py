@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from artimon.model.batch import BatchError, BatchHeader, BatchId, BatchKind
-from artimon.model.codec import parse_header
+from artimon.model.batch_codec import parse_header
 from artimon.model.ranges import LaneRanges
-from artimon.rawtable.state import RawState
+from artimon.rawtable.table_state import RawState
 from pipeline.delivery.tracker import TrackedBatch
-from pipeline.wal.shed import shed_batches
+from pipeline.wal.shed_records import shed_batches
 from tests.simulation.kafka import SERIES, SimKafka
 from tests.simulation.payload import token_of
 from tests.simulation.scheduler import Violation
 from tests.simulation.shards import SimShard
 from tests.simulation.table import Row, TableStore
-from varstore.store.positions import vshard_of
+from varstore.store.range_admission import vshard_of
 
 MAX_COPIES = 4
 """Maximum of writes to Kafka for each batch on average, faults included."""

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from artimon.model.codec import verify
+from artimon.model.batch_codec import verify
 from pipeline.collector.collector import MAX_BYTES_IN_FLIGHT, MAX_MESSAGES, CallInFlight, Collector
-from pipeline.collector.quota import KafkaQuotaGate, LogSizes, QuotaError
+from pipeline.collector.kafka_quota import KafkaQuotaGate, LogSizes, QuotaError
 from pipeline.link.answers import decode_answer
-from pipeline.link.endpoints import COLLECTORS_PATH, CollectorEndpoint
+from pipeline.link.collector_choice import COLLECTORS_PATH, CollectorEndpoint
 from tests.simulation.kafka import SAMPLES, SimBroker, SimKafka, sizes_of
 from tests.simulation.network import Network, Reply, Server
 from tests.simulation.scheduler import Process, Scheduler, SimClock

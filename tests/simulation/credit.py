@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from pipeline.collector import collector
-from pipeline.delivery import dispatch
+from pipeline.delivery import send_planner as dispatch
 from pipeline.link import credits
 from pipeline.link.credits import CollectorCredits
 from tests.simulation.plan import draw

@@ -8,22 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import artimon.model.acks
-import artimon.rawtable.state as states
+import artimon.model.ack_state
+import artimon.rawtable.table_state as states
 import pipeline.collector.collector
-import pipeline.control.acks_watch
-import pipeline.spark.acks
-import varstore.store.groups
-from artimon.model import codec
-from artimon.model.feed import FeedAnswer
+import pipeline.control.ack_watcher
+import pipeline.spark.acks_publisher
+import varstore.store.feed_groups
+from artimon.model import batch_codec as codec
+from artimon.model.feed_codec import FeedAnswer
 from artimon.model.ranges import LaneRanges
-from pipeline.delivery.dispatch import SendPlanner
-from pipeline.delivery.numbering import BatchNumberer
-from pipeline.delivery.probe import SlowStart
+from pipeline.delivery.batch_numbers import BatchNumberer
+from pipeline.delivery.send_planner import SendPlanner
+from pipeline.delivery.slow_start import SlowStart
 from pipeline.delivery.tracker import Tracker
-from pipeline.spark import raw, tasks
-from pipeline.spark.acks import AcksPublisher
-from pipeline.wal.core import LogCore, LogWriteError
+from pipeline.spark import raw_query as raw
+from pipeline.spark import raw_task as tasks
+from pipeline.spark.acks_publisher import AcksPublisher
+from pipeline.wal.log_core import LogCore, LogWriteError
 from pipeline.wal.recovery import Recovery
 from pipeline.wal.segments import Segments
 from tests.simulation import kafka as sim_kafka
@@ -32,10 +33,10 @@ from tests.simulation.disk import SimDisk
 from tests.simulation.planting import Fault, around, on
 from tests.simulation.spark import RawDriver
 from tests.simulation.table import SimHead, SimTable
-from varstore.snapshot import recovery
-from varstore.snapshot.raw_state import RawHead
-from varstore.store.groups import FeedGroup, FeedGroups, Partition
-from varstore.store.positions import AdmittedRange, check_owned
+from varstore.snapshot import restore as recovery
+from varstore.snapshot.raw_head import RawHead
+from varstore.store.feed_groups import FeedGroup, FeedGroups, Partition
+from varstore.store.range_admission import AdmittedRange, check_owned
 
 # -- the log
 
@@ -214,17 +215,17 @@ def ack_across_topic_ids() -> list[Any]:
         ]
         return real(moved, waiting_states, topic)
 
-    return [around(pipeline.control.acks_watch, "decide_acks", judge)]
+    return [around(pipeline.control.ack_watcher, "decide_acks", judge)]
 
 
 def lost_ranges_acked() -> list[Any]:
     def against(real: Any, position: Any, since: Any, state: Any) -> str:
         part = state.partitions.get(position.partition)
         if part is not None and position.offset < part.until and any(a <= position.offset < b for a, b in part.lost):
-            return artimon.model.acks.ACKED
+            return artimon.model.ack_state.ACKED
         return str(real(position, since, state))
 
-    return [around(artimon.model.acks, "_decide_with_state", against)]
+    return [around(artimon.model.ack_state, "_decide_with_state", against)]
 
 
 def agents_ignore_epochs() -> list[Any]:
@@ -241,7 +242,7 @@ def end_of_log_published() -> list[Any]:
             one["until"] = max(one["until"], one["log_end"])
         return made
 
-    return [around(pipeline.spark.acks, "acks_document", document)]
+    return [around(pipeline.spark.acks_publisher, "acks_document", document)]
 
 
 def published_before_commit() -> list[Any]:
@@ -299,8 +300,8 @@ def repeats_by_time_window() -> list[Any]:
 
 def repeats_by_time_window_in_shards() -> list[Any]:
     return [
-        on(varstore.store.groups, "FORGET_LANE_MS", 15_000),
-        on(varstore.store.groups, "_FORGET_INTERVAL_MS", 1_000),
+        on(varstore.store.feed_groups, "FORGET_LANE_MS", 15_000),
+        on(varstore.store.feed_groups, "_FORGET_INTERVAL_MS", 1_000),
     ]
 
 

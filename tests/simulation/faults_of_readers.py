@@ -6,10 +6,10 @@ from typing import Any
 
 import pipeline.delivery.shedder
 from pipeline.delivery.tracker import Tracker
-from pipeline.sites.placing import SiteRouter
-from pipeline.spark.buckets import BucketsRun
-from pipeline.spark.raw import RawQuery
-from pipeline.wal.core import LogCore, OnWritten, PendingWrites
+from pipeline.sites.site_router import SiteRouter
+from pipeline.spark.buckets_query import BucketsRun
+from pipeline.spark.raw_query import RawQuery
+from pipeline.wal.log_core import LogCore, OnWritten, PendingWrites
 from tests.simulation.planting import Fault, around, on
 
 

@@ -9,12 +9,12 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from artimon.model.acks import Position
-from pipeline.collector import broker
-from pipeline.collector.broker import KafkaWriteError, is_same_leader, position_of
-from pipeline.collector.quota import LogSizes
-from pipeline.spark.tasks import KafkaRecord
-from pipeline.spark.topic import DeadLetter, TopicError, TopicInfo
+from artimon.model.ack_state import Position
+from pipeline.collector import kafka_writer as broker
+from pipeline.collector.kafka_quota import LogSizes
+from pipeline.collector.kafka_writer import KafkaWriteError, is_same_leader, position_of
+from pipeline.spark.raw_task import KafkaRecord
+from pipeline.spark.topic_client import DeadLetter, TopicError, TopicInfo
 from tests.simulation.log import CLUSTER, LogTopic, Partition
 from tests.simulation.scheduler import Process, Scheduler
 
@@ -165,7 +165,7 @@ class SimBroker:
         return written
 
     def write(self, messages: Sequence[broker.KafkaMessage]) -> list[Position | str]:
-        """Produce and confirm at once, as pipeline.collector.broker.KafkaWriter does."""
+        """Produce and confirm at once, as pipeline.collector.kafka_writer.KafkaWriter does."""
         return self.confirm(self.produce(messages))
 
     def confirm(self, written: Sequence[_Written]) -> list[Position | str]:

@@ -7,9 +7,9 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from artimon.rawtable.state import Span
-from pipeline.spark.tasks import KafkaRecord
-from pipeline.spark.topic import DeadLetter, LeaderChangedError, TopicClient, TopicError, TopicInfo
+from artimon.rawtable.table_state import Span
+from pipeline.spark.raw_task import KafkaRecord
+from pipeline.spark.topic_client import DeadLetter, LeaderChangedError, TopicClient, TopicError, TopicInfo
 
 CLUSTER = "sim"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.link.answers import MessageAnswer
-from pipeline.link.endpoints import CollectorEndpoint
+from pipeline.link.collector_choice import CollectorEndpoint
 from tests.simulation.scheduler import Scheduler
 
 Reply = Callable[[list[MessageAnswer]], None]

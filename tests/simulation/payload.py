@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from artimon.model import codec
+from artimon.model import batch_codec as codec
 from artimon.model.batch import (
     NO_LANE,
     Batch,
@@ -22,7 +22,7 @@ from artimon.model.batch import (
     SeriesBlock,
 )
 from artimon.model.values import ValueType
-from pipeline.wal.shed import shed_source
+from pipeline.wal.shed_records import shed_source
 from tests.simulation.table import Columns
 
 BODY = b"samples of one poll"
@@ -55,7 +55,7 @@ def polled(source: str, token: int, poll_ms: int, blocks: tuple[SeriesBlock, ...
 
 
 class RealEncoder:
-    """pipeline.delivery.numbering.BatchEncoder of an agent that sheds: the batches that it gives up are decoded and
+    """pipeline.delivery.batch_numbers.BatchEncoder of an agent that sheds: the batches that it gives up are decoded and
     counted."""
 
     def samples(
@@ -75,7 +75,7 @@ class RealEncoder:
 
 
 class SimEncoder:
-    """pipeline.delivery.numbering.BatchEncoder with short bodies."""
+    """pipeline.delivery.batch_numbers.BatchEncoder with short bodies."""
 
     def samples(
         self, id: BatchId, source: str, endpoint: bytes, birth_ms: int, poll_ms: int, keep: str, samples: Samples

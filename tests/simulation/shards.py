@@ -8,20 +8,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from artimon.model.batch import BatchError, BatchId
-from artimon.model.feed import FeedAnswer, FeedEntry, FeedRange, concat_samples
+from artimon.model.feed_codec import FeedAnswer, FeedEntry, FeedRange, concat_samples
 from artimon.model.vshards import from_hex, union
 from artimon.rawtable.schema import TableError
-from pipeline.control.shards import GroupOffsets, ShardsUnknownError
-from pipeline.control.shards import ShardGroup as FedGroup
-from pipeline.control.shards import ShardInfo as Live
-from pipeline.spark.feeding import FeedOutcome
+from pipeline.control.shard_directory import GroupOffsets, ShardsUnknownError
+from pipeline.control.shard_directory import ShardGroup as FedGroup
+from pipeline.control.shard_directory import ShardInfo as Live
+from pipeline.spark.feed_task import FeedOutcome
 from tests.simulation.kafka import SimKafka
 from tests.simulation.scheduler import Process, Scheduler, Violation
 from tests.simulation.table import TableStore
-from varstore.snapshot.raw_state import RawHead
-from varstore.snapshot.recovery import LogSpan, can_continue, prefers_table, table_has
-from varstore.store.groups import FeedGroup, FeedGroups, LostRange, Partition
-from varstore.store.positions import admit, advance, check_range, drop_repeats, vshard_of
+from varstore.snapshot.raw_head import RawHead
+from varstore.snapshot.restore import LogSpan, can_continue, prefers_table, table_has
+from varstore.store.feed_groups import FeedGroup, FeedGroups, LostRange, Partition
+from varstore.store.range_admission import admit, advance, check_range, drop_repeats, vshard_of
 
 FOLLOW_S = 2.0
 HEAL_S = 5.0
@@ -88,7 +88,7 @@ class SimShard(Process):
 
     def take_from(self, giver: SimShard, vshards: int, after_s: float) -> None:
         """Adopt virtual shards with the current content of another shard, once they are copied; as
-        varstore.cluster.moving. They are separate groups until they reach the offsets of the others."""
+        varstore.cluster.rebalance. They are separate groups until they reach the offsets of the others."""
         groups, excused = giver.groups.copies(vshards & giver.groups.ready), giver.excused
         copied = union(group.vshards for group in groups)
         applied = giver.applied_of(copied)
@@ -247,7 +247,7 @@ def malformed(topic_id: str, vshards: int) -> list[FeedRange]:
 
 
 class Directory:
-    """Stand-in for pipeline.control.shards.ShardDirectory."""
+    """Stand-in for pipeline.control.shard_directory.ShardDirectory."""
 
     def __init__(self, shards: Sequence[SimShard], kafka: SimKafka) -> None:
         self.shards = {shard.name: shard for shard in shards}

@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from artimon.model.probe import Failpoint
+from artimon.model.failpoints import Failpoint
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.sources import SourcesTable
-from artimon.runtime.supervise import FIRST_PAUSE_S, MAX_PAUSE_S
-from pipeline.spark import buckets, raw
-from pipeline.spark.acks import AcksPublisher
-from pipeline.spark.config import SparkConfig
-from pipeline.spark.feeding import FeedPlan, FeedResult, feed_records
+from artimon.runtime.supervision import FIRST_PAUSE_S, MAX_PAUSE_S
+from pipeline.spark import buckets_query as buckets
+from pipeline.spark import raw_query as raw
+from pipeline.spark.acks_publisher import AcksPublisher
+from pipeline.spark.feed_task import FeedPlan, FeedResult, feed_records
+from pipeline.spark.raw_task import KafkaRecord, PartitionReader, RawPlan, RawResult
 from pipeline.spark.retention import TopicTrimmer
-from pipeline.spark.tasks import KafkaRecord, PartitionReader, RawPlan, RawResult
-from pipeline.spark.topic import TopicInfo
+from pipeline.spark.spark_settings import SparkConfig
+from pipeline.spark.topic_client import TopicInfo
 from tests.simulation.kafka import SimKafka, SimTopic
 from tests.simulation.payload import decode, read
 from tests.simulation.scheduler import Killed, Process, Scheduler, SimClock

@@ -15,8 +15,8 @@ from artimon.rawtable.commit import RawTable
 from artimon.rawtable.head import METADATA_KEY
 from artimon.rawtable.schema import DataFile, period_of
 from artimon.rawtable.sources import SourcesTable
-from artimon.rawtable.state import RawState, from_json
-from pipeline.spark.rows import SourceBatch
+from artimon.rawtable.table_state import RawState, from_json
+from pipeline.spark.raw_file import SourceBatch
 from tests.simulation.scheduler import Process, Scheduler
 
 

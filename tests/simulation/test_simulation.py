@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from artimon.cli import processes
+from artimon.cli import process_wiring as processes
 from artimon.rawtable.commit import RawTable
-from pipeline.delivery.dispatch import SendPlanner
-from pipeline.delivery.probe import SlowStart
+from pipeline.delivery.send_planner import SendPlanner
+from pipeline.delivery.slow_start import SlowStart
 from pipeline.delivery.tracker import Tracker
-from pipeline.link.endpoints import Collectors
+from pipeline.link.collector_choice import Collectors
 from pipeline.link.timer import AdaptiveTimer
-from pipeline.spark.buckets import BucketsQuery, BucketsRun
-from pipeline.spark.raw import RawQuery, RawRun
+from pipeline.spark.buckets_query import BucketsQuery, BucketsRun
+from pipeline.spark.raw_query import RawQuery, RawRun
 from tests.seeds import drawn
 from tests.simulation import spark, table
 from tests.simulation.__main__ import app
@@ -191,34 +191,34 @@ def test_a_seed_gives_the_same_run_in_every_process() -> None:
 
 SHARED = [
     ("agents", "LogCore", "pipeline.wal.log"),
-    ("agents", "BatchNumberer", "pipeline.delivery.intake"),
-    ("agents", "Tracker", "pipeline.flows.runtime.agent"),
-    ("agents", "Shedder", "pipeline.delivery.intake"),
-    ("two_sites", "SiteRouter", "pipeline.sites.links"),
-    ("two_sites", "SiteAssignment", "pipeline.sites.links"),
-    ("two_sites", "save_record", "pipeline.sites.links"),
-    ("two_sites", "load_record", "pipeline.sites.links"),
+    ("agents", "BatchNumberer", "pipeline.delivery.wal_sink"),
+    ("agents", "Tracker", "pipeline.flows.runtime.agent_transport"),
+    ("agents", "Shedder", "pipeline.delivery.wal_sink"),
+    ("two_sites", "SiteRouter", "pipeline.sites.multi_site_sender"),
+    ("two_sites", "SiteAssignment", "pipeline.sites.multi_site_sender"),
+    ("two_sites", "save_record", "pipeline.sites.multi_site_sender"),
+    ("two_sites", "load_record", "pipeline.sites.multi_site_sender"),
     ("agents", "SendPlanner", "pipeline.delivery.sender"),
     ("agents", "restore_tracker", "pipeline.delivery.sender"),
     ("agents", "notes_of_sent", "pipeline.delivery.sender"),
     ("agents", "notes_of_released", "pipeline.delivery.sender"),
-    ("agents", "AckWatcher", "pipeline.flows.runtime.agent"),
+    ("agents", "AckWatcher", "pipeline.flows.runtime.agent_transport"),
     ("collectors", "Collector", "pipeline.collector.collector"),
     ("collectors", "KafkaQuotaGate", "pipeline.collector.collector"),
-    ("kafka", "is_same_leader", "pipeline.collector.broker"),
-    ("kafka", "position_of", "pipeline.collector.broker"),
+    ("kafka", "is_same_leader", "pipeline.collector.kafka_writer"),
+    ("kafka", "position_of", "pipeline.collector.kafka_writer"),
     ("spark", "AcksPublisher", "pipeline.spark.application"),
     ("spark", "TopicTrimmer", "pipeline.spark.application"),
-    ("spark", "PartitionReader", "pipeline.spark.tasks"),
-    ("spark", "feed_records", "pipeline.spark.feeding"),
+    ("spark", "PartitionReader", "pipeline.spark.raw_task"),
+    ("spark", "feed_records", "pipeline.spark.feed_task"),
     ("shards", "admit", "varstore.shard.shard"),
     ("shards", "drop_repeats", "varstore.shard.shard"),
     ("shards", "advance", "varstore.shard.shard"),
     ("shards", "check_range", "varstore.shard.shard"),
-    ("shards", "FeedGroups", "varstore.store.holdings"),
-    ("shards", "can_continue", "varstore.server"),
-    ("shards", "prefers_table", "varstore.snapshot.recovery"),
-    ("shards", "table_has", "varstore.snapshot.recovery"),
+    ("shards", "FeedGroups", "varstore.store.ownership"),
+    ("shards", "can_continue", "varstore.shard_process"),
+    ("shards", "prefers_table", "varstore.snapshot.restore"),
+    ("shards", "table_has", "varstore.snapshot.restore"),
     ("shards", "RawHead", "varstore.snapshot.refill"),
 ]
 """Module of the simulation, name, and module of the shipped process that uses the same object."""
@@ -232,10 +232,10 @@ def test_the_simulation_uses_the_objects_of_the_shipped_processes(module: str, n
 
 
 ENTRIES = (
-    "pipeline.flows.runtime.agent",
+    "pipeline.flows.runtime.agent_transport",
     "pipeline.collector.collector",
     "pipeline.spark.application",
-    "varstore.server",
+    "varstore.shard_process",
 )
 """Modules behind the commands `agent`, `collector`, `spark` and `shard`."""
 LOADED = f"""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from artimon.model.routing import VIRTUAL_SHARDS
-from pipeline.link.endpoints import CollectorEndpoint
+from artimon.model.hash_routing import VIRTUAL_SHARDS
+from pipeline.link.collector_choice import CollectorEndpoint
 from tests.simulation.agents import SimAgent
 from tests.simulation.collectors import SimCollector
 from tests.simulation.crashes import Crashes

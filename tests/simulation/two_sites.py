@@ -9,20 +9,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from artimon.model.acks import AckDecision, Position
+from artimon.model.ack_state import AckDecision, Position
 from artimon.model.batch import BatchHeader, BatchId
 from artimon.model.protocols import SinkRefusedError
-from pipeline.delivery.dispatch import PlannedCall, SendPlanner, notes_of_released, notes_of_sent
-from pipeline.delivery.numbering import BatchNumberer
+from pipeline.delivery.batch_numbers import BatchNumberer
+from pipeline.delivery.send_planner import PlannedCall, SendPlanner, notes_of_released, notes_of_sent
 from pipeline.delivery.tracker import LaneCall, TrackedBatch, Tracker
 from pipeline.link.answers import MessageAnswer
-from pipeline.link.endpoints import CollectorEndpoint
-from pipeline.sites.binding import SiteAssignment
-from pipeline.sites.placing import SiteRouter
-from pipeline.sites.record import load_record, save_record
-from pipeline.wal.core import LogCore, LogEntry
+from pipeline.link.collector_choice import CollectorEndpoint
+from pipeline.sites.site_binding import SiteAssignment
+from pipeline.sites.site_record import load_record, save_record
+from pipeline.sites.site_router import SiteRouter
 from pipeline.wal.log import MAX_NOTE_DELAY_S
-from pipeline.wal.records import LogPosition
+from pipeline.wal.log_core import LogCore, LogEntry
+from pipeline.wal.state_records import LogPosition
 from tests.simulation.disk import SimDisk
 from tests.simulation.payload import SimEncoder, polled
 from tests.simulation.scheduler import Killed, Process, Scheduler, Violation
@@ -57,7 +57,7 @@ class SimSite:
 
 
 class SiteAgent(Process):
-    """One agent with a tracker and a sending for each site, driven as by pipeline.sites.links."""
+    """One agent with a tracker and a sending for each site, driven as by pipeline.sites.multi_site_sender."""
 
     def __init__(self, scheduler: Scheduler, sites: Sequence[SimSite], accepted: set[BatchId]) -> None:
         super().__init__(AGENT)
@@ -173,7 +173,7 @@ class SiteAgent(Process):
                 group = sending.next_call(self._scheduler.now, self._scheduler.now_ms)
 
     def _send(self, name: str, sending: SendPlanner, group: LaneCall) -> None:
-        """Send a group, as pipeline.sites.links.SiteSender."""
+        """Send a group, as pipeline.sites.multi_site_sender.SiteSender."""
         now, site = self._scheduler.now, self.sites[name]
         call = sending.begin(group, now)
         if call is None:

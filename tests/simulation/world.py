@@ -8,10 +8,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from artimon.model.batch import SeriesBlock, SeriesInfo
-from artimon.model.routing import ownership
+from artimon.model.hash_routing import ownership
 from artimon.model.values import ValueType
 from artimon.model.vshards import mask_of
-from pipeline.spark.config import SparkConfig
+from pipeline.spark.spark_settings import SparkConfig
 from tests.simulation.agents import SimAgent
 from tests.simulation.checks import Checks
 from tests.simulation.collectors import SimCollector

@@ -9,7 +9,7 @@ import os
 import sys
 
 import bookkeeper
-from bookkeeper.process import endpoint
+from bookkeeper.process import process_endpoint as endpoint
 
 
 def main() -> None:

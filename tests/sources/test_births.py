@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, Value, ValueType, double_to_cell
-from sources.state.reading import Reading, SourceSchema
 from sources.state.schema_binding import bind_schema
-from sources.state.series_births import KnownSeries, PolledSeries, start_times
 from sources.state.series_memory import SourceSeries
+from sources.state.source_reading import Reading, SourceSchema
+from sources.state.start_times import KnownSeries, PolledSeries, start_times
 
 
 @dataclass

@@ -16,15 +16,15 @@ from bookkeeper.rpc.framed_server import FramedServer
 from bookkeeper.rpc.poll_service import PollHandler, ProcessIdentity, idl
 from sources.base.endpoint_address import EndpointAddress
 from sources.delivery.endpoint_status import EndpointStatuses
-from sources.delivery.figures import SourceCounts
-from sources.delivery.placement import PlacementResolver
+from sources.delivery.placement_resolver import PlacementResolver
 from sources.delivery.poll_context import PollContext, PollLimits
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
+from sources.delivery.source_counts import SourceCounts
 from sources.delivery.source_owners import SourceOwners
-from sources.poll.followed_processes import FollowedProcesses
-from sources.poll.follower import ProcessFollower
-from sources.poll.host_groups import HostGroup, group_of
+from sources.poll.group_assignment import HostGroup, group_of
+from sources.poll.process_poller import ProcessFollower
+from sources.poll.process_set import FollowedProcesses
 from sources.state.state_store import SourceStateStore
 from tests.sources.helpers import HOST, KeepingSink, answering, columns, endpoint
 from tests.waiting import until

@@ -11,7 +11,7 @@ from artimon.model.batch import PollResult, Samples
 from artimon.model.protocols import SinkRefusedError
 from sources.delivery.commit_group import MAX_GROUP_SAMPLES, GroupCommitSink
 from sources.delivery.poll_context import PollLimits
-from sources.poll.poller import PollClient
+from sources.poll.poll_client import PollClient
 from tests.sources.helpers import answering, columns, endpoint
 from tests.sources.test_poller import UUID, VALUES, poller
 

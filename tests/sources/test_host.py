@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from artimon.model.values import Kind
-from sources.host import proc
+from sources.host import proc_files as proc
 from sources.host.host_source import HostMetrics
-from sources.state.reading import SourceVariable
+from sources.state.source_reading import SourceVariable
 
 STAT = """cpu  10 20 30 40 50 60 70 80 0 0
 cpu0 1 2 3 4 5 6 7 8 0 0

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from artimon.model.batch import MAX_SAMPLES, BatchId, BatchKind, PollResult, Samples
+from artimon.model.batch_codec import decode_samples, encode_samples
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.codec import decode_samples, encode_samples
 from artimon.model.values import Value
-from sources.delivery.figures import SourceCounts
 from sources.delivery.reading_delivery import ReadingDelivery
-from sources.state.keep_rules import MAX_CLASSES, RetentionDivider, RetentionRuleError, parse_retention_rules
-from sources.state.reading import Reading, ReadingBuilder, SourceVariable
+from sources.delivery.source_counts import SourceCounts
+from sources.state.retention_rules import MAX_CLASSES, RetentionDivider, RetentionRuleError, parse_retention_rules
+from sources.state.source_reading import Reading, ReadingBuilder, SourceVariable
 from sources.state.state_store import SourceStateStore
 from tests.pipeline.test_intake import open_intake
 from tests.sources.helpers import HOST, KeepingSink, running

@@ -11,8 +11,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
+from sources.poll.group_assignment import HostGroup, Network
 from sources.poll.group_leases import AGENTS, LEASES, GroupLeases
-from sources.poll.host_groups import HostGroup, Network
 from sources.poll.zookeeper_session import ZooKeeperSession
 from tests.sources.helpers import registry, wipe
 from tests.waiting import until

@@ -14,9 +14,9 @@ import pytest
 from artimon.model.clock import SYSTEM_CLOCK, ManualClock
 from artimon.runtime.config_file import ConfigFileError
 from sources.base.endpoint_address import parse_endpoint
-from sources.base.errors import AddressError
-from sources.delivery import placement as module
-from sources.delivery.placement import RETRY_MS, PlacementResolver
+from sources.base.source_errors import AddressError
+from sources.delivery import placement_resolver as module
+from sources.delivery.placement_resolver import RETRY_MS, PlacementResolver
 from sources.delivery.placement_rules import PlacementRule, labels_by_rule, labels_of_name, read_rules
 
 T = TypeVar("T")

@@ -13,10 +13,10 @@ import pytest
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.values import Value
 from sources.base.endpoint_address import EndpointAddress
-from sources.base.errors import PollError
+from sources.base.source_errors import PollError
 from sources.delivery.poll_context import PollLimits
 from sources.delivery.source_config import SourceConfig
-from sources.poll.poller import PollClient
+from sources.poll.poll_client import PollClient
 from tests.sources.helpers import Behaviour, answering, columns, endpoint, reply
 from tests.waiting import LIMIT_S
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.labels import parse_canonical
-from sources.state.reading import ReadingBuilder, SourceSchema, SourceVariable
 from sources.state.relabel import ACTIONS, RelabelRule, RelabelRuleError, RelabelRules, make_relabel_rule
 from sources.state.schema_binding import bind_schema
+from sources.state.source_reading import ReadingBuilder, SourceSchema, SourceVariable
 from tests.sources.helpers import HOST, KeepingSink, answering, columns, endpoint, register, registry, running
 from tests.sources.jmx.bean_server import bean_server
 from tests.waiting import until

@@ -14,11 +14,11 @@ import sources.state.schema_binding
 from artimon.model.batch import MAX_BLOCK_SERIES, MAX_SAMPLES, PollResult, Samples, SeriesBlock
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Kind, Value
-from sources.base.errors import SourceStateError
+from sources.base.source_errors import SourceStateError
 from sources.state import state_files as state
-from sources.state.reading import Reading, ReadingBuilder, SourceSchema, SourceVariable
 from sources.state.schema_binding import bind_schema
 from sources.state.series_memory import FORGET_MS, PlacedColumns, PreparedPoll, SourceSeries
+from sources.state.source_reading import Reading, ReadingBuilder, SourceSchema, SourceVariable
 from sources.state.state_store import SourceStateStore
 from tests.waiting import until
 

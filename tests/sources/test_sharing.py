@@ -13,12 +13,12 @@ import pytest
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import ValueType
-from bookkeeper.rpc.turns import MAX_MEMO
-from sources.poll import memo
-from sources.poll.host_groups import GroupAssignment, HostGroup, Network, own_networks
-from sources.state.reading import Reading, SourceSchema
+from bookkeeper.rpc.poll_turns import MAX_MEMO
+from sources.poll import start_time_memo as memo
+from sources.poll.group_assignment import GroupAssignment, HostGroup, Network, own_networks
 from sources.state.schema_binding import bind_schema
 from sources.state.series_memory import PlacedColumns, SourceSeries
+from sources.state.source_reading import Reading, SourceSchema
 
 
 def nets(*texts: str) -> frozenset[Network]:

@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 from artimon.cli import app
 from artimon.runtime.config_file import ConfigFileError, parse_config
-from sources.base.errors import TargetError
-from sources.scrape.sections import JobSection, JobTargets, RelabelSection, ScriptSection
+from sources.base.source_errors import TargetError
+from sources.scrape.config_sections import JobSection, JobTargets, RelabelSection, ScriptSection
 from sources.scrape.sources_file import SourcesFile, read_sources, read_targets
 from sources.scrape.target_files import END_AFTER_READS, TargetFiles
-from sources.targets.page_target import PrometheusTarget, ScrapeJob, parse_address
+from sources.targets.prometheus_target import PrometheusTarget, ScrapeJob, parse_address
 
 GOOD = """\
 prometheus:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sources.delivery.endpoint_status import POLL_MS, POLL_SAMPLES, UP, EndpointStatuses
-from sources.delivery.figures import SourceCounts
+from sources.delivery.source_counts import SourceCounts
 from sources.delivery.source_owners import SourceOwners
 
 HOUR = 3_600_000

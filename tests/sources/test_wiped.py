@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from artimon.runtime.zookeeper import EphemeralNode, zookeeper_client
+from artimon.runtime.zookeeper_client import EphemeralNode, zookeeper_client
 from artimon.stack.stack import Stack
 from bookkeeper.process.ephemeral_node import EndpointRegistration
 from sources.poll.group_leases import AGENTS, LEASES

@@ -17,12 +17,12 @@ from pyspark.sql import SparkSession
 
 from artimon.model.batch import PollResult, Samples
 from artimon.model.protocols import SinkRefusedError
-from artimon.runtime.supervise import SupervisedThread
-from pipeline.flows.runtime.agent import Agent, AgentConfig
-from pipeline.spark.acks import AcksPublisher
-from pipeline.spark.config import SparkConfig
-from pipeline.spark.raw import RawQuery
+from artimon.runtime.supervision import SupervisedThread
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
+from pipeline.spark.acks_publisher import AcksPublisher
+from pipeline.spark.raw_query import RawQuery
 from pipeline.spark.retention import TopicTrimmer
+from pipeline.spark.spark_settings import SparkConfig
 from tests.pipeline.helpers import polled
 from tests.pipeline.kafka_helpers import collector
 from tests.spark.driving import running

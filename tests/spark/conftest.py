@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from artimon.runtime.settings import load as load_settings
 from artimon.stack import jars
 from artimon.stack.java import find_java
-from pipeline.spark.config import SparkConfig
-from pipeline.spark.session import make_session
+from pipeline.spark.spark_session import make_session
+from pipeline.spark.spark_settings import SparkConfig
 from tests.spark.helpers import config_for, make_topics
 
 

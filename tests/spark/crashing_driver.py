@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from pipeline.spark.application import run_application
-from pipeline.spark.config import SparkConfig
+from pipeline.spark.spark_settings import SparkConfig
 from tests.crashing import kill_at
 
 

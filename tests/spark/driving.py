@@ -10,11 +10,11 @@ from typing import Any
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from artimon.model.probe import Failpoint, no_failpoint
-from artimon.runtime.supervise import SupervisedThread
-from pipeline.spark.buckets import BucketsQuery
-from pipeline.spark.config import SparkConfig
-from pipeline.spark.raw import RawQuery
+from artimon.model.failpoints import Failpoint, no_failpoint
+from artimon.runtime.supervision import SupervisedThread
+from pipeline.spark.buckets_query import BucketsQuery
+from pipeline.spark.raw_query import RawQuery
+from pipeline.spark.spark_settings import SparkConfig
 from pipeline.spark.suspects import Suspects
 
 

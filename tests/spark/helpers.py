@@ -12,15 +12,15 @@ from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from artimon.model.batch import BatchId, Samples
+from artimon.model.batch_codec import encode_samples
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.codec import encode_samples
 from artimon.model.fingerprint import fingerprint, unsigned
-from artimon.model.routing import partition_of
+from artimon.model.hash_routing import partition_of
 from artimon.model.values import Value
-from artimon.rawtable.reader import read_raw
 from artimon.rawtable.schema import raw_uri, sources_uri
 from artimon.rawtable.sources import read_sources
-from pipeline.spark.config import SparkConfig
+from artimon.rawtable.table_reader import read_raw
+from pipeline.spark.spark_settings import SparkConfig
 
 Row = tuple[int, int, int, Value | None]
 Ledger = Counter[tuple[str, int, int, int, str]]

@@ -1,4 +1,4 @@
-"""Tables on a local folder, for tests that make thousands of appends: the file system calls of artimon.runtime.files,
+"""Tables on a local folder, for tests that make thousands of appends: the calls of artimon.runtime.file_access,
 with the times of the test's own clock. Delta itself reads and writes file:// like hdfs://."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from artimon.model.clock import Clock
-from artimon.runtime import files
+from artimon.runtime import file_access as files
 
 
 class FileStatus(NamedTuple):

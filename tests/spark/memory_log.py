@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from artimon.rawtable.state import Span
-from pipeline.spark.tasks import KafkaRecord
-from pipeline.spark.topic import DeadLetter, TopicError
+from artimon.rawtable.table_state import Span
+from pipeline.spark.raw_task import KafkaRecord
+from pipeline.spark.topic_client import DeadLetter, TopicError
 from tests.simulation.log import LogTopic, Partition
 
 NAME = "t.samples"

@@ -12,12 +12,12 @@ from typing import Any
 import thriftpy2
 from kazoo.client import KazooClient
 
-from artimon.model.feed import FeedRange, decode_range
+from artimon.model.feed_codec import FeedRange, decode_range
+from artimon.model.hash_routing import ownership, virtual_shard
 from artimon.model.ranges import LaneRanges
-from artimon.model.routing import ownership, virtual_shard
 from artimon.model.vshards import mask_of, to_hex
 from bookkeeper.rpc.framed_server import FramedServer
-from pipeline.control import shards
+from pipeline.control import shard_directory as shards
 
 MiB = 1 << 20
 _STRUCTS = thriftpy2.load(str(shards.model_idl()), module_name="artimon_shard_thrift")

@@ -16,11 +16,11 @@ from artimon.model.fingerprint import unsigned
 from artimon.model.values import Value
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.head import read_state
-from artimon.rawtable.reader import read_raw
 from artimon.rawtable.sources import read_sources
-from artimon.rawtable.state import END_OF_LOG, FORGET_MS, RawState, TopicState
-from pipeline.spark.messages import FUTURE_MS
-from pipeline.spark.tasks import KafkaRecord
+from artimon.rawtable.table_reader import read_raw
+from artimon.rawtable.table_state import END_OF_LOG, FORGET_MS, RawState, TopicState
+from pipeline.spark.message_checks import FUTURE_MS
+from pipeline.spark.raw_task import KafkaRecord
 from tests.spark.memory_log import MemoryLog
 
 StoredRow = tuple[str, int, int, int, bool, str, str, bytes]

@@ -9,11 +9,11 @@ import pytest
 from kazoo.client import KazooClient
 
 from artimon.rawtable.commit import RawTable
-from artimon.rawtable.state import Increment, LogGap, RawState, TableTotals, advance, close_gaps
+from artimon.rawtable.table_state import Increment, LogGap, RawState, TableTotals, advance, close_gaps
 from artimon.runtime.partition_counts import ACKS_PATH as PATH
-from pipeline.spark.acks import AcksPublisher
-from pipeline.spark.config import SparkConfig
-from pipeline.spark.topic import TopicClient
+from pipeline.spark.acks_publisher import AcksPublisher
+from pipeline.spark.spark_settings import SparkConfig
+from pipeline.spark.topic_client import TopicClient
 from tests.spark.helpers import PARTITIONS, Sender
 
 pytestmark = pytest.mark.stack

@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from artimon.runtime.health import Health, read_health
-from pipeline.spark.config import SparkConfig
+from pipeline.spark.spark_settings import SparkConfig
 from tests.spark.helpers import Sender
 from tests.spark.recorder import RecordingShard
 from tests.spark.test_crash import NEVER, application

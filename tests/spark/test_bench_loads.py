@@ -12,18 +12,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from artimon.model.batch import BatchId
-from artimon.model.codec import decode_columns, encode_samples
-from artimon.model.feed import FeedEntry, FeedRange
+from artimon.model.batch_codec import decode_columns, encode_samples
+from artimon.model.feed_codec import FeedEntry, FeedRange
 from artimon.model.grid import DEFAULT_LEVELS
 from artimon.model.labels import canonical
 from artimon.model.ranges import LaneId, LaneRanges
-from artimon.rawtable.state import RawState
+from artimon.rawtable.table_state import RawState
 from benchmarks.lag import MINUTE_MS, Poller, Waiting, next_minute
 from benchmarks.loads import values
 from benchmarks.loads.samples import SERIES_A_SOURCE, Expected, Source, number_of, text_of
 from benchmarks.loads.world import WrongCounts
-from pipeline.compaction.digest import digest_of
-from pipeline.spark import rows
+from pipeline.compaction.row_digest import digest_of
+from pipeline.spark import raw_file as rows
 from sources.base.schedule import FIRST_PHASE, LAST_PHASE
 from varstore.shard.shard import Shard
 

@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from pipeline.spark.config import SparkConfig
+from pipeline.spark.spark_settings import SparkConfig
 from tests.spark.driving import buckets_query
 from tests.spark.helpers import Sender
 from tests.spark.recorder import RecordingShard

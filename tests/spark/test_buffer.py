@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from artimon.rawtable.commit import RawTable
 from artimon.runtime.settings import load as load_settings
 from artimon.stack.stack import Stack
-from pipeline.spark.config import SparkConfig
-from pipeline.spark.topic import TopicClient
+from pipeline.spark.spark_settings import SparkConfig
+from pipeline.spark.topic_client import TopicClient
 from tests.conftest import TEST_PORTS
 from tests.spark.carried import Carried
 from tests.spark.helpers import PARTITIONS, make_topics

@@ -18,7 +18,7 @@ from kazoo.client import KazooClient
 import artimon
 from artimon.runtime.health import read_health
 from artimon.stack.jars import spark_jars
-from pipeline.spark.config import SparkConfig
+from pipeline.spark.spark_settings import SparkConfig
 from tests.spark.cluster import Cluster, cluster_of, running_driver
 from tests.spark.helpers import Sender, table_rows
 from tests.spark.recorder import RecordingShard

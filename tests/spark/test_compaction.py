@@ -10,9 +10,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from artimon.rawtable.reader import read_raw
+from artimon.rawtable.table_reader import read_raw
+from pipeline.compaction.compaction_settings import CompactorConfig
 from pipeline.compaction.compactor import Compactor
-from pipeline.compaction.config import CompactorConfig
 from tests.compaction.builder import DAY_MS, HOUR_MS, START_MS, Builder, walk
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow]

@@ -17,7 +17,7 @@ from kazoo.client import KazooClient
 
 from artimon.runtime.health import read_health
 from artimon.runtime.partition_counts import ACKS_PATH as PATH
-from pipeline.spark.config import SparkConfig
+from pipeline.spark.spark_settings import SparkConfig
 from tests.spark.helpers import Sender, table_rows
 from tests.waiting import eventually
 

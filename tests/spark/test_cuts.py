@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from artimon.rawtable.state import Epochs
-from pipeline.spark.cuts import RETENTION_MS, TruncationDetector
+from artimon.rawtable.table_state import Epochs
+from pipeline.spark.log_truncation import RETENTION_MS, TruncationDetector
 
 OLD: dict[int, Epochs] = {0: ((3, 0),)}
 

@@ -16,16 +16,18 @@ from pyspark.sql import SparkSession
 
 from artimon.cli.commands.deadletter import replay_and_report, show
 from artimon.model.batch import BatchError, BatchHeader, BatchId, Samples
-from artimon.model.codec import encode_samples
+from artimon.model.batch_codec import encode_samples
 from artimon.model.values import Value
 from artimon.rawtable.commit import RawTable
-from pipeline.spark import buckets, messages, raw
-from pipeline.spark.config import SparkConfig
-from pipeline.spark.deadletters import DeadLetterError, DeadLetters, LetterAddress, LetterState, ReplayRequest, replay
-from pipeline.spark.feeding import run_feed
-from pipeline.spark.raw import RawQuery
-from pipeline.spark.tasks import KafkaRecord, run_raw
-from pipeline.spark.topic import DeadLetter, TopicClient
+from pipeline.spark import buckets_query as buckets
+from pipeline.spark import message_checks as messages
+from pipeline.spark import raw_query as raw
+from pipeline.spark.dead_letters import DeadLetterError, DeadLetters, LetterAddress, LetterState, ReplayRequest, replay
+from pipeline.spark.feed_task import run_feed
+from pipeline.spark.raw_query import RawQuery
+from pipeline.spark.raw_task import KafkaRecord, run_raw
+from pipeline.spark.spark_settings import SparkConfig
+from pipeline.spark.topic_client import DeadLetter, TopicClient
 from tests.spark.driving import buckets_query, raw_query, reached
 from tests.spark.helpers import Sender, now_ms, table_rows
 from tests.spark.memory_log import LocalSession, Row, arrow
@@ -212,7 +214,7 @@ def defective(run: Callable[[Any, Iterable[Any]], Iterator[Any]]) -> Callable[[A
     """Return a task whose decoder refuses one source, in the process that runs the task."""
 
     def run_defective(plan: Any, batches: Iterable[Any]) -> Iterator[Any]:
-        from pipeline.spark import messages as here
+        from pipeline.spark import message_checks as here
 
         decode = here.decode
 

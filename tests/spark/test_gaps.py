@@ -8,12 +8,12 @@ from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
 from artimon.rawtable.commit import RawTable
-from artimon.rawtable.state import LogGap, RawState, close_gaps, from_json, to_json
-from pipeline.spark import gaps
-from pipeline.spark.config import SparkConfig
-from pipeline.spark.raw import RawQuery
-from pipeline.spark.source import range_frame
-from pipeline.spark.topic import TopicClient
+from artimon.rawtable.table_state import LogGap, RawState, close_gaps, from_json, to_json
+from pipeline.spark import gap_report as gaps
+from pipeline.spark.raw_query import RawQuery
+from pipeline.spark.spark_settings import SparkConfig
+from pipeline.spark.streaming_query import range_frame
+from pipeline.spark.topic_client import TopicClient
 from tests.spark.carried import Carried, delete_records, delete_topics
 from tests.spark.helpers import make_topics, now_ms
 from tests.waiting import eventually

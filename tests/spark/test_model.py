@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from artimon.model import codec
+from artimon.model import batch_codec as codec
 from artimon.model.batch import BatchHeader
 from artimon.model.clock import ManualClock
-from pipeline.spark import messages
+from pipeline.spark import message_checks as messages
 from tests.spark.local_files import local_files
 from tests.spark.world import START_MS, World, play
 

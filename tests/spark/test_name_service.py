@@ -27,7 +27,7 @@ from artimon.runtime import files
 from artimon.rawtable import state as states
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.head import HeadReader
-from artimon.rawtable.state import RawState
+from artimon.rawtable.table_state import RawState
 files.check_reachable(sys.argv[1])
 table = RawTable(sys.argv[1])
 table.append([], RawState(), states.close_gaps(RawState(), "w", "c", "t", "id", 1, []))

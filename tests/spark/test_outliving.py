@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from artimon.model.clock import ManualClock
-from pipeline.collector.quota import KafkaQuotaGate, LogSizes, measure_until
-from pipeline.spark.acks import AcksPublisher
-from pipeline.spark.config import SparkConfig
+from pipeline.collector.kafka_quota import KafkaQuotaGate, LogSizes, measure_until
+from pipeline.spark.acks_publisher import AcksPublisher
 from pipeline.spark.retention import TopicTrimmer
+from pipeline.spark.spark_settings import SparkConfig
 from tests.waiting import eventually
 
 NOTHING: Any = None

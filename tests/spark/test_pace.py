@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from artimon.rawtable.schema import DataFile, period_of
-from pipeline.spark.pace import (
+from pipeline.spark.append_pace import (
     APPEND_ROWS,
     HOUR_FILES,
     HOUR_MS,

@@ -11,13 +11,13 @@ import pytest
 from kazoo.client import KazooClient
 from pyspark.sql import SparkSession
 
-from artimon.model.codec import parse_header
-from artimon.model.routing import partition_of
-from pipeline.spark.config import SparkConfig
-from pipeline.spark.deadletters import DeadLetterRecord, DeadLetters, LetterState
-from pipeline.spark.feeding import FeedPlan, FeedResult
+from artimon.model.batch_codec import parse_header
+from artimon.model.hash_routing import partition_of
+from pipeline.spark.dead_letters import DeadLetterRecord, DeadLetters, LetterState
+from pipeline.spark.decoder_trial import DecoderProcess, TrialDecoder, TrialError, digest
+from pipeline.spark.feed_task import FeedPlan, FeedResult
+from pipeline.spark.spark_settings import SparkConfig
 from pipeline.spark.suspects import SUSPECTS_FILE, Suspects, is_worker_death, run_with_trial
-from pipeline.spark.trial import DecoderProcess, TrialDecoder, TrialError, digest
 from tests.security.attacks import bomb
 from tests.spark.driving import buckets_query, raw_query
 from tests.spark.helpers import PARTITIONS, Row, Sender, now_ms, table_rows
@@ -111,15 +111,15 @@ def test_a_trial_refuses_only_messages_that_kill_a_fresh_process(deadly: None) -
 
 def test_a_trial_that_kills_good_messages_refuses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lack of memory and a program that does not start are not caused by a message."""
-    monkeypatch.setattr("pipeline.spark.trial._START", "import sys; sys.stdout.buffer.write(bytes(2))")
+    monkeypatch.setattr("pipeline.spark.decoder_trial._START", "import sys; sys.stdout.buffer.write(bytes(2))")
     trial = DecoderProcess()
     with pytest.raises(TrialError, match="a good message dies as well"):
         trial.rejection_reason(_Bytes().batch("good/h/0"))
-    monkeypatch.setattr("pipeline.spark.trial._START", "raise SystemExit(3)")
+    monkeypatch.setattr("pipeline.spark.decoder_trial._START", "raise SystemExit(3)")
     with pytest.raises(TrialError, match=r"does not start \(exit code 3"):
         trial.rejection_reason(b"")
-    monkeypatch.setattr("pipeline.spark.trial._START", "import time; time.sleep(60)")
-    monkeypatch.setattr("pipeline.spark.trial.START_TIMEOUT_S", 2.0)
+    monkeypatch.setattr("pipeline.spark.decoder_trial._START", "import time; time.sleep(60)")
+    monkeypatch.setattr("pipeline.spark.decoder_trial.START_TIMEOUT_S", 2.0)
     with pytest.raises(TrialError, match=r"does not start \(no answer within 2 s"):
         trial.rejection_reason(b"")
 
@@ -174,7 +174,7 @@ class _Bytes:
 
     def batch(self, source: str) -> bytes:
         from artimon.model.batch import BatchId, Samples
-        from artimon.model.codec import encode_samples
+        from artimon.model.batch_codec import encode_samples
 
         rows = Samples.of([(1, now_ms(), 0, 1)])
         return encode_samples(BatchId("a", 1, 0, 0), source, bytes(16), 0, now_ms(), "default", rows).data

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pipeline.control.shards import ShardGroup, ShardInfo
-from pipeline.spark.feeding import FeedOutcome, FeedResult
-from pipeline.spark.progress import FeedProgress
+from pipeline.control.shard_directory import ShardGroup, ShardInfo
+from pipeline.spark.feed_progress import FeedProgress
+from pipeline.spark.feed_task import FeedOutcome, FeedResult
 
 ONE = ShardInfo("0", "127.0.0.1", 1, "a")
 TWO = ShardInfo("1", "127.0.0.1", 2, "b")

@@ -17,18 +17,18 @@ from kafka.admin import KafkaAdminClient
 from pyspark.sql import SparkSession
 
 from artimon.model.batch import BatchId, SeriesBlock
-from artimon.model.codec import encode_series
+from artimon.model.batch_codec import encode_series
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Value
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.head import read_state
-from artimon.rawtable.reader import read_raw
 from artimon.rawtable.schema import raw_uri
 from artimon.rawtable.sources import SourcesTable
-from artimon.rawtable.state import END_OF_LOG
-from artimon.runtime import files
-from pipeline.spark.config import SparkConfig
-from pipeline.spark.raw import RawQuery
+from artimon.rawtable.table_reader import read_raw
+from artimon.rawtable.table_state import END_OF_LOG
+from artimon.runtime import file_access as files
+from pipeline.spark.raw_query import RawQuery
+from pipeline.spark.spark_settings import SparkConfig
 from tests.spark.driving import raw_query, reached
 from tests.spark.helpers import Ledger, Sender, make_topics, now_ms, table_rows
 from tests.waiting import eventually

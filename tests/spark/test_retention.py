@@ -10,10 +10,10 @@ from kafka import KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from artimon.rawtable.commit import RawTable
-from artimon.rawtable.state import Increment, RawState, TableTotals, advance, close_gaps
-from pipeline.spark.config import SparkConfig
+from artimon.rawtable.table_state import Increment, RawState, TableTotals, advance, close_gaps
 from pipeline.spark.retention import PartitionLog, TopicTrimmer, starts_to_free, wrong_settings
-from pipeline.spark.topic import TopicClient
+from pipeline.spark.spark_settings import SparkConfig
+from pipeline.spark.topic_client import TopicClient
 from tests.spark.helpers import PARTITIONS, Sender
 from tests.waiting import eventually
 

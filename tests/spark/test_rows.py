@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from artimon.model.batch import MAX_TIME_MS, BatchError, BatchId, Samples
-from artimon.model.codec import encode_samples, samples_from_body
+from artimon.model.batch_codec import encode_samples, samples_from_body
+from artimon.rawtable.file_statistics import statistics_of
 from artimon.rawtable.schema import FILE_SCHEMA, period_of
-from artimon.rawtable.state import FORGET_MS
-from artimon.rawtable.statistics import statistics_of
-from pipeline.spark import rows as rows_module
-from pipeline.spark.messages import check_message, decode
-from pipeline.spark.rows import SourceBatch, encode_file, sorted_table
+from artimon.rawtable.table_state import FORGET_MS
+from pipeline.spark import raw_file as rows_module
+from pipeline.spark.message_checks import check_message, decode
+from pipeline.spark.raw_file import SourceBatch, encode_file, sorted_table
 from tests.raw_files import to_parquet
 from tests.seeds import fixed_and_drawn
 

@@ -8,11 +8,11 @@ from kafka import KafkaProducer
 from pyspark.sql import SparkSession
 
 from artimon.model.batch import SeriesBlock, SeriesInfo
-from artimon.model.codec import encode_series
+from artimon.model.batch_codec import encode_series
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Value, ValueType
-from pipeline.spark.config import SparkConfig
-from pipeline.spark.keeper import SeriesWriter
+from pipeline.spark.series_writer import SeriesWriter
+from pipeline.spark.spark_settings import SparkConfig
 from query_dsl import NothingSelected
 from query_dsl.stores.history.engine import History
 from tests.spark.driving import raw_query, reached, running

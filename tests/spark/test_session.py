@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from artimon.model.clock import ManualClock
-from pipeline.spark.config import PropertiesError, SparkConfig, parse_conf, read_properties
-from pipeline.spark.session import MAX_SILENT_CHECKS, PYTHON, SessionWatch, session_settings
+from pipeline.spark.spark_session import MAX_SILENT_CHECKS, PYTHON, SessionWatch, session_settings
+from pipeline.spark.spark_settings import PropertiesError, SparkConfig, parse_conf, read_properties
 from tests.waiting import eventually
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from artimon.model.hash_routing import partition_of
 from artimon.model.ranges import LaneId, LaneRanges
-from artimon.model.routing import partition_of
 from artimon.rawtable.schema import RAW_SCHEMA
-from artimon.rawtable.state import (
+from artimon.rawtable.table_state import (
     END_OF_LOG,
     FORGET_LANE_MS,
     Increment,

@@ -9,7 +9,7 @@ import pytest
 from artimon.model.clock import ManualClock
 from artimon.rawtable.commit import MAX_APPEND_AGE_S, DriverSuspended, RawTable, StartTime
 from artimon.rawtable.schema import DataFile
-from artimon.rawtable.state import RawState, close_gaps
+from artimon.rawtable.table_state import RawState, close_gaps
 from tests.spark.local_files import local_files
 
 FILE = DataFile("period=2026-11-21T13/keep=x/f.parquet", 1, 1, {"period": "2026-11-21T13", "keep": "x"}, "{}")

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from artimon.rawtable.commit import RawTable
-from artimon.rawtable.state import RawState
-from pipeline.control.shards import ShardGroup, ShardInfo
-from pipeline.spark.buckets import BucketsRun
-from pipeline.spark.progress import FeedProgress
-from pipeline.spark.topic import TopicInfo
+from artimon.rawtable.table_state import RawState
+from pipeline.control.shard_directory import ShardGroup, ShardInfo
+from pipeline.spark.buckets_query import BucketsRun
+from pipeline.spark.feed_progress import FeedProgress
+from pipeline.spark.topic_client import TopicInfo
 from tests.spark.test_model import make_world
 from tests.spark.world import PARTITIONS, World
 

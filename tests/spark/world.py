@@ -11,25 +11,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from artimon.model import acks
-from artimon.model.acks import AckState, Position, SentBatch
+from artimon.model import ack_state as acks
+from artimon.model.ack_state import AckState, Position, SentBatch
 from artimon.model.batch import BatchError, BatchHeader, BatchId, Samples
+from artimon.model.batch_codec import encode_samples
 from artimon.model.clock import ManualClock
-from artimon.model.codec import encode_samples
 from artimon.model.fingerprint import fingerprint
-from artimon.model.routing import partition_of
+from artimon.model.hash_routing import partition_of
 from artimon.model.values import Value
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.schema import TableError
 from artimon.rawtable.sources import SourcesTable
-from artimon.rawtable.state import RawState
+from artimon.rawtable.table_state import RawState
+from pipeline.compaction.compaction_settings import CompactorConfig
 from pipeline.compaction.compactor import Compactor
-from pipeline.compaction.config import CompactorConfig
-from pipeline.spark.acks import acks_document
-from pipeline.spark.config import SparkConfig
-from pipeline.spark.deadletters import LetterState, classify
-from pipeline.spark.raw import MissingOffsetsError, RawQuery
-from pipeline.spark.topic import TopicError
+from pipeline.spark.acks_publisher import acks_document
+from pipeline.spark.dead_letters import LetterState, classify
+from pipeline.spark.raw_query import MissingOffsetsError, RawQuery
+from pipeline.spark.spark_settings import SparkConfig
+from pipeline.spark.topic_client import TopicError
 from tests.simulation.log import CLUSTER
 from tests.spark.local_files import LocalClient
 from tests.spark.memory_log import NAME, Frame, LocalSession, MemoryLog, MemoryTopic

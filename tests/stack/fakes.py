@@ -9,9 +9,9 @@ from pathlib import Path
 import psutil
 
 from artimon.runtime.settings import load
+from artimon.stack.child_process import ProcessCommand
 from artimon.stack.java import Java
-from artimon.stack.part import StackContext, StackPart
-from artimon.stack.process import ProcessCommand
+from artimon.stack.stack_part import StackContext, StackPart
 
 SLEEP = "import signal; signal.pause()"
 FORKING = """

@@ -12,11 +12,11 @@ import pytest
 from artimon.model.clock import ManualClock
 from artimon.runtime.health import HealthFile
 from artimon.runtime.settings import MIN_KAFKA_QUOTA, load
+from artimon.stack.child_process import start_time
 from artimon.stack.doctor import CheckResult, run_checks
-from artimon.stack.kafka import segment_bytes
-from artimon.stack.process import start_time
-from artimon.stack.runner import Phase
-from artimon.stack.state import PartState, StackState, write_state
+from artimon.stack.kafka_part import segment_bytes
+from artimon.stack.part_runner import Phase
+from artimon.stack.stack_state import PartState, StackState, write_state
 from artimon.stack.status import read_status
 
 MIB = 2**20

@@ -10,14 +10,14 @@ import typer.main
 
 from artimon import cli
 from artimon.runtime.settings import DEFAULT_KAFKA, DEFAULT_ZOOKEEPER, load
-from artimon.stack import locate
+from artimon.stack import stack_location as locate
+from artimon.stack.artimon_parts import ArtimonPart, health_problem
 from artimon.stack.bench import known_benchmarks, readable, run_benchmark
-from artimon.stack.errors import NotRunningError
-from artimon.stack.own import ArtimonPart, health_problem
-from artimon.stack.part import StackContext
-from artimon.stack.parts import ALL_PARTS, choose_parts
-from artimon.stack.process import start_time
-from artimon.stack.state import StackState, write_state
+from artimon.stack.child_process import start_time
+from artimon.stack.part_catalogue import ALL_PARTS, choose_parts
+from artimon.stack.stack_errors import NotRunningError
+from artimon.stack.stack_part import StackContext
+from artimon.stack.stack_state import StackState, write_state
 from tests.stack.fakes import make_context
 
 OWN = [part for part in choose_parts(ALL_PARTS) if isinstance(part, ArtimonPart)]

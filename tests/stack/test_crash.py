@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from artimon.stack.errors import AlreadyRunningError
-from artimon.stack.process import rotate_log, same_process, start_time
-from artimon.stack.state import DataLock, PartState, StackState, kill_stale, read_state, write_state
+from artimon.stack.child_process import rotate_log, same_process, start_time
+from artimon.stack.stack_errors import AlreadyRunningError
+from artimon.stack.stack_state import DataLock, PartState, StackState, kill_stale, read_state, write_state
 from tests.stack.fakes import gone
 from tests.waiting import eventually
 

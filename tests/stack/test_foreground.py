@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from artimon.stack.errors import NotHealthyError
 from artimon.stack.foreground import _wait_healthy
+from artimon.stack.stack_errors import NotHealthyError
 
 
 def stack(outcomes: Iterator[dict[str, str]]) -> Any:

@@ -9,9 +9,9 @@ import pytest
 
 from artimon.runtime.settings import load
 from artimon.stack import jars
-from artimon.stack.errors import JarMismatchError, JarsUnresolvedError, StackError
 from artimon.stack.jars import Jar
 from artimon.stack.java import Java
+from artimon.stack.stack_errors import JarMismatchError, JarsUnresolvedError, StackError
 
 CONTENT = b"a jar\n"
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from artimon.stack.ports import PortLeases
+from artimon.stack.port_leases import PortLeases
 from artimon.stack.stack import Stack
 from tests.programs import require
 from tests.waiting import eventually

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.stack import lag
+from artimon.stack import hop_limits as lag
 from artimon.stack.status import Hop, build_hops
 
 OLD = 10 * lag.GRACE_S

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from artimon.stack.examples import ExamplePart
-from artimon.stack.own import AgentPart, ArtimonPart
-from artimon.stack.parts import choose_parts
+from artimon.stack.artimon_parts import AgentPart, ArtimonPart
+from artimon.stack.example_parts import ExamplePart
+from artimon.stack.part_catalogue import choose_parts
 
 
 def test_the_agent_outlives_all_that_register_and_no_server() -> None:

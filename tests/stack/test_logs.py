@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from artimon.stack.logs import LogFollower, tail
+from artimon.stack.log_follower import LogFollower, tail
 
 
 def test_tail(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from artimon.stack.errors import NoFreePortError
-from artimon.stack.ports import MAX_TRIES, PortLeases, is_free
+from artimon.stack.port_leases import MAX_TRIES, PortLeases, is_free
+from artimon.stack.stack_errors import NoFreePortError
 
 
 @pytest.fixture

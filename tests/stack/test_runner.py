@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from artimon.stack.process import OrphanReaper
-from artimon.stack.runner import BACKOFF_RESET_S, BACKOFF_S, MEMORY_STRIKES, PartRunner, Phase
+from artimon.stack.child_process import OrphanReaper
+from artimon.stack.part_runner import BACKOFF_RESET_S, BACKOFF_S, MEMORY_STRIKES, PartRunner, Phase
 from tests.stack.fakes import Fake, make_context
 from tests.waiting import eventually
 

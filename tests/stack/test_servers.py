@@ -17,7 +17,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kazoo.client import KazooClient
 
 from artimon.stack.stack import Stack
-from artimon.stack.state import read_state
+from artimon.stack.stack_state import read_state
 from artimon.stack.topics import TOPICS, make_topics
 from tests.stack.fakes import gone
 from tests.waiting import eventually

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from artimon.runtime.settings import load
-from artimon.stack.errors import JavaMissingError
 from artimon.stack.java import find_java, parse_version
+from artimon.stack.stack_errors import JavaMissingError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -91,7 +91,7 @@ def test_setup_without_python_says_what_to_install(tmp_path: Path) -> None:
 
 def test_what_setup_imports_needs_nothing_installed() -> None:
     """It runs before there is an environment."""
-    modules = "artimon.runtime.settings, artimon.stack.java, artimon.stack.errors"
+    modules = "artimon.runtime.settings, artimon.stack.java, artimon.stack.stack_errors"
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import {modules}"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, timeout=60, check=False

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import typer
 
-from artimon.cli.commands.stack import status as status_command
+from artimon.cli.commands.machine import status as status_command
 from artimon.model.clock import ManualClock
 from artimon.runtime.health import HealthFile
-from artimon.stack.errors import NotRunningError
-from artimon.stack.process import start_time
-from artimon.stack.runner import Phase
-from artimon.stack.state import PartState, StackState, write_state
+from artimon.stack.child_process import start_time
+from artimon.stack.part_runner import Phase
+from artimon.stack.stack_errors import NotRunningError
+from artimon.stack.stack_state import PartState, StackState, write_state
 from artimon.stack.status import build_hops, read_status
 from artimon.stack.status_view import show
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from artimon.stack.errors import NotHealthyError, UnknownPartError
-from artimon.stack.part import StackPart
-from artimon.stack.runner import Phase
-from artimon.stack.state import PartState
+from artimon.stack.part_runner import Phase
+from artimon.stack.stack_errors import NotHealthyError, UnknownPartError
+from artimon.stack.stack_part import StackPart
+from artimon.stack.stack_state import PartState
 from artimon.stack.supervisor import Supervisor
 from tests.stack.fakes import DEADLINE_S, FORKING, Fake, gone, make_context
 from tests.waiting import eventually

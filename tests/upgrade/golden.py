@@ -10,7 +10,7 @@ from pathlib import Path
 
 from artimon.model.batch import Batch
 from artimon.model.fingerprint import fingerprint
-from artimon.runtime import files
+from artimon.runtime import file_access as files
 from pipeline.wal.epoch import host_identity
 from tests.spark.helpers import Ledger
 from tests.upgrade.make_golden import TEXTS, batch, values_of

@@ -14,25 +14,25 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.batch import Batch, BatchId, Samples, SeriesBlock, SeriesInfo
-from artimon.model.codec import decode_columns, encode_samples, encode_series
+from artimon.model.batch_codec import decode_columns, encode_samples, encode_series
 from artimon.model.fingerprint import fingerprint
+from artimon.model.hash_routing import partition_of
 from artimon.model.ranges import LaneId, LaneRanges
-from artimon.model.routing import partition_of
 from artimon.model.values import Kind, Value, ValueType
-from artimon.rawtable import state as states
+from artimon.rawtable import table_state as states
+from artimon.rawtable.announced_rows import rows_of
 from artimon.rawtable.commit import RawTable
+from artimon.rawtable.file_statistics import statistics_of
 from artimon.rawtable.schema import DataFile, folder_of, period_of
-from artimon.rawtable.series import SeriesTable
-from artimon.rawtable.series_rows import rows_of
+from artimon.rawtable.series_delta import SeriesTable
 from artimon.rawtable.sources import SourcesTable
-from artimon.rawtable.state import Increment, RawState, TableTotals
-from artimon.rawtable.statistics import statistics_of
-from artimon.runtime import files
+from artimon.rawtable.table_state import Increment, RawState, TableTotals
+from artimon.runtime import file_access as files
+from pipeline.compaction.compaction_settings import CompactorConfig
 from pipeline.compaction.compactor import Compactor
-from pipeline.compaction.config import CompactorConfig
-from pipeline.spark import rows
-from pipeline.wal.framing import RecordType
+from pipeline.spark import raw_file as rows
 from pipeline.wal.log import LogEntry, WriteAheadLog
+from pipeline.wal.segment_format import RecordType
 from sources.state import state_files as source_state
 from sources.state.series_memory import SourceSeries
 from sources.state.series_rows import SeriesDescription

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from artimon.model.codec import decode_samples, decode_series, verify
-from pipeline.wal.framing import RECORD_BYTES, NewerFormatError, RecordType, encode_record, header_bytes
+from artimon.model.batch_codec import decode_samples, decode_series, verify
 from pipeline.wal.log import WriteAheadLog
+from pipeline.wal.segment_format import RECORD_BYTES, NewerFormatError, RecordType, encode_record, header_bytes
 from sources.state import state_files as state
 from tests.upgrade.golden import EPOCH, V1, batches, log_in_place
 from tests.upgrade.make_golden import AGENT, LANES, SOURCES, START_MS, TEXTS, block

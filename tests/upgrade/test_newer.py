@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from artimon.model.batch import BatchError, UnknownFormatError
-from artimon.model.codec import verify
-from artimon.model.feed import decode_range
+from artimon.model.batch_codec import verify
+from artimon.model.feed_codec import decode_range
 from artimon.model.ipc import read_ipc, write_ipc
-from artimon.rawtable.state import TableStateError, from_json
+from artimon.rawtable.table_state import TableStateError, from_json
 from tests.upgrade.golden import batches
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

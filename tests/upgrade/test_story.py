@@ -12,8 +12,8 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from artimon.model.codec import verify
-from artimon.model.routing import partition_of
+from artimon.model.batch_codec import verify
+from artimon.model.hash_routing import partition_of
 from pipeline.wal.log import WriteAheadLog
 from tests.spark.driving import raw_query
 from tests.spark.helpers import config_for, table_rows_at

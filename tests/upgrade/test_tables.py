@@ -15,19 +15,19 @@ from deltalake.schema import PrimitiveType
 
 from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.values import ValueType
-from artimon.rawtable import state as states
+from artimon.rawtable import table_state as states
+from artimon.rawtable.announced_rows import rows_of as series_rows
 from artimon.rawtable.commit import RawTable
+from artimon.rawtable.file_statistics import statistics_of
 from artimon.rawtable.head import METADATA_KEY, HeadReader
 from artimon.rawtable.schema import PARTITION_BY, DataFile, period_of, raw_uri, series_uri, sources_uri
-from artimon.rawtable.series import SeriesTable
-from artimon.rawtable.series_rows import rows_of as series_rows
+from artimon.rawtable.series_delta import SeriesTable
 from artimon.rawtable.sources import SourcesTable
-from artimon.rawtable.state import Increment, TableStateError, TableTotals, to_json
-from artimon.rawtable.statistics import statistics_of
-from artimon.runtime import files
+from artimon.rawtable.table_state import Increment, TableStateError, TableTotals, to_json
+from artimon.runtime import file_access as files
+from pipeline.compaction.compaction_settings import CompactorConfig
 from pipeline.compaction.compactor import Compactor
-from pipeline.compaction.config import CompactorConfig
-from pipeline.compaction.runs import RunError
+from pipeline.compaction.sorted_runs import RunError
 from query_dsl.stores.history.engine import History
 from tests.compaction.builder import Builder, file_table
 from tests.raw_files import to_parquet

@@ -20,19 +20,19 @@ from kazoo.client import KazooClient
 
 from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import SeriesBlock, SeriesInfo
+from artimon.model.batch_codec import encode_series
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.codec import encode_series
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Buckets, Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
-from pipeline.control.shards import ShardDirectory, ShardsUnknownError
+from pipeline.control.shard_directory import ShardDirectory, ShardsUnknownError
 from tests.varstore.feeding import Feed, Log, reference, table
 from tests.varstore.worlds import Row, announce, print_of, text_of
 from tests.waiting import LIMIT_S, eventually
 from varstore.cluster import membership as membership_of
-from varstore.cluster.client import StoreUnavailable, VarstoreClient
-from varstore.cluster.directory import ClusterDirectory, ShardAddress
+from varstore.cluster.cluster_directory import ClusterDirectory, ShardAddress
 from varstore.cluster.membership import Membership
+from varstore.cluster.varstore_client import StoreUnavailable, VarstoreClient
 
 NOW = SYSTEM_CLOCK.now_ms() // 60_000 * 60_000
 """Real time, as that of the announcements: series that are silent for days are forgotten."""

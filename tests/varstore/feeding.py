@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from artimon.model.batch import BatchId, Samples
-from artimon.model.codec import encode_samples
-from artimon.model.routing import partition_of
+from artimon.model.batch_codec import encode_samples
+from artimon.model.hash_routing import partition_of
 from artimon.model.select import Buckets, SelectRequest
-from artimon.rawtable.state import Epochs, Span
+from artimon.rawtable.table_state import Epochs, Span
 from bookkeeper.rpc.framed_server import FramedServer
-from pipeline.control.shards import ShardInfo as Live
-from pipeline.spark.buckets import BucketsRun
-from pipeline.spark.feeding import FeedPlan, FeedResult, feed_records
-from pipeline.spark.tasks import KafkaRecord
-from pipeline.spark.topic import TopicInfo
+from pipeline.control.shard_directory import ShardInfo as Live
+from pipeline.spark.buckets_query import BucketsRun
+from pipeline.spark.feed_task import FeedPlan, FeedResult, feed_records
+from pipeline.spark.raw_task import KafkaRecord
+from pipeline.spark.topic_client import TopicInfo
 from tests.varstore.worlds import Row, TestBatch, range_of
-from varstore.cluster.directory import ShardAddress
-from varstore.shard.service import ShardService, idl
+from varstore.cluster.cluster_directory import ShardAddress
 from varstore.shard.shard import Shard
+from varstore.shard.shard_service import ShardService, idl
 
 PARTITIONS = 3
 TOPIC_ID = "topic-one"
@@ -65,7 +65,7 @@ class Log:
     def ends(self) -> dict[int, int]:
         return {p: len(records) for p, records in self.records.items()}
 
-    # as pipeline.spark.topic.TopicClient
+    # as pipeline.spark.topic_client.TopicClient
 
     def epochs(self, _info: TopicInfo, _known: Mapping[int, Epochs]) -> dict[int, Epochs]:
         return dict(self.leaders)
@@ -101,7 +101,7 @@ class FedShard:
 
 
 class Shards:
-    """Stand-in for `pipeline.control.shards.ShardDirectory`, of shards in this process."""
+    """Stand-in for `pipeline.control.shard_directory.ShardDirectory`, of shards in this process."""
 
     def __init__(self, shards: dict[str, FedShard]) -> None:
         self.shards = shards

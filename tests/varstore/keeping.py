@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import BatchId
-from artimon.model.feed import FeedAnswer, FeedRange, concat_samples
+from artimon.model.feed_codec import FeedAnswer, FeedRange, concat_samples
 from artimon.model.grid import Grid
-from artimon.model.routing import virtual_shard
+from artimon.model.hash_routing import virtual_shard
 from artimon.model.select import NAME, Matcher, SelectRequest
 from artimon.model.values import Value
 from artimon.model.vshards import from_hex, mask_of

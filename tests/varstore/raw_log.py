@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 
 from artimon.model.ranges import LaneRanges
-from artimon.rawtable import state as states
+from artimon.rawtable import table_state as states
 from artimon.rawtable.commit import RawTable
+from artimon.rawtable.file_statistics import statistics_of
 from artimon.rawtable.schema import FILE_SCHEMA, DataFile, folder_of, period_of
 from artimon.rawtable.sources import SourcesTable
-from artimon.rawtable.state import Increment, LogGap, RawState, TableTotals
-from artimon.rawtable.statistics import statistics_of
-from artimon.runtime import files
-from pipeline.compaction.order import sort_rows
+from artimon.rawtable.table_state import Increment, LogGap, RawState, TableTotals
+from artimon.runtime import file_access as files
+from pipeline.compaction.row_order import sort_rows
 from tests.raw_files import to_parquet
 from tests.varstore.keeping import Log
 from tests.varstore.worlds import TOPIC, TestBatch

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.crashing import kill_at
-from varstore.cluster import healing
-from varstore.server import ShardConfig, run_shard
-from varstore.snapshot.raw_rows import RawRowLoader
+from varstore.cluster import gap_repair as healing
+from varstore.shard_process import ShardConfig, run_shard
+from varstore.snapshot.raw_row_loader import RawRowLoader
 
 
 def die_in_refill(nth: int) -> None:

@@ -15,17 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.routing import ownership
+from artimon.model.hash_routing import ownership
 from artimon.model.select import NOT_OWNED, SelectError, TooManySeries, too_many_series
 from artimon.model.vshards import ALL_VSHARDS, from_hex, mask_of, to_hex, vshards_of
 from bookkeeper.rpc.framed_server import FramedServer
 from tests.waiting import eventually
-from varstore.cluster.choosing import choose_holders
-from varstore.cluster.connections import ShardAnswer, ShardConnections, ShardRequest
-from varstore.cluster.directory import ClusterState, ShardAddress
+from varstore.cluster.cluster_directory import ClusterState, ShardAddress
+from varstore.cluster.holder_choice import choose_holders
 from varstore.cluster.membership import Membership
-from varstore.cluster.round import ScatterGather
-from varstore.shard.service import idl
+from varstore.cluster.scatter_gather import ScatterGather
+from varstore.cluster.shard_connections import ShardAnswer, ShardConnections, ShardRequest
+from varstore.shard.shard_service import idl
 
 DEADLINE_S = 8.0
 

@@ -11,9 +11,9 @@ import pytest
 from artimon.model.ranges import LaneRanges
 from artimon.rawtable.schema import TableError
 from tests.varstore.keeping import ALL, empty
-from varstore.snapshot.raw_state import RawHead
-from varstore.snapshot.recovery import SHORT_LOG_MESSAGES, LogSpan, Restore, prefers_table
-from varstore.store.groups import Partition
+from varstore.snapshot.raw_head import RawHead
+from varstore.snapshot.restore import SHORT_LOG_MESSAGES, LogSpan, Restore, prefers_table
+from varstore.store.feed_groups import Partition
 
 
 def head(until: int, topic: str = "t", whole: bool = True, epoch: int = 0) -> RawHead:

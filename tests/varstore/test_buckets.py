@@ -16,9 +16,9 @@ from artimon.model.grid import Grid
 from artimon.model.select import NAME, Buckets, Matcher, SelectError, SelectRequest
 from artimon.model.values import Value, ValueType, cell_to_double
 from tests.varstore.worlds import TestBatch, announce, print_of, range_of
-from varstore.cells.memory import lazy_zeros
-from varstore.cells.ring import LevelRing
-from varstore.cells.texts import NO_STRING, StringPool
+from varstore.cells.lazy_memory import lazy_zeros
+from varstore.cells.level_ring import LevelRing
+from varstore.cells.string_pool import NO_STRING, StringPool
 from varstore.shard.shard import Shard
 
 NOW = 1_800_000_000_000

@@ -11,7 +11,7 @@ import pytest
 
 from artimon.compute.aggregate import AggregateRequest
 from artimon.compute.functions import FUNCTIONS
-from artimon.compute.reducing import WindowPlan
+from artimon.compute.reduction import WindowPlan
 from artimon.model.batch import BatchId
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectRequest
@@ -19,10 +19,11 @@ from bookkeeper.rpc.framed_client import ConnectionLostError
 from bookkeeper.rpc.framed_server import FramedClient, FramedServer
 from tests.varstore.worlds import TestBatch, announce, print_of, range_of
 from tests.waiting import eventually
-from varstore.query import parts, pushdown
-from varstore.query.waiting import CallerDisconnected, DeadlinePassed, QueryDeadline
-from varstore.shard.service import ShardService, idl
+from varstore.query import pushdown
+from varstore.query import selection_parts as parts
+from varstore.query.query_deadline import CallerDisconnected, DeadlinePassed, QueryDeadline
 from varstore.shard.shard import Shard
+from varstore.shard.shard_service import ShardService, idl
 
 NOW = 1_800_000_000_000
 MINUTE = 60_000

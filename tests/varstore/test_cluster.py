@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from artimon.runtime.zookeeper import zookeeper_client
+from artimon.runtime.zookeeper_client import zookeeper_client
 from artimon.stack.topics import TopicSpec, make_topics
 from tests.pipeline.kafka_helpers import APPEND_TIME
 from tests.varstore.cluster import Cluster, Watcher
@@ -20,8 +20,8 @@ from tests.varstore.feeding import PARTITIONS
 from tests.varstore.test_server import chroot, id_of
 from tests.waiting import eventually
 from varstore.cluster import membership as membership_of
-from varstore.cluster.client import VarstoreClient
 from varstore.cluster.membership import Membership
+from varstore.cluster.varstore_client import VarstoreClient
 
 pytestmark = pytest.mark.stack
 LATE_S = 4.0

@@ -15,19 +15,19 @@ from artimon.compute.statistics import STATISTICS
 from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.select import NAME, Matcher, SelectRequest
 from artimon.model.vshards import ALL_VSHARDS
-from artimon.runtime import files
+from artimon.runtime import file_access as files
 from artimon.runtime.health import read_health
 from tests.varstore.cluster import NOW, SOURCES, Cluster
 from tests.varstore.raw_log import RawLog
 from tests.varstore.test_cluster import made
 from tests.varstore.worlds import Row, print_of
 from tests.waiting import eventually
-from varstore.cluster.client import StoreUnavailable
-from varstore.server import SNAPSHOTS_PATH
-from varstore.snapshot.folders import HdfsFolder, LocalFolder, SnapshotFolder
+from varstore.cluster.varstore_client import StoreUnavailable
+from varstore.shard_process import SNAPSHOTS_PATH
+from varstore.snapshot.snapshot_folders import HdfsFolder, LocalFolder, SnapshotFolder
 from varstore.snapshot.snapshots import manifests
-from varstore.store.frames import read_frames
-from varstore.store.groups import FeedGroup
+from varstore.store.feed_groups import FeedGroup
+from varstore.store.snapshot_frames import read_frames
 
 pytestmark = pytest.mark.stack
 HOUR, MINUTE = 3_600_000, 60_000

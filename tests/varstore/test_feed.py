@@ -10,13 +10,13 @@ import pytest
 
 from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import BatchError, BatchId
-from artimon.model.feed import FeedAnswer, FeedEntry, FeedRange, concat_samples, decode_range, encode_range
+from artimon.model.feed_codec import FeedAnswer, FeedEntry, FeedRange, concat_samples, decode_range, encode_range
 from artimon.model.grid import Grid
-from artimon.model.routing import ownership, virtual_shard
+from artimon.model.hash_routing import ownership, virtual_shard
 from artimon.model.select import NAME, Buckets, Matcher, SelectRequest
 from tests.varstore.worlds import TOPIC, TestBatch, announce, positions, print_of, range_of
 from varstore.shard.shard import Shard, ShardBroken
-from varstore.store.groups import Partition
+from varstore.store.feed_groups import Partition
 
 NOW = 1_800_000_000_000
 END = NOW + 60_000

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from artimon.model.batch import BatchId, Samples
-from artimon.model.feed import FeedEntry, FeedRange, decode_range, encode_range
+from artimon.model.feed_codec import FeedEntry, FeedRange, decode_range, encode_range
 from artimon.model.values import Value
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from artimon.compute.statistics import STATISTICS
 from artimon.model.grid import Grid
-from artimon.model.routing import ownership, virtual_shard
+from artimon.model.hash_routing import ownership, virtual_shard
 from artimon.model.select import NAME, Matcher, SelectRequest
 from artimon.model.vshards import ALL_VSHARDS, mask_of
-from pipeline.spark import feeding
-from pipeline.spark.cuts import TruncationDetector
-from pipeline.spark.topic import TopicError
+from pipeline.spark import feed_task as feeding
+from pipeline.spark.log_truncation import TruncationDetector
+from pipeline.spark.topic_client import TopicError
 from tests.varstore.feeding import NOW, FedShard, Feed, Log, Shards, reference, table
 from tests.varstore.worlds import announce, positions, print_of
 from varstore.cluster.peers import PeerError, fetch_snapshot
 from varstore.shard.shard import Shard
-from varstore.store.groups import Partition
+from varstore.store.feed_groups import Partition
 
 SOURCES = [f"s{i}" for i in range(12)]
 AGENTS = [f"agent-{i}" for i in range(5)]

@@ -22,7 +22,7 @@ from tests.varstore.keeping import Log as LaneLog
 from tests.varstore.raw_log import file_table
 from tests.varstore.worlds import Row, TestBatch, announce, print_of
 from varstore.shard.shard import Shard
-from varstore.snapshot.raw_rows import BUDGET_BYTES, COLUMNS, RawRowLoader, Target, plan
+from varstore.snapshot.raw_row_loader import BUDGET_BYTES, COLUMNS, RawRowLoader, Target, plan
 
 SOURCES = {0: VSHARDS["s0"], 1: VSHARDS["s1"], 2: VSHARDS["s2"], 3: VSHARDS["s0"]}
 """Virtual shards by number in the table; two sources are of one virtual shard, and share series."""
@@ -80,7 +80,8 @@ def shown(shard: Shard) -> list[object]:
 def one_by_one(rows: RawRowLoader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Disable aggregation."""
     monkeypatch.setattr(
-        "varstore.snapshot.raw_rows.mask_aggregatable", lambda r, _: (np.zeros(len(r.time_ms), bool), r.starts < 0)
+        "varstore.snapshot.raw_row_loader.mask_aggregatable",
+        lambda r, _: (np.zeros(len(r.time_ms), bool), r.starts < 0),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from artimon.model.batch import BatchError
-from artimon.model.feed import GROUP_CHANGED
+from artimon.model.feed_codec import GROUP_CHANGED
 from artimon.model.vshards import from_hex
 from tests.varstore.keeping import (
     ALL,
@@ -32,9 +32,9 @@ from tests.varstore.keeping import (
 from tests.varstore.worlds import TOPIC, positions, print_of
 from varstore.shard.shard import Shard
 from varstore.snapshot.snapshots import Snapshots
-from varstore.store.exports import ActiveExports, ExportNotFoundError, TooManyExportsError
-from varstore.store.frames import SnapshotFormatError
-from varstore.store.groups import GroupChanged, Partition
+from varstore.store.active_exports import ActiveExports, ExportNotFoundError, TooManyExportsError
+from varstore.store.feed_groups import GroupChanged, Partition
+from varstore.store.snapshot_frames import SnapshotFormatError
 
 
 @pytest.fixture
@@ -274,7 +274,7 @@ def test_exports_are_fetched_in_order_and_expire(log: Log, monkeypatch: pytest.M
         exports.begin(ALL)
     with pytest.raises(TooManyExportsError):
         exports.begin(ALL)
-    monkeypatch.setattr("varstore.store.exports.IDLE_TIMEOUT_S", -1.0)
+    monkeypatch.setattr("varstore.store.active_exports.IDLE_TIMEOUT_S", -1.0)
     exports.close_idle()
     assert len(exports) == 0
     assert not shard._store.captures

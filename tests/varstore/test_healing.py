@@ -10,12 +10,12 @@ import pytest
 
 from artimon.model.vshards import ALL_VSHARDS, vshards_of
 from artimon.rawtable.schema import TableError
-from varstore.cluster.directory import ClusterState, ShardAddress
-from varstore.cluster.healing import LONGEST_PAUSE_S, MAX_TURN_WAIT_S, REPAIR_DELAY_S, GapRepair, LostByGroup
+from varstore.cluster.cluster_directory import ClusterState, ShardAddress
+from varstore.cluster.gap_repair import LONGEST_PAUSE_S, MAX_TURN_WAIT_S, REPAIR_DELAY_S, GapRepair, LostByGroup
 from varstore.cluster.membership import Membership
-from varstore.cluster.moving import VSHARDS_PER_STEP, Rebalancer
+from varstore.cluster.rebalance import VSHARDS_PER_STEP, Rebalancer
 from varstore.shard.shard import Shard
-from varstore.store.groups import LostRange, Partition
+from varstore.store.feed_groups import LostRange, Partition
 
 LOST = {Partition("t", 0): LostRange(10, 20)}
 MINUTE = 60

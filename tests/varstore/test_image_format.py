@@ -11,7 +11,7 @@ import pyarrow as pa
 from artimon.model.vshards import ALL_VSHARDS
 from tests.varstore.keeping import ALL, Log, catch_up, check, empty, random_log
 from varstore.snapshot.manifest import Manifest
-from varstore.store.frames import SnapshotFrame, decode_frame, read_frames
+from varstore.store.snapshot_frames import SnapshotFrame, decode_frame, read_frames
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "image"

@@ -14,8 +14,8 @@ from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.labels import canonical
 from artimon.model.select import NAME, Matcher, SelectError
 from artimon.model.values import Kind, ValueType
-from varstore.index.index import AnnounceOutcome, LabelIndex, SeriesEntry
-from varstore.index.slots import Slots, SlotTable
+from varstore.index.label_index import AnnounceOutcome, LabelIndex, SeriesEntry
+from varstore.index.slot_table import Slots, SlotTable
 from varstore.shard.shard import Shard
 
 names = st.sampled_from(["cpu", "cpu.user", "cpu.idle", "disk"])
@@ -139,7 +139,7 @@ def test_select_is_restricted_to_a_mask_of_virtual_shards() -> None:
 
 def test_series_freed_during_a_long_select_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slots freed between two parts of a long answer, and after it, are left out."""
-    monkeypatch.setattr("varstore.index.index._LOCKED_BATCH", 2)
+    monkeypatch.setattr("varstore.index.label_index._LOCKED_BATCH", 2)
     table = SlotTable(100)
     index = LabelIndex(table)
     slots = table.add(np.arange(1, 6, dtype=np.uint64), 0)
@@ -238,7 +238,7 @@ def test_a_fingerprint_with_two_texts_is_hidden_and_counted(
     monkeypatch: pytest.MonkeyPatch, source: str, slots: int
 ) -> None:
     """Neither is shown, both are counted, the others are found."""
-    monkeypatch.setattr("varstore.store.catalogue.fingerprint", len)
+    monkeypatch.setattr("varstore.store.series_catalogue.fingerprint", len)
     shard = Shard(capacity=1_000)
     shard.announce(block(1, "aa{}", "long{}"))
     shard.announce(block(1, "bb{}", source=source))

@@ -10,20 +10,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from artimon.compute.sample_order import Cells
 from artimon.compute.statistics import FOLDS, STATISTICS
-from artimon.compute.ties import Cells
 from artimon.model.batch import Samples
 from artimon.model.grid import DEFAULT_LEVELS, Grid, Level
-from artimon.model.routing import virtual_shard
+from artimon.model.hash_routing import virtual_shard
 from artimon.model.values import ValueType
 from tests.varstore.reference import Reference
 from tests.varstore.test_model import HOMES, MINUTE, SERIES, START, check_bucket, expect, grids, logs
 from tests.varstore.worlds import Row, TestBatch, print_of
-from varstore.cells.dense import CELL_BYTES, OpenBlock
-from varstore.cells.packed import PackedBlock
-from varstore.cells.ring import LevelRing
-from varstore.cells.texts import StringPool
-from varstore.index.slots import SlotTable
+from varstore.cells.level_ring import LevelRing
+from varstore.cells.open_block import CELL_BYTES, OpenBlock
+from varstore.cells.packed_block import PackedBlock
+from varstore.cells.string_pool import StringPool
+from varstore.index.slot_table import SlotTable
 from varstore.store.bucket_store import BucketStore, SampleRun
 
 PRINTS = np.array([print_of(series) for series in range(SERIES)], np.uint64)
@@ -115,9 +115,9 @@ def unique(log: list[TestBatch]) -> list[TestBatch]:
 def test_rows_in_any_state_give_the_reference_buckets(data: st.DataObject) -> None:
     """Any number of steps of closing and packing between batches, small patches, a move in between."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("varstore.cells.packed.PATCH_CELLS", data.draw(st.integers(0, 3)))
-        patch.setattr("varstore.cells.rows.STALE_PATCH", data.draw(st.integers(0, 2)))
-        patch.setattr("varstore.cells.packing.MOST_UNPACKED", data.draw(st.sampled_from([0, 4, 100])))
+        patch.setattr("varstore.cells.packed_block.PATCH_CELLS", data.draw(st.integers(0, 3)))
+        patch.setattr("varstore.cells.level_rows.STALE_PATCH", data.draw(st.integers(0, 2)))
+        patch.setattr("varstore.cells.level_packer.MOST_UNPACKED", data.draw(st.sampled_from([0, 4, 100])))
         segment = data.draw(st.sampled_from([2, 4, 64]))
         log = unique(data.draw(logs()))
         store, moves = store_of(segment), data.draw(st.integers(0, len(log)))

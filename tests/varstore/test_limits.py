@@ -13,7 +13,7 @@ from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.select import NAME, Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
 from tests.varstore.worlds import TestBatch, range_of, sweep
-from varstore.index.limits import (
+from varstore.index.shard_limits import (
     CapacityLimitError,
     RefusedCounts,
     ShardLimits,
@@ -22,7 +22,7 @@ from varstore.index.limits import (
     settle_capacity,
 )
 from varstore.shard.shard import Shard
-from varstore.store.catalogue import EXPIRY_BATCH, SLICE_SLOTS
+from varstore.store.series_catalogue import EXPIRY_BATCH, SLICE_SLOTS
 
 NOW, HOUR = 1_800_000_000_000, 3_600_000
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artimon.compute.ties import Cells, TypeBounds
-from varstore.cells.lives import Incarnations
-from varstore.cells.older import SEGMENT
-from varstore.cells.texts import StringPool
+from artimon.compute.sample_order import Cells, TypeBounds
+from varstore.cells.incarnations import Incarnations
+from varstore.cells.past_incarnations import SEGMENT
+from varstore.cells.string_pool import StringPool
 
 SLOTS = 3 * SEGMENT
 samples = st.tuples(
@@ -108,15 +108,15 @@ def test_values_of_incarnations_become_doubles() -> None:
 def test_incarnations_beyond_the_limits_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The incarnation that ended longest ago is dropped, of one series or where the total is exceeded; both are
     counted."""
-    monkeypatch.setattr("varstore.cells.lives.MAX_INCARNATIONS", 3)
+    monkeypatch.setattr("varstore.cells.incarnations.MAX_INCARNATIONS", 3)
     lives = Incarnations(SLOTS)
     for birth in range(1, 8):
         add(lives, [(5, birth, 10 * birth, birth)])
     assert [life[0] for life in held_by_slot(lives)[5]] == [4, 5, 6, 7]
     assert lives.dropped == 3
 
-    monkeypatch.setattr("varstore.cells.lives.PAST_PER_SLOT", 1)
-    monkeypatch.setattr("varstore.cells.lives.MAX_INCARNATIONS", 1_000_000)
+    monkeypatch.setattr("varstore.cells.incarnations.PAST_PER_SLOT", 1)
+    monkeypatch.setattr("varstore.cells.incarnations.MAX_INCARNATIONS", 1_000_000)
     lives = Incarnations(SEGMENT)
     for birth in range(1, 6):
         add(lives, [(slot, birth, 10 * birth, 0) for slot in range(SEGMENT)])

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.feed import FeedAnswer, FeedRange, concat_samples
+from artimon.model.feed_codec import FeedAnswer, FeedRange, concat_samples
 from artimon.model.vshards import ALL_VSHARDS, from_hex
 from artimon.rawtable.schema import TableError
-from artimon.rawtable.state import END_OF_LOG, RawState, TopicState
+from artimon.rawtable.table_state import END_OF_LOG, RawState, TopicState
 from tests.spark.local_files import local_files
 from tests.varstore.keeping import (
     ALL,
@@ -33,15 +33,15 @@ from tests.varstore.keeping import (
 from tests.varstore.raw_log import RawLog
 from tests.varstore.test_refill import legal
 from tests.varstore.worlds import TOPIC, print_of
-from varstore.cluster.directory import ClusterState, ShardAddress
-from varstore.cluster.healing import REPAIR_DELAY_S, TABLE_CHECK_S, GapRepair
+from varstore.cluster.cluster_directory import ClusterState, ShardAddress
+from varstore.cluster.gap_repair import REPAIR_DELAY_S, TABLE_CHECK_S, GapRepair
 from varstore.cluster.membership import Membership
-from varstore.cluster.moving import Rebalancer
+from varstore.cluster.rebalance import Rebalancer
 from varstore.shard.shard import Shard
-from varstore.snapshot.raw_state import RawHead
-from varstore.snapshot.recovery import LogSpan, Restore, can_continue, table_has
+from varstore.snapshot.raw_head import RawHead
+from varstore.snapshot.restore import LogSpan, Restore, can_continue, table_has
 from varstore.snapshot.snapshots import Snapshots
-from varstore.store.groups import LostRange, Partition
+from varstore.store.feed_groups import LostRange, Partition
 
 P0, P1 = Partition(TOPIC, 0), Partition(TOPIC, 1)
 

@@ -10,7 +10,7 @@ from artimon.model.grid import Grid
 from artimon.model.select import INCARNATION_DTYPE, Buckets, Matcher, SelectRequest
 from artimon.model.series_table import NAME, Series
 from artimon.model.values import Kind, ValueType
-from varstore.query.merge import merge_answers
+from varstore.query.answer_merge import merge_answers
 
 GRID = Grid(120_000, 60_000, 2)
 REQUEST = SelectRequest((Matcher(NAME, "=", "x"),), GRID, STATISTICS)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import BatchId
 from artimon.model.grid import Grid
-from artimon.model.routing import virtual_shard
+from artimon.model.hash_routing import virtual_shard
 from artimon.model.select import NAME, Buckets, Matcher, SelectRequest
 from artimon.model.values import Value, ValueType, cell_to_double
 from tests.varstore.reference import LEVELS, Reference, Sample, end_of, greatest, last_of, least
@@ -235,7 +235,7 @@ def test_order_of_partitions_does_not_matter(data: st.DataObject) -> None:
 @pytest.mark.parametrize("run_rows", [1, 3])
 def test_small_runs_and_a_small_cache_give_the_same(monkeypatch: pytest.MonkeyPatch, run_rows: int) -> None:
     """The grouping of batches into runs and the evictions of the cache do not change the result."""
-    monkeypatch.setattr("varstore.store.intake.RUN_ROWS", run_rows)
+    monkeypatch.setattr("varstore.store.run_builder.RUN_ROWS", run_rows)
     log = [
         TestBatch(BatchId("a", 1, 0, i), SOURCES[i % 3], START + i * MINUTE, [(print_of(j), START + i * MINUTE, 0, i)])
         for i in range(20)

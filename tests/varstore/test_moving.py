@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artimon.model.vshards import ALL_VSHARDS, mask_of, vshards_of
-from varstore.cluster.directory import ClusterState, ShardAddress
+from varstore.cluster.cluster_directory import ClusterState, ShardAddress
 from varstore.cluster.membership import Membership, MembershipError
-from varstore.cluster.moving import GRACE_S, VSHARDS_PER_STEP, Rebalancer, plan_donors, surplus
+from varstore.cluster.rebalance import GRACE_S, VSHARDS_PER_STEP, Rebalancer, plan_donors, surplus
 from varstore.shard.shard import Shard
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artimon.compute.statistics import FIELDS
-from varstore.cells.columns import (
+from varstore.cells.compressed_columns import (
     CompressedColumn,
     ConstantColumn,
     Indexes,
@@ -22,8 +22,8 @@ from varstore.cells.columns import (
     encode,
     index_array,
 )
-from varstore.cells.dense import OpenBlock
-from varstore.cells.packed import NeedsBatchRead, PackedBlock, pack, unzigzag, zigzag
+from varstore.cells.open_block import OpenBlock
+from varstore.cells.packed_block import NeedsBatchRead, PackedBlock, pack, unzigzag, zigzag
 
 ODD: npt.NDArray[np.float64] = np.concatenate(
     ([np.nan, -0.0, 0.0, np.inf, -np.inf, 5e-324, 1.5], np.array([0x7FF0000000000001]).view(np.float64))

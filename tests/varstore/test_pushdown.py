@@ -20,9 +20,9 @@ from artimon.compute.aggregate import (
     encode_aggregate,
     merge_aggregates,
 )
-from artimon.compute.classes import Partial
-from artimon.compute.exact import ExactSums, float_sums, integer_sums
-from artimon.compute.reducing import SeriesCounts, WindowPlan
+from artimon.compute.exact_sums import ExactSums, float_sums, integer_sums
+from artimon.compute.partials import Partial
+from artimon.compute.reduction import SeriesCounts, WindowPlan
 from artimon.model.batch import BatchId
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectError, SelectRequest, decode_buckets, encode_buckets

@@ -13,7 +13,7 @@ import pytest
 
 from artimon.compute import functions
 from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed, aggregate_buckets
-from artimon.compute.reducing import WindowPlan
+from artimon.compute.reduction import WindowPlan
 from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
 from artimon.model.fingerprint import fingerprint
@@ -23,7 +23,7 @@ from artimon.model.select import NAME, Matcher
 from artimon.model.values import Kind, Value, ValueType
 from tests.seeds import fixed_and_drawn
 from tests.varstore.worlds import Row, TestBatch, range_of
-from varstore.query import parts
+from varstore.query import selection_parts as parts
 from varstore.shard.shard import Shard
 
 HOUR, MINUTE = 3_600_000, 60_000

@@ -27,9 +27,9 @@ from tests.varstore.keeping import (
 from tests.varstore.raw_log import RawLog
 from tests.varstore.worlds import TOPIC, positions, print_of
 from varstore.shard.shard import Shard
-from varstore.snapshot.raw_state import RawHead
+from varstore.snapshot.raw_head import RawHead
 from varstore.snapshot.refill import Refill
-from varstore.store.groups import Partition
+from varstore.store.feed_groups import Partition
 
 
 @pytest.fixture

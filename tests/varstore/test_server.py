@@ -18,27 +18,27 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
-from artimon.model.codec import encode_series
-from artimon.model.feed import encode_range
+from artimon.model.batch_codec import encode_series
+from artimon.model.feed_codec import encode_range
 from artimon.model.grid import Grid, parse_levels
-from artimon.model.routing import ownership, virtual_shard
+from artimon.model.hash_routing import ownership, virtual_shard
 from artimon.model.select import NAME, Buckets, Matcher, SelectError, SelectRequest
 from artimon.model.values import Kind, ValueType
 from artimon.model.vshards import from_hex, mask_of, to_hex
 from artimon.runtime.health import read_health
-from artimon.runtime.zookeeper import zookeeper_client
+from artimon.runtime.zookeeper_client import zookeeper_client
 from artimon.stack.topics import TopicSpec, make_topics
 from bookkeeper.rpc.framed_server import FramedClient
 from tests.pipeline.kafka_helpers import APPEND_TIME
 from tests.varstore.worlds import TestBatch, print_of, range_of, text_of
 from tests.waiting import eventually
 from varstore.cluster import membership as membership_of
-from varstore.cluster.client import StoreUnavailable, VarstoreClient
-from varstore.cluster.logends import end_of_epoch, log_span
+from varstore.cluster.log_ends import end_of_epoch, log_span
 from varstore.cluster.membership import VARSTORE_PATH, Membership, MembershipWatch
-from varstore.index.limits import memory_limit
-from varstore.server import SHARDS_PATH, LevelsDiffer, ShardConfig, run_shard
-from varstore.shard.service import idl
+from varstore.cluster.varstore_client import StoreUnavailable, VarstoreClient
+from varstore.index.shard_limits import memory_limit
+from varstore.shard.shard_service import idl
+from varstore.shard_process import SHARDS_PATH, LevelsDiffer, ShardConfig, run_shard
 
 pytestmark = pytest.mark.stack
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from varstore.index.limits import CapacityLimitError, ShardLimits, memory_limit
-from varstore.server import ShardConfig, ShardProcess
+from varstore.index.shard_limits import CapacityLimitError, ShardLimits, memory_limit
+from varstore.shard_process import ShardConfig, ShardProcess
 
 NOWHERE = "127.0.0.1:1"
 

@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from artimon.model.batch import BatchId
 from tests.seeds import fixed_and_drawn
 from tests.varstore.worlds import TestBatch, range_of
-from varstore.index.slots import NO_SLOT, UNIT_SLOTS, SlotTable
-from varstore.store.intake import OwnedBatch, RunBuilder
-from varstore.store.positions import vshard_of
+from varstore.index.slot_table import NO_SLOT, UNIT_SLOTS, SlotTable
+from varstore.store.range_admission import vshard_of
+from varstore.store.run_builder import OwnedBatch, RunBuilder
 
 prints = st.integers(0, 40).map(lambda n: n if n % 2 else 2**64 - 1 - n)
 vshards = st.sampled_from([0, 1, 255])

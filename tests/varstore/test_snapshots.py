@@ -33,11 +33,11 @@ from tests.varstore.keeping import (
 )
 from tests.varstore.worlds import print_of
 from varstore.shard.shard import Shard
-from varstore.snapshot.folders import LocalFolder
 from varstore.snapshot.manifest import Manifest, sequences
-from varstore.snapshot.recovery import LogSpan, Restore
+from varstore.snapshot.restore import LogSpan, Restore
+from varstore.snapshot.snapshot_folders import LocalFolder
 from varstore.snapshot.snapshots import KEPT_SNAPSHOTS, Snapshots, SnapshotWriteError
-from varstore.store.frames import SnapshotFormatError
+from varstore.store.snapshot_frames import SnapshotFormatError
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from artimon.model.batch import BatchError
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.feed import FeedRange, concat_samples
+from artimon.model.feed_codec import FeedRange, concat_samples
 from artimon.model.vshards import from_hex
 from tests.spark.local_files import local_files
 from tests.varstore.keeping import (

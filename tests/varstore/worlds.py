@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import xxhash
 
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
-from artimon.model.feed import FeedEntry, FeedRange, concat_samples
+from artimon.model.feed_codec import FeedEntry, FeedRange, concat_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Kind, Value, ValueType
 from varstore.shard.shard import Shard
-from varstore.store.groups import Partition
+from varstore.store.feed_groups import Partition
 
 Row = tuple[int, int, int, Value | None]
 TOPIC = "topic-one"

@@ -16,7 +16,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.grid import DEFAULT_LEVELS, GridError, Level, levels_text, parse_levels
-from artimon.model.routing import owners_of, ownership
+from artimon.model.hash_routing import owners_of, ownership
 from artimon.model.vshards import mask_of
 from artimon.model.znode import parse_json_object
 

@@ -11,8 +11,8 @@ from thriftpy2.thrift import TException
 from artimon.model.vshards import to_hex
 from artimon.runtime.settings import security
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
-from varstore.cluster.directory import ShardAddress
-from varstore.shard.service import idl
+from varstore.cluster.cluster_directory import ShardAddress
+from varstore.shard.shard_service import idl
 
 PART_TIMEOUT_S = 30.0
 MAX_PART = 128 << 20

@@ -1,8 +1,8 @@
 """Push-down: a shard selects, windows and reduces series itself and returns a partial result for each class.
 
 Two ways give the same answer. Most functions run part by part of the series, and in each part bucket by bucket
-(artimon/compute/rolling.py). The others run by chunks of series through the arithmetic of the evaluator. Twins in this
-process are read as buckets, joined and reduced separately."""
+(artimon/compute/rolling_windows.py). The others run by chunks of series through the arithmetic of the evaluator. Twins
+in this process are read as buckets, joined and reduced separately."""
 
 from __future__ import annotations
 
@@ -31,30 +31,37 @@ from artimon.compute.aggregate import (
 )
 from artimon.compute.arrays import Arrays
 from artimon.compute.cells import Types, is_whole_number
-from artimon.compute.classes import REDUCERS
 from artimon.compute.function import Function, mask_shown
 from artimon.compute.functions import FUNCTIONS
 from artimon.compute.params import bind_params
+from artimon.compute.partials import REDUCERS
 from artimon.compute.ranks import ORDERED
-from artimon.compute.reducing import Reduction, Rows
-from artimon.compute.rolling import MaskOrBool, Rolling, RollingContext, RoundingNeeded, intersect, simplify_mask
+from artimon.compute.reduction import Reduction, Rows
+from artimon.compute.rolling_windows import (
+    MaskOrBool,
+    Rolling,
+    RollingContext,
+    RoundingNeeded,
+    intersect,
+    simplify_mask,
+)
+from artimon.compute.sample_order import Cells
 from artimon.compute.statistics import STATISTICS, with_needs
 from artimon.compute.succession import normalize_incarnations
-from artimon.compute.ties import Cells
 from artimon.compute.true_sums import may_wrap
 from artimon.model.grid import Grid, Level
 from artimon.model.select import SelectError, too_many_series
 from artimon.model.values import Kind
+from varstore.cells.level_ring import LevelRing
 from varstore.cells.locks import FairLock, FairSemaphore
-from varstore.cells.ring import LevelRing
-from varstore.index.index import LabelIndex
-from varstore.query.answer import LOCK_HOLD_S, BucketReader, SeriesChanged, check_request
-from varstore.query.columns import CapturedBucket, MayWrap, ReadFields, SelectionColumn
-from varstore.query.merge import merge_answers
-from varstore.query.parts import SelectionLayout, SelectionPart, part_size
-from varstore.query.pushed_rows import PartValues, ReducedRow, RowReduction, SampledSlots, Scratch
+from varstore.index.label_index import LabelIndex
+from varstore.query.answer_merge import merge_answers
+from varstore.query.bucket_reader import LOCK_HOLD_S, BucketReader, SeriesChanged, check_request
+from varstore.query.captured_buckets import CapturedBucket, MayWrap, ReadFields, SelectionColumn
+from varstore.query.query_deadline import DeadlinePassed, IsDisconnected, QueryDeadline, never_disconnected
+from varstore.query.row_reduction import PartValues, ReducedRow, RowReduction, SampledSlots, Scratch
 from varstore.query.selection import SelectionCache, SelectionChanged, SeriesSelection, first_of_slots
-from varstore.query.waiting import DeadlinePassed, IsDisconnected, QueryDeadline, never_disconnected
+from varstore.query.selection_parts import SelectionLayout, SelectionPart, part_size
 from varstore.store.bucket_store import BucketStore
 
 MEMORY_BYTES = 256 * 1024 * 1024

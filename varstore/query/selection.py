@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.aggregate import AggregateRequest, ClassLabels
-from artimon.compute.ties import Cells
+from artimon.compute.sample_order import Cells
 from artimon.model.select import NAME, Matcher
-from varstore.index.index import LabelIndex
-from varstore.index.slots import Slots, SlotTable
+from varstore.index.label_index import LabelIndex
+from varstore.index.slot_table import Slots, SlotTable
 
 CACHED_SELECTIONS = 8
 CACHED_LAYOUTS = 4

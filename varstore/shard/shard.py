@@ -11,25 +11,25 @@ import numpy as np
 
 from artimon.compute.aggregate import Aggregate, AggregateRequest
 from artimon.model.batch import SeriesBlock, SeriesInfo
-from artimon.model.feed import FeedAnswer, FeedRange
+from artimon.model.feed_codec import FeedAnswer, FeedRange
 from artimon.model.grid import DEFAULT_LEVELS, Level
+from artimon.model.hash_routing import VIRTUAL_SHARDS
 from artimon.model.labels import LabelError, parse_canonical
-from artimon.model.routing import VIRTUAL_SHARDS
 from artimon.model.select import NAME, NOT_OWNED, Buckets, Matcher, SelectError, SelectRequest, Series
 from artimon.model.values import ValueType
 from artimon.model.vshards import mask_of, vshards_of
-from varstore.index.index import LabelIndex
-from varstore.index.limits import DEFAULT_CAPACITY, DEFAULT_LIMITS, ShardLimits
-from varstore.query.answer import BucketReader
+from varstore.index.label_index import LabelIndex
+from varstore.index.shard_limits import DEFAULT_CAPACITY, DEFAULT_LIMITS, ShardLimits
+from varstore.query.bucket_reader import BucketReader
 from varstore.query.pushdown import Pushdown
-from varstore.query.waiting import IsDisconnected, never_disconnected
+from varstore.query.query_deadline import IsDisconnected, never_disconnected
 from varstore.store.bucket_store import NO_TYPE, BucketStore, OutcomeCounts
-from varstore.store.catalogue import SeriesCatalogue
-from varstore.store.frames import decode_frame
-from varstore.store.groups import FeedGroup, LostRange, Partition
-from varstore.store.holdings import Ownership, ShardLocks
-from varstore.store.intake import RunBuilder
-from varstore.store.positions import AdmittedRange, admit, advance, check_range, drop_repeats, vshard_of
+from varstore.store.feed_groups import FeedGroup, LostRange, Partition
+from varstore.store.ownership import Ownership, ShardLocks
+from varstore.store.range_admission import AdmittedRange, admit, advance, check_range, drop_repeats, vshard_of
+from varstore.store.run_builder import RunBuilder
+from varstore.store.series_catalogue import SeriesCatalogue
+from varstore.store.snapshot_frames import decode_frame
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import xxhash
 
 from artimon.model.vshards import from_hex, to_hex
-from varstore.store.frames import FORMAT, SnapshotFormatError
+from varstore.store.snapshot_frames import FORMAT, SnapshotFormatError
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}")
 """Names of files: a manifest points to nothing outside its folder."""

@@ -13,16 +13,16 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from kazoo.client import KazooClient
 
 from artimon.rawtable.delta import files_of
-from artimon.rawtable.reader import open_leased
 from artimon.rawtable.schema import TableError, bounds_of, raw_uri, sources_uri
 from artimon.rawtable.sources import read_sources
-from artimon.runtime import files
+from artimon.rawtable.table_reader import open_leased
+from artimon.runtime import file_access as files
 from artimon.runtime.deadline import call_with_timeout
 from varstore.shard.shard import Shard
-from varstore.snapshot.raw_rows import BATCH_ROWS, COLUMNS, RawRowLoader, Slice, TablePeriod
-from varstore.snapshot.raw_state import RawHead, head_of
+from varstore.snapshot.raw_head import RawHead, head_of
+from varstore.snapshot.raw_row_loader import BATCH_ROWS, COLUMNS, RawRowLoader, Slice, TablePeriod
 from varstore.store.bucket_store import FUTURE_MS
-from varstore.store.positions import vshard_of
+from varstore.store.range_admission import vshard_of
 
 log = logging.getLogger(__name__)
 

@@ -22,14 +22,14 @@ import numpy as np
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from varstore.shard.shard import Shard
-from varstore.snapshot.folders import HdfsFolder, LocalFolder, SnapshotFolder
 from varstore.snapshot.manifest import MAX_BYTES, Manifest, manifest_name, sequences
-from varstore.snapshot.mirror import SnapshotCopier
+from varstore.snapshot.snapshot_copier import SnapshotCopier
+from varstore.snapshot.snapshot_folders import HdfsFolder, LocalFolder, SnapshotFolder
 from varstore.store.capture import CaptureKey
-from varstore.store.frames import SnapshotFormatError, SnapshotFrame, read_frames
-from varstore.store.groups import FeedGroup
-from varstore.store.holdings import FrozenState
-from varstore.store.image import state_frame
+from varstore.store.feed_groups import FeedGroup
+from varstore.store.ownership import FrozenState
+from varstore.store.snapshot_frames import SnapshotFormatError, SnapshotFrame, read_frames
+from varstore.store.snapshot_transfer import state_frame
 
 log = logging.getLogger(__name__)
 

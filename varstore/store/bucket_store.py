@@ -13,18 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.bucketizer import distinct
-from artimon.compute.ties import Cells, TypeBounds
+from artimon.compute.sample_order import Cells, TypeBounds
 from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.values import ValueType
-from varstore.cells.lives import Incarnations
-from varstore.cells.memory import lazy_zeros
-from varstore.cells.ring import LevelRing
-from varstore.cells.segments import LevelSamples
-from varstore.cells.sorted_rows import SortedAggregate
-from varstore.cells.texts import NO_STRING, StringPool
-from varstore.cells.typing_rules import NO_TYPE, SeriesTypes
-from varstore.index.limits import DEFAULT_CAPACITY, FINEST_SPARE_ROWS, SPARE_ROWS
-from varstore.index.slots import NO_SLOT, SlotTable
+from varstore.cells.incarnations import Incarnations
+from varstore.cells.lazy_memory import lazy_zeros
+from varstore.cells.level_ring import LevelRing
+from varstore.cells.slot_segments import LevelSamples
+from varstore.cells.sorted_aggregate import SortedAggregate
+from varstore.cells.string_pool import NO_STRING, StringPool
+from varstore.cells.type_rules import NO_TYPE, SeriesTypes
+from varstore.index.shard_limits import DEFAULT_CAPACITY, FINEST_SPARE_ROWS, SPARE_ROWS
+from varstore.index.slot_table import NO_SLOT, SlotTable
 from varstore.store.capture import Capture
 
 SILENCE_BUCKETS = 6

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.ties import Cells
-from varstore.cells.ring import LevelRing
+from artimon.compute.sample_order import Cells
+from varstore.cells.level_ring import LevelRing
 
 BLOCK_BITS = 10
 BLOCKS_PER_PART = 64

@@ -24,8 +24,8 @@ from artimon.cli.common import JsonOption, Panel, escape_control, exits, print_e
 from artimon.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from pipeline.control.commands import CommandAnswer
-    from pipeline.control.tree import ControlTree
+    from pipeline.control.agent_commands import CommandAnswer
+    from pipeline.control.control_tree import ControlTree
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
@@ -174,7 +174,7 @@ def _send_command(
 ) -> None:
     """Give a command to an agent and print its answer; exits with 1 unless it is done."""
     from pipeline.control.admission import COMMAND_KIND, signed_command
-    from pipeline.control.commands import Command, CommandError
+    from pipeline.control.agent_commands import Command, CommandError
 
     clusters = choose_clusters(zookeeper, None)
     if len(clusters) > 1:
@@ -258,9 +258,9 @@ def check_flows(
     """Check that an agent could run the flows of a file; starts nothing."""
     from artimon.cli.commands.config import check_document
     from artimon.runtime.config_file import ConfigFileError, FileFormat
-    from pipeline.control.document import ConfigError, read_text
-    from pipeline.flows.config.read import parse_flows
-    from pipeline.flows.runtime.builtin import builtin_registry
+    from pipeline.control.config_document import ConfigError, read_text
+    from pipeline.flows.config.flow_file import parse_flows
+    from pipeline.flows.runtime.builtin_components import builtin_registry
 
     text = file.read()
     form: FileFormat = "json" if file.name.endswith(".json") else "toml"

@@ -18,9 +18,9 @@ from artimon.cli.common import JsonOption, Panel, escape_control, exits, locate_
 from artimon.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
-    from pipeline.control.decide import VersionId
+    from pipeline.control.control_tree import ConfigVersion, ControlTree
+    from pipeline.control.rollout import VersionId
     from pipeline.control.signatures import SigningKeys
-    from pipeline.control.tree import ConfigVersion, ControlTree
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
@@ -36,10 +36,10 @@ NoteOption = Annotated[str, typer.Option("--note", help="Reason, shown in the hi
 def check_document(found: Mapping[str, Any], pushed: bool = True) -> None:
     """Check a configuration as far as possible without its agent. `pushed`: also that it has no settings allowed only
     in files of the host. Raises ConfigError."""
-    from pipeline.control.document import ConfigError, parse_document
-    from pipeline.flows.config.hostfile import UnknownHost
-    from pipeline.flows.config.read import check_flows
-    from pipeline.flows.runtime.builtin import builtin_registry
+    from pipeline.control.config_document import ConfigError, parse_document
+    from pipeline.flows.config.flow_file import check_flows
+    from pipeline.flows.config.host_file import UnknownHost
+    from pipeline.flows.runtime.builtin_components import builtin_registry
     from pipeline.flows.spi import FlowError
 
     parse_document(found)
@@ -55,7 +55,7 @@ def check_document(found: Mapping[str, Any], pushed: bool = True) -> None:
 
 
 def _scope(agent: str, group: str) -> str:
-    from pipeline.control.tree import ControlPlaneError, scope_of
+    from pipeline.control.control_tree import ControlPlaneError, scope_of
 
     if bool(agent) == bool(group):
         raise typer.BadParameter("name one of --agent and --group")
@@ -66,7 +66,7 @@ def _scope(agent: str, group: str) -> str:
 
 
 def _read(file: typer.FileText) -> dict[str, Any]:
-    from pipeline.control.document import ConfigError, read_text
+    from pipeline.control.config_document import ConfigError, read_text
 
     with exits(ConfigError, where=f"{file.name}: "):
         found = read_text(file.read(), file.name)
@@ -93,7 +93,7 @@ def signer() -> Callable[[ConfigVersion], Mapping[str, str]] | None:
 
 def _warn_unsigned(found: Mapping[str, Any], signed: bool) -> None:
     from artimon.runtime.settings import zookeeper_auth
-    from pipeline.control.document import changes_only_numbers
+    from pipeline.control.config_document import changes_only_numbers
 
     if not signed and not zookeeper_auth() and not changes_only_numbers({}, found):
         print_error(
@@ -159,7 +159,7 @@ def diff(
 
 
 def _show_difference(old: dict[str, Any], new: dict[str, Any], title: str, name: str) -> bool:
-    from pipeline.control.document import difference, parse_document
+    from pipeline.control.config_document import difference, parse_document
 
     change = difference(parse_document(old), parse_document(new))
     print(f"{title} -> {name}: {change}")
@@ -258,7 +258,7 @@ def rollback(
 
 
 def _push_again(tree: ControlTree, scope: str, to: int | None, note: str) -> VersionId:
-    from pipeline.control.tree import ControlPlaneError
+    from pipeline.control.control_tree import ControlPlaneError
 
     current = newest_version(tree, scope)
     if current is None:

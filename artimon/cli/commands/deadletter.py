@@ -15,7 +15,7 @@ from artimon.cli.common import DataOption, HdfsOption, JsonOption, KafkaOption, 
 from query_dsl.results.render import printable
 
 if TYPE_CHECKING:
-    from pipeline.spark.deadletters import DeadLetterRecord, DeadLetters, ReplayOutcome, ReplayRequest
+    from pipeline.spark.dead_letters import DeadLetterRecord, DeadLetters, ReplayOutcome, ReplayRequest
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
@@ -50,7 +50,7 @@ def replay_letters(
     data: DataOption = None,
 ) -> None:
     """Send messages that could not be stored once more, after the fault is fixed."""
-    from pipeline.spark.deadletters import LetterAddress, ReplayRequest
+    from pipeline.spark.dead_letters import LetterAddress, ReplayRequest
 
     if bool(letters) == everything:
         raise typer.BadParameter("name letters as PARTITION:OFFSET, or --all")
@@ -63,7 +63,7 @@ def replay_letters(
 
 def show(source: DeadLetters, as_json: bool, limit: int, reason: str, everything: bool, stop: threading.Event) -> int:
     """Print the newest `limit` letters; returns 0, 1 if they cannot be read, 130 if interrupted."""
-    from pipeline.spark.deadletters import DeadLetterError, LetterState
+    from pipeline.spark.dead_letters import DeadLetterError, LetterState
 
     newest: deque[DeadLetterRecord] = deque(maxlen=limit)
     matching = 0
@@ -95,7 +95,7 @@ def show(source: DeadLetters, as_json: bool, limit: int, reason: str, everything
 
 def replay_and_report(source: DeadLetters, wish: ReplayRequest, stop: threading.Event) -> int:
     """Replay letters and print a line for each; returns 0 if none was refused or failed, 130 if interrupted."""
-    from pipeline.spark.deadletters import DeadLetterError, replay
+    from pipeline.spark.dead_letters import DeadLetterError, replay
 
     done: dict[str, int] = {}
     problem = ""
@@ -156,7 +156,7 @@ def _say_counts(counts: dict[str, int], strangers: int, hidden: int) -> None:
 
 
 def _opened(kafka: str | None, hdfs: str | None, data: Path | None) -> DeadLetters:
-    from pipeline.spark.deadletters import DeadLetters
+    from pipeline.spark.dead_letters import DeadLetters
 
     place = locate_settings(data)
     return DeadLetters(kafka or place.kafka, hdfs or place.hdfs)
@@ -164,6 +164,6 @@ def _opened(kafka: str | None, hdfs: str | None, data: Path | None) -> DeadLette
 
 def _stop() -> threading.Event:
     """Return an event set by SIGINT and SIGTERM, at which a replay finishes its current letter."""
-    from artimon.runtime.process import install_signal_handlers
+    from artimon.runtime.process_setup import install_signal_handlers
 
     return install_signal_handlers()

@@ -18,8 +18,8 @@ FolderArgument = Annotated[str, typer.Argument(help="hdfs://HOST:PORT/folder or 
 
 
 def _reader(folder: str) -> Any:
-    from pipeline.collector.direct.reader import FolderReader
-    from pipeline.rolling.store import open_store
+    from pipeline.collector.hdfs.folder_reader import FolderReader
+    from pipeline.rolling_files.file_store import open_store
 
     try:
         return FolderReader(open_store(folder))
@@ -82,7 +82,7 @@ def _by_fingerprint(names: set[str]) -> dict[int, str]:
 
 def _or_exit(found: Any) -> Any:
     """Yield from `found`; an unreadable store prints one line and exits with 1."""
-    from pipeline.rolling.store import StoreError
+    from pipeline.rolling_files.file_store import StoreError
 
     with exits(StoreError):
         yield from found

@@ -29,9 +29,9 @@ def history(
     stream: Annotated[bool, typer.Option(help="With --arrow: any number of samples, file by file.")] = False,
 ) -> None:
     """Print samples from the raw table on HDFS, as they were collected."""
-    from artimon.cli.history_view import show_history, write_batches
-    from artimon.progress import ProgressBar
-    from artimon.runtime.process import limit_library_logs
+    from artimon.cli.history_output import show_history, write_batches
+    from artimon.progress_bar import ProgressBar
+    from artimon.runtime.process_setup import limit_library_logs
     from query_dsl import QueryError
     from query_dsl.stores.history.engine import History
 

@@ -19,7 +19,7 @@ app = typer.Typer()
 
 
 @settings_command(
-    app, "pipeline.collector.collector:CollectorConfig", "pipeline.collector.direct.process:HdfsCollectorConfig"
+    app, "pipeline.collector.collector:CollectorConfig", "pipeline.collector.hdfs.hdfs_collector:HdfsCollectorConfig"
 )
 def collector(
     given: OptionValues,
@@ -28,9 +28,9 @@ def collector(
     ] = "kafka",
 ) -> None:
     """Run a collector."""
-    from artimon.cli import processes
+    from artimon.cli import process_wiring as processes
     from pipeline.collector.collector import CollectorConfig
-    from pipeline.collector.direct.process import HdfsCollectorConfig
+    from pipeline.collector.hdfs.hdfs_collector import HdfsCollectorConfig
 
     if store == "hdfs":
         processes.run_direct_process(given.make(HdfsCollectorConfig))
@@ -52,11 +52,13 @@ def _check_files(settings: SourceConfig) -> None:
         raise typer.BadParameter(str(problem)) from None
 
 
-@settings_command(app, "pipeline.flows.runtime.agent:AgentConfig", "sources.delivery.source_config:SourceConfig")
+@settings_command(
+    app, "pipeline.flows.runtime.agent_transport:AgentConfig", "sources.delivery.source_config:SourceConfig"
+)
 def agent(given: OptionValues) -> None:
     """Run an agent."""
-    from artimon.cli import processes
-    from pipeline.flows.runtime.agent import AgentConfig
+    from artimon.cli import process_wiring as processes
+    from pipeline.flows.runtime.agent_transport import AgentConfig
     from sources.delivery.source_config import SourceConfig
 
     settings = given.make(AgentConfig)
@@ -67,18 +69,18 @@ def agent(given: OptionValues) -> None:
     processes.run_agent_process(settings, source)
 
 
-@settings_command(app, "varstore.server:ShardConfig")
+@settings_command(app, "varstore.shard_process:ShardConfig")
 def shard(given: OptionValues) -> None:
     """Run a memory shard."""
-    from artimon.cli import processes
-    from varstore.server import ShardConfig
+    from artimon.cli import process_wiring as processes
+    from varstore.shard_process import ShardConfig
 
     processes.run_shard_process(given.make(ShardConfig))
 
 
 def _spark_settings(file: Path | None, texts: list[str] | None) -> dict[str, str]:
     """Merge settings of a file with those of the command line, which win. Rejects settings invalid for Spark."""
-    from pipeline.spark.config import PropertiesError, parse_conf, read_properties
+    from pipeline.spark.spark_settings import PropertiesError, parse_conf, read_properties
 
     try:
         return {**(read_properties(file) if file else {}), **parse_conf(texts or ())}
@@ -86,7 +88,7 @@ def _spark_settings(file: Path | None, texts: list[str] | None) -> dict[str, str
         raise typer.BadParameter(str(problem)) from None
 
 
-@settings_command(app, "pipeline.spark.config:SparkConfig")
+@settings_command(app, "pipeline.spark.spark_settings:SparkConfig")
 def spark(
     given: OptionValues,
     master: Annotated[
@@ -99,28 +101,28 @@ def spark(
     submitted: Annotated[bool, typer.Option("--submitted", help="Use the master given to spark-submit.")] = False,
 ) -> None:
     """Run the Spark application: raw table and buckets."""
-    from artimon.cli import processes
-    from pipeline.spark.config import LOCAL_MASTER, SparkConfig
+    from artimon.cli import process_wiring as processes
+    from pipeline.spark.spark_settings import LOCAL_MASTER, SparkConfig
 
     settings = _spark_settings(properties, conf)
     named = settings.pop("spark.master", LOCAL_MASTER)
     processes.run_spark_process(given.make(SparkConfig, conf=settings, master="" if submitted else master or named))
 
 
-@settings_command(app, "pipeline.compaction.config:CompactorConfig")
+@settings_command(app, "pipeline.compaction.compaction_settings:CompactorConfig")
 def compactor(given: OptionValues) -> None:
     """Compact the raw table, remove what has expired, and delete dead files."""
-    from artimon.cli import processes
-    from pipeline.compaction.config import CompactorConfig
+    from artimon.cli import process_wiring as processes
+    from pipeline.compaction.compaction_settings import CompactorConfig
 
     processes.run_compactor_process(given.make(CompactorConfig))
 
 
-@settings_command(app, "artimon.api.limits:ApiConfig")
+@settings_command(app, "artimon.api.api_limits:ApiConfig")
 def api(given: OptionValues) -> None:
     """Run the API: HTTP with the page, and the Thrift service Matrix."""
-    from artimon.api.limits import ApiConfig
-    from artimon.cli import processes
+    from artimon.api.api_limits import ApiConfig
+    from artimon.cli import process_wiring as processes
 
     processes.run_api_process(given.make(ApiConfig, hdfs=given.defaults.hdfs))
 
@@ -128,7 +130,7 @@ def api(given: OptionValues) -> None:
 @settings_command(app, "artimon.stack.smtp:SmtpConfig")
 def smtp(given: OptionValues) -> None:
     """Run an SMTP server on 127.0.0.1 that keeps every mail in the folder `mail` of the data folder."""
-    from artimon.cli import processes
+    from artimon.cli import process_wiring as processes
     from artimon.stack.smtp import SmtpConfig
 
     processes.run_smtp_process(given.make(SmtpConfig))
@@ -140,7 +142,7 @@ def alerts(
 ) -> None:
     """Run the alert engine."""
     from alerts.engine_process import AlertsConfig
-    from artimon.cli import processes
+    from artimon.cli import process_wiring as processes
 
     settings = given.make(AlertsConfig, rules=rules or Path())
     processes.run_alerts_process(settings if rules else replace(settings, rules=settings.data / "rules"))

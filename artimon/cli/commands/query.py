@@ -97,9 +97,9 @@ def query(
 
 
 def _run_query(where: str, text: str, *, data: object, **shown: object) -> int:
-    from artimon.cli.asking import QueryOptions, run_query, supports_unicode
+    from artimon.cli.query_output import QueryOptions, run_query, supports_unicode
     from artimon.model.select import SelectError
-    from artimon.runtime.process import limit_library_logs
+    from artimon.runtime.process_setup import limit_library_logs
     from artimon.session import open_session
 
     limit_library_logs()

@@ -17,7 +17,7 @@ from query_dsl.results.render import printable
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-    from varstore.cluster.directory import ClusterState
+    from varstore.cluster.cluster_directory import ClusterState
     from varstore.cluster.membership import Membership
 
 PANEL = Panel.OPERATE
@@ -145,7 +145,7 @@ def replicas(
 
 def _read(zookeeper: str | None, data: Path | None) -> ClusterState:
     """Read the shards from ZooKeeper; exits with 1 and a message if it does not answer or there are none."""
-    from varstore.cluster.directory import ClusterDirectory
+    from varstore.cluster.cluster_directory import ClusterDirectory
 
     with _connected(zookeeper, data) as client:
         directory = ClusterDirectory(client)
@@ -165,7 +165,7 @@ def _change(zookeeper: str | None, data: Path | None, how: Callable[[Membership]
 
 @contextmanager
 def _connected(zookeeper: str | None, data: Path | None) -> Iterator[KazooClient]:
-    from pipeline.control.tree import ControlPlaneError
+    from pipeline.control.control_tree import ControlPlaneError
 
     with exits(ControlPlaneError), connect_cluster(Cluster("", zookeeper or locate_settings(data).zookeeper)) as tree:
         yield tree.client

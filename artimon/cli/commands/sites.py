@@ -28,7 +28,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check that the stores of several sites hold each batch once, and name the stores to read; exit 1 if not."""
-    from pipeline.sites.verify import SitesUnionError, compare_stores, lanes_of_store
+    from pipeline.sites.sites_report import SitesUnionError, compare_stores, lanes_of_store
 
     held = {}
     for text in stores:
@@ -64,14 +64,14 @@ def verify(
     raise typer.Exit(0 if report.is_exact else 1)
 
 
-@settings_command(app, "pipeline.sites.handover:MirrorConfig")
+@settings_command(app, "pipeline.sites.mirror:MirrorConfig")
 def handover(
     given: OptionValues,
     source: Annotated[str, typer.Option("--from", help="NAME=KAFKA of the site whose topics are read.")],
 ) -> None:
     """Copy the batches in one site's Kafka to another site unchanged, until SIGTERM."""
-    from artimon.cli import processes
-    from pipeline.sites.handover import MirrorConfig
+    from artimon.cli import process_wiring as processes
+    from pipeline.sites.mirror import MirrorConfig
 
     name, equals, kafka = source.partition("=")
     if not equals or not kafka or not name.isidentifier():

@@ -12,7 +12,7 @@ import typer
 from artimon.cli.common import JsonOption, Panel, print_error
 
 if TYPE_CHECKING:
-    from pipeline.wal.tool import LogReport, RepairReport, SegmentReport
+    from pipeline.wal.inspection import LogReport, RepairReport, SegmentReport
 
 PANEL = Panel.OPERATE
 app = typer.Typer()
@@ -85,14 +85,14 @@ def repair_log(
 
 
 def _inspect(folder: Path, deep: bool) -> LogReport:
-    from pipeline.wal.tool import inspect
+    from pipeline.wal.inspection import inspect
 
     return inspect(folder, deep)
 
 
 def _repair(folder: Path, again: list[str]) -> RepairReport:
     from artimon.model.clock import SYSTEM_CLOCK
-    from pipeline.wal.tool import repair
+    from pipeline.wal.inspection import repair
 
     return repair(folder, again, SYSTEM_CLOCK.now_ms())
 
@@ -100,9 +100,9 @@ def _repair(folder: Path, again: list[str]) -> RepairReport:
 def _or_exit(folder: Path, ask: Callable[[], Any]) -> Any:
     """Return the result of `ask`; an error prints a message and exits with its code."""
     from artimon.model.protocols import SinkRefusedError
-    from pipeline.wal.files import LogError, LogLockedError
-    from pipeline.wal.framing import NewerFormatError
-    from pipeline.wal.tool import LogNotFoundError
+    from pipeline.wal.file_system import LogError, LogLockedError
+    from pipeline.wal.inspection import LogNotFoundError
+    from pipeline.wal.segment_format import NewerFormatError
 
     try:
         return ask()
@@ -164,6 +164,6 @@ def _process(used_by: str) -> str:
 
 def _time(ms: int) -> str:
     """Format a time, truncated to seconds."""
-    from query_dsl.tree.timing import format_time
+    from query_dsl.tree.times import format_time
 
     return format_time(ms // 1000 * 1000)

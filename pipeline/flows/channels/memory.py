@@ -8,9 +8,9 @@ from pydantic import Field
 
 from artimon.model.batch import NO_LANE
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from pipeline.delivery.numbering import LaneNumbers
-from pipeline.flows.channels.base import LedgerChannel, branches_of
-from pipeline.flows.channels.ledger import BranchPolicy
+from pipeline.delivery.batch_numbers import LaneNumbers
+from pipeline.flows.channels.branch_ledger import BranchPolicy
+from pipeline.flows.channels.ledger_channel import LedgerChannel, branches_of
 from pipeline.flows.context import Context
 from pipeline.flows.event import EventBatch, memory_bytes, with_identity
 from pipeline.flows.options import Options

@@ -10,18 +10,18 @@ from typing import Any
 
 from artimon.model.batch import BatchId
 from artimon.model.clock import Clock
-from pipeline.delivery.modes import DeliveryMode
-from pipeline.flows.channels.ledger import BranchPolicy
-from pipeline.flows.config.model import FlowConfig, SinkConfig
+from pipeline.delivery.delivery_mode import DeliveryMode
+from pipeline.flows.channels.branch_ledger import BranchPolicy
+from pipeline.flows.config.flow_config import FlowConfig, SinkConfig
 from pipeline.flows.context import BRANCHES, DIRECT_SINK, Context
 from pipeline.flows.event import EventBatch
 from pipeline.flows.lifecycle import LifecycleState, ManagedPart, start_all, stop_all
-from pipeline.flows.runtime.front import FlowEntry
-from pipeline.flows.runtime.rejected import SinkQuarantine
-from pipeline.flows.runtime.runner import RestartBackoff, Runner, SinkRunner, SourceRunner
-from pipeline.flows.sources.listening import check_exposure
+from pipeline.flows.runtime.flow_entry import FlowEntry
+from pipeline.flows.runtime.flow_runners import RestartBackoff, Runner, SinkRunner, SourceRunner
+from pipeline.flows.runtime.sink_quarantine import SinkQuarantine
+from pipeline.flows.sources.byte_server import check_exposure
 from pipeline.flows.spi import Figures, FlowError, Sink
-from pipeline.wal.files import LOCAL_FILE_SYSTEM, ensure_folder
+from pipeline.wal.file_system import LOCAL_FILE_SYSTEM, ensure_folder
 
 log = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from pipeline.flows.config.hostfile import EMPTY_HOST_FILE, HostFile, read_host_file
-from pipeline.flows.config.model import FlowConfig
-from pipeline.flows.config.read import check_flows, read_flows
+from pipeline.flows.config.flow_config import FlowConfig
+from pipeline.flows.config.flow_file import check_flows, read_flows
+from pipeline.flows.config.host_file import EMPTY_HOST_FILE, HostFile, read_host_file
 from pipeline.flows.context import Context
 from pipeline.flows.registry import Registry
-from pipeline.flows.runtime.builtin import builtin_registry
+from pipeline.flows.runtime.builtin_components import builtin_registry
 from pipeline.flows.runtime.flow import Flow
 from pipeline.flows.spi import Figures, FlowError
 

@@ -25,15 +25,15 @@ from kazoo.client import KazooClient
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.rawtable.delta import first_line
-from artimon.rawtable.reader import open_leased, read_with_retry
 from artimon.rawtable.schema import FILE_SCHEMA, TableError, raw_uri
-from artimon.runtime import files
-from artimon.runtime.zookeeper import close_client, zookeeper_client
-from query_dsl.stores.history.assembling import build_answer
-from query_dsl.stores.history.files import PrunedFiles, RowFilter, prune
-from query_dsl.stores.history.gathering import TwoPassRead
-from query_dsl.stores.history.local import LocalReader, Progress, no_progress
-from query_dsl.stores.history.question import (
+from artimon.rawtable.table_reader import open_leased, read_with_retry
+from artimon.runtime import file_access as files
+from artimon.runtime.zookeeper_client import close_client, zookeeper_client
+from query_dsl.stores.history.answer_builder import build_answer
+from query_dsl.stores.history.file_pruning import PrunedFiles, RowFilter, prune
+from query_dsl.stores.history.local_reader import LocalReader, Progress, no_progress
+from query_dsl.stores.history.result import HistoryAnswer, ReadStats
+from query_dsl.stores.history.sample_query import (
     MAX_SAMPLES,
     MAX_SERIES,
     NO_LIMIT,
@@ -42,9 +42,9 @@ from query_dsl.stores.history.question import (
     SampleQuery,
     parse_sample_query,
 )
-from query_dsl.stores.history.result import HistoryAnswer, ReadStats
-from query_dsl.stores.history.series import FoundSeries, find_series
-from query_dsl.stores.history.tasks import POLL_S
+from query_dsl.stores.history.series_lookup import FoundSeries, find_series
+from query_dsl.stores.history.task_pool import POLL_S
+from query_dsl.stores.history.two_pass_read import TwoPassRead
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,8 +11,8 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from artimon.model.values import Value
-from query_dsl.results.keyed import json_value, to_frame, to_polars
-from query_dsl.tree.timing import format_time
+from query_dsl.results.query_result import json_value, to_frame, to_polars
+from query_dsl.tree.times import format_time
 
 if TYPE_CHECKING:
     import pandas as pd

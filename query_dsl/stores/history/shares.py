@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from artimon.rawtable.parquet import GroupReader
-from query_dsl.stores.history.files import BOUNDS, RawFile, RowFilter
+from artimon.rawtable.parquet_reader import GroupReader
+from query_dsl.stores.history.file_pruning import BOUNDS, RawFile, RowFilter
 
 SHARE_BYTES = 4 * 1024 * 1024
 """Maximum bytes of one request: of a larger row group, values are fetched only if keys match."""

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from artimon.model.values import INT64_MAX, INT64_MIN, Value, ValueType
-from sources.base.errors import ReasonedError, RejectCounts
-from sources.scrape.jmx.bean_answer import Bean, BeanResponse
+from sources.base.source_errors import ReasonedError, RejectCounts
+from sources.scrape.jmx.jmx_response import Bean, BeanResponse
 from sources.scrape.jmx.mapping_rules import BeanRule, VariableRule
 from sources.scrape.jmx.name_patterns import Pattern, split_bean_name
-from sources.state.reading import SourceVariable
+from sources.state.source_reading import SourceVariable
 
 MAX_TEXT_BYTES = 1 << 20
 """Maximum characters of JSON inside a string attribute."""

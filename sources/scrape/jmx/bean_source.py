@@ -12,16 +12,16 @@ from urllib.parse import quote
 
 import xxhash
 
-from sources.base.errors import RejectCounts
+from sources.base.source_errors import RejectCounts
 from sources.delivery.poll_context import PollContext, PollLimits
-from sources.scrape.jmx.bean_answer import BeanResponse, JvmIdentity, identity_of, parse_answers
 from sources.scrape.jmx.bean_mapper import BeanMapper
+from sources.scrape.jmx.jmx_response import BeanResponse, JvmIdentity, identity_of, parse_answers
 from sources.scrape.jmx.jolokia import parse_bulk, parse_singles, requests_for
 from sources.scrape.jmx.mapping_rules import BeanRule, queries
 from sources.scrape.server.http_client import HttpRequest, send_request
 from sources.scrape.server.target_source import ReadingSource
-from sources.state.reading import Reading, ReadingBuilder, SourceVariable
 from sources.state.series_memory import SourceSeries
+from sources.state.source_reading import Reading, ReadingBuilder, SourceVariable
 from sources.targets.bean_target import BeanTarget, JmxTarget, JolokiaTarget
 
 _JSON = "application/json"

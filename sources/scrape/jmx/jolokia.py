@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from sources.base.errors import PollError
-from sources.scrape.jmx.bean_answer import BeanResponse, parse_json
+from sources.base.source_errors import PollError
+from sources.scrape.jmx.jmx_response import BeanResponse, parse_json
 from sources.scrape.jmx.mapping_rules import BeanRule
 from sources.scrape.jmx.name_patterns import BeanPattern, Pattern
 

@@ -8,7 +8,7 @@ import os
 import signal
 
 from artimon.runtime.settings import child_environment
-from sources.base.errors import PollError
+from sources.base.source_errors import PollError
 from sources.targets.script_target import ScriptTarget
 
 _MAX_STDERR_BYTES = 300

@@ -9,8 +9,8 @@ from sources.delivery.poll_context import PollContext, PollLimits
 from sources.dropin.file_source import DropinFile, FileRead
 from sources.dropin.folder_files import FileLimits
 from sources.dropin.series_owners import SeriesOwners
-from sources.scrape.prometheus.page import Exposition, ExpositionReader
-from sources.scrape.prometheus.page_source import ExpositionSource
+from sources.scrape.prometheus.exposition_reader import Exposition, ExpositionReader
+from sources.scrape.prometheus.exposition_source import ExpositionSource
 from sources.scrape.script.script_run import run_script
 from sources.scrape.server.target_source import TargetSource
 from sources.state.series_memory import SourceSeries

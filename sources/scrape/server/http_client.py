@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sources.base.errors import PollError
+from sources.base.source_errors import PollError
 
 MAX_HEAD_BYTES = 32_768
 _CHUNK = 1 << 16

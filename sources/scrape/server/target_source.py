@@ -14,13 +14,13 @@ from collections import Counter
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from artimon.model.protocols import SinkRefusedError
-from sources.base.errors import PollError, RejectCounts
 from sources.base.schedule import missed_ticks, next_tick, phase_ms, sleep_until
+from sources.base.source_errors import PollError, RejectCounts
 from sources.delivery.poll_context import PollContext, PollLimits
 from sources.delivery.source_owners import FixedOwner
-from sources.state.reading import Reading
 from sources.state.relabel import RelabelRules
 from sources.state.series_memory import PlacedColumns, SourceSeries
+from sources.state.source_reading import Reading
 from sources.targets.http_target import SourceTarget
 
 log = logging.getLogger(__name__)

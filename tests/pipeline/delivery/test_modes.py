@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from artimon.model.batch import BatchId
-from artimon.model.codec import verify
-from pipeline.delivery.failover import DirectBackoff
+from artimon.model.batch_codec import verify
+from pipeline.delivery.delivery_mode import UNLOGGED_MARKER
+from pipeline.delivery.failover_log import DirectBackoff
 from pipeline.delivery.memory_files import MemoryFileSystem
-from pipeline.delivery.modes import UNLOGGED_MARKER
-from pipeline.flows.runtime.agent import Agent, AgentConfig
-from pipeline.sites.links import Site
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
+from pipeline.sites.multi_site_sender import Site
 from pipeline.wal.log import WriteAheadLog
 from pipeline.wal.recovery import segments_in
 from tests.pipeline.helpers import RecordingListener, entry, figure, ids_in, polled, started

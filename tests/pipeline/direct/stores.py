@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from pipeline.rolling.store import FileWriter, LocalStore, StoreError
+from pipeline.rolling_files.file_store import FileWriter, LocalStore, StoreError
 
 
 class FaultyStore(LocalStore):

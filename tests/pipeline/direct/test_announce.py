@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from kazoo.handlers.threading import KazooTimeoutError
 
-from artimon.model.acks import AckState
+from artimon.model.ack_state import AckState
 from artimon.model.clock import SYSTEM_CLOCK
-from pipeline.collector.direct.announce import AnnouncementWriter
-from pipeline.collector.direct.publish import AckPublisher
-from pipeline.rolling.store import FileWriter, LocalStore
+from pipeline.collector.hdfs.ack_publisher import AckPublisher
+from pipeline.collector.hdfs.announcement_writer import AnnouncementWriter
+from pipeline.rolling_files.file_store import FileWriter, LocalStore
 from tests.waiting import eventually
 
 

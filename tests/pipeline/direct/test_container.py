@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
-from artimon.model.codec import encode_series, verify
+from artimon.model.batch_codec import encode_series, verify
 from artimon.model.ranges import LaneRanges
 from artimon.model.values import ValueType
-from pipeline.collector.direct.container import (
+from pipeline.collector.hdfs.batch_file import (
     BatchFileError,
     decode,
     encode_batch_record,
@@ -19,7 +19,7 @@ from pipeline.collector.direct.container import (
     encode_index,
     payloads,
 )
-from pipeline.collector.direct.names import (
+from pipeline.collector.hdfs.file_names import (
     DATA,
     OPEN,
     SERIES,
@@ -30,9 +30,9 @@ from pipeline.collector.direct.names import (
     parse_unfinished,
     stream_name,
 )
-from pipeline.collector.direct.reader import FolderReader
-from pipeline.rolling.store import LocalStore, StoreError, open_store
-from pipeline.wal.framing import RecordType
+from pipeline.collector.hdfs.folder_reader import FolderReader
+from pipeline.rolling_files.file_store import LocalStore, StoreError, open_store
+from pipeline.wal.segment_format import RecordType
 from tests.pipeline.direct.test_stream import batch
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "direct" / "two.batches"

@@ -7,9 +7,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from artimon.model.acks import END_OF_LOG, AckState, PartitionState, Position, SentBatch, decide_acks
-from pipeline.collector.direct.names import Scheme
-from pipeline.collector.direct.roll import MAX_LOST_RANGES, FileState, RollConfig, StreamFile, StreamState, final_state
+from artimon.model.ack_state import END_OF_LOG, AckState, PartitionState, Position, SentBatch, decide_acks
+from pipeline.collector.hdfs.file_names import Scheme
+from pipeline.collector.hdfs.stream_state import (
+    MAX_LOST_RANGES,
+    FileState,
+    RollConfig,
+    StreamFile,
+    StreamState,
+    final_state,
+)
 
 FOLDER, TOPIC, STREAM, HEAD = "hdfs://x:1/f", "t.samples", "s", 20
 

@@ -18,12 +18,12 @@ import pytest
 
 from artimon.model.batch import BatchId
 from artimon.stack.stack import Stack
-from pipeline.collector.direct.names import ABORTED, DATA, OPEN, Scheme, parse_finished
-from pipeline.collector.direct.process import HdfsCollectorConfig, run_hdfs_collector
-from pipeline.collector.direct.reader import FolderReader
-from pipeline.collector.direct.roll import RollConfig
-from pipeline.flows.runtime.agent import Agent, AgentConfig
-from pipeline.rolling.store import open_store
+from pipeline.collector.hdfs.file_names import ABORTED, DATA, OPEN, Scheme, parse_finished
+from pipeline.collector.hdfs.folder_reader import FolderReader
+from pipeline.collector.hdfs.hdfs_collector import HdfsCollectorConfig, run_hdfs_collector
+from pipeline.collector.hdfs.stream_state import RollConfig
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
+from pipeline.rolling_files.file_store import open_store
 from tests.pipeline.helpers import polled, started
 from tests.waiting import eventually
 from tests.zookeepers import connected, own_tree
@@ -32,9 +32,9 @@ pytestmark = pytest.mark.stack
 
 COLLECTOR = """
 import sys, threading
-from pipeline.collector.direct.names import Scheme
-from pipeline.collector.direct.roll import RollConfig
-from pipeline.collector.direct.process import HdfsCollectorConfig, run_hdfs_collector
+from pipeline.collector.hdfs.file_names import Scheme
+from pipeline.collector.hdfs.stream_state import RollConfig
+from pipeline.collector.hdfs.hdfs_collector import HdfsCollectorConfig, run_hdfs_collector
 id, zookeeper, folder, scheme, seconds = sys.argv[1:]
 roll = RollConfig(seconds=float(seconds))
 config = HdfsCollectorConfig(id, zookeeper, folder, Scheme(scheme), roll, scan_s=0.5, grace_s=1.0, sync_s=0.1)

@@ -9,14 +9,14 @@ from time import monotonic
 
 import pytest
 
-from artimon.model.acks import Position, SentBatch, decide_acks
+from artimon.model.ack_state import Position, SentBatch, decide_acks
 from artimon.model.batch import BatchHeader, BatchId
+from artimon.model.batch_codec import encode_samples
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.model.codec import encode_samples
-from pipeline.collector.direct.names import ABORTED, OPEN, Scheme
-from pipeline.collector.direct.reader import FolderReader
-from pipeline.collector.direct.roll import RollConfig
-from pipeline.collector.direct.stream import Stream
+from pipeline.collector.hdfs.file_names import ABORTED, OPEN, Scheme
+from pipeline.collector.hdfs.folder_reader import FolderReader
+from pipeline.collector.hdfs.stream import Stream
+from pipeline.collector.hdfs.stream_state import RollConfig
 from tests.pipeline.direct.stores import FaultyStore
 from tests.pipeline.helpers import samples
 from tests.waiting import eventually

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from artimon.model.acks import AckState, PartitionState
+from artimon.model.ack_state import AckState, PartitionState
 from artimon.model.clock import ManualClock
-from pipeline.collector.direct.container import encode_batch_record, encode_header
-from pipeline.collector.direct.names import ABORTED, DATA, OPEN, Scheme, UnfinishedName, series_path
-from pipeline.collector.direct.publish import AckNode, StreamTakenOverError
-from pipeline.collector.direct.stream_broker import OWNERS_PATH
-from pipeline.collector.direct.sweep import KEEP_MS, StreamSweeper
-from pipeline.rolling.store import LocalStore
+from pipeline.collector.hdfs.ack_publisher import AckNode, StreamTakenOverError
+from pipeline.collector.hdfs.batch_file import encode_batch_record, encode_header
+from pipeline.collector.hdfs.file_names import ABORTED, DATA, OPEN, Scheme, UnfinishedName, series_path
+from pipeline.collector.hdfs.hdfs_writer import OWNERS_PATH
+from pipeline.collector.hdfs.stream_sweeper import KEEP_MS, StreamSweeper
+from pipeline.rolling_files.file_store import LocalStore
 from tests.pipeline.direct.test_container import put
 from tests.pipeline.direct.test_service import chroot
 from tests.pipeline.direct.test_stream import batch

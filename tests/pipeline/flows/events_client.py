@@ -12,7 +12,7 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.settings import security
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
 from pipeline.flows.event import Event
-from pipeline.flows.sources.thrift import events_idl
+from pipeline.flows.sources.thrift_source import events_idl
 from pipeline.link.timer import backoff_s
 
 

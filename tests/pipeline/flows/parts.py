@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.batch import BatchId
-from pipeline.flows.config.read import parse_flows
+from pipeline.flows.config.flow_file import parse_flows
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, EventBatch, events_of
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, ComponentKind, Registry
-from pipeline.flows.runtime.builtin import builtin_registry
+from pipeline.flows.runtime.builtin_components import builtin_registry
 from pipeline.flows.runtime.flow import Flow
 from pipeline.flows.spi import ChannelFull, Figures, SinkFailed
 from tests.waiting import eventually

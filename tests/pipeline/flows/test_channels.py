@@ -10,14 +10,14 @@ from typing import Any, Protocol
 import pytest
 
 from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo
-from artimon.model.codec import encode_series
+from artimon.model.batch_codec import encode_series
 from artimon.model.event_codec import encode_events
 from artimon.model.values import ValueType
-from pipeline.flows import seen
-from pipeline.flows.channels.file import FileChannel, FileOptions
-from pipeline.flows.channels.ledger import BranchPolicy
+from pipeline.flows import accepted_ids as seen
+from pipeline.flows.channels.branch_ledger import BranchPolicy
+from pipeline.flows.channels.file_channel import FileChannel, FileOptions
 from pipeline.flows.channels.memory import MemoryChannel, MemoryOptions
-from pipeline.flows.channels.sql import SqlChannel, SqlOptions
+from pipeline.flows.channels.sql_channel import SqlChannel, SqlOptions
 from pipeline.flows.event import EventBatch
 from pipeline.flows.spi import ChannelFailed
 from pipeline.flows.transaction import TransactionPhaseError

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from artimon.runtime.config_file import ConfigFileError, FileFormat
-from pipeline.delivery.modes import DeliveryMode
-from pipeline.flows.config.read import parse_flows, read_flows
+from pipeline.delivery.delivery_mode import DeliveryMode
+from pipeline.flows.config.flow_file import parse_flows, read_flows
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, ComponentKind, Registry
-from pipeline.flows.runtime.builtin import builtin_registry
-from pipeline.flows.sinks.simple import NullSink
+from pipeline.flows.runtime.builtin_components import builtin_registry
+from pipeline.flows.sinks.builtin_sinks import NullSink
 from pipeline.flows.spi import FlowError
 
 GOOD = """

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.flows.channels.ledger import BranchLedger, BranchPolicy
-from pipeline.flows.groups.choice import SinkHealth, by_priority, by_turn, least_loaded
-from pipeline.flows.runtime.runner import MAX_RESTART_S, RestartBackoff, StallDetector
+from pipeline.flows.channels.branch_ledger import BranchLedger, BranchPolicy
+from pipeline.flows.groups.choice_group import SinkHealth, by_priority, by_turn, least_loaded
+from pipeline.flows.runtime.flow_runners import MAX_RESTART_S, RestartBackoff, StallDetector
 
 STEPS = st.lists(
     st.tuples(st.sampled_from(["add", "take", "commit", "rollback", "shed"]), st.integers(0, 2), st.integers(1, 4)),

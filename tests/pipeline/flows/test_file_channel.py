@@ -10,14 +10,14 @@ import pytest
 
 from artimon.model.batch import BatchId
 from artimon.model.event_codec import encode_events
-from pipeline.flows.channels.file import FileChannel, FileOptions
-from pipeline.flows.channels.ledger import BranchPolicy
+from pipeline.flows.accepted_ids import MAX_SILENT_MS, AcceptedIds
+from pipeline.flows.channels.branch_ledger import BranchPolicy
+from pipeline.flows.channels.file_channel import FileChannel, FileOptions
 from pipeline.flows.event import EventBatch
-from pipeline.flows.seen import MAX_SILENT_MS, AcceptedIds
 from pipeline.flows.spi import ChannelFailed, ChannelFull, Take
-from pipeline.wal.files import FileSystem
-from pipeline.wal.records import InvalidPayloadError, decode_cursor, encode_cursor
+from pipeline.wal.file_system import FileSystem
 from pipeline.wal.recovery import segment_path, segments_in
+from pipeline.wal.state_records import InvalidPayloadError, decode_cursor, encode_cursor
 from tests.crash_disk import CrashDisk, allow, refuse
 from tests.pipeline.flows.parts import event, numbers_of, parcel
 from tests.pipeline.helpers import FastFiles

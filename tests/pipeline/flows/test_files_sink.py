@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from artimon.model.batch import BatchId, Samples
-from artimon.model.codec import encode_samples
-from pipeline.delivery.numbering import LaneNumbers
+from artimon.model.batch_codec import encode_samples
+from pipeline.delivery.batch_numbers import LaneNumbers
 from pipeline.flows import event as parcels
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, EventBatch
-from pipeline.flows.runtime.builtin import builtin_registry
-from pipeline.flows.sinks.files import FilesOptions, FilesSink
+from pipeline.flows.runtime.builtin_components import builtin_registry
+from pipeline.flows.sinks.files_sink import FilesOptions, FilesSink
 from pipeline.flows.spi import SinkFailed
-from pipeline.rolling.store import FileStore, LocalStore, StoreError, open_store
+from pipeline.rolling_files.file_store import FileStore, LocalStore, StoreError, open_store
 from tests.waiting import eventually
 
 NUMBERS = LaneNumbers("a", 7)

@@ -12,14 +12,14 @@ import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.event import EventError
-from pipeline.flows.config.read import parse_flows
+from pipeline.flows.config.flow_file import parse_flows
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, EventBatch
 from pipeline.flows.lifecycle import LifecycleState
 from pipeline.flows.options import Options
 from pipeline.flows.registry import Component, ComponentKind
 from pipeline.flows.runtime.flow import Flow
-from pipeline.flows.runtime.runner import SourceRunner
+from pipeline.flows.runtime.flow_runners import SourceRunner
 from pipeline.flows.spi import ChannelFull, SinkFailed
 from tests.pipeline.flows.parts import Sinks, eventually_has, flow, numbers_of, parcel, registry, until_full
 from tests.waiting import eventually
@@ -430,7 +430,7 @@ def test_stop_interrupts_a_take_that_waits_for_data(
     tmp_path: Path, channel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For any length of the wait."""
-    monkeypatch.setattr("pipeline.flows.runtime.runner.TAKE_WAIT_S", 120.0)
+    monkeypatch.setattr("pipeline.flows.runtime.flow_runners.TAKE_WAIT_S", 120.0)
     sinks = Sinks()
     if channel == "disk-failover":
         running = plain(tmp_path, sinks, channel)

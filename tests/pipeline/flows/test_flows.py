@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 from artimon.runtime.config_file import ConfigFileError
-from pipeline.control.commands import AgentMode
-from pipeline.control.runtime import FlowControls as PlaneFlows
-from pipeline.flows.config.read import parse_flows
+from pipeline.control.agent_commands import AgentMode
+from pipeline.control.agent_controls import FlowControls as PlaneFlows
+from pipeline.flows.config.flow_file import parse_flows
 from pipeline.flows.runtime.flow import Flow
 from pipeline.flows.runtime.flows import Flows
 from pipeline.flows.spi import ChannelFull, FlowError

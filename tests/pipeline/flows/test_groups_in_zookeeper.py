@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from artimon.runtime.watcher import ZooKeeperWatcher
-from artimon.runtime.zookeeper import zookeeper_client
+from artimon.runtime.zookeeper_client import zookeeper_client
+from artimon.runtime.zookeeper_watcher import ZooKeeperWatcher
 from artimon.stack.topics import TopicSpec, make_topics
-from pipeline.control.directory import GroupDirectory
-from pipeline.flows.config.read import parse_flows
+from pipeline.control.group_directory import GroupDirectory
+from pipeline.flows.config.flow_file import parse_flows
 from pipeline.flows.context import GROUPS
 from pipeline.flows.runtime.flow import Flow
 from tests.pipeline.flows.parts import Sinks, context, eventually_has, numbers_of, parcel, registry

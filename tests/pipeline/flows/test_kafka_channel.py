@@ -11,7 +11,7 @@ from kafka.errors import KafkaTimeoutError
 
 from artimon.model.batch import BatchId
 from artimon.model.event_codec import encode_events
-from pipeline.flows.channels.kafka import KafkaChannel, KafkaOptions
+from pipeline.flows.channels.kafka_channel import KafkaChannel, KafkaOptions
 from pipeline.flows.event import EventBatch
 from pipeline.flows.spi import ChannelFailed, ChannelFull
 from tests.pipeline.flows.parts import event, numbers_of, parcel

@@ -12,16 +12,16 @@ import pytest
 from kafka import KafkaProducer
 
 from artimon.model.batch import BatchId, Samples
-from artimon.model.codec import encode_samples, verify
+from artimon.model.batch_codec import encode_samples, verify
 from artimon.stack.topics import TopicSpec, make_topics
-from pipeline.control.shards import ShardGroup, ShardInfo
-from pipeline.delivery.numbering import LaneNumbers
+from pipeline.control.shard_directory import ShardGroup, ShardInfo
+from pipeline.delivery.batch_numbers import LaneNumbers
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, EventBatch, events_of, with_identity_and_bytes
-from pipeline.flows.runtime.builtin import builtin_registry
-from pipeline.flows.sinks.kafka import KafkaSink, KafkaSinkOptions
-from pipeline.flows.sinks.varstore import VarstoreOptions, VarstoreSink
-from pipeline.flows.sources.kafka import KafkaSource, KafkaSourceOptions
+from pipeline.flows.runtime.builtin_components import builtin_registry
+from pipeline.flows.sinks.kafka_sink import KafkaSink, KafkaSinkOptions
+from pipeline.flows.sinks.varstore_sink import VarstoreOptions, VarstoreSink
+from pipeline.flows.sources.kafka_source import KafkaSource, KafkaSourceOptions
 from pipeline.flows.spi import ChannelFailed, ChannelFull, SinkFailed
 from tests.pipeline.kafka_helpers import APPEND_TIME, own_topics, read_topic
 from tests.waiting import eventually

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.flows.config.model import BranchOptions, FlowOptions
-from pipeline.flows.config.read import parse_flows
+from pipeline.flows.config.flow_config import BranchOptions, FlowOptions
+from pipeline.flows.config.flow_file import parse_flows
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, EventBatch
 from pipeline.flows.registry import ComponentKind, Registry
-from pipeline.flows.runtime.builtin import builtin_registry
+from pipeline.flows.runtime.builtin_components import builtin_registry
 from pipeline.flows.runtime.flow import Flow
 from tests.waiting import eventually
 

@@ -8,7 +8,7 @@ import pytest
 
 from artimon.model.batch import BatchId
 from pipeline.flows.event import EventBatch
-from pipeline.flows.runtime.rejected import SinkQuarantine
+from pipeline.flows.runtime.sink_quarantine import SinkQuarantine
 from tests.pipeline.flows.parts import event
 from tests.pipeline.helpers import FastFiles
 

@@ -21,9 +21,9 @@ from bookkeeper.rpc.framed_server import FramedClient
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, EventBatch, events_of
 from pipeline.flows.registry import ComponentKind
-from pipeline.flows.runtime.builtin import builtin_registry
-from pipeline.flows.sources.syslog import parse_message, split_frames
-from pipeline.flows.sources.thrift import Calls, NumberUsed
+from pipeline.flows.runtime.builtin_components import builtin_registry
+from pipeline.flows.sources.syslog_source import parse_message, split_frames
+from pipeline.flows.sources.thrift_source import Calls, NumberUsed
 from pipeline.flows.spi import ChannelFull
 from pipeline.link.idl import collector_idl
 from tests.pipeline.flows.events_client import EventsClient, EventsRefused

@@ -16,9 +16,9 @@ from artimon.model.batch import BatchId
 from pipeline.flows.context import Context
 from pipeline.flows.event import EventBatch, events_of
 from pipeline.flows.interceptors.headers import StaticHeaders, StaticOptions
-from pipeline.flows.runtime.builtin import builtin_registry
-from pipeline.flows.sources.lines import split_lines
-from pipeline.flows.sources.tail import TailOptions, TailSource
+from pipeline.flows.runtime.builtin_components import builtin_registry
+from pipeline.flows.sources.line_splitter import split_lines
+from pipeline.flows.sources.tail_source import TailOptions, TailSource
 from pipeline.flows.spi import ChannelFull
 from tests.seeds import fixed_and_drawn
 

@@ -18,13 +18,13 @@ from pipeline.flows.encodings import ArrowCodec
 from pipeline.flows.event import EventBatch
 from pipeline.flows.lifecycle import LifecycleState
 from pipeline.flows.runtime.flow import Flow
-from pipeline.flows.sinks.agent import AgentSink, AgentSinkOptions
-from pipeline.flows.sources.agent import parse_id
+from pipeline.flows.sinks.agent_sink import AgentSink, AgentSinkOptions
+from pipeline.flows.sources.agent_source import parse_id
 from pipeline.flows.spi import ChannelFull, SinkFailed
-from pipeline.link.client import CollectorCallError, Reply
-from pipeline.link.endpoints import CollectorEndpoint
+from pipeline.link.collector_choice import CollectorEndpoint
+from pipeline.link.collector_client import CollectorCallError, Reply
 from pipeline.link.idl import collector_idl
-from pipeline.rolling.store import open_store
+from pipeline.rolling_files.file_store import open_store
 from tests.faults.namenode_proxy import NameNodeProxy
 from tests.pipeline.flows.parts import Sinks, context, event, eventually_has, flow, numbers_of, parcel, until_full
 from tests.waiting import eventually
@@ -264,7 +264,7 @@ def test_scenario_34_a_peer_without_answer_costs_one_timeout(tmp_path: Path) -> 
 
 def test_scenario_35_retries_of_a_dead_peer_back_off(tmp_path: Path) -> None:
     """Fault 24: the pause grows up to its cap, never over it, never to 0, for any number of failures."""
-    from pipeline.flows.groups.choice import MAX_PAUSE_S, SinkHealth
+    from pipeline.flows.groups.choice_group import MAX_PAUSE_S, SinkHealth
 
     standing, now, pauses = SinkHealth("primary"), 0.0, []
     while now < 3600:

@@ -11,12 +11,12 @@ from functools import cache
 from pathlib import Path
 
 from artimon.model.batch import BatchId
-from artimon.model.codec import encode_samples, parse_header
+from artimon.model.batch_codec import encode_samples, parse_header
 from artimon.model.protocols import SinkRefusedError
-from pipeline.wal.core import AppendRequest, LogCore, LogEntry, LogWriteError
-from pipeline.wal.framing import RecordType
-from pipeline.wal.records import LogPosition, encode_acked
+from pipeline.wal.log_core import AppendRequest, LogCore, LogEntry, LogWriteError
 from pipeline.wal.recovery import segment_path, segments_in
+from pipeline.wal.segment_format import RecordType
+from pipeline.wal.state_records import LogPosition, encode_acked
 from tests.crash_disk import CrashDisk, PowerLoss
 from tests.pipeline.helpers import AGENT, MINUTE, samples
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from artimon.model.batch import BatchId
-from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
 from scripts.proof.counts import accepted_counts
 from tests.pipeline.helpers import MINUTE, polled
 from tests.waiting import eventually

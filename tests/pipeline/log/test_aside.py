@@ -14,19 +14,19 @@ from crc32c import crc32c
 from typer.testing import CliRunner
 
 from artimon.cli import app
-from artimon.model.acks import Position
+from artimon.model.ack_state import Position
 from artimon.model.batch import BatchId
-from pipeline.delivery.intake import WalSink
 from pipeline.delivery.tracker import QUARANTINE_AFTER, Tracker
+from pipeline.delivery.wal_sink import WalSink
 from pipeline.link.answers import MessageAnswer
-from pipeline.wal import aside
-from pipeline.wal.audit import AcceptedCounts
-from pipeline.wal.framing import RECORD_BYTES, RecordType, header_bytes
+from pipeline.wal import quarantine as aside
+from pipeline.wal.accepted_counts import AcceptedCounts
+from pipeline.wal.batch_states import BatchState
+from pipeline.wal.inspection import LogNotFoundError, inspect, repair
 from pipeline.wal.log import WriteAheadLog
-from pipeline.wal.records import LogPosition, encode_acked
 from pipeline.wal.recovery import segment_path, segments_in
-from pipeline.wal.states import BatchState
-from pipeline.wal.tool import LogNotFoundError, inspect, repair
+from pipeline.wal.segment_format import RECORD_BYTES, RecordType, header_bytes
+from pipeline.wal.state_records import LogPosition, encode_acked
 from scripts.proof.counts import accepted_counts
 from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, RecordingListener, entry, open_log, polled
 from tests.pipeline.test_tracker import header

@@ -9,11 +9,11 @@ import pytest
 from crc32c import crc32c
 
 from artimon.model.batch import BatchId
-from pipeline.wal.core import LogCore
-from pipeline.wal.framing import NewerFormatError, RecordType, header_bytes
 from pipeline.wal.log import WriteAheadLog
-from pipeline.wal.records import encode_acked
+from pipeline.wal.log_core import LogCore
 from pipeline.wal.recovery import segment_path, segments_in
+from pipeline.wal.segment_format import NewerFormatError, RecordType, header_bytes
+from pipeline.wal.state_records import encode_acked
 from tests.pipeline.helpers import AGENT, HOST, FastFiles, RecordingListener, entry, ids_in, open_log
 
 SEGMENT = 2500

@@ -10,19 +10,18 @@ from pathlib import Path
 import pytest
 
 from artimon.model.batch import BatchHeader, BatchId
-from artimon.model.codec import decode_samples, decode_series, parse_header
+from artimon.model.batch_codec import decode_samples, decode_series, parse_header
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.protocols import SinkRefusedError
 from artimon.model.ranges import LaneRanges
-from pipeline.delivery.intake import WalSink
-from pipeline.delivery.numbering import BatchNumberer
-from pipeline.wal.core import LogCore
-from pipeline.wal.framing import RecordType
+from pipeline.delivery.batch_numbers import BatchNumberer
+from pipeline.delivery.wal_sink import WalSink
 from pipeline.wal.log import WriteAheadLog
-from pipeline.wal.records import LogPosition
+from pipeline.wal.log_core import LogCore
 from pipeline.wal.recovery import records_of, segments_in
-from pipeline.wal.shed import (
+from pipeline.wal.segment_format import RecordType
+from pipeline.wal.shed_records import (
     SHED_BATCHES_VARIABLE,
     SHED_VARIABLE,
     merge_shed_records,
@@ -30,6 +29,7 @@ from pipeline.wal.shed import (
     shed_records,
     shed_source,
 )
+from pipeline.wal.state_records import LogPosition
 from tests.crash_disk import CrashDisk, PowerLoss
 from tests.pipeline.helpers import AGENT, HOST, MINUTE, FastFiles, RecordingListener, open_log, polled
 from tests.seeds import fixed_and_drawn

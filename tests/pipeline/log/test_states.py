@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from pipeline.wal.states import TRANSITIONS, BatchEvent, BatchState, InvalidTransitionError, transition
+from pipeline.wal.batch_states import TRANSITIONS, BatchEvent, BatchState, InvalidTransitionError, transition
 
 RETRY = {
     BatchState.SENT: BatchState.LOGGED,

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.control import decide
-from pipeline.control.commands import AgentMode
-from pipeline.control.document import ConfigError
-from pipeline.control.tree import ControlPlaneError
+from pipeline.control import rollout as decide
+from pipeline.control.agent_commands import AgentMode
+from pipeline.control.config_document import ConfigError
+from pipeline.control.control_tree import ControlPlaneError
 from pipeline.wal.recovery import segments_in
 from tests.pipeline.helpers import polled
 from tests.pipeline.plane.world import Operator, new_name, running, serving

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from typer.testing import CliRunner, Result
 
 from artimon.cli import app
-from pipeline.control import decide
+from pipeline.control import rollout as decide
 from tests.pipeline.plane.world import Operator, key_file, new_name, running
 from tests.waiting import eventually
 

@@ -1,4 +1,4 @@
-"""pipeline.control.commands: each command runs once, in order, and keeps its answer."""
+"""pipeline.control.agent_commands: each command runs once, in order, and keeps its answer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pipeline.control import commands
-from pipeline.control.commands import AgentMode, Command, CommandAnswer, CommandError, CommandJournal
+from pipeline.control import agent_commands as commands
+from pipeline.control.agent_commands import AgentMode, Command, CommandAnswer, CommandError, CommandJournal
 
 LATE = 1_000
 

@@ -1,4 +1,4 @@
-"""pipeline.control.decide: desired against running versions, with any order of pushes, faults, crashes and outages."""
+"""pipeline.control.rollout: desired against running versions, with any order of pushes, faults, crashes and outages."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pipeline.control import decide
-from pipeline.control.decide import (
+from pipeline.control import rollout as decide
+from pipeline.control.config_document import canonical
+from pipeline.control.rollout import (
     MAX_ATTEMPTS,
     NO_CONFIGURATION,
     PROBATION_S,
@@ -18,7 +19,6 @@ from pipeline.control.decide import (
     RolloutState,
     VersionId,
 )
-from pipeline.control.document import canonical
 
 SCOPES = ("group/default", "agent/a")
 BAD = 1 << 20

@@ -1,4 +1,4 @@
-"""pipeline.control.document: valid configuration documents, and their differences."""
+"""pipeline.control.config_document: valid configuration documents, and their differences."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from kazoo.client import KazooClient
 
 from artimon.model.clock import ManualClock
-from pipeline.control.commands import AgentMode
-from pipeline.control.decide import Layer, RolloutState, VersionId, with_layers
-from pipeline.control.document import ConfigError, canonical, difference, merge_layers, parse_document, read_text
-from pipeline.control.local import LocalConfig
-from pipeline.control.memory import ControlState, ControlStateFile
-from pipeline.control.plane import ControlPlane
-from pipeline.control.runtime import AgentControls
+from pipeline.control.agent_commands import AgentMode
+from pipeline.control.agent_controls import AgentControls
+from pipeline.control.config_document import ConfigError, canonical, difference, merge_layers, parse_document, read_text
+from pipeline.control.control_plane import ControlPlane
+from pipeline.control.control_state import ControlState, ControlStateFile
+from pipeline.control.local_config import LocalConfig
+from pipeline.control.rollout import Layer, RolloutState, VersionId, with_layers
 
 GOOD = """
 [metrics]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.control import decide
-from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.control import rollout as decide
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
 from pipeline.flows.runtime.flows import Flows, open_flows
 from tests.pipeline.plane.world import Operator, key_file, new_name
 from tests.waiting import eventually

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.control.tree import ControlPlaneError
-from pipeline.link.endpoints import CollectorEndpoint, CollectorMode, Collectors
+from pipeline.control.control_tree import ControlPlaneError
+from pipeline.link.collector_choice import CollectorEndpoint, CollectorMode, Collectors
 from tests.pipeline.plane.world import Operator, new_name, running
 from tests.waiting import eventually
 

@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NotEmptyError
 
 from artimon.stack.stack import Stack
-from pipeline.control import decide
+from pipeline.control import rollout as decide
 from tests.pipeline.helpers import polled
 from tests.pipeline.plane.wire import Wire
 from tests.pipeline.plane.world import Operator, new_name, running, serving

@@ -12,9 +12,9 @@ from time import monotonic
 import pytest
 
 from artimon.model.batch import BatchId
-from artimon.model.codec import verify
-from pipeline.control import decide
-from pipeline.flows.runtime.agent import Agent, AgentConfig
+from artimon.model.batch_codec import verify
+from pipeline.control import rollout as decide
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
 from tests.pipeline.helpers import polled
 from tests.pipeline.plane.world import Operator, Store, key_file, new_name, running, serving
 from tests.waiting import eventually

@@ -15,12 +15,12 @@ from kazoo.client import KazooClient
 
 from artimon.model.clock import SYSTEM_CLOCK
 from bookkeeper.rpc.framed_server import FramedServer
-from pipeline.control import decide
+from pipeline.control import rollout as decide
 from pipeline.control.admission import COMMAND_KIND, CONFIG_KIND, signed_command, signed_version
-from pipeline.control.commands import Command, CommandAnswer
+from pipeline.control.agent_commands import Command, CommandAnswer
+from pipeline.control.control_tree import ControlTree
 from pipeline.control.signatures import SigningKeys
-from pipeline.control.tree import ControlTree
-from pipeline.flows.runtime.agent import Agent, AgentConfig
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
 from pipeline.link.idl import collector_idl
 from tests.pipeline.helpers import started
 

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from artimon.cli import app
 from artimon.model.ranges import LaneRanges
-from pipeline.collector.direct.container import encode_batch_record, encode_header, encode_index
-from pipeline.collector.direct.names import DATA, FinishedName
-from pipeline.rolling.store import LocalStore
+from pipeline.collector.hdfs.batch_file import encode_batch_record, encode_header, encode_index
+from pipeline.collector.hdfs.file_names import DATA, FinishedName
+from pipeline.rolling_files.file_store import LocalStore
 from tests.pipeline.direct.test_container import put
 from tests.pipeline.direct.test_stream import batch
 

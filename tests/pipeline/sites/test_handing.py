@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kazoo.client import KazooClient
 
-from artimon.model.acks import AckDecision, Position
+from artimon.model.ack_state import AckDecision, Position
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.ranges import LaneId, LaneRanges, RangeSet
 from pipeline.link.answers import MessageAnswer
-from pipeline.sites.handing import MirrorProgress, SourceMessage, merge_offsets
-from pipeline.sites.handover import MirrorConfig, TopicMirror
-from pipeline.sites.verify import SitesUnionError, compare_stores, intersection
+from pipeline.sites.mirror import MirrorConfig, TopicMirror
+from pipeline.sites.mirror_progress import MirrorProgress, SourceMessage, merge_offsets
+from pipeline.sites.sites_report import SitesUnionError, compare_stores, intersection
 
 
 def at(offset: int) -> Position:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from artimon.model.acks import AckState, PartitionState
-from pipeline.flows.runtime.agent import Agent, AgentConfig
-from pipeline.sites.handover import MirrorConfig, SiteMirror
+from artimon.model.ack_state import AckState, PartitionState
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
+from pipeline.sites.mirror import MirrorConfig, SiteMirror
 from tests.pipeline.helpers import polled
 from tests.pipeline.kafka_helpers import deduplicated, read_topic
 from tests.pipeline.sites.test_links import Centre, centres

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from artimon.model.acks import AckState, PartitionState
+from artimon.model.ack_state import AckState, PartitionState
 from artimon.model.batch import BatchId
 from artimon.stack.topics import TopicSpec, make_topics
-from pipeline.flows.runtime.agent import Agent, AgentConfig
-from pipeline.sites.links import MultiSiteSender, Site, merge_figures, parse_sites
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
+from pipeline.sites.multi_site_sender import MultiSiteSender, Site, merge_figures, parse_sites
 from tests.pipeline.helpers import figure, polled, started
 from tests.pipeline.kafka_helpers import APPEND_TIME, collector, deduplicated, read_topic
 from tests.waiting import eventually

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from artimon.model.batch import BatchHeader
-from pipeline.sites.names import AnnouncementCache
+from pipeline.sites.announcement_cache import AnnouncementCache
 
 
 def header(block: int) -> BatchHeader:

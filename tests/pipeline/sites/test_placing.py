@@ -10,15 +10,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from artimon.model.acks import AckDecision, Position
+from artimon.model.ack_state import AckDecision, Position
 from artimon.model.batch import BatchHeader, BatchId, BatchKind
 from artimon.model.ranges import LaneId
 from pipeline.delivery.tracker import LaneCall, Tracker
 from pipeline.link.answers import MessageAnswer
-from pipeline.sites.binding import LaneMove, SiteAssignment
-from pipeline.sites.placing import SiteRouter
-from pipeline.sites.record import LaneRecord, SiteRecord
-from pipeline.wal.records import LogPosition
+from pipeline.sites.site_binding import LaneMove, SiteAssignment
+from pipeline.sites.site_record import LaneRecord, SiteRecord
+from pipeline.sites.site_router import SiteRouter
+from pipeline.wal.state_records import LogPosition
 
 SITES = ("near", "far", "last")
 PATIENCE, RETURN = 10.0, 20.0

@@ -13,7 +13,7 @@ from artimon.model.labels import parse_canonical
 from artimon.model.values import Kind
 from sources.delivery import file_thread
 from sources.dropin.file_source import END_AFTER_POLLS
-from sources.state.keep_rules import RetentionDivider, parse_retention_rules
+from sources.state.retention_rules import RetentionDivider, parse_retention_rules
 from tests.sources.dropin.world import MINUTE, T, World, lines
 from tests.sources.helpers import HOST
 from tests.waiting import LIMIT_S

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from artimon.model.labels import canonical
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind, Value
-from sources.base.errors import LineError
+from sources.base.source_errors import LineError
 from sources.dropin.line_grammar import CommentMetadata, parse_line, parse_metadata, parse_value
 
 LABELS: list[tuple[bytes, dict[str, str]]] = [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sources.dropin.line_births import MAX_AGE_MS, MAX_AHEAD_MS
+from sources.dropin.line_start_times import MAX_AGE_MS, MAX_AHEAD_MS
 from tests.sources.dropin.world import MINUTE, T, World
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from artimon.model.clock import ManualClock
 from artimon.model.values import Value
-from sources.delivery.figures import SourceCounts
 from sources.delivery.reading_delivery import ReadingDelivery
+from sources.delivery.source_counts import SourceCounts
 from sources.delivery.source_owners import SourceOwners
 from sources.dropin.folder import DropinFolder
 from sources.dropin.folder_files import FileLimits

@@ -13,7 +13,7 @@ from typing import Any
 
 from artimon.model.batch import PollResult
 from artimon.model.clock import ManualClock
-from pipeline.delivery.intake import WalSink
+from pipeline.delivery.wal_sink import WalSink
 from pipeline.wal.log import WriteAheadLog
 from sources.poll import final_files, final_folder
 from sources.state import state_files as state

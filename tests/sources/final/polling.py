@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from artimon.model.clock import SYSTEM_CLOCK
-from pipeline.delivery.intake import WalSink
+from pipeline.delivery.wal_sink import WalSink
 from pipeline.wal.log import WriteAheadLog
 from sources.artimon_source import ArtimonSource
 from sources.delivery.source_config import SourceConfig

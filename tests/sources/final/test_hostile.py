@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bookkeeper.export.final import HEADER, MAGIC, MAX_BYTES
-from sources.base.errors import FileRefusedError
+from bookkeeper.export.final_file import HEADER, MAGIC, MAX_BYTES
+from sources.base.source_errors import FileRefusedError
 from sources.dropin.folder_files import OpenFile
 from sources.poll.final_files import FinalLimits, make_folder
 from tests.sources.final.world import MINUTE, SOURCE, Process, World, increase_of, rows_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from artimon.model.values import Value
-from sources.poll import memo
+from sources.poll import start_time_memo as memo
 from tests.sources.final.world import MINUTE, SOURCE, Process, T, World, increase_of, rows_of
 from tests.sources.helpers import KeepingSink
 

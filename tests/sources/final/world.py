@@ -12,22 +12,22 @@ from typing import Any
 from artimon.model.clock import Clock, ManualClock
 from artimon.model.protocols import Sink
 from artimon.model.values import Kind, Value
-from bookkeeper.export.final import SUFFIX, encode_final
+from bookkeeper.export.final_file import SUFFIX, encode_final
 from bookkeeper.rpc.poll_service import idl
 from sources.base.endpoint_address import EndpointAddress
 from sources.delivery.commit_group import GroupCommitSink
 from sources.delivery.endpoint_status import EndpointStatuses
-from sources.delivery.figures import SourceCounts
-from sources.delivery.placement import PlacementResolver
+from sources.delivery.placement_resolver import PlacementResolver
 from sources.delivery.poll_context import PollContext, PollLimits
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
+from sources.delivery.source_counts import SourceCounts
 from sources.delivery.source_owners import SourceOwners
 from sources.poll.final_files import FinalLimits
 from sources.poll.final_folder import FinalFolder
 from sources.poll.poll_codec import check_columns
-from sources.state.reading import Reading
 from sources.state.series_memory import PORT
+from sources.state.source_reading import Reading
 from sources.state.state_store import SourceStateStore
 from tests.sources.helpers import HOST, KeepingSink, columns
 

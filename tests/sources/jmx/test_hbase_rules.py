@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from artimon.model.values import Kind
-from sources.scrape.jmx.bean_answer import parse_answers
 from sources.scrape.jmx.bean_mapper import BeanMapper
+from sources.scrape.jmx.jmx_response import parse_answers
 from sources.scrape.jmx.mapping_file import rule_set
 
 REGION = "Namespace_{}_table_{}_region_{}_metric_{}"

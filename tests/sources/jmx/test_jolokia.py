@@ -20,9 +20,9 @@ from artimon.runtime import settings
 from artimon.stack import jars
 from artimon.stack.java import find_java
 from artimon.stack.stack import Stack
-from sources.base.errors import PollError
-from sources.scrape.jmx.bean_answer import BeanResponse, identity_of
+from sources.base.source_errors import PollError
 from sources.scrape.jmx.bean_mapper import BeanMapper
+from sources.scrape.jmx.jmx_response import BeanResponse, identity_of
 from sources.scrape.jmx.jolokia import JolokiaRead, escape_path, parse_bulk, parse_singles, requests_for
 from sources.scrape.jmx.mapping_file import RULE_SETS, rule_set
 from tests.sockets import free_port

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from artimon.model.values import Kind, Value
-from sources.base.errors import PollError
-from sources.scrape.jmx.bean_answer import identity_of, parse_answers
+from sources.base.source_errors import PollError
 from sources.scrape.jmx.bean_mapper import BeanMapper
+from sources.scrape.jmx.jmx_response import identity_of, parse_answers
 from sources.scrape.jmx.mapping_file import RULE_SETS, rule_set
 from sources.scrape.jmx.name_patterns import camel, parse_bean_pattern, parse_pattern, snake, split_bean_name
 from tests.sources.jmx.bean_server import parse_rules

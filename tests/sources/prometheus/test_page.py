@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from artimon.model.values import Kind
-from sources.base.errors import LineError, PollError
-from sources.scrape.prometheus.page import Exposition, ExpositionLimits, ExpositionReader
-from sources.scrape.prometheus.page_text import parse_sample
+from sources.base.source_errors import LineError, PollError
+from sources.scrape.prometheus.exposition_reader import Exposition, ExpositionLimits, ExpositionReader
+from sources.scrape.prometheus.exposition_text import parse_sample
 
 OM = b"""# TYPE foo counter
 # UNIT foo seconds

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Enum, Histogram, Info,
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from artimon.model.labels import parse_canonical
-from sources.scrape.prometheus.page_source import ACCEPT
+from sources.scrape.prometheus.exposition_source import ACCEPT
 from tests.sources.helpers import HOST, KeepingSink, running
 from tests.sources.prometheus.exporters import Labels, Prometheus, get, node_exporter, page, prometheus
 from tests.waiting import eventually, until

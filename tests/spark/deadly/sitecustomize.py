@@ -13,10 +13,10 @@ from typing import Any
 
 
 class _Deadly(importlib.abc.MetaPathFinder):
-    """Replaces `read_ipc` of artimon.model.codec after its import."""
+    """Replaces `read_ipc` of artimon.model.batch_codec after its import."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if fullname != "artimon.model.codec":
+        if fullname != "artimon.model.batch_codec":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)

@@ -1,0 +1,106 @@
+"""View of an engine's rules and alerts after an evaluation: counts for figures, JSON for the znode. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from alerts.evaluation.rule_evaluator import RuleResult
+from alerts.rules.rule_folder import ActiveRules
+from alerts.state.alert import Alert, AlertPhase, RuleMemory
+from alerts.state.notification import AlertLetter, fingerprint, page_link
+from alerts.state.publication import encode_display, json_value
+from alerts.state.rule import Labels
+
+ERROR = "error"
+"""State of a rule whose evaluation failed."""
+ACTIVE = tuple(phase for phase in AlertPhase if phase.active)
+RULE_STATES = (ACTIVE[0].value, ERROR, *(phase.value for phase in ACTIVE[1:]), AlertPhase.INACTIVE.value)
+"""States of rules in the order in which rules are shown."""
+SHOWN_PHASES = tuple(phase for phase in AlertPhase if phase is not AlertPhase.INACTIVE)
+MAX_ALERTS_SHOWN = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class AlertView:
+    """State after the last evaluation. `page`: address of the page for links; `told`: letters about firing alerts."""
+
+    id: str
+    page: str
+    time_ms: int
+    active: ActiveRules
+    known: Mapping[str, RuleMemory]
+    firing_letters: Mapping[tuple[str, Labels], tuple[AlertLetter, ...]]
+    results: Mapping[str, RuleResult]
+
+    def encode(self, mail: Mapping[str, Any]) -> bytes:
+        """JSON for the znode. Rules are sorted by state (firing, error, pending, inactive), then by name."""
+        states = {name: self.rule_state(name) for name in self.active.rules}
+        names = sorted(states, key=lambda name: (RULE_STATES.index(states[name]), name))
+        head = {"id": self.id, "time_ms": self.time_ms, "mail": mail, "problems": list(self.active.problems)}
+        return encode_display(head, (self._rule(name, states[name]) for name in names), self.alerts())
+
+    def rule_state(self, name: str) -> str:
+        """State of a rule: an error, or the state of its most urgent active alert."""
+        if self.results[name].error:
+            return ERROR
+        known = self.known.get(name)
+        found = {alert.phase for alert in known.alerts.values()} if known else set()
+        return next((phase.value for phase in ACTIVE if phase in found), AlertPhase.INACTIVE.value)
+
+    def rule_counts(self) -> dict[str, int]:
+        """Rules by state."""
+        counts = Counter(map(self.rule_state, self.active.rules))
+        return {state: counts[state] for state in RULE_STATES}
+
+    def alert_counts(self) -> dict[str, int]:
+        """Active alerts by phase."""
+        counts = Counter(alert.phase for known in self.known.values() for alert in known.alerts.values())
+        return {phase.value: counts[phase] for phase in ACTIVE}
+
+    def _rule(self, name: str, state: str) -> dict[str, Any]:
+        rule, judged = self.active.rules[name], self.results[name]
+        return {
+            "name": name,
+            "file": rule.file,
+            "line": rule.line,
+            "expr": rule.expr[:2000],
+            "threshold": rule.threshold.text,
+            "for_ms": rule.hold_ms,
+            "state": state,
+            "error": judged.error[:500],
+            "duration_ms": round(judged.duration_ms, 3),
+            "receivers": list(rule.receivers),
+        }
+
+    def alerts(self) -> list[dict[str, Any]]:
+        """Alerts by phase, the newest of each first."""
+        found = [
+            (SHOWN_PHASES.index(alert.phase), -max(alert.fired_ms, alert.since_ms), name, labels, alert)
+            for name, known in self.known.items()
+            for labels, alert in known.alerts.items()
+            if alert.phase in SHOWN_PHASES
+        ]
+        found.sort(key=lambda one: one[:4])
+        return [self._alert(name, labels, alert) for _, _, name, labels, alert in found[:MAX_ALERTS_SHOWN]]
+
+    def _alert(self, name: str, labels: Labels, alert: Alert) -> dict[str, Any]:
+        rule = self.active.rules.get(name)
+        told = self.firing_letters.get((name, labels), ())
+        first = told[0].notification if told else None
+        summary = rule.text(labels, alert.value) if rule else first.summary if first else ""
+        return {
+            "rule": name,
+            "id": fingerprint(name, labels),
+            "labels": dict(labels),
+            "state": alert.phase.value,
+            "since_ms": alert.since_ms,
+            "fired_ms": alert.fired_ms,
+            "resolved_ms": alert.resolved_ms,
+            "value": json_value(alert.value),
+            "reason": alert.reason,
+            "summary": summary,
+            "link": page_link(self.page, rule.expr if rule else first.expr if first else ""),
+        }

@@ -1,0 +1,164 @@
+"""Store wrapper for one query: enforces limits before computing, and stops an abandoned query."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, wait
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from artimon.api.api_errors import QueryCancelledError, QueryTooLargeError
+from artimon.api.api_limits import ApiLimits
+from artimon.compute.aggregate import Aggregate, AggregateRequest
+from artimon.model.select import Buckets, SelectError, SelectRequest, TooManySeries
+from query_dsl import Expr, Matrix
+from query_dsl.evaluation.evaluator import QueryEvaluator, prepare, require_matrix
+from query_dsl.evaluation.explain import Explanation, explain_prepared
+from query_dsl.stores.engine_store import EngineStore, ForwardingStore
+from query_dsl.stores.query_limits import Limits as QueryLimits
+from query_dsl.stores.query_limits import QueryBudget, make_budget
+from query_dsl.stores.raw_samples import RawSamples, SampleRequest
+from query_dsl.tree.nodes import Window, walk
+from varstore.cluster.varstore_client import StoreUnavailable
+
+CANCEL_CHECK_S = 0.1
+CELL_BYTES = 64
+"""Memory estimate of a cell, which has up to six statistics."""
+FETCHES = 16
+"""Fetches of maximum size in the memory limit of a query."""
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class LimitedStore(ForwardingStore):
+    """Wrapper of a store for one query. `columns` is the number of buckets that a fetch of the query allocates.
+
+    `threads` run the calls to a store that does not check for cancellation itself, so that an abandoned query does not
+    wait for the store."""
+
+    store: EngineStore
+    limits: ApiLimits
+    stop: threading.Event = field(default_factory=threading.Event)
+    """Set when the query is over or abandoned; its next call to the store then fails."""
+    buckets_per_series: int = 1
+    threads: Executor | None = None
+
+    def select(self, request: SelectRequest) -> Buckets:
+        """Select within the limits. Raises TooLarge if more series match than this query may read."""
+        allowed, what = self._series_limit(max(self.buckets_per_series, request.grid.n))
+        try:
+            found = self._call(lambda: self.store.select(replace(request, limit=min(request.limit, allowed))))
+        except StoreUnavailable:
+            raise
+        except SelectError as problem:
+            if len(self.find(request.matchers, allowed + 1)) > allowed:
+                raise QueryTooLargeError(what) from problem
+            raise
+        if len(found.series) > allowed:
+            raise QueryTooLargeError(what)
+        return found
+
+    def aggregate(self, request: AggregateRequest) -> Aggregate:
+        """Aggregate within the limits. Raises TooLarge if too many series match, NotPushed if the store cannot."""
+        columns = max(self.buckets_per_series, request.grid.n)
+        allowed = min(request.limit, self.limits.cells_reduced // columns)
+        try:
+            return self._call(lambda: self.store.aggregate(replace(request, limit=allowed)))
+        except TooManySeries as problem:
+            raise QueryTooLargeError(
+                f"too much to reduce: over {allowed} series of {columns} buckets, more than the limit of "
+                f"{self.limits.cells_reduced} cells (cells_reduced): add matchers, or ask for a shorter range or window"
+            ) from problem
+
+    def _series_limit(self, columns: int) -> tuple[int, str]:
+        by_cells = self.limits.cells_read // columns
+        if by_cells < self.limits.series:
+            return by_cells, (
+                f"too much to read: over {by_cells} series of {columns} buckets, more than the limit of "
+                f"{self.limits.cells_read} cells (cells_read): add matchers, or ask for a shorter range or window"
+            )
+        return self.limits.series, f"more series match than the limit of {self.limits.series} (series): add matchers"
+
+    def check(self) -> None:
+        """Raise Abandoned if the query is abandoned."""
+        if self.stop.is_set():
+            raise QueryCancelledError("the query took too long")
+
+    def _call(self, question: Callable[[], T]) -> T:
+        self.check()
+        if self.threads is None:
+            return question()
+        try:
+            asked = self.threads.submit(question)
+        except RuntimeError as ended:
+            raise QueryCancelledError("the server is stopping") from ended
+        while not wait([asked], CANCEL_CHECK_S).done:
+            if self.stop.is_set():
+                asked.cancel()
+                raise QueryCancelledError("the query took too long")
+        return asked.result()
+
+    def watching(self, watch: QueryBudget) -> LimitedStore:
+        """Return a wrapper for one evaluation. A store that checks `watch` itself is called without another thread."""
+        if not self.checks_budget:
+            return self
+        return replace(self, store=self.store.watching(watch), threads=None)
+
+    def cancellable(self) -> LimitedStore:
+        """Return a wrapper that checks `stop`, for calls outside an evaluation."""
+        return self.watching(QueryBudget(checks=(self.check,)))
+
+    def history(self) -> EngineStore:
+        return replace(self, store=self.store.history())
+
+    def samples(self, request: SampleRequest) -> RawSamples:
+        allowed, _ = self._series_limit(1)
+        return self._call(lambda: self.store.samples(replace(request, limit=min(request.limit, allowed))))
+
+
+def evaluate_query(query: str | Expr, store: LimitedStore, now_ms: int) -> Matrix:
+    """Evaluate a query within the limits. Raises QueryError or SelectError, see `refusal`."""
+    matrix = require_matrix(_prepare_query(query, store, now_ms).answer())
+    cells = len(matrix) * matrix.grid.n
+    if cells > store.limits.cells_answered:
+        raise QueryTooLargeError(
+            f"the answer has {len(matrix)} series of {matrix.grid.n} buckets, {cells} cells, more than the limit of "
+            f"{store.limits.cells_answered} (cells_answered): reduce by labels, add matchers, ask for a shorter range"
+        )
+    return matrix
+
+
+def explain_query(query: str | Expr, store: LimitedStore, now_ms: int) -> Explanation:
+    """Explain a query, which runs within the limits. Raises as `evaluate_query`."""
+    return explain_prepared(_prepare_query(query, store, now_ms))
+
+
+def _limits(store: LimitedStore) -> QueryLimits:
+    """Return the limits that the history enforces; this wrapper limits series and cells."""
+    return QueryLimits(samples=store.limits.samples_read, memory_bytes=store.limits.cells_read * CELL_BYTES * FETCHES)
+
+
+def _prepare_query(query: str | Expr, store: LimitedStore, now_ms: int) -> QueryEvaluator:
+    """Prepare a query and set the store's `columns`. Raises TooLarge if the buckets of a single series exceed the
+    limit."""
+    evaluator = prepare(query, store, now_ms, make_budget(_limits(store), store.check))
+    planned = evaluator.plan
+    windows_ms = sum((node.before_ms or 0) + node.after_ms for node in walk(evaluator.tree) if isinstance(node, Window))
+    span_ms = planned.grid.n * planned.grid.step_ms + windows_ms
+    columns = max(1, span_ms // planned.base_step_ms)
+    if columns > store.limits.cells_read:
+        raise QueryTooLargeError(
+            f"the range and windows span {columns} buckets, more than the limit of {store.limits.cells_read} "
+            "(cells_read): ask for a shorter range or window"
+        )
+    if isinstance(evaluator.store, LimitedStore):
+        evaluator.store.buckets_per_series = columns
+    return evaluator
+
+
+def until_cancelled(pieces: Iterator[bytes], store: LimitedStore) -> Iterator[bytes]:
+    """Yield the pieces until the query is abandoned."""
+    for piece in pieces:
+        store.check()
+        yield piece

@@ -1,0 +1,93 @@
+"""Parameters of a query, parsed from a request and checked against the limits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs
+
+from artimon.api.api_errors import ApiError
+from artimon.api.api_limits import ApiLimits
+
+TIME_MAX_MS = 253_402_300_799_999  # the end of the year 9999
+MAX_FIELDS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class QueryParameters:
+    """Parameters of a query, not yet validated. `time_ms` None: now; `format` None: by the header Accept; `explain`:
+    return the explanation instead of the answer."""
+
+    text: str | None
+    time_ms: int | None = None
+    format: str | None = None
+    engine: str | None = None
+    explain: bool = False
+
+    def validate(self, limits: ApiLimits) -> str:
+        """Return the text. Raises ApiError if it is missing, invalid Unicode, or too long."""
+        if self.text is None:
+            raise ApiError(400, "the parameter q is missing: give it a query, such as q=fetch('host.cpu.ms').rate()")
+        try:
+            size = len(self.text.encode())
+        except UnicodeEncodeError as problem:
+            raise ApiError(400, "q holds half a surrogate pair: send Unicode", problem.start, 1) from problem
+        if size > limits.query_bytes:
+            raise ApiError(
+                413,
+                f"the text has {size} bytes, the limit query_bytes is {limits.query_bytes}: write a pattern with =~ in "
+                "place of a long list",
+            )
+        return self.text
+
+
+def parse_body(content_type: str, body: bytes) -> QueryParameters:
+    """Parse the parameters from a form or a JSON object. Raises ApiError."""
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == "application/json":
+        return _make_parameters(_object(body))
+    if kind == "application/x-www-form-urlencoded":
+        return _make_parameters(_form(body))
+    raise ApiError(415, "send application/x-www-form-urlencoded or application/json")
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as problem:
+        raise ApiError(400, "the body is not valid JSON") from problem
+    if not isinstance(found, dict):
+        raise ApiError(400, 'the body must be a JSON object, such as {"q": "fetch(\'host.cpu.ms\').rate()"}')
+    return found
+
+
+def _form(body: bytes) -> dict[str, Any]:
+    try:
+        fields = parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+    except ValueError as problem:
+        raise ApiError(400, f"the body is not a UTF-8 form of at most {MAX_FIELDS} fields") from problem
+    found: dict[str, Any] = {name: values[-1] for name, values in fields.items()}
+    time_text = found.get("time_ms")
+    if isinstance(time_text, str) and time_text.isascii() and time_text.isdigit() and len(time_text) <= 15:
+        found["time_ms"] = int(time_text)
+    return found
+
+
+def _make_parameters(found: dict[str, Any]) -> QueryParameters:
+    text, time_ms, named = found.get("q"), found.get("time_ms"), found.get("format")
+    engine, explain = found.get("engine"), found.get("explain", False)
+    if text is not None and not isinstance(text, str):
+        raise ApiError(400, "q must be a string")
+    if named is not None and not isinstance(named, str):
+        raise ApiError(400, "format must be a string, such as csv")
+    if engine is not None and not isinstance(engine, str):
+        raise ApiError(400, "engine must be a string, such as history")
+    if explain not in (True, False, "0", "1", "true", "false", ""):
+        raise ApiError(400, "explain must be 1 or 0")
+    explained = explain in (True, "1", "true")
+    if time_ms is None:
+        return QueryParameters(text, None, named, engine, explained)
+    if isinstance(time_ms, bool) or not isinstance(time_ms, int) or not 0 <= time_ms <= TIME_MAX_MS:
+        raise ApiError(400, f"time_ms must be whole epoch milliseconds, 0 to {TIME_MAX_MS}")
+    return QueryParameters(text, time_ms, named, engine, explained)

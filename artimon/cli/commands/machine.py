@@ -1,0 +1,190 @@
+"""Commands that set up, start, check and stop a stack on this machine."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Annotated, Literal
+
+import typer
+
+from artimon.cli.common import (
+    DataOption,
+    DaysOption,
+    JsonOption,
+    KeepClassOption,
+    Panel,
+    locate_settings,
+    option_validator,
+    print_error,
+)
+from artimon.runtime import settings as settings_module
+from artimon.runtime.text import parse_period
+
+PANEL = Panel.MACHINE
+app = typer.Typer()
+
+
+@app.command()
+def up(
+    context: typer.Context,
+    data: DataOption = None,
+    parts: Annotated[str, typer.Option(help="Parts or groups (base, hdfs, shards, all, examples), by comma.")] = "all",
+    poll: Annotated[
+        str, typer.Option(help="Period of the agent's polls.", callback=option_validator(parse_period))
+    ] = "60s",
+    level: Annotated[Literal["kafka", "hdfs"], typer.Option(help="Ack level.")] = "hdfs",
+    capacity: Annotated[
+        int, typer.Option(min=0, help="Maximum series per shard (0: as memory allows, at most a million).")
+    ] = 0,
+    shards: Annotated[int, typer.Option(min=1, max=64, help="Processes of the memory store.")] = 2,
+    replicas: Annotated[int, typer.Option(min=1, max=64, help="Initial number of shards that hold each series.")] = 1,
+    brokers: Annotated[
+        int,
+        typer.Option(min=1, max=9, help="Kafka brokers; from 3 on every partition has 3 copies, 2 of them in sync."),
+    ] = 1,
+    keep: DaysOption = "*=400",
+    keep_class: KeepClassOption = None,
+    base_port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65_000, help="Free ports from here on (a folder keeps those of its last run)."),
+    ] = None,
+    detach: Annotated[bool, typer.Option(help="Return when everything is up.")] = False,
+) -> None:
+    """Start the whole stack on this machine and keep it running until Ctrl-C."""
+    # `context.obj`: a job of scripts/proof that runs on the stack and then ends it
+    from artimon.stack import foreground
+    from artimon.stack.artimon_parts import cli_arguments
+    from artimon.stack.stack import Stack
+
+    place = locate_settings(data)
+    if replicas > shards:
+        raise typer.BadParameter(f"{replicas} replicas need as many shards")
+    if detach and context.obj is not None:
+        raise typer.BadParameter("a proof runs in the foreground: leave out --detach")
+    store = {"capacity": str(capacity), "shards": str(shards), "replicas": str(replicas), "brokers": str(brokers)}
+    options = {"poll": poll, "level": level, "keep": keep, "keep_class": "\n".join(keep_class or ()), **store}
+    if detach:
+        arguments = ["--data", str(place.data), "--parts", parts, *cli_arguments(options, *options)]
+        arguments += [] if base_port is None else ["--base-port", str(base_port)]
+        foreground.start_detached(arguments, place.data, print_error)
+        return
+    stack = Stack(place.data, parts.split(","), base_port=base_port, options=options)
+    raise typer.Exit(foreground.run_stack(stack, print_error, context.obj))
+
+
+@app.command()
+def down(data: DataOption = None) -> None:
+    """Stop the stack in an orderly way and wait for its end."""
+    from artimon.stack import foreground
+
+    place = locate_settings(data)
+    print_error("stopped" if foreground.stop_running(place.data, print_error) else f"nothing runs on {place.data}")
+
+
+@app.command()
+def status(data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Show the state of every part and hop; exit 1 if there is a problem."""
+    from artimon.stack.status import read_status
+    from artimon.stack.status_view import show
+
+    found = read_status(locate_settings(data).data)
+    if as_json:
+        print(json.dumps(found.to_json(), indent=1))
+    else:
+        show(found)
+    raise typer.Exit(0 if found.healthy else 1)
+
+
+@app.command()
+def env(data: DataOption = None, as_json: JsonOption = False) -> None:
+    """Print the addresses of the servers as shell exports: eval "$(artimon env)"."""
+    from artimon.stack.status import running_state
+
+    places = running_state(locate_settings(data).data).addresses
+    if as_json:
+        print(json.dumps(places, indent=1))
+    else:
+        print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in places.items()))
+
+
+@app.command()
+def logs(
+    part: Annotated[str | None, typer.Argument(help="One part; default: all.")] = None,
+    data: DataOption = None,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="Number of last lines.")] = 50,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Print new lines until Ctrl-C.")] = False,
+) -> None:
+    """Print the parts' logs."""
+    import threading
+
+    from artimon.stack import log_follower as stack_logs
+    from artimon.stack.stack_errors import UnknownPartError
+
+    folder = locate_settings(data).data / "logs"
+    paths = {path.stem: path for path in sorted(folder.glob("*.log"))}
+    if not paths:
+        print_error(f"artimon: no stack has run on {folder.parent}: there are no logs")
+        raise typer.Exit(1)
+    if part is not None and part not in paths:
+        raise UnknownPartError(part, sorted(paths))
+    chosen = paths if part is None else {part: paths[part]}
+    width = max(map(len, chosen), default=0)
+    prefix = {name: f"{name:<{width}} | " if part is None else "" for name in chosen}
+    for name, path in chosen.items():
+        for line in stack_logs.tail(path, lines):
+            print(f"{prefix[name]}{line}")
+    if follow:
+        try:
+            for name, line in stack_logs.follow(chosen, threading.Event()):
+                print(f"{prefix[name]}{line}", flush=True)
+        except KeyboardInterrupt:
+            return
+
+
+@app.command()
+def doctor(
+    data: DataOption = None,
+    as_json: JsonOption = False,
+    verify: Annotated[bool, typer.Option(help="Check the digest of every jar.")] = False,
+) -> None:
+    """Check this machine and the stack, and print fixes; exit 1 if a required check fails."""
+    from dataclasses import asdict
+
+    from artimon.stack.doctor import CheckResult, run_checks
+    from artimon.stack.status_view import show_check
+
+    place = locate_settings(data)
+    failed, found = False, []
+    for check in run_checks(place, place.data, verify_jars=verify):
+        failed = failed or check.mark is CheckResult.FAILED
+        found.append(asdict(check))
+        if not as_json:
+            show_check(check)
+    if as_json:
+        print(json.dumps({"good": not failed, "checks": found}, indent=1))
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="Name of a module of benchmarks/.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Run a benchmark of the repository; further arguments are passed to it."""
+    from artimon.stack.bench import run_benchmark
+
+    raise typer.Exit(run_benchmark(name, context.args, as_json, print_error))
+
+
+@app.command()
+def setup(verify: Annotated[bool, typer.Option(help="Check the digest of every jar.")] = False) -> None:
+    """Find a suitable Java and retrieve the jars of the servers; ./scripts/setup calls this."""
+    from artimon.stack import jars
+    from artimon.stack.java import find_java
+
+    place = settings_module.load()
+    java = find_java(place)
+    folder = jars.ensure_jars(place, java, {jar.jar_set for jar in jars.read_lock()}, print_error, verify=verify)
+    print_error(f"Java {java.version} at {java.program}; jars in {folder}")

@@ -1,0 +1,99 @@
+"""Commands that search the series, show the kept mails and check rule files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from artimon.cli.common import (
+    DataOption,
+    JsonOption,
+    Panel,
+    ZookeeperOption,
+    exits,
+    locate_settings,
+    print_error,
+    zookeeper_of_store,
+)
+
+PANEL = Panel.QUERY
+app = typer.Typer()
+rules_app = typer.Typer(no_args_is_help=True, help="Rule files of alerts.")
+app.add_typer(rules_app, name="rules")
+
+
+@app.command()
+def find(
+    selector: Annotated[str, typer.Argument(help="A selector, such as 'host.*' or 'http.requests{route=\"/\"}'.")],
+    zookeeper: ZookeeperOption = None,
+    data: DataOption = None,
+    engine: Annotated[
+        Literal["memory", "history", "auto"], typer.Option(help="Engine: the shards, the raw table, or both.")
+    ] = "memory",
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of series.")] = 1000,
+    as_json: JsonOption = False,
+) -> None:
+    """List the series that a selector matches."""
+    from artimon.model.labels import canonical
+    from artimon.model.select import SelectError
+    from artimon.runtime.process_setup import limit_library_logs
+    from artimon.session import open_session
+    from query_dsl import QueryError
+    from query_dsl.results.render import printable
+
+    limit_library_logs()
+    with exits(QueryError, SelectError), open_session(zookeeper_of_store(zookeeper, data), data) as session:
+        found = session.find(selector, limit, engine=engine)
+    for series in found:
+        text = canonical(series.name, series.labels)
+        kind = f"{series.type.name.lower()} {series.kind.name.lower()}"
+        line = (
+            json.dumps({"series": text, "kind": kind}, ensure_ascii=False) if as_json else f"{printable(text)}  {kind}"
+        )
+        print(line)
+    if not found:
+        print_error(f"artimon: no series matches {selector}")
+        raise typer.Exit(1)
+
+
+@app.command()
+def mail(
+    data: DataOption = None,
+    lines: Annotated[int, typer.Option("-n", "--lines", min=1, help="Number of the newest mails to show.")] = 20,
+    full: Annotated[bool, typer.Option(help="Print the text of each mail too.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the mails kept by the stack's SMTP server, newest last."""
+    from artimon.stack.mail_view import read_mails, show_mails
+    from artimon.stack.mailbox import FOLDER
+
+    folder = locate_settings(data).data / FOLDER
+    mails = read_mails(folder, lines)
+    if as_json:
+        print(json.dumps([one.to_json(full=full) for one in mails], indent=1))
+    elif mails:
+        print(show_mails(mails, full=full))
+    else:
+        print_error(f"artimon: no mail is kept in {folder}")
+
+
+@rules_app.command("check")
+def rules_check(
+    files: Annotated[list[Path], typer.Argument(help="Rule files; check those that belong together in one call.")],
+) -> None:
+    """Print every error in rule files, with line and column; exit 1 if there is one."""
+    from alerts.rules.rule_folder import check_files
+
+    try:
+        problems = check_files(files)
+    except OSError as error:
+        print_error(f"artimon: {error.filename}: {error.strerror}")
+        raise typer.Exit(1) from None
+    for problem in problems:
+        print_error(str(problem))
+    if problems:
+        raise typer.Exit(1)
+    print(f"{len(files)} {'files are' if len(files) > 1 else 'file is'} valid")

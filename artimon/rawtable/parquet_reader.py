@@ -1,0 +1,182 @@
+"""Reader of the tables' data files on HDFS by ranges and row groups: only requested columns are fetched. Every call has
+a timeout."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from artimon.rawtable.schema import TableError
+from artimon.runtime import file_access as files
+from artimon.runtime.deadline import call_with_timeout
+
+MAX_GROUP_ROWS = 1 << 22
+"""Limit of the rows of a row group on read: four times the largest that is written."""
+MAX_GROUP_BYTES = 1 << 30
+"""Limit of the decompressed bytes of a row group on read; the largest that is written has about 184 MiB."""
+ColumnBounds = dict[str, tuple[Any, Any]]
+"""Minimum and maximum of each column that has statistics; times as epoch microseconds."""
+
+
+class RangeReader(io.RawIOBase):
+    """File with one buffer, which `load` fills with the range to be read next: one request to HDFS for a whole row
+    group, not one per column. Used by one thread; `opened` is another reader of the same file."""
+
+    def __init__(self, uri: str, opened: RangeReader | None = None) -> None:
+        super().__init__()
+        self.uri = uri
+        self._file: Any = opened._file if opened else files.open_reader(uri)
+        self._size, self._at = int(self._file.size), 0
+        self._start, self._data = 0, b""
+
+    def load(self, start: int, length: int) -> None:
+        """Replace the buffer by [start, start + length)."""
+        self._data = b""
+        self._start, self._data = start, self._fetch(start, length)
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Size of the buffer, bytes."""
+        return len(self._data)
+
+    def has_range(self, start: int, length: int) -> bool:
+        """True if the buffer holds this range."""
+        return self._start <= start and start + length <= self._start + len(self._data)
+
+    def read(self, size: int = -1) -> bytes:
+        length = self._size - self._at if size < 0 else min(size, self._size - self._at)
+        offset = self._at - self._start
+        data = (
+            self._data[offset : offset + length] if self.has_range(self._at, length) else self._fetch(self._at, length)
+        )
+        self._at += len(data)
+        return data
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def _fetch(self, start: int, length: int) -> bytes:
+        if length <= 0:
+            return b""
+        what = f"reading {self.uri}"
+        return bytes(call_with_timeout(files.TIMEOUT_S, what, lambda: self._file.read_range(start, length)))
+
+
+def oversized_group(metadata: Any) -> str:
+    """Describe the first row group of a Parquet file that exceeds the limits of readers; "" if there is none."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        columns = [group.column(n) for n in range(group.num_columns)]
+        held = max(group.total_byte_size, sum(max(0, column.total_uncompressed_size) for column in columns))
+        if not 0 <= group.num_rows <= MAX_GROUP_ROWS or held > MAX_GROUP_BYTES:
+            return (
+                f"row group {number} declares {group.num_rows} rows and {held} bytes: at most {MAX_GROUP_ROWS} rows"
+                f" and {MAX_GROUP_BYTES} bytes"
+            )
+    return ""
+
+
+def byte_range(group: Any, columns: Iterable[int] | None = None) -> tuple[int, int]:
+    """Return start and length of the smallest byte range with the columns of these numbers, or all, of a row group."""
+    starts, ends = [], []
+    for number in range(group.num_columns) if columns is None else columns:
+        chunk = group.column(number)
+        start = chunk.data_page_offset
+        if chunk.has_dictionary_page and chunk.dictionary_page_offset:
+            start = min(start, chunk.dictionary_page_offset)
+        starts.append(start)
+        ends.append(start + chunk.total_compressed_size)
+    return (min(starts), max(ends) - min(starts)) if starts else (0, 0)
+
+
+class GroupReader:
+    """Reader of one data file by row group and columns. Used by one thread; `opened` is another reader of the same
+    file. `touched` counts the fetched bytes, compressed."""
+
+    def __init__(self, uri: str, opened: GroupReader | None = None) -> None:
+        self._reader: RangeReader = RangeReader(uri, opened._reader if opened else None)
+        known = opened._metadata if opened else None
+        try:
+            self._file = pq.ParquetFile(pa.PythonFile(self._reader, mode="r"), metadata=known)
+        except pa.ArrowInvalid as error:
+            raise TableError(f"{uri} is not a Parquet file: {error}") from error
+        self._metadata: Any = self._file.metadata
+        if opened is None and (unfit := oversized_group(self._metadata)):
+            raise TableError(f"{uri}: {unfit}")
+        self._columns = {self._metadata.schema.column(at).path: at for at in range(self._metadata.num_columns)}
+        self.fetched_bytes = 0
+
+    @property
+    def columns(self) -> set[str]:
+        """Return the names of the columns."""
+        return set(self._file.schema_arrow.names)
+
+    @property
+    def groups(self) -> int:
+        """Return the number of row groups."""
+        return int(self._metadata.num_row_groups)
+
+    def rows(self, group: int) -> int:
+        return int(self._metadata.row_group(group).num_rows)
+
+    def bounds(self, group: int, columns: Sequence[str]) -> ColumnBounds:
+        """Return minimum and maximum of these columns by the statistics of a row group."""
+        found: ColumnBounds = {}
+        part = self._metadata.row_group(group)
+        for name in columns:
+            told = part.column(self._columns[name]).statistics if name in self._columns else None
+            if told is None or not told.has_min_max:
+                continue
+            if not pa.types.is_timestamp(type_ := self._file.schema_arrow.field(name).type):
+                found[name] = told.min, told.max
+            elif type_.unit == "us":
+                found[name] = told.min_raw, told.max_raw
+        return found
+
+    def read(self, group: int, columns: Sequence[str]) -> Any:
+        """Return these columns of a row group as an Arrow table."""
+        self._load(*self._span(group, columns))
+        return self._file.read_row_group(group, columns=list(columns), use_threads=False)
+
+    @property
+    def uri(self) -> str:
+        return self._reader.uri
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Size of the buffer, bytes."""
+        return self._reader.buffered_bytes
+
+    def size(self, group: int) -> int:
+        """Return the compressed size of a row group, bytes."""
+        return self._span(group)[1]
+
+    def prefetch(self, groups: Sequence[int]) -> None:
+        """Fetch adjacent row groups by one request, so that `read` needs no further one."""
+        start, _ = self._span(groups[0])
+        last, length = self._span(groups[-1])
+        self._load(start, last + length - start)
+
+    def _load(self, start: int, length: int) -> None:
+        if not self._reader.has_range(start, length):
+            self._reader.load(start, length)
+            self.fetched_bytes += length
+
+    def _span(self, group: int, columns: Sequence[str] | None = None) -> tuple[int, int]:
+        wanted = (at for path, at in self._columns.items() if columns is None or path.split(".")[0] in columns)
+        return byte_range(self._metadata.row_group(group), wanted)

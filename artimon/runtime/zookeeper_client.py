@@ -1,0 +1,161 @@
+"""ZooKeeper clients, and registration by an ephemeral znode: created with every new session, deleted at stop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import NodeExistsError, NoNodeError
+
+from artimon.runtime.settings import zookeeper_auth
+from artimon.runtime.zookeeper_watcher import ZooKeeperWatcher
+from bookkeeper.process.ephemeral_node import accept_older_servers, client_auth_options
+
+log = logging.getLogger(__name__)
+
+_CHECK_PERIOD_S = 30.0
+Watch = Callable[[Any], None]
+
+
+def zookeeper_client(hosts: str, timeout_s: float = 10.0, pause_s: float = 30.0) -> KazooClient:
+    """Return a client that retries to connect for ever, at most `pause_s` seconds apart; `timeout_s` is that of the
+    session. The caller starts it with `start_async`. It authenticates by ARTIMON_ZOOKEEPER_AUTH and creates its nodes
+    for that user only. Raises SettingsError."""
+    client = KazooClient(
+        hosts=hosts,
+        timeout=timeout_s,
+        connection_retry={"max_tries": -1, "max_delay": pause_s, "delay": 0.2, "backoff": 2},
+        command_retry={"max_tries": 3, "max_delay": 2},
+        **client_auth_options(zookeeper_auth()),
+    )
+    accept_older_servers(client)
+    return client
+
+
+@contextmanager
+def zookeeper_session(hosts: str, connect_s: float = 0.0) -> Iterator[KazooClient]:
+    """Start a client and close it at the end. `connect_s`: seconds to wait for the connection; 0: do not wait. Raises
+    KazooTimeoutError, SettingsError."""
+    client = zookeeper_client(hosts)
+    try:
+        if connect_s:
+            client.start(timeout=connect_s)
+        else:
+            client.start_async()
+        yield client
+    finally:
+        close_client(client)
+
+
+def close_client(client: KazooClient) -> None:
+    """End the session, and with it all of its ephemeral nodes."""
+    client.stop()
+    client.close()
+
+
+def child_names(
+    client: KazooClient, path: str, watch: Watch | None = None, timeout_s: float | None = None
+) -> list[str]:
+    """Return the names of the children, sorted; [] without the node. `watch` fires when they change or the node
+    appears. `timeout_s`: limit of each call; None: none. Raises KazooException, KazooTimeoutError."""
+    try:
+        return sorted(client.get_children_async(path, watch=watch).get(timeout=timeout_s))
+    except NoNodeError:
+        if watch is not None:
+            client.exists_async(path, watch=watch).get(timeout=timeout_s)
+        return []
+
+
+def read_children(
+    client: KazooClient,
+    path: str,
+    watch: Watch | None = None,
+    timeout_s: float | None = None,
+    watch_each: Watch | None = None,
+) -> Iterator[tuple[str, bytes, Any]]:
+    """Yield name, data and stat of each child, like `child_names`; one that is deleted meanwhile is left out.
+    `watch_each` fires when the data of a child changes."""
+    for name in child_names(client, path, watch, timeout_s):
+        try:
+            data, stat = client.get_async(f"{path}/{name}", watch=watch_each).get(timeout=timeout_s)
+        except NoNodeError:
+            continue
+        yield name, data, stat
+
+
+class EphemeralNode(ZooKeeperWatcher):
+    """Keeps one ephemeral znode in place while started; `stop` deletes it if it is ours and ZooKeeper answers.
+
+    A node of the same path that another session owns is taken over once, at the first registration of this object
+    (a killed predecessor left it). Later such a node means a second live process of the same name: it is kept, and
+    `conflict` is True.
+    """
+
+    def __init__(self, client: KazooClient, path: str, data: bytes, check_s: float = _CHECK_PERIOD_S) -> None:
+        super().__init__(client, f"register {path}", check_s)
+        self._path, self._data = path, data
+        self._registered_once = False
+        self.registered = False
+        self.conflict = False
+
+    def update(self, data: bytes) -> None:
+        """Change the data of the node."""
+        self._data = data
+        self.wake()
+
+    def _on_state(self, state: str) -> None:
+        if state != KazooState.CONNECTED:
+            self.registered = False
+        super()._on_state(state)
+
+    def _refresh(self) -> None:
+        if self._client.connected:
+            self._ensure()
+            self.problem = ""
+
+    def _ensure(self) -> None:
+        try:
+            self._client.create(self._path, self._data, ephemeral=True, makepath=True)
+        except NodeExistsError:
+            self.registered = self._claim_existing()
+        else:
+            self.registered = True
+        if self.registered:
+            self._registered_once, self.conflict = True, False
+        self._client.exists(self._path, watch=self._on_event)  # its deletion wakes us
+
+    def _claim_existing(self) -> bool:
+        """Handle an existing node: update our own, take over once, else report a conflict. True if it is ours now."""
+        try:
+            data, stat = self._client.get(self._path)
+            if stat.ephemeralOwner == self._client.client_id[0]:
+                if data != self._data:
+                    self._client.set(self._path, self._data)
+                return True
+            if self._registered_once:
+                if not self.conflict:
+                    log.error("%s belongs to another process (%s): not registered until it ends", self._path, data)
+                self.registered, self.conflict = False, True
+                return False
+            # in one transaction: else a live owner, woken by the deletion, would create it in between
+            swap = self._client.transaction()
+            swap.delete(self._path, version=stat.version)
+            swap.create(self._path, self._data, ephemeral=True)
+            return not any(isinstance(result, Exception) for result in swap.commit())
+        except NoNodeError:
+            self.wake()  # deleted between two calls: retry
+            return False
+
+    def _clean_up(self) -> None:
+        if not self._client.connected:
+            return
+        try:
+            _, stat = self._client.get(self._path)
+            if stat.ephemeralOwner == self._client.client_id[0]:
+                self._client.delete(self._path)
+        except NoNodeError:
+            pass
+        self.registered = False

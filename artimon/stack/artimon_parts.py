@@ -1,0 +1,252 @@
+"""Artimon's own processes as parts of the stack: each is `python -m artimon.cli COMMAND` with a JSON health file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.runtime.health import read_health
+from artimon.stack.child_process import ProcessCommand
+from artimon.stack.kafka_part import kafka_address
+from artimon.stack.stack_part import AGENT, OWN, StackContext, StackPart
+from pipeline.control.signatures import create_key_file
+
+HEALTH_STALE_MS = 20_000  # ten times the usual interval of 2 s, for a busy machine
+
+
+def health_problem(context: StackContext, part: str) -> str:
+    """Return "" if the part's health file is fresh and says "ok", else the problem."""
+    health = read_health(context.health(part))
+    if health is None:
+        return "has not reported its health yet"
+    age_ms = SYSTEM_CLOCK.now_ms() - health.time_ms
+    if age_ms > HEALTH_STALE_MS:
+        return f"has not reported its health for {age_ms / 1000:.0f} s"
+    return "" if health.state == "ok" else f"{health.state}: {health.problem}"
+
+
+def cli_arguments(options: Mapping[str, str], *names: str) -> list[str]:
+    """Return command line arguments for the options `names`; each line of a value repeats the option."""
+    given = ((name, value) for name in names for value in options.get(name, "").splitlines())
+    return [word for name, value in given for word in (f"--{name.replace('_', '-')}", value)]
+
+
+class ArtimonPart(StackPart):
+    """Base of Artimon's own processes; subclasses define `arguments`. A stale health file counts as unhealthy."""
+
+    starts_after: tuple[str, ...] = ("zookeeper", "kafka")
+    layer = OWN
+    stop_s = 15.0
+
+    def arguments(self, context: StackContext) -> list[str]:
+        """Return the command line after `artimon`, without --health."""
+        raise NotImplementedError
+
+    def prepare(self, context: StackContext) -> list[ProcessCommand]:
+        health = context.health(self.name)
+        health.parent.mkdir(parents=True, exist_ok=True)
+        health.unlink(missing_ok=True)  # the health of an earlier process must not count for the next one
+        return []
+
+    def environment(self, context: StackContext) -> dict[str, str]:
+        """Return additions to the environment of the process."""
+        return {"PYTHONUNBUFFERED": "1", "MALLOC_ARENA_MAX": "2", "TMPDIR": str(context.temporary(self.name))}
+
+    def command(self, context: StackContext) -> ProcessCommand:
+        module = [sys.executable, "-P", "-m", "artimon.cli"]
+        argv = [*module, *self.arguments(context), "--health", str(context.health(self.name))]
+        return ProcessCommand(argv, self.environment(context))
+
+    def check(self, context: StackContext) -> str:
+        return health_problem(context, self.name)
+
+
+def _servers(context: StackContext, *names: str) -> list[str]:
+    """Return options that name servers: those of this stack, else those of the settings."""
+    settings = context.settings
+    known = {
+        "zookeeper": context.server("zookeeper.client") or settings.zookeeper,
+        "kafka": kafka_address(context) or settings.kafka,
+        "hdfs": f"hdfs://{namenode}" if (namenode := context.server("namenode.rpc")) else settings.hdfs,
+    }
+    return [word for name in names for word in (f"--{name}", known[name])]
+
+
+def _quota(context: StackContext) -> list[str]:
+    return ["--kafka-quota", str(context.settings.kafka_quota_bytes)]
+
+
+class CollectorPart(ArtimonPart):
+    """The collector."""
+
+    name = "collector-0"
+    ports = MappingProxyType({"collector-0.rpc": 8710})
+    memory_mb = 512
+
+    def arguments(self, context: StackContext) -> list[str]:
+        port = ["--port", str(context.port("collector-0.rpc"))]
+        return ["collector", "--id", self.name, *_servers(context, "zookeeper", "kafka"), *port, *_quota(context)]
+
+
+class AgentPart(ArtimonPart):
+    """The agent of this machine."""
+
+    name = "agent"
+    starts_after = ("zookeeper",)
+    layer = AGENT
+    memory_mb = 1024
+
+    @staticmethod
+    def _dropin(context: StackContext) -> Path:
+        return context.data / "dropin"
+
+    @staticmethod
+    def _keys(context: StackContext) -> Path:
+        """Return the key file of this stack's operator; only the user who started the stack may read it."""
+        return context.data / "config.keys"
+
+    def prepare(self, context: StackContext) -> list[ProcessCommand]:
+        self._dropin(context).mkdir(parents=True, exist_ok=True)
+        keys = self._keys(context)
+        if not keys.exists():
+            create_key_file(keys, "stack")
+        return super().prepare(context)
+
+    def addresses(self, context: StackContext) -> dict[str, str]:
+        return {"ARTIMON_DROPIN": str(self._dropin(context)), "ARTIMON_CONFIG_KEYS": str(self._keys(context))}
+
+    def arguments(self, context: StackContext) -> list[str]:
+        return [
+            *("agent", "--name", context.options.get("agent_name", "local"), *_servers(context, "zookeeper")),
+            *("--data", str(context.folder("agent")), "--dropin", str(self._dropin(context))),
+            *("--sources", str(context.data / "sources.yaml"), "--keys", str(self._keys(context))),
+            *cli_arguments(context.options, "poll", "level", "keep_class"),
+            *_bean_servers(context),
+        ]
+
+
+def _bean_servers(context: StackContext) -> list[str]:
+    """Return options that name the JMX pages of this stack's HDFS."""
+    servers = {"hdfs-namenode": context.server("namenode.http"), "hdfs-datanode": context.server("datanode.http")}
+    return [word for name, place in servers.items() if place for word in ("--jmx", f"{name}=http://{place}/jmx")]
+
+
+class ShardPart(ArtimonPart):
+    """One varstore process. Shards 0 to `members` - 1 are the members of a new cluster."""
+
+    memory_mb = 1536
+    stop_s = 30.0  # it takes a last snapshot
+
+    def __init__(self, number: int, members: int) -> None:
+        self.number, self.members = number, members
+        self.name = f"shard-{number}"
+        first = 8720 if number < 5 else 8795
+        self.ports = MappingProxyType({f"{self.name}.rpc": first + number})
+
+    def arguments(self, context: StackContext) -> list[str]:
+        members = ",".join(str(number) for number in range(self.members))
+        servers = _servers(context, "zookeeper", "kafka", *(("hdfs",) if context.server("namenode.rpc") else ()))
+        return [
+            *("shard", "--id", str(self.number), "--members", members, *servers),
+            *("--data", str(context.folder(self.name)), "--port", str(context.port(f"{self.name}.rpc"))),
+            *("--sharing", str(self.members), *cli_arguments(context.options, "replicas", "capacity")),
+        ]
+
+
+class ApiPart(ArtimonPart):
+    """HTTP and Thrift API. Without shards it runs too, and reports that there are none."""
+
+    name = "api"
+    starts_after = ("zookeeper",)
+    ports = MappingProxyType({"api.http": 8780, "api.thrift": 8781})
+    memory_mb = 512
+
+    def arguments(self, context: StackContext) -> list[str]:
+        ports = ["--port", str(context.port("api.http")), "--thrift-port", str(context.port("api.thrift"))]
+        return ["api", *_servers(context, "zookeeper"), "--data", str(context.data), *ports]
+
+    def addresses(self, context: StackContext) -> dict[str, str]:
+        http, thrift = context.address("api.http"), context.address("api.thrift")
+        return {"ARTIMON_API": f"http://{http}", "ARTIMON_MATRIX": thrift}
+
+
+class MailServerPart(ArtimonPart):
+    """Local SMTP server, which keeps every mail in the data folder."""
+
+    name = "mail"
+    starts_after = ()
+    ports = MappingProxyType({"mail.smtp": 8725})
+    memory_mb = 256
+
+    def arguments(self, context: StackContext) -> list[str]:
+        port = str(context.port("mail.smtp"))
+        return ["smtp", *_servers(context, "zookeeper"), "--port", port, "--data", str(context.data)]
+
+    def addresses(self, context: StackContext) -> dict[str, str]:
+        return {"ARTIMON_SMTP": context.address("mail.smtp")}
+
+
+class AlertsPart(ArtimonPart):
+    """Alert engine. A new stack gets the shipped example rules; later the folder belongs to its owner."""
+
+    name = "alerts"
+    starts_after = ("zookeeper",)
+    memory_mb = 768
+
+    def prepare(self, context: StackContext) -> list[ProcessCommand]:
+        from alerts.rules.shipped_rules import seed_rules
+
+        seed_rules(context.folder(self.name) / "rules")
+        return super().prepare(context)
+
+    def arguments(self, context: StackContext) -> list[str]:
+        folder, page = context.folder(self.name), context.server("api.http")
+        return [
+            *("alerts", *_servers(context, "zookeeper"), "--rules", str(folder / "rules"), "--data", str(folder)),
+            *("--smtp", context.server("mail.smtp") or context.settings.smtp),
+            *("--link", f"http://{page}" if page else context.settings.api),
+        ]
+
+
+class SparkPart(ArtimonPart):
+    """Spark application with both queries: a Python driver, its JVM, its Python workers."""
+
+    name = "spark"
+    starts_after = ("zookeeper", "kafka", "datanode")
+    jar_sets = ("spark",)
+    memory_mb = 4096
+    stop_s = 20.0
+
+    def arguments(self, context: StackContext) -> list[str]:
+        jars = ",".join(str(jar) for jar in sorted((context.jars / "spark").glob("*.jar")))
+        return [
+            *("spark", *_servers(context, "zookeeper", "kafka", "hdfs"), "--data", str(context.folder("spark"))),
+            *("--jars", jars, *cli_arguments(context.options, "master", "driver_memory", "raw_interval")),
+            *_quota(context),
+        ]
+
+    def environment(self, context: StackContext) -> dict[str, str]:
+        spark = {
+            "JAVA_HOME": str(context.java.home),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(context.temporary(self.name)),
+        }
+        return {**super().environment(context), **spark}
+
+
+class CompactorPart(ArtimonPart):
+    """Compaction and expiry of the raw table, at the lowest priority."""
+
+    name = "compactor"
+    starts_after = ("zookeeper", "datanode")
+    memory_mb = 1024
+
+    def arguments(self, context: StackContext) -> list[str]:
+        data = str(context.folder("compactor"))
+        servers, keep = _servers(context, "zookeeper", "hdfs"), cli_arguments(context.options, "keep")
+        return ["compactor", *servers, "--data", data, *keep]

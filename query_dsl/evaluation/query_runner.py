@@ -1,0 +1,62 @@
+"""Queries of programs and notebooks: text or expression in, answer out."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, cast
+
+from artimon.model.select import Store
+from query_dsl.evaluation.evaluator import answer, read_query
+from query_dsl.evaluation.explain import Explanation, explain
+from query_dsl.language.expression import Expr
+from query_dsl.language.expression import fetch as fetch_unbound
+from query_dsl.language.parser import parse
+from query_dsl.results.matrix import Matrix
+from query_dsl.tree.times import parse_instant
+
+
+class QueryRunner:
+    """Collector: answers queries from its own stores, at its own time."""
+
+    @property
+    def now_ms(self) -> int:
+        """Evaluation time of queries without `at`, in epoch milliseconds."""
+        raise NotImplementedError
+
+    def _engine(self, engine: str) -> AbstractContextManager[Store]:
+        """Open the store that answers one query."""
+        raise NotImplementedError
+
+    def query(self, query: str | Expr, at: object = None, *, engine: str = "auto", **options: Any) -> Matrix:
+        """Answer a text or an expression as of the instant `at`: ISO 8601, a datetime, epoch ms or "now-1h". Returns an
+        Irregular if the query yields raw samples.
+
+        `engine`: "memory"; "history", which puts raw samples into the same buckets; or "auto": memory where one of its
+        levels reaches, else the history, or both combined. `options`: `limits`, the resources that it may use
+        (query_dsl.stores.query_limits.Limits); `stop`, a threading.Event that ends the query once set. With `at` a
+        repeated query has the same answer while its data is retained. Raises QueryError (as LimitExceeded,
+        QueryCancelled or HistoryError) and SelectError."""
+        expression = read_query(query)
+        with self._engine(engine) as store:
+            found = answer(expression, store, self._at(at), **options)
+        return cast(Matrix, found.with_query(str(expression)))
+
+    def explain(
+        self, query: str | Expr, at: object = None, *, engine: str = "auto", run: bool = True, **options: Any
+    ) -> Explanation:
+        """Plan of a query: grid, engine, level and the reason. With `run` the query is executed, and the plan includes
+        its reads and times."""
+        with self._engine(engine) as store:
+            return explain(query, store, self._at(at), run, **options)
+
+    def _at(self, at: object) -> int:
+        now_ms = self.now_ms
+        return now_ms if at is None else parse_instant(at, "at").resolve(now_ms)
+
+    def fetch(self, selector: str) -> Expr:
+        """Return matching series as an expression that runs here: `session.fetch('shop.requests')`."""
+        return fetch_unbound(selector).bound(self)
+
+    def parse(self, text: str) -> Expr:
+        """Parse a query text, as in the API and alert rules, to an expression that runs here."""
+        return parse(text).bound(self)

@@ -1,0 +1,205 @@
+"""Accumulator of pieces: arrays of (series, buckets), as an engine answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.compute.cells import is_whole_number
+from artimon.compute.statistics import FOLDS, bits_of, join_cells, to_double, with_needs
+from artimon.compute.succession import normalize_incarnations
+from artimon.compute.true_sums import wrap_notes
+from artimon.model.grid import Grid
+from artimon.model.select import INCARNATION_DTYPE, Buckets, SelectRequest
+from artimon.model.series_table import SeriesTable
+from query_dsl.stores.partial_buckets import (
+    PartialBuckets,
+    SparseBuckets,
+    merge_incarnations,
+    renumber_texts,
+    without_series,
+)
+from query_dsl.stores.sample_rows import DOUBLE, INTEGER, NO_TYPE, STRING, Bools, Ints, Types, rank
+
+MAX_INCARNATIONS = 5_000
+"""Maximum number of lives per series, as in shards: the oldest are left out, with a note."""
+
+
+class BucketAccumulator:
+    """Buckets, lives and ends of one selection of `rows` series. Not locked."""
+
+    def __init__(self, rows: int, grid: Grid, statistics: Collection[str]) -> None:
+        self._rows, self._grid = rows, grid
+        wanted = with_needs(statistics)
+        wanted |= {"last_time"} if "last" in wanted else set()
+        self._flat = {name: np.zeros(rows * grid.n, np.int64) for name in sorted(wanted)}
+        self._types: Types = np.full(rows, NO_TYPE, np.uint8)
+        self._newest, self._ended = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        self._incarnations = [np.zeros(0, INCARNATION_DTYPE)]
+        self._added = self._merged = 0
+        self._texts: list[str] = []
+        self._text_index: dict[str, int] = {}
+        self.mixed: set[int] = set()
+        """Series of more than one type: their data is incomplete until `put_back`."""
+        self.samples = 0
+
+    def add(self, piece: PartialBuckets) -> None:
+        """Merge a piece; pieces may come in any order."""
+        self.samples += piece.samples
+        self.mixed.update(piece.mixed.tolist())
+        piece = self._of_one_type(piece)
+        if piece.strings:
+            piece = renumber_texts(piece, np.array([self._intern(text) for text in piece.strings], np.int64))
+        self._types[piece.rows] = piece.types
+        self._newest[piece.rows] = np.maximum(self._newest[piece.rows], piece.newest_ms)
+        rows, times = piece.ended
+        self._ended[rows] = np.maximum(self._ended[rows], times)
+        self._merge_buckets(piece.buckets, piece.bucket_types())
+        if len(piece.incarnations):
+            self._incarnations.append(piece.incarnations)
+            self._added += len(piece.incarnations)
+            if self._added > 2 * self._merged + 100_000:
+                self._merge_incarnations()
+
+    def ended(self) -> Ints:
+        """Series with an end that no known sample follows."""
+        return np.flatnonzero((self._ended > 0) & (self._ended >= self._newest))
+
+    def add_later(self, rows: Ints, newest_ms: Ints) -> None:
+        """Enter times of samples after the grid, and their series."""
+        np.maximum.at(self._newest, rows, newest_ms)
+
+    def maybe_overlapping(self, several: Bools) -> Ints:
+        """Series of several sources (mask `several`) of which a life may have begun on the grid. Samples before and
+        after the grid show whether it overlaps with another life."""
+        self._merge_incarnations()
+        lives = self._incarnations[0]
+        begun = lives["birth_ms"] > self._grid.start_ms
+        begun[1:] |= lives["row"][1:] == lives["row"][:-1]
+        rows: Ints = np.unique(lives["row"][begun & several[lives["row"]]]).astype(np.int64)
+        return rows
+
+    def replace(self, piece: PartialBuckets, rows: Ints | None = None) -> None:
+        """Replace the data of these series (default: `mixed`) by a piece made of all their samples."""
+        rows = np.array(sorted(self.mixed), np.int64) if rows is None else rows
+        for matrix in self._flat.values():
+            matrix.reshape(self._rows, self._grid.n)[rows] = 0
+        self._types[rows], self._newest[rows], self._ended[rows] = NO_TYPE, 0, 0
+        self._incarnations = [lives[~np.isin(lives["row"], rows)] for lives in self._incarnations]
+        self.mixed.difference_update(rows.tolist())
+        samples = self.samples
+        self.add(piece)
+        self.samples = samples
+
+    def _of_one_type(self, piece: PartialBuckets) -> PartialBuckets:
+        held = self._types[piece.rows]
+        self.mixed.update(piece.rows[(held != NO_TYPE) & (held != piece.types)].tolist())
+        if not self.mixed:
+            return piece
+        return without_series(piece, np.array(sorted(self.mixed), np.int64))
+
+    def _intern(self, text: str) -> int:
+        number = self._text_index.setdefault(text, len(self._texts))
+        if number == len(self._texts):
+            self._texts.append(text)
+        return number
+
+    def _merge_buckets(self, cuts: SparseBuckets, kinds: Types) -> None:
+        at, stats, flat = cuts.at, cuts.stats, self._flat
+        before = flat["count"][at]
+        there = before > 0
+        flat["count"][at] = before + stats["count"]
+        if "last_time" in flat:
+            later = ~there | self._later(cuts, kinds, there)
+            for name in {"last_time", "last"} & flat.keys():
+                flat[name][at[later]] = stats[name][later]
+        double = bits_of(kinds == DOUBLE)
+        for name, fold in FOLDS.items():
+            if name in flat:
+                new = stats[name]
+                if there.any():
+                    new = np.where(there, join_cells(fold, flat[name][at], new, double), new)
+                flat[name][at] = new
+
+    def _later(self, cuts: SparseBuckets, kinds: Types, there: Bools) -> Bools:
+        times, new = self._flat["last_time"][cuts.at], cuts.stats["last_time"]
+        later = there & (new > times)
+        tied = np.flatnonzero(there & (new == times))
+        if len(tied) and "last" in self._flat:
+            lasts = cuts.stats["last"], self._flat["last"][cuts.at]
+            ranks = [self._ranks(cells[tied], kinds[tied]) for cells in lasts]
+            later[tied] = ranks[0] > ranks[1]
+        return np.asarray(later)
+
+    def _ranks(self, cells: Ints, kinds: Types) -> Ints:
+        ranks = rank(cells, kinds == DOUBLE)
+        text = kinds == STRING
+        if text.any():
+            place = np.argsort(np.argsort(np.array(self._texts, object)))
+            ranks = np.where(text, place[np.where(text, cells, 0)], ranks)
+        return ranks
+
+    def _merge_incarnations(self) -> None:
+        lives = np.concatenate(self._incarnations)
+        text = (self._types == STRING)[lives["row"]] if len(lives) else np.zeros(0, np.bool_)
+        if text.any():  # ties are ordered by text
+            place = np.argsort(np.argsort(np.array(self._texts, object))).astype(np.int64)
+            back = np.argsort(place)
+            lives["last"][text] = place[lives["last"][text]]
+            lives = merge_incarnations(lives, self._types == DOUBLE)
+            text = (self._types == STRING)[lives["row"]]
+            lives["last"][text] = back[lives["last"][text]]
+        else:
+            lives = merge_incarnations(lives, self._types == DOUBLE)
+        self._incarnations = [lives]
+        self._added = self._merged = len(lives)
+
+    def buckets(self, request: SelectRequest, series: SeriesTable, notes: tuple[str, ...] = ()) -> Buckets:
+        """Return the answer. `series` has the announced types: a series without samples has that type, and INTEGER
+        samples of a series that was later announced as DOUBLE become doubles, as in a shard."""
+        self._merge_incarnations()
+        announced = series.types
+        types = np.where(self._types == NO_TYPE, announced, self._types).astype(np.uint8)
+        late = np.flatnonzero((self._types == INTEGER) & (announced == DOUBLE))
+        lives, dropped = _newest_incarnations(normalize_incarnations(self._incarnations[0]), self._rows)
+        if len(late):
+            self._to_double(late, lives)
+            types[late] = DOUBLE
+        shape = (self._rows, self._grid.n)
+        held = {name: matrix.reshape(shape) for name, matrix in self._flat.items()}
+        more: tuple[str, ...] = (
+            (f"{dropped:,} lives of series with more than {MAX_INCARNATIONS:,} are left out",) if dropped else ()
+        )
+        made = SeriesTable(series.fingerprints, types, series.kinds, series.columns)
+        if "sum" in request.statistics:
+            more += wrap_notes(held, is_whole_number(made.types), lambda row: made[row].name)
+        return Buckets(
+            request.grid,
+            made,
+            {name: held[name] for name in request.statistics},
+            tuple(self._texts),
+            lives,
+            np.where(self._ended >= self._newest, self._ended, 0),
+            self._newest,
+            (*notes, *more),
+        )
+
+    def _to_double(self, rows: Ints, lives: npt.NDArray[np.void]) -> None:
+        shape = (self._rows, self._grid.n)
+        held = {name: matrix.reshape(shape) for name, matrix in self._flat.items()}
+        for name, cells in to_double({name: matrix[rows] for name, matrix in held.items()}).items():
+            held[name][rows] = cells
+        mine = np.isin(lives["row"], rows)
+        lives["last"][mine] = lives["last"][mine].astype(np.float64).view(np.int64)
+
+
+def _newest_incarnations(lives: npt.NDArray[np.void], rows: int) -> tuple[npt.NDArray[np.void], int]:
+    """Keep the newest LIVES_A_SERIES lives of each series; also return the number left out."""
+    many = np.bincount(lives["row"], minlength=rows) if len(lives) else np.zeros(rows, np.int64)
+    if not (many > MAX_INCARNATIONS).any():
+        return lives, 0
+    after = np.cumsum(many)[lives["row"]] - np.arange(len(lives))  # lives of the series from this one on
+    kept = lives[after <= MAX_INCARNATIONS]
+    return kept, len(lives) - len(kept)

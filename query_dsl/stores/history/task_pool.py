@@ -1,0 +1,68 @@
+"""Pool of threads for tasks that may add further tasks, until all are done or the caller stops it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from query_dsl.stores.history.sample_query import HistoryInterrupted
+
+THREADS = 4
+POLL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """Result of a task: its part of the total bytes, and the tasks that it adds."""
+
+    size: int
+    next_tasks: tuple[Task, ...] = ()
+
+
+Task = Callable[[], TaskResult]
+
+
+class TaskPool:
+    """One set of tasks. `ended` is set once their results are no longer needed; long tasks check it."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+        self.ended = threading.Event()
+
+    def run(self, tasks: Iterable[Task], told: Callable[[int], None]) -> None:
+        """Run all tasks; `told` is called in this thread at times with the bytes done. Raises HistoryInterrupted once
+        stopped, and exceptions of tasks."""
+        ready: queue.SimpleQueue[Future[TaskResult]] = queue.SimpleQueue()
+        running = size = 0
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="history") as pool:
+
+            def begin(some: Iterable[Task]) -> int:
+                begun = [pool.submit(task) for task in some]
+                for future in begun:
+                    future.add_done_callback(ready.put)
+                return len(begun)
+
+            try:
+                running += begin(tasks)
+                while running:
+                    future = _next(ready)
+                    if self._stop.is_set():
+                        raise HistoryInterrupted("reading the history was interrupted")
+                    if future is not None:
+                        done = future.result()
+                        size += done.size
+                        running += begin(done.next_tasks) - 1
+                    told(size)
+            finally:
+                self.ended.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _next(ready: queue.SimpleQueue[Future[TaskResult]]) -> Future[TaskResult] | None:
+    try:
+        return ready.get(timeout=POLL_S)
+    except queue.Empty:
+        return None

@@ -1,0 +1,126 @@
+"""Series of the history: rows of the table of series converted to the series of an answer."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from artimon.model.select import NAME, Matcher, Series
+from artimon.model.series_table import EncodedLabel, SeriesTable
+from artimon.model.values import Kind, ValueType
+from query_dsl.stores.history.series_lookup import read_announced
+from query_dsl.stores.sample_rows import Ints
+
+CACHE_SIZE = 8
+CACHE_TTL_S = 30.0
+"""Cache lifetime of a lookup, in seconds: new announcements need as long to reach the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesMatch:
+    """Matching series: `table` with one row per series, pairs of (source, fingerprint) that report them, and the row
+    of each pair."""
+
+    table: SeriesTable
+    source: Ints
+    fingerprint: Ints
+    row_of: Ints
+    ambiguous: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+
+class HistoryCatalogue:
+    """Cached lookups of series in one history. `_lock` guards the cache."""
+
+    def __init__(self, hdfs: str) -> None:
+        self._hdfs = hdfs
+        self._lock = Lock()
+        self._cache: OrderedDict[tuple[Matcher, ...], tuple[float, SeriesMatch]] = OrderedDict()
+
+    def find(self, matchers: tuple[Matcher, ...]) -> SeriesMatch:
+        """Return every matching series that was ever announced. Raises as `read_announced`."""
+        now = monotonic()
+        with self._lock:
+            at, held = self._cache.get(matchers, (0.0, None))
+            if held is not None and now - at < CACHE_TTL_S:
+                return held
+        found = make_match(*read_announced(self._hdfs, matchers))
+        with self._lock:
+            self._cache[matchers] = now, found
+            self._cache.move_to_end(matchers)
+            while len(self._cache) > CACHE_SIZE:
+                self._cache.popitem(last=False)
+        return found
+
+
+def make_match(rows: Any, aside: tuple[int, ...]) -> SeriesMatch:
+    """Convert rows of SERIES_SCHEMA, each (source, series) once. A series of two sources becomes one row."""
+    prints = rows.column("series").to_numpy()
+    source = rows.column("source").cast(pa.int64()).to_numpy()
+    distinct, first, row_of = np.unique(prints, return_index=True, return_inverse=True)
+    types = _codes(rows.column("type"), ValueType)
+    double = np.zeros(len(distinct), np.bool_)
+    double[row_of[types == ValueType.DOUBLE]] = True
+    one = types[first]
+    own = np.where(double & (one == ValueType.INTEGER), int(ValueType.DOUBLE), one).astype(np.uint8)
+    kinds = _codes(rows.column("kind"), Kind)[first]
+    chosen = rows.select(["name", "labels"]).take(pa.array(first)).combine_chunks()
+    columns = {NAME: _coded(chosen.column("name").combine_chunks()), **_labels(chosen.column("labels"))}
+    return SeriesMatch(
+        SeriesTable(distinct.view(np.uint64), own, kinds, columns), source, prints, row_of.reshape(-1), aside
+    )
+
+
+def _codes(column: Any, of: type[ValueType] | type[Kind]) -> Any:
+    names, codes = _dictionary(column)
+    place = np.array([int(of[name.upper()]) for name in names], np.uint8)
+    return place[codes]
+
+
+def _dictionary(column: Any) -> tuple[list[str], Any]:
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(whole, pa.ChunkedArray):
+        whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], pa.utf8())
+    coded = whole.dictionary_encode()
+    return coded.dictionary.to_pylist(), coded.indices.to_numpy()
+
+
+def _coded(column: Any) -> EncodedLabel:
+    values, codes = _dictionary(column)
+    return codes.astype(np.int32), values
+
+
+def _labels(column: Any) -> dict[str, EncodedLabel]:
+    """Return one column per label, "" for series without it."""
+    keys, items, owner, n = [], [], [], 0
+    for chunk in column.chunks:
+        sizes = np.diff(np.asarray(chunk.offsets))
+        keys.append(chunk.keys)
+        items.append(chunk.items)
+        owner.append(np.repeat(np.arange(n, n + len(chunk)), sizes))
+        n += len(chunk)
+    names, name_of = _dictionary(pa.chunked_array(keys, pa.utf8()))
+    values, value_of = _dictionary(pa.chunked_array(items, pa.utf8()))
+    rows = np.concatenate(owner) if owner else np.zeros(0, np.int64)
+    columns: dict[str, EncodedLabel] = {}
+    for number, name in enumerate(names):
+        mine = name_of == number
+        used, codes = np.unique(value_of[mine], return_inverse=True)
+        whole = np.zeros(n, np.int32)
+        whole[rows[mine]] = codes + 1
+        columns[name] = whole, ["", *(values[i] for i in used.tolist())]
+    return columns
+
+
+def sort_series(series: Sequence[Series]) -> list[Series]:
+    """Sort in canonical order."""
+    return sorted(series, key=lambda one: (one.name, sorted(one.labels.items())))

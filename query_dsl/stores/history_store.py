@@ -1,0 +1,446 @@
+"""The history as a Store: raw samples of the table on HDFS, bucketized as in a shard.
+
+Samples are bucketized where they are read: few in this process, many by Spark tasks, which return only buckets.
+docs/history.md.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from artimon.compute.statistics import with_needs
+from artimon.model.grid import DEFAULT_LEVELS, Grid
+from artimon.model.select import NAME, Buckets, EngineShare, Matcher, SelectRequest, Series, too_many_series
+from artimon.rawtable.head import newest_document
+from artimon.rawtable.schema import TableError, raw_uri
+from artimon.rawtable.table_reader import read_with_retry
+from query_dsl.functions.step import NEVER
+from query_dsl.stores.bucket_accumulator import BucketAccumulator
+from query_dsl.stores.engine_store import EngineStore
+from query_dsl.stores.history.engine import LOCAL_BYTES, Engine, History, takes_spark
+from query_dsl.stores.history.file_pruning import PrunedFiles, RawFile, RowFilter, prune
+from query_dsl.stores.history.local_reader import LocalReader, Progress, no_progress
+from query_dsl.stores.history.sample_query import NO_LIMIT, HistoryInterrupted, SampleQuery
+from query_dsl.stores.history_catalogue import HistoryCatalogue, SeriesMatch, sort_series
+from query_dsl.stores.levels import SPARE_ROWS, StoreReach
+from query_dsl.stores.partial_buckets import PartialBuckets, bucketize, merge_partials
+from query_dsl.stores.partial_codec import decode_partial, encode_partial
+from query_dsl.stores.query_limits import QueryBudget
+from query_dsl.stores.raw_samples import RawSamples, SampleRequest
+from query_dsl.stores.sample_rows import ENDED, Ints, SampleRows, from_raw_table, unify_types
+from query_dsl.tree.times import format_time
+
+T = TypeVar("T")
+TASK_BYTES = 64 * 1024 * 1024
+"""Approximate bytes of files per Spark task; less if this gives fewer than TASKS tasks."""
+TARGET_TASKS = 8
+MAX_COMMITS = 50
+"""Maximum number of commits read to find the newest append; other commits are few."""
+TASK_CELLS = 2_000_000
+"""Maximum number of buckets that a task holds: more are merged, and returned if more than half remain."""
+LOOK_BACK_MS = 8 * 24 * 3_600_000
+MOST_BYTES = 256 * 1024 * 1024
+"""Limit on the bytes of files that are read to find the newest samples; older ones are not found."""
+LEVELS = tuple((level.step_ms, level.count) for level in DEFAULT_LEVELS)
+
+
+class HistoryStore(EngineStore):
+    """EngineStore over a History, which the caller closes. Threads may share it.
+
+    Series are described as of the end of the grid: lives, newest samples and ends are those of the samples on the
+    grid, and of some around it that are needed to interpret these (`_look_around`). `levels` are those of the memory
+    store, so that both choose the same step."""
+
+    def __init__(
+        self,
+        history: History,
+        levels: tuple[tuple[int, int], ...] = LEVELS,
+        engine: Engine = "auto",
+        watch: QueryBudget | None = None,
+        progress: Progress = no_progress,
+        catalogue: HistoryCatalogue | None = None,
+    ) -> None:
+        self._history, self._levels, self._engine = history, levels, engine
+        self._watch, self._progress = watch or QueryBudget(), progress
+        self._catalogue = catalogue or HistoryCatalogue(history.hdfs)
+
+    def watching(self, watch: QueryBudget) -> HistoryStore:
+        return HistoryStore(self._history, self._levels, self._engine, watch, self._progress, self._catalogue)
+
+    def with_progress(self, progress: Progress) -> HistoryStore:
+        """Return the same store with a callback for progress."""
+        return HistoryStore(self._history, self._levels, self._engine, self._watch, progress, self._catalogue)
+
+    def reach(self) -> StoreReach:
+        return StoreReach(unbounded=True, engine="history")
+
+    def history(self) -> EngineStore:
+        return self
+
+    def levels(self) -> tuple[tuple[int, int], ...]:
+        return self._levels
+
+    # --- finding
+
+    def names(self) -> list[str]:
+        """See EngineStore: every name that was ever announced."""
+        return self.label_values(NAME, NO_LIMIT)
+
+    def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
+        columns = self._find(()).table.columns
+        if label is None:
+            return sorted(columns.keys() - {NAME})[:limit]
+        values = columns[label][1] if label in columns else ()
+        return sorted({value for value in values if value})[:limit]
+
+    def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
+        """See EngineStore: every matching series that was ever announced, with or without samples."""
+        table = self._find(matchers).table
+        return sort_series(table)[:limit] if len(table) else []
+
+    def _find(self, matchers: tuple[Matcher, ...]) -> SeriesMatch:
+        self._watch.check()
+        with self._history.lease_client():
+            return self._catalogue.find(matchers)
+
+    def _find_limited(self, matchers: tuple[Matcher, ...], limit: int) -> SeriesMatch:
+        found = self._find(matchers)
+        if len(found) > limit:
+            raise too_many_series(len(found), limit)
+        return found
+
+    # --- buckets
+
+    def select(self, request: SelectRequest) -> Buckets:
+        """Answer on any grid. Raises HistoryError if HDFS or a table cannot be read, LimitExceeded, QueryCancelled."""
+        found, grid = self._find_limited(request.matchers, request.limit), request.grid
+
+        def answer(reading: _TableRead) -> Buckets:
+            held = BucketAccumulator(len(found), grid, request.statistics)
+            lock = threading.Lock()
+
+            def take(piece: PartialBuckets) -> None:
+                with lock:
+                    held.add(piece)
+                    self._watch.check_samples(held.samples)
+
+            self._bucketize(reading, request, take)
+            notes = self._read_context(reading, found, held, grid)
+            part = reading.part(grid.start_ms, grid.end_ms, held.samples)
+            said = (*reading.notes(found, grid.end_ms), _read_text(part), *notes)
+            return replace(held.buckets(request, found.table, said), parts=(part,))
+
+        return self._read(found, grid.start_ms, grid.end_ms, answer)
+
+    def samples(self, request: SampleRequest) -> RawSamples:
+        found = self._find_limited(request.matchers, request.limit)
+
+        def answer(reading: _TableRead) -> RawSamples:
+            rows = reading.rows(self._watch)
+            settled = unify_types(replace(rows, row=reading.row_of[rows.row]), rows.row)
+            part = reading.part(request.after_ms, request.until_ms, len(settled.rows))
+            said = (
+                *reading.notes(found, request.until_ms),
+                _read_text(part),
+                *_conflict_notes(settled.conflicts, settled.conflicting),
+            )
+            return RawSamples(found.table, settled.rows, said, parts=(part,))
+
+        return self._read(found, request.after_ms, request.until_ms, answer)
+
+    def newest(self, matchers: tuple[Matcher, ...], end_ms: int, prints: Collection[int] = ()) -> dict[int, int]:
+        """See EngineStore: up to LOOK_BACK_MS back, in a limited number of files."""
+        found = self._find(matchers)
+        every = found.table.fingerprints
+        if prints:
+            chosen = np.flatnonzero(np.isin(every, np.array(list(prints), np.uint64)))
+            found = _select_pairs(found, chosen)
+
+        def answer(reading: _TableRead) -> Ints:
+            return reading.newest(len(every))
+
+        times = self._read(found, end_ms - LOOK_BACK_MS, end_ms, answer)
+        return {int(every[row]): int(times[row]) for row in np.flatnonzero(times > NEVER).tolist()}
+
+    def _read(self, found: SeriesMatch, after_ms: int, until_ms: int, answer: Callable[[_TableRead], T]) -> T:
+        """Apply `answer` to the newest version of the table; restart if compaction removes a file."""
+        ending = BudgetEvent(self._watch)
+        uri = raw_uri(self._history.hdfs)
+        wanted = RowFilter(found.source, found.fingerprint, after_ms, until_ms)
+
+        def read(table: DeltaTable) -> T:
+            pruned = prune(table, wanted)
+            newest_ms = _appended_ms(uri, table.version())
+            return answer(_TableRead(uri, table, wanted, found.row_of[wanted.order], pruned, newest_ms, ending))
+
+        try:
+            with self._history.lease_client() as zookeeper:
+                return read_with_retry(uri, read, zookeeper)
+        except HistoryInterrupted:
+            raise ending.reason() from None
+
+    def _bucketize(self, reading: _TableRead, request: SelectRequest, take: Callable[[PartialBuckets], None]) -> None:
+        """Call `take` with all pieces: from several threads, or from this one as Spark tasks end."""
+        chosen, grid = reading.pruned.files, request.grid
+        if not len(reading.row_filter) or not chosen:
+            return
+        if takes_spark(self._engine, reading.pruned):
+            reading.engine, reading.bytes = "spark", reading.pruned.size
+            work = BucketizeTask(reading.uri, reading.row_filter, reading.row_of, grid, request.statistics)
+            tasks = [json.dumps([file.path for file in group]).encode() for group in _groups(chosen)]
+            for data in self._history.in_tasks(work, tasks, reading.budget_event, self._progress):
+                take(decode_partial(data))
+        else:
+            reader = reading.reader()
+            reader.read_each(
+                chosen, lambda table: take(bucketize(from_raw_table(table, reading.row_of), grid)), self._progress
+            )
+            reading.bytes += reader.fetched_bytes
+
+    def _read_context(
+        self, reading: _TableRead, found: SeriesMatch, held: BucketAccumulator, grid: Grid
+    ) -> tuple[str, ...]:
+        """Read samples outside the grid that memory would know, too: they show whether a series continued after its
+        end, and whether lives of several sources overlap. Also reread series of more than one type, because the type of
+        every sample is settled by time. Returns notes."""
+        around = ContextRange.of(grid, reading.appended_ms, self._levels)
+        notes: list[str] = []
+        ended = held.ended()
+        if around.until_ms > grid.end_ms and len(ended):
+            after = _restricted(reading, found, ended, grid.end_ms, around.until_ms)
+            if after.pruned.size <= LOCAL_BYTES:
+                rows = after.rows(self._watch)
+                valued = rows.type != ENDED
+                held.add_later(after.row_of[rows.row[valued]], rows.time_ms[valued])
+            else:
+                notes.append(f"{len(ended)} series ended: samples after their end {_NOT_CHECKED}")
+        apart = np.array(sorted(held.mixed), np.int64)
+        twins = held.maybe_overlapping(np.bincount(found.row_of, minlength=len(found)) > 1)
+        if around.wide and len(twins):
+            both = np.union1d(twins, apart)
+            wide = _restricted(reading, found, both, around.after_ms, around.until_ms)
+            if wide.pruned.size <= LOCAL_BYTES:
+                return (*notes, *self._read_again(wide, held, grid, both))
+            notes.append(f"{len(twins)} series of several sources: overlaps of their lives {_NOT_CHECKED}")
+        if len(apart):
+            again = _restricted(reading, found, apart, grid.start_ms, grid.end_ms)
+            notes += self._read_again(again, held, grid, apart)
+        return tuple(notes)
+
+    def _read_again(self, again: _TableRead, held: BucketAccumulator, grid: Grid, series: Ints) -> tuple[str, ...]:
+        rows = again.rows(self._watch)
+        settled = unify_types(replace(rows, row=again.row_of[rows.row]), rows.row)
+        held.replace(bucketize(settled.rows, grid), series)
+        return _conflict_notes(settled.conflicts, settled.conflicting)
+
+
+_NOT_CHECKED = "were not checked, as this needs too many files"
+
+
+def _restricted(reading: _TableRead, found: SeriesMatch, rows: Ints, after_ms: int, until_ms: int) -> _TableRead:
+    """Return a reading of all samples of these series in (after, until]."""
+    found = _select_pairs(found, rows)
+    wanted = RowFilter(found.source, found.fingerprint, after_ms, until_ms)
+    return replace(reading, row_filter=wanted, row_of=found.row_of[wanted.order], pruned=prune(reading.table, wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class ContextRange:
+    """Time range (after, until] that memory would take into account for a grid."""
+
+    after_ms: int
+    until_ms: int
+    wide: bool
+    """True if the range may exceed the grid: memory holds nothing of a grid that is too old."""
+
+    @classmethod
+    def of(cls, grid: Grid, appended_ms: int | None, levels: Sequence[tuple[int, int]]) -> ContextRange:
+        """Return the range; `appended_ms`: time up to which the history is complete, if known."""
+        span = max(step * (count + SPARE_ROWS) for step, count in levels)
+        if appended_ms is None or grid.end_ms < appended_ms - span:
+            return cls(grid.start_ms, grid.end_ms, False)
+        return cls(min(grid.start_ms, appended_ms - span), max(grid.end_ms, appended_ms), True)
+
+
+class BudgetEvent(threading.Event):
+    """Event that is set once the watch ends the evaluation; keeps the reason."""
+
+    def __init__(self, watch: QueryBudget) -> None:
+        super().__init__()
+        self._watch = watch
+        self._why: BaseException | None = None
+
+    def is_set(self) -> bool:
+        """True if the evaluation has ended."""
+        try:
+            self._watch.check()
+        except BaseException as why:
+            self._why = why
+            return True
+        return False
+
+    def reason(self) -> BaseException:
+        """Return the exception that ended it."""
+        return self._why or HistoryInterrupted("reading the history was interrupted")
+
+
+@dataclass(slots=True)
+class _TableRead:
+    """One reading of one version of the table."""
+
+    uri: str
+    table: DeltaTable
+    row_filter: RowFilter
+    row_of: Ints
+    """The series of each pair of `wanted`."""
+    pruned: PrunedFiles
+    appended_ms: int | None
+    """Append time of the newest batch in the table; None if unknown."""
+    budget_event: BudgetEvent
+    engine: str = "local"
+    bytes: int = 0
+
+    def reader(self, samples: int = NO_LIMIT) -> LocalReader:
+        """A reader of the wanted rows in this process."""
+        asked = SampleQuery(
+            "the query", (), self.row_filter.after_us // 1000, self.row_filter.until_us // 1000, samples
+        )
+        return LocalReader(self.uri, self.row_filter, asked, self.budget_event)
+
+    def rows(self, watch: QueryBudget) -> SampleRows:
+        """Read all wanted rows, numbered by pair, up to the limits of the query."""
+        most = min(watch.limits.samples - watch.samples, (watch.limits.memory_bytes - watch.bytes) // 64)
+        reader = self.reader(max(1, most))
+        table = reader.read(self.pruned.files)
+        self.bytes += reader.fetched_bytes
+        return from_raw_table(table, np.arange(len(self.row_filter)))
+
+    def newest(self, rows: int) -> Ints:
+        """Return (rows,) times of the newest wanted sample of each series, NEVER if none was found: reads the newest
+        files first, and only as many as necessary."""
+        found = np.full(rows, NEVER, np.int64)
+        sought = np.zeros(rows, np.bool_)
+        sought[self.row_of] = True
+        reader, read = self.reader(), 0
+        for file in sorted(self.pruned.files, key=lambda one: one.newest_us, reverse=True):
+            if read > MOST_BYTES or (found[sought] * 1000 >= file.newest_us).all():
+                break
+            read += file.size
+            for table in reader.stream([file]):
+                samples = from_raw_table(table, self.row_of)
+                valued = samples.type != ENDED
+                np.maximum.at(found, samples.row[valued], samples.time_ms[valued])
+        return found
+
+    def part(self, start_ms: int, end_ms: int, samples: int) -> EngineShare:
+        """Return the description of the reading for the origin of the answer."""
+        kept = f"{len(self.pruned.files):,} of {self.pruned.of_files:,} files"
+        how = f"{self.engine}, {kept}, {self.bytes:,} of {self.pruned.of_bytes:,} bytes"
+        return EngineShare("history", start_ms, end_ms, samples, self.bytes, how)
+
+    def notes(self, found: SeriesMatch, until_ms: int) -> tuple[str, ...]:
+        """Return notes on missing data."""
+        notes = []
+        if found.ambiguous:
+            notes.append(
+                f"{len(found.ambiguous)} fingerprints that stand for two texts are set aside with their samples"
+            )
+        if self.appended_ms is not None and self.appended_ms < until_ms:
+            notes.append(
+                f"the history holds samples appended until {format_time(self.appended_ms)}: later ones, up to"
+                f" {format_time(until_ms)}, are not in it yet"
+            )
+        return tuple(notes)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketizeTask:
+    """Work of a Spark task: reads its files and bucketizes their samples."""
+
+    uri: str
+    row_filter: RowFilter
+    row_of: Ints
+    grid: Grid
+    statistics: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                for piece in self._bucketize([RawFile(path, 0, 0) for path in json.loads(task)]):
+                    yield pa.record_batch(
+                        [pa.array([encode_partial(self._zero_others(piece))], pa.binary())], ["value"]
+                    )
+
+    def _bucketize(self, chosen: Sequence[RawFile]) -> Iterator[PartialBuckets]:
+        asked = SampleQuery("the query", (), 0, 1, NO_LIMIT)
+        reader = LocalReader(self.uri, self.row_filter, asked, threading.Event())
+        pieces: list[PartialBuckets] = []
+        cells = 0
+        for table in reader.stream(chosen):
+            pieces.append(bucketize(from_raw_table(table, self.row_of), self.grid))
+            cells += len(pieces[-1].buckets.at)
+            if cells > TASK_CELLS:
+                pieces = [merge_partials(pieces)]
+                cells = len(pieces[0].buckets.at)
+                if cells > TASK_CELLS // 2:
+                    yield pieces[0]
+                    pieces, cells = [], 0
+        if pieces:
+            yield merge_partials(pieces)
+
+    def _zero_others(self, piece: PartialBuckets) -> PartialBuckets:
+        """Set statistics that are not requested to zero."""
+        wanted = with_needs(self.statistics)
+        wanted |= {"last", "last_time"} if wanted & {"last", "last_time"} else set()
+        return replace(piece, buckets=piece.buckets.zero_except(wanted))
+
+
+def _groups(chosen: Sequence[RawFile]) -> list[list[RawFile]]:
+    """Split the files into one group per task, in the order of their paths, which is the order of time."""
+    most = min(TASK_BYTES, sum(file.size for file in chosen) // TARGET_TASKS)
+    groups: list[list[RawFile]] = []
+    size = 0
+    for file in chosen:
+        if not groups or size + file.size > most:
+            groups.append([])
+            size = 0
+        groups[-1].append(file)
+        size += file.size
+    return groups
+
+
+def _select_pairs(found: SeriesMatch, rows: Ints) -> SeriesMatch:
+    """Keep only the pairs of some series; the numbers of the series do not change."""
+    pairs = np.isin(found.row_of, rows)
+    return replace(found, source=found.source[pairs], fingerprint=found.fingerprint[pairs], row_of=found.row_of[pairs])
+
+
+def _conflict_notes(left_out: int, apart: Sequence[int]) -> tuple[str, ...]:
+    notes = []
+    if left_out:
+        notes.append(f"{left_out:,} samples left out: their type is not that of their series")
+    if apart:
+        notes.append(f"{len(apart)} series have two types in two sources: only one is shown")
+    return tuple(notes)
+
+
+def _read_text(part: EngineShare) -> str:
+    return f"history: {part.samples:,} samples, engine {part.detail}"
+
+
+def _appended_ms(uri: str, version: int) -> int | None:
+    """Read the append time of the newest batch in the table; None if the log does not contain it."""
+    try:
+        found = newest_document(uri, version, max(-1, version - MAX_COMMITS))
+    except (OSError, TableError):
+        return None
+    told = found[1].get("newest_append_ms") if found is not None else None
+    return told if isinstance(told, int) else None

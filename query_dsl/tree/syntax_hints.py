@@ -1,0 +1,182 @@
+"""Syntax hints for users of PromQL, pandas or Graphite. They appear in error messages only and are never evaluated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from artimon.runtime.text import closest_names
+from query_dsl.tree.query_errors import similar_hint
+
+_OVER_TIME = re.compile(r"(avg|min|max|sum|count|last|first|quantile|stddev|stdvar|mad)_over_time")
+_CALENDAR = ("minute", "hour", "weekday", "day", "month", "year", "yearday")
+
+
+def _reduce_or_map(here: str) -> str:
+    return f'.{here}(by=["label"]) over series, .map("{here}", "5m") over time'
+
+
+EQUIVALENTS: Mapping[str, str] = MappingProxyType(
+    {name: _reduce_or_map("mean") for name in ("avg", "average")}
+    | {name: _reduce_or_map("sd") for name in ("std", "stddev", "stdev")}
+    | {name: _reduce_or_map("var") for name in ("stdvar", "variance")}
+    | dict.fromkeys(("percentile", "p95", "p99"), '.quantile(0.95, by=["label"]), .map("quantile", "5m", 0.95)')
+    | {name: f'.calendar("{name}")' for name in _CALENDAR}
+    | {name: f'apply("{here}", a, b), or {sign}' for name, here, sign in (
+        ("plus", "add", "a + b"), ("subtract", "sub", "a - b"), ("minus", "sub", "a - b"), ("times", "mul", "a * b"),
+        ("multiply", "mul", "a * b"), ("divide", "div", "a / b"))}
+    | {
+        "total": _reduce_or_map("sum"),
+        "day_of_week": '.calendar("weekday")',
+        "day_of_month": '.calendar("day")',
+        "day_of_year": '.calendar("yearday")',
+        "deriv": '.derivative("5m")',
+        "diff": ".delta()",
+        "idelta": ".delta()",
+        "per_second": '.rate("5m")',
+        "moving_average": '.map("mean", "5m")',
+        "rolling": '.map("mean", "5m")',
+        "holt_winters": '.holt("1h", alpha=0.5, beta=0.1)',
+        "double_exponential_smoothing": '.holt("1h", alpha=0.5, beta=0.1)',
+        "clamp_min": ".clamp(low, inf)",
+        "clamp_max": ".clamp(-inf, high)",
+        "ln": ".log()",
+        "log2": ".log(base=2)",
+        "log10": ".log(base=10)",
+        "timestamp": ".last_seen()",
+        "absent_over_time": "absent('NAME')",
+        "sort_desc": ".sort(descending=True)",
+        "label_join": '.label_replace("target", "$1", "source", "(.*)")',
+        "groupby": '.sum(by=["label"]), .mean(by=["label"])',
+        "group_by": '.sum(by=["label"]), .mean(by=["label"])',
+        "fillna": '.fill("value", 0)',
+        "ffill": '.fill("previous")',
+        "interpolate": '.fill("linear")',
+        "cumsum": ".integrate()",
+        "alias": '.named("name")',
+        "head": ".limit(10)",
+        "time_shift": '.shift("1w")',
+        "summarize": '.bucketize("mean", "5m")',
+    }
+)  # fmt: skip
+"""Function name of another language -> equivalent expression."""
+
+
+def name_hint(name: str, known: Iterable[str] = ()) -> str:
+    """Return `; here: …` if a function of another language is the closest match of `name`; else `; near: …` with
+    similar `known` names; else ""."""
+    over_time = _over_time(name)
+    if over_time is not None:
+        return f'; here: .map("{over_time}", "5m"{", 0.95" if over_time == "quantile" else ""})'
+    pool = list(known)
+    found = closest_names(name.lower(), [*pool, *EQUIVALENTS], 1)
+    return f"; here: {EQUIVALENTS[found[0]]}" if found and found[0] in EQUIVALENTS else similar_hint(name, pool)
+
+
+def _over_time(name: str) -> str | None:
+    """Return our name of PromQL's `NAME_over_time`; None for other names."""
+    found = _OVER_TIME.fullmatch(name)
+    return None if found is None else _RENAMED.get(found[1], found[1])
+
+
+_RENAMED = MappingProxyType({"avg": "mean", "stddev": "sd", "stdvar": "var"})
+
+_SYNTAX = (
+    ("invalid decimal literal", 'put durations and names that begin with a digit in quotes, as in "5m"'),
+    ("cannot assign", "compare with ==; a single = gives an argument by its name"),
+    ("Maybe you meant '=='", "compare with ==; a single = gives an argument by its name"),
+    ("Perhaps you forgot a comma", "something is missing here: an operator, a comma, a dot or a quote"),
+)
+_SIGNS = MappingProxyType(
+    {
+        "&": "write & for and, | for or, with each comparison in parentheses",
+        "|": "write & for and, | for or, with each comparison in parentheses",
+        "!": "write ~(…) for not",
+        "<>": "write != for not equal",
+        ";": "one query at a time, without ;",
+    }
+)
+
+
+def syntax_hint(message: str, text: str, position: int) -> str:
+    """Translate Python's syntax error `message` at `position` of `text` to a hint for queries."""
+    for part, hint in _SYNTAX:
+        if part in message:
+            return hint
+    return _SIGNS.get(text[position : position + 2]) or _SIGNS.get(text[position : position + 1]) or message
+
+
+_METRIC = r"[a-zA-Z_:][\w:.]*"
+_SELECTOR = re.compile(rf"({_METRIC}(?:\{{[^{{}}]*\}})?)\s*(?:\[(\d[\w:]*)\])?\s*(?:offset\s+(\d\w*))?")
+_CLASSES = r"(by|without)\s*\(([\w\s,]*)\)"
+_PREFIX_BY = re.compile(rf"([a-z_]+)\s*{_CLASSES}\s*\((.*)\)", re.DOTALL)
+_SUFFIX_BY = re.compile(rf"([a-z_]+)\s*\((.*)\)\s*{_CLASSES}", re.DOTALL)
+_CALL = re.compile(r"([a-z_0-9]+)\s*\((.*)\)", re.DOTALL)
+_NUMBER = re.compile(r"([\d.]+)\s*,\s*(.*)", re.DOTALL)
+_REDUCERS = MappingProxyType(
+    {name: name for name in ("sum", "min", "max", "count", "group", "quantile", "topk", "bottomk")} | _RENAMED
+)
+_WINDOWED = ("rate", "increase", "delta", "irate", "changes", "resets")
+_MAX_LENGTH = 4_000
+"""Maximum length of a text that is checked for PromQL, in characters: longer ones are not typed by hand."""
+_MARKS = re.compile(
+    r"\[\d+(ms|[smhdwy])|\b(by|without|on|ignoring|group_left|group_right)\s*\(|\boffset\s+\d|[\w:.]\{\s*(\w+\s*[=!]|\})"
+)
+
+
+def promql_hint(text: str) -> str:
+    """Return a hint with our form of a text that looks like PromQL; "" for other texts."""
+    if len(text) > _MAX_LENGTH or not _MARKS.search(text) or re.search(r"\b(fetch|samples|absent|apply)\s*\(", text):
+        return ""
+    said = translate_promql(text.strip())
+    example = 'fetch(\'NAME{a="b"}\').rate("5m").sum(by=["label"])'
+    return f"this looks like PromQL; write {said}" if said else f"this looks like PromQL; write a query like {example}"
+
+
+def translate_promql(text: str, depth: int = 0) -> str | None:
+    """Translate simple PromQL (selectors, window functions, aggregations) to a query; None for anything else."""
+    selector = _SELECTOR.fullmatch(text)
+    if selector is not None and selector[2] is None:
+        return _with_offset(f"fetch({selector[1]!r})", selector[3])
+    classes, call = _parse_call(text)
+    if call is None or depth > _MAX_DEPTH:
+        return None
+    name, inner = call
+    number = _NUMBER.fullmatch(inner)
+    before, inner = (f"{number[1]}, ", number[2]) if number is not None else ("", inner)
+    windowed = _SELECTOR.fullmatch(inner)
+    if windowed is not None and windowed[2] is not None and not classes:
+        over = _map_call(name, windowed[2], before)
+        return over and _with_offset(f"fetch({windowed[1]!r}){over}", windowed[3])
+    of = translate_promql(inner.strip(), depth + 1)
+    if of is None:
+        return None
+    if name == "histogram_quantile":
+        return f"{of}.histogram_quantile({before}without=[])"
+    return f"{of}.{_REDUCERS[name]}({before}{classes or 'by=[]'})" if name in _REDUCERS else None
+
+
+_MAX_DEPTH = 10
+
+
+def _parse_call(text: str) -> tuple[str, tuple[str, str] | None]:
+    """Return (by=[..] or without=[..] or "", (function name, text between its parentheses) or None)."""
+    for pattern, name, inner, word, labels in ((_PREFIX_BY, 1, 4, 2, 3), (_SUFFIX_BY, 1, 2, 3, 4)):
+        found = pattern.fullmatch(text)
+        if found is not None:
+            listed = ", ".join(f'"{label.strip()}"' for label in found[labels].split(",") if label.strip())
+            return f"{found[word]}=[{listed}]", (found[name], found[inner].strip())
+    call = _CALL.fullmatch(text)
+    return "", None if call is None else (call[1], call[2].strip())
+
+
+def _map_call(name: str, window: str, before: str) -> str | None:
+    if name in _WINDOWED:
+        return f'.{name}("{window}")'
+    over_time = _over_time(name)
+    return over_time and f'.map("{over_time}", "{window}"{", " + before.rstrip(", ") if before else ""})'
+
+
+def _with_offset(query: str, offset: str | None) -> str:
+    return f'{query}.offset("{offset}")' if offset else query
