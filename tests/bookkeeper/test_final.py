@@ -140,7 +140,7 @@ def test_a_folder_where_others_may_replace_files(dropin: Path) -> None:
 
 PATIENT = """
 import bookkeeper
-from bookkeeper.process import endpoint
+from bookkeeper.process import process_endpoint as endpoint
 endpoint.REGISTRATION_TIMEOUT_S = endpoint.EXIT_TIMEOUT_S = 60.0
 """
 PROGRAM = (

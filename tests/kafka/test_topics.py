@@ -128,11 +128,11 @@ def test_kafka_that_is_away_is_told_from_topics_that_are_wrong() -> None:
 def test_a_process_ends_with_a_message_and_a_code(kafka: str, zookeeper: str, prefix: str, process: str) -> None:
     program = f"""
 import threading
-from artimon.cli import processes
+from artimon.cli import process_wiring
 from pipeline.collector.collector import CollectorConfig, run_collector
 from varstore.shard_process import ShardConfig, run_shard
 stop = threading.Event()
-with processes.check_topics_or_exit(stop):
+with process_wiring.check_topics_or_exit(stop):
     if {process!r} == "collector":
         run_collector(CollectorConfig({prefix!r}, {zookeeper!r}, {kafka!r}, topic_prefix={prefix!r}), stop)
     else:

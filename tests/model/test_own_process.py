@@ -32,8 +32,8 @@ print(round(time.monotonic() - began, 3), flush=True)
 """
 
 PATIENT = """
-from artimon.runtime import own_process
-own_process.LAST_POLL_TIMEOUT_S = own_process.EXIT_TIMEOUT_S = 100.0
+from artimon.runtime import self_metrics_endpoint
+self_metrics_endpoint.LAST_POLL_TIMEOUT_S = self_metrics_endpoint.EXIT_TIMEOUT_S = 100.0
 """
 REFUSALS = "import bookkeeper; print(bookkeeper.refusals(), flush=True)"
 

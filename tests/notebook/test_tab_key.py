@@ -17,7 +17,7 @@ from artimon.progress_bar import NotebookDisplay, ProgressBar, TerminalDisplay
 ROOT = Path(__file__).parents[2]
 BEGIN = """
 import json, sys
-from artimon import tab_key
+from artimon import tab_completion
 from artimon.model.clock import ManualClock
 from artimon.session import Session
 from query_dsl.stores.levels import SETTLE_MS
@@ -30,13 +30,13 @@ def session(*names):
     return Session(store, "nowhere", ManualClock(2 * MINUTE + SETTLE_MS))
 """
 TAB = """
-assert tab_key.install(session("x")) is False
+assert tab_completion.install(session("x")) is False
 from IPython.core.completer import provisionalcompleter
 from IPython.testing.globalipapp import start_ipython
 ip = start_ipython()
 ip.Completer.use_jedi = False
 first, second = session("load"), session("disk.used", "disk.size")
-assert tab_key.install(first) and tab_key.install(second)
+assert tab_completion.install(first) and tab_completion.install(second)
 ip.user_ns.update(s=second, q=second.fetch("disk.used"))
 found = {}
 with provisionalcompleter():

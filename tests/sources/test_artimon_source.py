@@ -189,7 +189,7 @@ def test_the_host_and_the_agent_are_sources_too(tree: str, tmp_path: Path) -> No
 
 BRIEF = """
 import bookkeeper
-from bookkeeper.process import endpoint
+from bookkeeper.process import process_endpoint as endpoint
 # On a busy machine, too, it is the order that counts.
 endpoint.ZOOKEEPER_CONNECT_S = endpoint.REGISTRATION_TIMEOUT_S = endpoint.MIN_REGISTERED_S = 20.0
 bookkeeper.add_to_integer_var("brief.runs", {}, 7)

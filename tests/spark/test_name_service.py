@@ -23,8 +23,8 @@ SITE = {
 }
 PROGRAM = """
 import sys
-from artimon.runtime import files
-from artimon.rawtable import state as states
+from artimon.runtime import file_access as files
+from artimon.rawtable import table_state as states
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.head import HeadReader
 from artimon.rawtable.table_state import RawState

@@ -21,7 +21,7 @@ REALM, BASE_PORT = "ARTIMON.TEST", 29_500
 USE = """
 import os, sys, pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from artimon.runtime import files
+from artimon.runtime import file_access as files
 place = sys.argv[1]
 files.write(f"{place}/plain", b"kept")
 assert files.read(f"{place}/plain") == b"kept"
