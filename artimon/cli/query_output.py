@@ -94,7 +94,7 @@ def _answer(session: Session, asking: QueryOptions, painter: Painter) -> Iterato
     if asking.format == "json":
         yield answer.to_json() + "\n"
     elif not isinstance(answer, Matrix):
-        yield from _samples_csv(answer) if asking.form == "csv" else (f"{answer!r}\n",)
+        yield from _samples_csv(answer) if asking.format == "csv" else (f"{answer!r}\n",)
     elif asking.format == "csv":
         yield from (piece.decode() for piece in csv_pieces(answer))
     else:

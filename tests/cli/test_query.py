@@ -215,7 +215,7 @@ class Flaky:
         return self.store.select(request)
 
 session = Session(Flaky(), "nowhere", ManualClock(3 * MINUTE + SETTLE_MS))
-sys.exit(run_query(session, QueryOptions(QUESTION, form=sys.argv[1], every_s=1.0)))
+sys.exit(run_query(session, QueryOptions(QUESTION, format=sys.argv[1], every_s=1.0)))
 """
 
 

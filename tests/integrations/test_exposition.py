@@ -138,7 +138,7 @@ def test_a_range_gives_every_process_a_port_of_its_own(book: Bookkeeper) -> None
 
 FORKING = """
 import bookkeeper, json, os, sys
-shown = lambda: bookkeeper.default()._shown and bookkeeper.default()._shown.port
+shown = lambda: bookkeeper.default()._metrics_server and bookkeeper.default()._metrics_server.port
 bookkeeper.add_to_integer_var("n", {}, 5)
 parent = shown()
 r, w = os.pipe()
@@ -179,7 +179,7 @@ def test_a_setting_shows_every_process_and_a_bad_one_is_only_counted(tmp_path: P
 
 
 def test_off_unless_asked_for(tmp_path: Path) -> None:
-    script = "import bookkeeper\nbookkeeper.add_to_integer_var('n', {})\nprint(bookkeeper.default()._shown)\n"
+    script = "import bookkeeper\nbookkeeper.add_to_integer_var('n', {})\nprint(bookkeeper.default()._metrics_server)\n"
     process = application(script, tmp_path, ARTIMON_ZOOKEEPER=NOWHERE)
     assert hear(process) == "None"
     end(process)

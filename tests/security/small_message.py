@@ -64,7 +64,7 @@ def collector(message: bytes, _: bytes) -> str:
 def raw(message: bytes, _: bytes) -> str:
     """The raw query's reader; its verdict."""
     held: list[Any] = []
-    output: Any = SimpleNamespace(given_up=False, hold=lambda keep, part: held.append(part))
+    output: Any = SimpleNamespace(is_discarded=False, append=lambda keep, part: held.append(part))
     sources: Any = SimpleNamespace(value={"bomb/h/0": 1, "good/h/0": 2})
     reader = PartitionReader(RawPlan("", {}, sources), output, 0, 0)
     for offset, value in enumerate((message, GOOD)):
@@ -82,7 +82,7 @@ def buckets(message: bytes, _: bytes) -> str:
         return FeedOutcome(range_.until)
 
     group = ShardGroup(Address("0", "127.0.0.1", 0, "i"), ALL_VSHARDS)
-    calls: Any = SimpleNamespace(send=send, at_once=lambda work: [one() for one in work])
+    calls: Any = SimpleNamespace(send=send, run_concurrently=lambda work: [one() for one in work])
     records = [(0, KafkaRecord(offset, NOW, value)) for offset, value in enumerate((message, GOOD))]
     (result,) = feed_records(FeedPlan("t", (group,)), records, calls)
     assert [entry.id is None for entry in sent[0].entries] == [True, False]

@@ -151,6 +151,6 @@ def test_a_reader_that_never_reads(sides: tuple[Any, Any]) -> None:
         good_client(server, client_side),
         caller(server, client_side) as calls,
     ):
-        sent = calls.send("blob", 30_000_000)
+        sent = calls.begin_call("blob", 30_000_000)
         eventually(lambda: len(server._connections) <= 1, "it is closed")
         sent.abandon()

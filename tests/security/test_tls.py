@@ -37,7 +37,7 @@ def test_calls_go_through_whatever_their_size(authority: Authority, server_pair:
             assert calls.blob(5 * MiB) == b"x" * 5 * MiB
             assert calls.length(b"y" * 9 * MiB) == 9 * MiB
             assert calls.connected
-            sent = calls.send("blob", 300_000)
+            sent = calls.begin_call("blob", 300_000)
             eventually(sent.advance, "the reply comes without waiting for it")
             assert len(sent.result()) == 300_000
         assert (server.accepted, server.unauthorized) == (1, 0)

@@ -97,7 +97,7 @@ def newest_segment_deleted() -> list[Any]:
 
 
 def epoch_kept_after_damage() -> list[Any]:
-    return [on(Recovery, "trouble", lambda self: "")]
+    return [on(Recovery, "damage_summary", lambda self: "")]
 
 
 def sent_taken_for_acked() -> list[Any]:
@@ -105,14 +105,14 @@ def sent_taken_for_acked() -> list[Any]:
         real(self)
         self.batches = [(header, place) for header, place in self.batches if header.id not in self.sent]
 
-    return [around(Recovery, "drop_done", drop_done)]
+    return [around(Recovery, "drop_acked", drop_done)]
 
 
 def numbers_from_zero() -> list[Any]:
     def sequences(self: Recovery, epoch: int, lanes: int) -> list[int]:
         return [0] * lanes
 
-    return [on(Recovery, "sequences", sequences)]
+    return [on(Recovery, "next_sequences_of", sequences)]
 
 
 def numbers_of_refused_and_sent() -> list[Any]:
@@ -152,7 +152,7 @@ def forgotten_when_sent() -> list[Any]:
         real(self, item, position, *rest)
         self._ack_on_sent = before
 
-    return [around(Tracker, "_place", place)]
+    return [around(Tracker, "_apply_position", place)]
 
 
 def refused_not_sent_again() -> list[Any]:
@@ -163,7 +163,7 @@ def refused_not_sent_again() -> list[Any]:
         finally:
             self._return = self_return  # type: ignore[method-assign]
 
-    return [around(Tracker, "answered", answered)]
+    return [around(Tracker, "apply_answers", answered)]
 
 
 def lane_stays_busy() -> list[Any]:
@@ -171,7 +171,7 @@ def lane_stays_busy() -> list[Any]:
         real(self, group, *rest)
         self._lanes[group.lane].busy = True
 
-    return [around(Tracker, "failed", failed)]
+    return [around(Tracker, "call_failed", failed)]
 
 
 def sent_again_on_a_timer() -> list[Any]:
@@ -183,11 +183,11 @@ def sent_again_on_a_timer() -> list[Any]:
                 self.tracker._lane(item.id.lane_id).backlog.add(item)
         return real(self, now, *rest)
 
-    return [around(SendPlanner, "next", next_)]
+    return [around(SendPlanner, "next_call", next_)]
 
 
 def never_probes_again() -> list[Any]:
-    return [on(SlowStart, "allowed", lambda self, now, flying: None if self.window is None else 0)]
+    return [on(SlowStart, "window_now", lambda self, now, flying: None if self.window is None else 0)]
 
 
 def dead_collector_for_ever() -> list[Any]:
@@ -201,7 +201,7 @@ def dead_collector_for_ever() -> list[Any]:
                 if standing.not_before > now:
                     standing.not_before = now + 10.0
 
-    return [around(SendPlanner, "failed", failed)]
+    return [around(SendPlanner, "call_failed", failed)]
 
 
 # -- acks
@@ -282,7 +282,7 @@ def greatest_number_instead_of_ranges() -> list[Any]:
         ranges = self._lanes.get(lane)
         return ranges is not None and bool(ranges._ends) and sequence < ranges._ends[-1]
 
-    return [on(LaneRanges, "seen", seen)]
+    return [on(LaneRanges, "contains", seen)]
 
 
 def greatest_number_in_shards() -> list[Any]:
@@ -363,7 +363,7 @@ def lost_range_not_skipped() -> list[Any]:
 
 
 def holes_not_named() -> list[Any]:
-    return [on(raw.RawRun, "_holes", lambda self, result: [])]
+    return [on(raw.RawRun, "_lost_ranges", lambda self, result: [])]
 
 
 def leader_epochs_ignored_by_the_table() -> list[Any]:
@@ -412,7 +412,7 @@ def refill_without_ranges() -> list[Any]:
         found.lanes = LaneRanges()
         return found
 
-    return [around(RawHead, "group", group)]
+    return [around(RawHead, "make_group", group)]
 
 
 def rewind_forgets_numbers() -> list[Any]:
@@ -456,7 +456,7 @@ def short_log_taken_for_whole() -> list[Any]:
 
 def lost_not_noted() -> list[Any]:
     """Former behaviour of the program: a log line, and nothing else."""
-    return [on(FeedGroup, "lose", lambda self, key, until: None)]
+    return [on(FeedGroup, "mark_lost", lambda self, key, until: None)]
 
 
 def lost_never_looked_for() -> list[Any]:

@@ -14,7 +14,7 @@ from tests.simulation.planting import Fault, around, on
 
 
 def raw_ignores_log_start() -> list[Any]:
-    return [on(RawQuery, "_check_unread", lambda self, life: None)]
+    return [on(RawQuery, "_check_deleted", lambda self, life: None)]
 
 
 def buckets_ignore_log_start() -> list[Any]:
@@ -39,7 +39,7 @@ def shed_batches_not_named() -> list[Any]:
 
 
 def shed_batches_still_sent() -> list[Any]:
-    return [on(Tracker, "give_up", lambda self, places: set())]
+    return [on(Tracker, "stop_sending", lambda self, places: set())]
 
 
 def site_record_not_saved() -> list[Any]:
@@ -47,7 +47,7 @@ def site_record_not_saved() -> list[Any]:
         real(self, site, group)
         return False
 
-    return [around(SiteRouter, "expose", expose)]
+    return [around(SiteRouter, "bind", expose)]
 
 
 def failed_save_believed() -> list[Any]:
@@ -58,14 +58,14 @@ def failed_save_believed() -> list[Any]:
         real(self, site, group)
         return self.record.version > before
 
-    return [around(SiteRouter, "expose", expose)]
+    return [around(SiteRouter, "bind", expose)]
 
 
 def silent_call_withdrawn() -> list[Any]:
     def ended(real: Any, self: SiteRouter, site: str, group: Any, top: int, answers: Any, reached: bool) -> None:
         real(self, site, group, top, answers, reached and answers is not None)
 
-    return [around(SiteRouter, "ended", ended)]
+    return [around(SiteRouter, "end_call", ended)]
 
 
 READER_FAULTS = [

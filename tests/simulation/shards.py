@@ -257,7 +257,7 @@ class Directory:
         """Return the leader epoch of a partition; -1: the topic is gone."""
         return self._kafka.samples[partition].epochs[-1][0] if topic_id == self._kafka.samples_id else -1
 
-    def live(self) -> dict[str, Live]:
+    def live_shards(self) -> dict[str, Live]:
         """Return the live shards. Raises ShardsUnknownError."""
         found = {
             name: Live(name, "sim", 1, str(shard.life), shard.groups.vshards, shard.lags)

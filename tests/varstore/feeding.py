@@ -106,7 +106,7 @@ class Shards:
     def __init__(self, shards: dict[str, FedShard]) -> None:
         self.shards = shards
 
-    def live(self) -> dict[str, Live]:
+    def live_shards(self) -> dict[str, Live]:
         return {id_: shard.live() for id_, shard in self.shards.items()}
 
 

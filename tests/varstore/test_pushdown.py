@@ -149,7 +149,7 @@ def test_invalid_requests_are_refused_by_check_aggregate(changes: dict[str, obje
 
 
 def test_excluded_fingerprints_are_left_out(shard: Shard) -> None:
-    found = shard.aggregate(asked(exclude=(print_of(0), print_of(3), print_of(1)), prints=True))
+    found = shard.aggregate(asked(exclude=(print_of(0), print_of(3), print_of(1)), with_fingerprints=True))
     assert sums(found) == {"1": [1.0, 2.0, 3.0], "2": [2.0, 4.0, 6.0]}
     assert found.fingerprints.tolist() == sorted(print_of(i) for i in (2, 4, 5))
 

@@ -84,7 +84,7 @@ def query(
         _run_query(
             zookeeper_of_store(zookeeper, data),
             text,
-            form="json" if as_json else "csv" if as_csv else "text",
+            format="json" if as_json else "csv" if as_csv else "text",
             data=data,
             at=at,
             engine=engine,

@@ -108,7 +108,7 @@ def _parse_group(table: Any, info: ValidationInfo) -> GroupConfig:
         lambda: _Sinks.model_validate({"sinks": table["sinks"]}, context=info.context).sinks,
     )
     sinks = [
-        SinkConfig(one.name or f"{one.chosen.component.name}-{at}", one.chosen, one.branch)
+        SinkConfig(one.name or f"{one.component.component.name}-{at}", one.component, one.branch)
         for at, one in enumerate(found)
     ]
     raise_faults(repeated((f"sink {one.name}", ("sinks", at)) for at, one in enumerate(sinks)))

@@ -56,7 +56,7 @@ class AnswerBuilder:
         with ThreadPoolExecutor(THREADS, thread_name_prefix="assemble") as pool:
             coded = pool.map(self._coded, DICTIONARY_COLUMNS.values())
             moves = self._layout.moves(columns["time"].values, columns["birth"].values)
-            rest = pool.map(lambda column: column.made(moves, self._layout), columns.values())
+            rest = pool.map(lambda column: column.build(moves, self._layout), columns.values())
             return pa.table([*coded, *rest], schema=RESULT_SCHEMA).combine_chunks()
 
     def _coded(self, name: str) -> Any:

@@ -234,14 +234,14 @@ def test_lanes_of_ended_programs_are_forgotten(make: Make, monkeypatch: pytest.M
         channel.put([one], 30.0)
         taken(channel)
     if not isinstance(channel, FileChannel):  # which forgets them together with their segments
-        assert len(channel._seen.lanes) <= 20
+        assert len(channel._accepted.lanes) <= 20
     channel.put(parcels[-5:], 30.0)
     assert channel.repeats == 5
     channel.stop(30.0)
     if isinstance(channel, SqlChannel):
         monkeypatch.setattr(seen, "MAX_LANES", 1000)
         again = make()
-        assert 5 <= len(again._seen.lanes) <= 21, "the database has forgotten them too"
+        assert 5 <= len(again._accepted.lanes) <= 21, "the database has forgotten them too"
 
 
 def test_a_waiting_take_returns_on_data_and_on_stop(make: Make) -> None:
