@@ -391,7 +391,7 @@ class FeedDriver(Process):
         start = {p: self._at.get(p, 0) for p in ends}
         records = self._kafka.read(start, ends)
         if records:
-            life.follow(lambda plan: life.feed(plan, records))
+            life.feed_next(lambda plan: life.feed(plan, records))
         self._at = {p: max(end, start[p]) for p, end in ends.items()}
         life.help_laggards()
         if self._at == ends:

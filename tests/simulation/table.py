@@ -173,20 +173,20 @@ class SimOutput:
         self._store = store
         self._rows: list[Row] = []
         self._append_ms = 0
-        self.given_up = False
+        self.is_discarded = False
 
-    def hold(self, keep: str, part: SourceBatch) -> None:
+    def append(self, keep: str, part: SourceBatch) -> None:
         """Add one batch."""
         del keep
         header = part.columns.header
         self._rows.append(Row(header.id, int.from_bytes(header.endpoint[:8], "little"), header.source))
         self._append_ms = part.append_ms
 
-    def give_up(self) -> None:
+    def discard(self) -> None:
         """Drop all rows."""
-        self._rows, self.given_up = [], True
+        self._rows, self.is_discarded = [], True
 
-    def finish(self) -> list[DataFile]:
+    def close(self) -> list[DataFile]:
         """Write and close the file."""
         self._store.check()
         if not self._rows:

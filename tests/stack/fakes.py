@@ -38,7 +38,7 @@ class Fake(StackPart):
         problem: Callable[[], str] = lambda: "",
         limits: Mapping[str, float] | None = None,
     ) -> None:
-        self.name, self.after, self.layer = name, after, layer
+        self.name, self.starts_after, self.layer = name, after, layer
         self._program, self._arguments, self._prepared, self._problem = program, arguments, prepared, problem
         for limit, value in (limits or {}).items():
             setattr(self, limit, value)

@@ -70,7 +70,7 @@ class Log:
     def epochs(self, _info: TopicInfo, _known: Mapping[int, Epochs]) -> dict[int, Epochs]:
         return dict(self.leaders)
 
-    def bounds(self, _partitions: int) -> dict[int, Span]:
+    def log_bounds(self, _partitions: int) -> dict[int, Span]:
         return {p: (self.starts[p], end) for p, end in self.ends().items()}
 
     def read(self, start: Mapping[int, int], end: Mapping[int, int]) -> list[tuple[int, KafkaRecord]]:

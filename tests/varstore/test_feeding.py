@@ -193,14 +193,14 @@ def test_a_truncated_log_is_read_again_from_the_truncation(pair: World) -> None:
     cuts = TruncationDetector("topic-one")
     fill(pair)
     pair.feed.settle()
-    pair.feed.rewind_truncated(cuts, pair.feed.info, pair.log.bounds(0), 0)
+    pair.feed.rewind_truncated(cuts, pair.feed.info, pair.log.log_bounds(0), 0)
     partition, at = cut(pair)
     with pytest.raises(TopicError, match=f"partition {partition} at {at}"):
-        pair.feed.rewind_truncated(cuts, pair.feed.info, pair.log.bounds(0), 1)
+        pair.feed.rewind_truncated(cuts, pair.feed.info, pair.log.log_bounds(0), 1)
     for fed in pair.shards.values():
         assert positions(fed.shard)[Partition("topic-one", partition)] == at
     pair.begin_again()
-    pair.feed.rewind_truncated(cuts, pair.feed.info, pair.log.bounds(0), 2)
+    pair.feed.rewind_truncated(cuts, pair.feed.info, pair.log.log_bounds(0), 2)
     pair.feed.settle()
     pair.check()
 

@@ -230,7 +230,7 @@ class FileChannel(LedgerChannel[LoggedBatch]):
             "quota_bytes": wal.quota_bytes,
             "fsyncs": wal.fsyncs,
             "damaged": self.damaged,
-            "lanes_seen": len(self._seen.lanes),
+            "lanes_seen": len(self._accepted.lanes),
             "cache_bytes": self._cache.bytes,
         }
 
@@ -247,7 +247,7 @@ class FileChannel(LedgerChannel[LoggedBatch]):
         now_ms = self._clock.now_ms()
         with self._cond:
             for entry in entries:
-                self._seen.add(entry.header.id, now_ms)
+                self._accepted.add(entry.header.id, now_ms)
 
     def _append(self, parcels: Sequence[EventBatch]) -> list[Future[list[LogPosition]]]:
         """Append new parcels; return the futures of these, and of repeats that are not on the disk yet."""
@@ -276,7 +276,7 @@ class FileChannel(LedgerChannel[LoggedBatch]):
         with self._cond:
             for parcel in parcels:
                 id = parcel.id
-                if id is not None and (id in mine or self._seen.has(id)):
+                if id is not None and (id in mine or self._accepted.has(id)):
                     self.repeats += 1
                 elif id is not None and id in self._in_flight:
                     self.repeats += 1
@@ -317,7 +317,7 @@ class FileChannel(LedgerChannel[LoggedBatch]):
             for entry, place in placed:
                 kept = LoggedBatch(entry.header.id, place, entry.type == RecordType.SERIES)
                 self._restore_item(kept, now_ms)
-                self._seen.add(kept.id, now_ms)
+                self._accepted.add(kept.id, now_ms)
             self._cond.notify_all()
 
     def _wait_for_disk(self, future: Future[list[LogPosition]], ends: float) -> None:
@@ -402,13 +402,13 @@ class FileChannel(LedgerChannel[LoggedBatch]):
         held = sorted((*found.batches, *found.series), key=lambda one: one[1])
         free = []
         with self._cond:
-            self._seen = self._seen_file.load()
-            self._seen.add_all(found.acked, now_ms)
+            self._accepted = self._seen_file.load()
+            self._accepted.add_all(found.acked, now_ms)
             for header, place in held:
                 kept = LoggedBatch(header.id, place, header.kind == BatchKind.SERIES)
                 if not self._restore_item(kept, min(now_ms, header.poll_ms), found.cursors):
                     free.append(kept)
-                self._seen.add(kept.id, now_ms)
+                self._accepted.add(kept.id, now_ms)
             self._open = True
         self._release_items(free)
 
@@ -429,8 +429,8 @@ class FileChannel(LedgerChannel[LoggedBatch]):
         """Called by the flusher before it deletes segments: their identities must survive in this file."""
         now_ms = self._clock.now_ms()
         with self._cond:
-            self._seen.forget_silent(now_ms)
-            data = AcceptedIds(self._seen.lanes.copy(), dict(self._seen.last_ms))
+            self._accepted.forget_silent(now_ms)
+            data = AcceptedIds(self._accepted.lanes.copy(), dict(self._accepted.last_ms))
         self._seen_file.save(data)
 
     def _wal(self) -> WriteAheadLog:

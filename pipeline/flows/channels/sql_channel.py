@@ -101,8 +101,8 @@ class SqlChannel(LedgerChannel[StoredRow]):
                 for row, size in rows:
                     self._ledger.add(row, size, since_ms=now_ms)
                     self._pending.add(row.id)
-                    self._seen.add(row.id, now_ms)
-                self._lanes_to_delete += self._seen.limit_size(now_ms)
+                    self._accepted.add(row.id, now_ms)
+                self._lanes_to_delete += self._accepted.limit_size(now_ms)
                 self._cond.notify_all()
         self._skip_excess()
 
@@ -115,7 +115,7 @@ class SqlChannel(LedgerChannel[StoredRow]):
                 self._write_lock.release()
 
     def figures(self) -> Figures:
-        return {**super().figures(), "quota_bytes": self._options.quota_bytes, "lanes_seen": len(self._seen.lanes)}
+        return {**super().figures(), "quota_bytes": self._options.quota_bytes, "lanes_seen": len(self._accepted.lanes)}
 
     def _wait_for_room(self, count: int, ends: float) -> None:
         def room() -> bool:
@@ -135,7 +135,7 @@ class SqlChannel(LedgerChannel[StoredRow]):
         fresh: list[EventBatch] = []
         mine: set[BatchId] = set()
         for parcel in parcels:
-            if parcel.id is not None and (self._seen.has(parcel.id) or parcel.id in mine):
+            if parcel.id is not None and (self._accepted.has(parcel.id) or parcel.id in mine):
                 self.repeats += 1
                 continue
             fresh.append(with_identity_and_bytes(parcel, self._numbers, self._source, self._clock.now_ms()))
@@ -171,8 +171,8 @@ class SqlChannel(LedgerChannel[StoredRow]):
         lane = id.lane_id
         if lane not in lanes:
             lanes[lane] = LaneRanges()
-            if lane in self._seen.last_ms:
-                for start, end in self._seen.lanes[lane]:
+            if lane in self._accepted.last_ms:
+                for start, end in self._accepted.lanes[lane]:
                     lanes[lane].add_range(lane, start, end)
         lanes[lane].add(lane, id.sequence)
 
@@ -212,7 +212,7 @@ class SqlChannel(LedgerChannel[StoredRow]):
         before = self._clock.now_ms()
         _delete_lanes(connection, seen.forget_silent(before))
         with self._cond:
-            self._seen = seen
+            self._accepted = seen
             for n, size, data in connection.execute("SELECT n, size, data FROM parcels ORDER BY n"):
                 header = parse_header(data)
                 row = StoredRow(n, header.id)
