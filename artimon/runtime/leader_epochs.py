@@ -12,7 +12,7 @@ from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 def send_to_broker(admin: Any, request: Any, node: int, timeout_ms: int) -> Any:
     """Send a request to one broker and return its answer. `admin` is a KafkaAdminClient; its public interface lacks
     this call. Raises KafkaError, OSError."""
-    manager = admin._connected_manager
+    manager = admin._manager
 
     async def ask() -> Any:
         return await manager.wait_for(manager.send(request, node, request_timeout_ms=timeout_ms), timeout_ms)

@@ -189,7 +189,7 @@ class KafkaWriter:
             self._topics.clear()
         if client is not None:
             client.close()
-            client._connected_manager._net.stop(timeout_ms=1000)
+            client._manager._net.stop(timeout_ms=1000)
 
     def _connected_manager(self) -> Any:
         """Return the manager of the connected client. Under `_lock`."""
@@ -203,15 +203,15 @@ class KafkaWriter:
                 receive_message_max_bytes=100_000_000,
                 **client_options(),
             )
-            client._connected_manager._net.start()
+            client._manager._net.start()
             try:
-                client._connected_manager.bootstrap(_BOOTSTRAP_TIMEOUT_S * 1000)
+                client._manager.bootstrap(_BOOTSTRAP_TIMEOUT_S * 1000)
             except (KafkaError, OSError) as error:
                 client.close()
-                client._connected_manager._net.stop(timeout_ms=1000)
+                client._manager._net.stop(timeout_ms=1000)
                 raise KafkaWriteError(f"Kafka at {self._bootstrap} {describe_access()}: {error}") from error
             self._client = client
-        return self._client._connected_manager
+        return self._client._manager
 
     def _describe_newest(self, name: str) -> TopicDescription:
         """Describe the newest generation. Under `_lock`."""

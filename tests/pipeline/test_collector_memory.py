@@ -37,7 +37,7 @@ from pipeline.collector.collector import Collector, CollectorConfig, server_of
 class SlowKafka(KafkaWriter):
     '''Everything that a broker's client does but for the network: requests are built, kept a while, and answered.'''
 
-    def _describe(self, name):
+    def _describe_newest(self, name):
         return TopicDescription("c", name, uuid.UUID(int=7), dict.fromkeys(range(8), 1), 1e18)
 
     def _send(self, node, rounds, results, until):

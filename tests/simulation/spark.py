@@ -96,7 +96,7 @@ class SimRaw(raw.RawQuery):
                 results.append(reader.result)
             reader.add(record)
         if results:
-            results[-1].files = output.finish()
+            results[-1].files = output.close()
         for result in results:
             result.unknown_sources = sorted(set(result.unknown_sources))
         return results
