@@ -40,7 +40,7 @@ def work(ledger: Path) -> None:
     with ledger.open("a") as file:
         file.write(f"{added}\n")
     # as at exit, where 5 s is all that a last poll may take: too little for a machine on which every test runs at once
-    bookkeeper.default().close(30.0)
+    bookkeeper.default().close(100.0)
     sys.exit(0)
 
 

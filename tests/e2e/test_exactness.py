@@ -177,12 +177,12 @@ def test_workers_that_restart_keep_their_series_and_their_increase(
         for restart in range(1, 6):
             let_it_poll(whole_stack, 3)
             master.send_signal(signal.SIGHUP)
-            # each worker may wait up to 30 s for its last poll
-            eventually(partial(_has_lines, ledger, 4 * restart), seconds=150)
+            # each worker may wait up to 100 s for its last poll
+            eventually(partial(_has_lines, ledger, 4 * restart), seconds=450)
             seen.extend(eventually(alive))
         let_it_poll(whole_stack, 3)
         master.send_signal(signal.SIGTERM)
-        master.wait(150)
+        master.wait(450)
     added = sum(map(int, ledger.read_text().split()))
     assert len(ledger.read_text().split()) == 24
 
