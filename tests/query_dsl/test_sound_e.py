@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from artimon.model.clock import ManualClock
 from query_dsl import Matrix, QueryError
 from query_dsl.evaluation.evaluator import evaluate
+from query_dsl.stores.auto_store import AutoStore
 from query_dsl.stores.levels import SETTLE_MS
+from tests.query_dsl.past_lists import PastLists
 from tests.query_dsl.plainly import Raw, Sample, World, answer
-from tests.query_dsl.worlds import offline_store, plain_store, shards
+from tests.query_dsl.worlds import offline_store, plain_store, shards, told_of
 
 MINUTE = 60_000
 T = 1_800_000_000_000 // 3_600_000 * 3_600_000
@@ -37,7 +40,13 @@ def gauge(kind: str, *values: Any, every_ms: int = MINUTE, name: str = "v") -> R
     return Raw(name, {}, kind, tuple(samples), "GAUGE", 0)
 
 
+def past(world: World) -> PastLists:
+    return PastLists(told_of(world), world.levels)
+
+
 ENGINES = {
+    "history": past,
+    "auto": lambda world: AutoStore(shards(world, 2), lambda: past(world), ManualClock(NOW)),
     "memory": lambda world: shards(world, 1),
     "three shards": lambda world: shards(world, 3),
     "buckets": plain_store,
@@ -45,7 +54,7 @@ ENGINES = {
 }
 
 
-@pytest.fixture(params=["memory", "three shards", "offline"])
+@pytest.fixture(params=["memory", "three shards", "history", "auto", "offline"])
 def real(request: pytest.FixtureRequest) -> Any:
     """The engines that keep sums modulo 2^64."""
     return ENGINES[request.param]
