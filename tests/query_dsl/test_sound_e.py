@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from query_dsl import Matrix, QueryError
 from query_dsl.evaluation.evaluator import evaluate
 from query_dsl.stores.auto_store import AutoStore
 from query_dsl.stores.levels import SETTLE_MS
+from tests.alerts.worlds import World as RuleWorld
+from tests.alerts.worlds import rule_text
 from tests.query_dsl.past_lists import PastLists
 from tests.query_dsl.plainly import Raw, Sample, World, answer
 from tests.query_dsl.worlds import offline_store, plain_store, shards, told_of
@@ -215,3 +218,25 @@ def test_hints_for_promql_give_the_same_numbers(text: str, told: str) -> None:
 def test_the_hinted_deviation_divides_by_the_count() -> None:
     found = asked(plain_store, of(gauge("INTEGER", 2, 4)), 'fetch(\'v\').map("sd", "5m", ddof=0).at("now")')
     assert found.tolist(0) == [1.0]
+
+
+# --- rules
+
+
+def test_a_rule_sees_the_true_number(tmp_path: Path) -> None:
+    """A difference that wrapped would be -1 and never fire."""
+    world = RuleWorld(tmp_path)
+    world.write(rule_text().replace("fetch('up')", "fetch('up').delta(\"2m\")").replace("< 1", "> 100"))
+    world.tick({"a": -(2**63)})
+    world.tick({"a": 2**63 - 1})
+    assert world.states() == {"a": "firing"}
+    assert world.letters()[0].notification.value == 2.0**64
+    world.close()
+
+
+def test_a_rule_that_compares_a_number_with_a_text_is_an_error(tmp_path: Path) -> None:
+    world = RuleWorld(tmp_path)
+    world.write(rule_text().replace("fetch('up')", "fetch('up').filter('last', '==', 'true')"))
+    world.tick({"a": True})
+    assert "write == True without quotes" in world.error()
+    world.close()
