@@ -368,7 +368,7 @@ def decode_aggregate(data: bytes) -> Aggregate:
     return Aggregate(
         tuple(_class(json.loads(text)) for text in batch.column("class").to_pylist()),
         values,
-        SeriesCounts(**{one.name: int(meta["counts"][one.name]) for one in fields(SeriesCounts)}),
+        SeriesCounts(**{one.name: int(meta["counts"].get(one.name, 0)) for one in fields(SeriesCounts)}),
         _class(meta["gauge"]),
         int(meta["newest_ms"]),
         np.frombuffer(batch.schema.metadata[b"prints"], "<u8"),

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
-from artimon.compute.cells import DOUBLE, INTEGER, Cells, Floats, Ints, as_floats, doubles, is_whole_number, of_type
+from artimon.compute.cells import (
+    DOUBLE,
+    INTEGER,
+    Bools,
+    Cells,
+    Floats,
+    Ints,
+    as_floats,
+    doubles,
+    is_whole_number,
+    of_type,
+)
 from artimon.compute.function import ROW, Example, Function
 from artimon.compute.params import Args
 from artimon.compute.rolling_windows import RollingCount, RollingExtreme, RollingFirst, RollingLast, RollingSum
 from artimon.compute.shared_windows import OF_COUNT, OF_FIRST, OF_LAST, OF_MAX, OF_MEAN, OF_MIN, OF_SUM
 from artimon.compute.statistics import MAX, MIN, Fold
+from artimon.compute.true_sums import sums_to_double, wide_cells
 from artimon.compute.window_frames import (
     WindowFrame,
     float_totals,
@@ -58,6 +72,9 @@ def _sums(data: Arrays, frame: WindowFrame) -> tuple[Floats, Ints]:
     out = np.empty(counts.shape, np.float64)
     largest = np.abs(cells.astype(np.float64)).max(axis=1, initial=0.0)
     exact = is_whole_number(data.types)
+    real = wide_cells(data.stats, exact)
+    if real is not None:  # sums that the 64 bits of a bucket do not hold
+        return _wide_sums(data, frame, np.asarray(real.any(axis=1))), counts
     fits = exact & (largest * frame.width < 2.0**62)
     if fits.any():
         out[fits] = integer_totals(cells[fits], frame)
@@ -67,6 +84,17 @@ def _sums(data: Arrays, frame: WindowFrame) -> tuple[Floats, Ints]:
     if not exact.all():
         out[~exact] = float_totals(as_floats(data.types[~exact], np.ascontiguousarray(cells[~exact])), frame)
     return out, counts
+
+
+def _wide_sums(data: Arrays, frame: WindowFrame, wide: Bools) -> Floats:
+    """Return the sums of the windows if those of buckets in the `wide` rows are known from count, min and max."""
+    rows = np.flatnonzero(wide)
+    parts = (np.ascontiguousarray(data.stats[name][rows]).reshape(-1) for name in ("count", "min", "max", "sum"))
+    true = np.where(data.present[rows], sums_to_double(*parts).reshape(len(rows), -1), 0.0)
+    narrow = {name: data.stats[name] for name in ("count", "sum")}
+    out, _ = _sums(replace(data, stats=narrow), frame)
+    out[rows] = window_view(true, frame).sum(axis=2)
+    return out
 
 
 def _sum(data: Arrays, frame: WindowFrame, _args: Args) -> Mapped:

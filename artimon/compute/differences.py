@@ -34,6 +34,7 @@ from artimon.compute.rolling_windows import (
     MaskOrBool,
     Rolling,
     RollingContext,
+    WideIntegers,
     WindowValues,
     intersect,
     simplify_mask,
@@ -118,17 +119,24 @@ class RollingDifference(Rolling):
             guess = self._set_bases(lone, output)
             base[lone.rows], since[lone.rows] = lone.cells, lone.time
             guesses = lone.rows[guess]
-        cells, fits = self._subtract(
+        cells, wide = self._subtract(
             now.cells, base, output, now.small and (before.small if lone is None else self._is_small(base))
         )
-        present = intersect(inside, fits)
+        present: MaskOrBool = inside
         if self._by_time:
-            cells, lasted = self._per_second(cells, now.time - since)
-            present = intersect(present, lasted)
+            cells, lasted = self._per_second(cells, now.time - since, wide)
+            present, wide = intersect(present, lasted), None
         if lone is not None and len(lone.rows):
             present = self._mask(present)
             present[lone.rows] &= lone.samples >= 2
-        return WindowValues(cells, present, guesses)
+        return WindowValues(cells, present, guesses, self._shown(wide, present))
+
+    def _shown(self, wide: WideIntegers | None, present: MaskOrBool) -> WideIntegers | None:
+        """Return the values of relevant series that are present."""
+        if wide is None:
+            return None
+        kept = np.full(self.span.rows, intersect(present, self.span.members))[wide.rows]
+        return WideIntegers(wide.rows[kept], wide.values[kept]) if kept.any() else None
 
     def _mask(self, some: MaskOrBool) -> Bools:
         """Return a new, writable mask."""
@@ -195,48 +203,51 @@ class RollingDifference(Rolling):
             guess[at] = (lone.held[at] > there[more]) & lasted
         return guess
 
-    def _subtract(self, last: Ints, base: Ints, output: int, small: bool) -> tuple[Ints, MaskOrBool]:
-        """Return last - base + values hidden by resets, and a mask of the differences that fit in int64; the others
-        are missing, not wrapped."""
+    def _subtract(self, last: Ints, base: Ints, output: int, small: bool) -> tuple[Ints, WideIntegers | None]:
+        """Return last - base + values hidden by resets, and the differences that int64 does not hold."""
         double = self.span.double
         ints: Ints | None = None
         floats: Floats | None = None
-        fits: MaskOrBool = True
+        wide: WideIntegers | None = None
         if double is not True:
-            ints, fits = self._subtract_ints(last, base, output, small)
+            ints, wide = self._subtract_ints(last, base, output, small)
         if double is not False:
             rows, hidden = self._resets.of_output(output, True)
             with np.errstate(all="ignore"):
                 floats = last.view(np.float64) - base.view(np.float64)
                 floats += 0.0
-                floats[rows] += hidden.view(np.float64)
-        return self.select_by_type(ints, floats), fits
+                floats[rows] += hidden
+        return self.select_by_type(ints, floats), wide
 
-    def _subtract_ints(self, last: Ints, base: Ints, output: int, small: bool) -> tuple[Ints, MaskOrBool]:
+    def _subtract_ints(self, last: Ints, base: Ints, output: int, small: bool) -> tuple[Ints, WideIntegers | None]:
         cells = last - base
-        wrapped = None if small else np.asarray(((last ^ base) & (last ^ cells)) < 0)
+        wrapped = np.zeros(0, np.intp) if small else np.flatnonzero(((last ^ base) & (last ^ cells)) < 0)
+        if len(wrapped) and self.span.double is not False:
+            wrapped = wrapped[~np.full(len(cells), self.span.double)[wrapped]]  # not the bits of doubles
         rows, hidden = self._resets.of_output(output, False)
-        if wrapped is None and not len(rows):
-            return cells, True
-        fits = np.ones(len(cells), np.bool_) if wrapped is None else ~wrapped
-        if self.span.double is not False:
-            fits |= self.span.double  # bits of doubles, not integers
-        cells[rows] += hidden
+        true = {row: int(last[row]) - int(base[row]) for row in (*wrapped.tolist(), *rows.tolist())}
         for row, more in zip(rows.tolist(), hidden.tolist(), strict=True):  # few: incarnations that began here
-            fits[row] = INT64_MIN <= int(last[row]) - int(base[row]) + more <= INT64_MAX
-        return cells, simplify_mask(fits)
+            true[row] += more
+        beyond = {row: float(value) for row, value in true.items() if not INT64_MIN <= value <= INT64_MAX}
+        for row in true.keys() - beyond.keys():
+            cells[row] = true[row]
+        wide = WideIntegers(np.array([*beyond], np.intp), np.array([*beyond.values()])) if beyond else None
+        return cells, wide
 
     def _is_small(self, cells: Ints) -> bool:
         """True if all are integers far from the limits of int64."""
         return self.span.double is False and int(cells.min()) > -_EXACT and int(cells.max()) < _EXACT
 
-    def _per_second(self, cells: Ints, span_ms: Ints) -> tuple[Ints, MaskOrBool]:
+    def _per_second(self, cells: Ints, span_ms: Ints, wide: WideIntegers | None) -> tuple[Ints, MaskOrBool]:
         double = self.span.double
         with np.errstate(all="ignore"):
             if isinstance(double, bool):
                 values = cells.view(np.float64) if double else cells
             else:
                 values = np.where(double, cells.view(np.float64), cells)
+            if wide is not None:
+                values = values.astype(np.float64)
+                values[wide.rows] = wide.values
             per_second = span_ms / 1000.0
             np.divide(values, per_second, out=per_second)
         return per_second.view(np.int64), True if int(span_ms.min()) > 0 else span_ms > 0

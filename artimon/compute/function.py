@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
-from artimon.compute.cells import DOUBLE, INTEGER, Bools, Cells, Types
+from artimon.compute.cells import DOUBLE, INTEGER, Bools, Cells, Types, is_whole_number
 from artimon.compute.matrix_columns import MIN_ROLLING_SERIES, roll
 from artimon.compute.params import Args, Param
 from artimon.compute.rolling_windows import (
@@ -25,6 +25,7 @@ from artimon.compute.rolling_windows import (
     simplify_mask,
 )
 from artimon.compute.shared_windows import SharedFold
+from artimon.compute.true_sums import wide_cells
 from artimon.compute.window_frames import WindowFrame, integer_totals
 
 OF_SERIES = "of the series"
@@ -89,7 +90,8 @@ class Function(Described):
 
     def of(self, data: Arrays, frame: WindowFrame, args: Args) -> Mapped:
         """Compute a value for every window with samples by the fastest implementation."""
-        if self.rolling is not None and frame.width > 1 and data.rows >= MIN_ROLLING_SERIES:
+        wide_sums = "sum" in self.statistics and wide_cells(data.stats, is_whole_number(data.types)) is not None
+        if self.rolling is not None and frame.width > 1 and data.rows >= MIN_ROLLING_SERIES and not wide_sums:
             try:
                 return roll(self.rolling, self.statistics, data, frame, result_types(self.gives, data.types))
             except RoundingNeeded:
@@ -104,6 +106,11 @@ def result_types(gives: str, types: Types) -> Types:
     if gives == "number":
         return np.where(types == DOUBLE, DOUBLE, INTEGER).astype(np.uint8)
     return np.full(len(types), DOUBLE if gives == "real" else INTEGER, np.uint8)
+
+
+def count_wide(function: Function, given: Types, types: Types) -> int:
+    """Count the series whose results are DOUBLE instead of INTEGER because int64 does not hold one of them."""
+    return int(((result_types(function.gives, given) == INTEGER) & (types == DOUBLE)).sum())
 
 
 def mask_windows(
@@ -137,4 +144,4 @@ def mask_shown(
         present = enough if function.total else intersect(present, enough)
     if full:
         present = intersect(present, rolling.has_no_gaps())
-    return WindowValues(shown.cells, present, shown.approximate)
+    return shown._replace(present=present)

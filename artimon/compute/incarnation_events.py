@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -125,13 +125,14 @@ class ResetEvents:
         is_double = np.full(len(rows), double) if isinstance(double, bool) else double[rows]
         return cls(rows, older, is_double, _OutputPairs.of(first, until, len(frame.end_ms)))
 
-    def of_output(self, output: int, double: bool) -> tuple[Rows, Ints]:
-        """Return the distinct series that are DOUBLE (or that are not) and the sums of their hidden values as cells."""
+    def of_output(self, output: int, double: bool) -> tuple[Rows, npt.NDArray[Any]]:
+        """Return the distinct series that are DOUBLE (or that are not) and the sums of their hidden values: float64, or
+        Python's integers, which do not wrap."""
         life = self.pairs.of_output(output)
         life = life[self.double[life] == double] if len(life) else life
         if not len(life):
-            return life, np.zeros(0, np.int64)
+            return life, np.zeros(0)
         rows, place = np.unique(self.rows[life], return_inverse=True)
-        sums = np.zeros(len(rows), np.float64 if double else np.int64)
-        np.add.at(sums, place, self.cells[life].view(sums.dtype))
-        return rows, sums.view(np.int64)
+        sums = np.zeros(len(rows), np.float64 if double else object)
+        np.add.at(sums, place, self.cells[life].view(np.float64) if double else self.cells[life].astype(object))
+        return rows, sums

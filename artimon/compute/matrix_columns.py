@@ -21,7 +21,7 @@ import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import DOUBLE, Bools, Cells, Ints, Types
-from artimon.compute.rolling_windows import Counts, MaskOrBool, Rolling, RollingContext, simplify_mask
+from artimon.compute.rolling_windows import Counts, MaskOrBool, Rolling, RollingContext, WideIntegers, simplify_mask
 from artimon.compute.window_frames import WindowFrame
 from artimon.model.values import Kind
 
@@ -59,6 +59,7 @@ def roll(
     shape = (len(frame.ends), data.rows)
     cells, present = np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
     guessed = np.zeros(shape, np.bool_)
+    wide: list[tuple[int, WideIntegers]] = []
     output = 0
     for at in range(int(frame.ends[-1]) + 1 if len(frame.ends) else 0):
         pushed.push(MatrixColumn(columns, at) if filled[at] else None)
@@ -67,8 +68,23 @@ def roll(
             cells[output], present[output] = shown.cells, shown.present
             if shown.approximate is not None:
                 guessed[output, shown.approximate] = True
+            if shown.wide is not None:
+                wide.append((output, shown.wide))
             output += 1
+    if wide:
+        types = _widen(types, cells, wide)
     return Mapped(Cells(types, cells.T, present.T), guessed.T if guessed.any() else None)
+
+
+def _widen(types: Types, cells: Ints, wide: list[tuple[int, WideIntegers]]) -> Types:
+    """Turn series with a value beyond int64 to DOUBLE, in `cells` (outputs, series) in place; return the new types."""
+    rows = np.unique(np.concatenate([values.rows for _, values in wide]))
+    cells[:, rows] = cells[:, rows].astype(np.float64).view(np.int64)
+    for output, values in wide:
+        cells[output, values.rows] = values.values.view(np.int64)
+    types = types.copy()
+    types[rows] = DOUBLE
+    return types
 
 
 def _span(data: Arrays, frame: WindowFrame) -> RollingContext:

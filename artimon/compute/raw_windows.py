@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.arrays import Arrays
-from artimon.compute.cells import Bools, Cells, Ints, Types
+from artimon.compute.cells import DOUBLE, Bools, Cells, Ints, Types
 from artimon.compute.function import Function, mask_windows
 from artimon.compute.params import NO_ARGS, Args
 from artimon.compute.shared_windows import SampleWindows, run_shared
@@ -71,8 +71,8 @@ def run_at_each_sample(
     if before_ms <= 0 or after_ms < 0:
         raise ValueError(f"a window ({before_ms} ms before, {after_ms} ms after] does not contain its own sample")
     spans = _spans(ticks, before_ms, after_ms)
-    cells, present = _run(function, ticks, spans, (before_ms, after_ms, max_gap_ms), args, min_count, check)
-    return Cells(_types(function, ticks, args), cells[None, :], present[None, :])
+    types, cells, present = _run(function, ticks, spans, (before_ms, after_ms, max_gap_ms), args, min_count, check)
+    return Cells(types, cells[None, :], present[None, :])
 
 
 def run_on_grid(
@@ -94,9 +94,9 @@ def run_on_grid(
     cells = np.zeros(len(spans.owner), np.int64)
     present = np.full(len(spans.owner), function.total and least <= 0)
     found = _run(function, ticks, some, (grid.step_ms, 0, max_gap_ms), args, min_count, check)
-    cells[full], present[full] = found
+    types, cells[full], present[full] = found
     shape = (len(ticks.types), grid.n)
-    return Cells(_types(function, ticks, args), cells.reshape(shape), present.reshape(shape))
+    return Cells(types, cells.reshape(shape), present.reshape(shape))
 
 
 def _run(
@@ -107,13 +107,14 @@ def _run(
     args: Args,
     min_count: int | None,
     check: Callable[[], None] | None,
-) -> tuple[Ints, Bools]:
-    """Return cell and mask of every window; none is empty. `widths_ms`: before, after and max_gap."""
+) -> Cells:
+    """Return types (series,), cell and mask of every window; none is empty. `widths_ms`: before, after and max_gap."""
+    types = _types(function, ticks, args)
     shared = run_shared(function.shared, spans, ticks.cells, ticks.types, ticks.ended_ms)
     counts = spans.end - spans.begin
     if shared is not None:
         least = function.min_count if min_count is None else min_count
-        return shared[0], shared[1] & (counts >= least)
+        return Cells(types, shared[0], shared[1] & (counts >= least))
     owner = np.repeat(np.arange(len(ticks.types), dtype=np.int64), np.diff(ticks.starts))
     wanted = ticks.births is not None and function.births and len(owner) > 0
     lives = _Incarnations.of(ticks, owner) if wanted else None
@@ -126,13 +127,28 @@ def _run(
             "supported; use shorter windows, or bucketize before"
         )
     cells, present = np.zeros(len(spans.owner), np.int64), np.zeros(len(spans.owner), np.bool_)
+    wide = np.zeros(len(spans.owner), np.bool_)
     for rows, width in _chunks(counts):
         if check is not None:
             check()
         data, frame = _arrays(ticks, spans, rows, width, lives, *widths_ms)
         found = mask_windows(function.of(data, frame, args).column, function, data, frame, min_count, False)
         cells[rows], present[rows] = found.cells[:, 0], found.present[:, 0]
-    return cells, present
+        wide[rows] = found.types != types[spans.owner[rows]]
+    return _widen(Cells(types, cells, present), spans.owner, wide)
+
+
+def _widen(column: Cells, owner: Ints, wide: Bools) -> Cells:
+    """Turn the series of the windows that are `wide`, beyond int64 and DOUBLE, to DOUBLE in all their windows."""
+    if not wide.any():
+        return column
+    types, cells, present = column
+    series = np.unique(owner[wide])
+    others = np.isin(owner, series) & ~wide
+    cells[others] = cells[others].astype(np.float64).view(np.int64)
+    types = types.copy()
+    types[series] = DOUBLE
+    return Cells(types, cells, present)
 
 
 def _types(function: Function, ticks: SeriesSamples, args: Args) -> Types:

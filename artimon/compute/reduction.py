@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from artimon.compute.arrays import Arrays, padded_stats, picked_lives
 from artimon.compute.cells import STRING, Ints, take
-from artimon.compute.function import Function, mask_windows
+from artimon.compute.function import Function, count_wide, mask_windows
 from artimon.compute.functions import FUNCTIONS
 from artimon.compute.params import Args, bind_params
 from artimon.compute.partials import Partial, empty_partial, merge_into, partial_of
@@ -71,6 +71,8 @@ class SeriesCounts:
     """Gauges under a function for counters."""
     approximate: int = 0
     """Approximate values (not series)."""
+    wide: int = 0
+    """Series with a value that int64 does not hold: all their values are DOUBLE."""
 
     def add(self, other: SeriesCounts) -> None:
         for one in fields(self):
@@ -135,6 +137,7 @@ class Reduction:
             first_held=windows.left,
         )
         found = self.function.of(data, frame, self.args)
+        self.counts.wide += count_wide(self.function, data.types, found.column.types)
         column = mask_windows(found.column, self.function, data, frame, windows.min_count, windows.full)
         if found.approximate is not None:
             self.counts.approximate += int((found.approximate & column.present).sum())

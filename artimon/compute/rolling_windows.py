@@ -67,6 +67,13 @@ class RollingContext:
     first_held: int = 0
 
 
+class WideIntegers(NamedTuple):
+    """Results of INTEGER series that int64 does not hold, as doubles."""
+
+    rows: npt.NDArray[np.intp]
+    values: Floats
+
+
 class WindowValues(NamedTuple):
     """Values of one window."""
 
@@ -74,6 +81,8 @@ class WindowValues(NamedTuple):
     present: MaskOrBool
     approximate: npt.NDArray[np.intp] | None = None
     """Series with approximate values."""
+    wide: WideIntegers | None = None
+    """Values beyond int64; their `cells` are arbitrary."""
 
 
 def intersect(a: MaskOrBool, b: MaskOrBool) -> MaskOrBool:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from artimon.compute.function import count_wide
 from artimon.compute.raw_windows import run_on_grid
 from artimon.compute.statistics import STATISTICS
 from artimon.model.grid import Grid
@@ -20,6 +21,7 @@ from query_dsl.evaluation.windows import (
     accepted_samples,
     mapper_of,
     normalized_start_times,
+    note_wide,
     run_udf_samples,
     to_series_samples,
 )
@@ -65,6 +67,7 @@ def bucketize_samples(node: nodes.Bucketize, grid: Grid, execution: QueryExecuti
     column = run_on_grid(
         mapper, to_series_samples(found), grid, args, max_gap_ms=gap_ms, min_count=least, check=execution.check
     )  # fmt: skip
+    note_wide(mapper, count_wide(mapper, found.types, column.types), execution)
     return Matrix(found.keys, grid, column, found.strings if mapper.strings else ())
 
 

@@ -11,6 +11,7 @@ from typing import Self, TypeVar
 import numpy as np
 
 from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed
+from artimon.compute.true_sums import as_double_note
 from artimon.model.grid import Grid
 from artimon.model.select import Buckets, EngineShare, Matcher, SelectError, SelectRequest, Store, TooManySeries
 from query_dsl.evaluation.planner import Plan
@@ -157,7 +158,7 @@ class QueryExecution(ABC):
             bytes_ = sum(matrix.size for matrix in found.statistics.values()) * CELL_BYTES
             parts = found.parts or self._own_part(grid, past)
             self._record_request(matchers, grid, statistics, len(found.series), bytes_, began, parts)
-            self.note(*found.notes)
+            self.note(*map(as_double_note, found.notes))
             self.partial |= found.partial
         return found
 

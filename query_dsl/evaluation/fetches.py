@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from artimon.compute.true_sums import BEYOND_64_BITS
 from artimon.model.grid import Grid, bucket_end
 from artimon.model.select import NAME, Matcher
 from query_dsl.evaluation.execution import QueryExecution
@@ -34,6 +35,9 @@ def fetch_data(node: nodes.Fetch, grid: Grid, statistics: Sequence[str], executi
     buckets = execution.select(node.selector.matchers, held, wanted, node.resolution is not None)
     if not buckets.series:
         raise NothingSelected(explain_empty(node.selector, execution))
+    if any(BEYOND_64_BITS in note for note in buckets.notes):  # of the sums: count, min and max tell the true ones
+        wanted = tuple(dict.fromkeys((*wanted, "min", "max")))
+        buckets = execution.select(node.selector.matchers, held, wanted, node.resolution is not None)
     data = from_buckets(buckets)
     sampled = np.flatnonzero(data.present.any(axis=1))
     if len(sampled) < len(data.keys):

@@ -52,9 +52,10 @@ def combine(node: nodes.Binary, left: Value, right: Value, grid: Grid, execution
     fill = node.match.fill
     ours, theirs = _side(left, pairs.left, grid, fill), _side(right, pairs.right, grid, fill)
     keys = pairs.keys
-    taken = accepted_rows(operator, ours.types, theirs.types)
+    taken = accepted_rows(operator, ours.types, theirs.types, (_plain_text(left), _plain_text(right)))
     if not taken.all():
-        execution.note(f"{operator.name}: {int((~taken).sum())} series that are not BOOLEAN left out")
+        unlike = "with a text on one side only" if operator.family == "comparison" else "that are not BOOLEAN"
+        execution.note(f"{operator.name}: {int((~taken).sum())} series {unlike} left out")
         ours, theirs = take(ours, taken), take(theirs, taken)
         keys = [key for key, kept in zip(keys, taken.tolist(), strict=True) if kept]
     column = apply_operator(operator, ours, theirs, (_texts(left), _texts(right)))
@@ -112,6 +113,10 @@ def _texts(side: Value) -> tuple[str, ...]:
     return (side.value,) if isinstance(side.value, str) else ()
 
 
+def _plain_text(side: Value) -> str:
+    return side.value if isinstance(side, nodes.Scalar) and isinstance(side.value, str) else ""
+
+
 def _side(side: Value, rows: Rows, grid: Grid, fill: float | None) -> Cells:
     """Rows of one operand in the order of the pairs; a scalar, or `fill` for a missing partner, is broadcast."""
     if isinstance(side, nodes.Scalar):
@@ -148,7 +153,7 @@ def _two_scalars(operator: Operator, left: Value, right: Value, grid: Grid) -> V
     width = grid if timed else Grid(grid.end_ms, grid.step_ms, 1)
     row = np.zeros(1, np.intp)
     sides = [_side(side, row, width, None) for side in (left, right)]
-    accepted_rows(operator, sides[0].types, sides[1].types)
+    accepted_rows(operator, sides[0].types, sides[1].types, (_plain_text(left), _plain_text(right)))
     out = apply_operator(operator, sides[0], sides[1], (_texts(left), _texts(right)))
     if timed:
         return TimedScalar(grid, out, _texts(left) if operator.family == "mask" else ())

@@ -24,6 +24,7 @@ from query_dsl.evaluation.windows import (
     note_gauges,
     note_left_out,
     note_unheld,
+    note_wide,
     window_columns,
 )
 from query_dsl.functions.equivalence_classes import class_key
@@ -205,6 +206,7 @@ def _add_notes(
         note_gauges(mapper, counts.gauges, SeriesKey(dict(found.gauge)[NAME], found.gauge[1:]), execution)
     shown = Grid(framed.wide.end_ms + pushed.inner_ms, framed.wide.step_ms, framed.wide.n)
     note_unheld(framed, (held.start_ms - framed.wide.start_ms) // held.step_ms, shown, execution)
+    note_wide(mapper, counts.wide, execution)
     note_approximate(mapper, counts.approximate, execution)
     if counts.texts:
         note_left_out(str(pushed.reduce.function), counts.texts, execution)

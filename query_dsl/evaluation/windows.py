@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from artimon.compute.arrays import Mapped
-from artimon.compute.function import has_no_gaps, mask_windows
+from artimon.compute.function import count_wide, has_no_gaps, mask_windows
 from artimon.compute.raw_windows import SeriesSamples, WindowsTooWide, run_at_each_sample
 from artimon.compute.succession import normalize_start_times
 from artimon.compute.window_frames import WindowFrame
@@ -82,6 +82,7 @@ def run_window(node: nodes.Window, grid: Grid, execution: QueryExecution, base_s
     _warn(mapper, data, node, execution)
     note_unheld(framed, data.first_held, data.grid, execution)
     found = mapper.of(data, frame, with_defaults(mapper, node.args))
+    note_wide(mapper, count_wide(mapper, data.types, found.column.types), execution)
     if rules.nulls == "error":
         _refuse_empty(mapper, data, frame)
     least = None if isinstance(found, UdfResult) else rules.min_count  # own functions have applied min_count
@@ -180,6 +181,12 @@ def note_approximate(mapper: Mapper, points: int, execution: QueryExecution) -> 
         execution.note(f"{mapper.name}: {points} points are approximate, from buckets that hold more than one sample")
 
 
+def note_wide(mapper: Mapper, series: int, execution: QueryExecution) -> None:
+    """Add a note on series whose integers leave int64."""
+    if series:
+        execution.note(f"{mapper.name}: {series} series exceed 64 bits: their values are DOUBLE, rounded beyond 2^53")
+
+
 def note_unheld(framed: WindowColumns, first_held: int, wide: Grid, execution: QueryExecution) -> None:
     """Add notes on points whose window (or the value before it) begins before the data of the store. `wide` is the
     grid of the data; the store holds its columns from `first_held` on."""
@@ -239,6 +246,7 @@ def run_at_samples(node: nodes.Window, after_ms: int, until_ms: int, execution: 
             )  # fmt: skip
         except WindowsTooWide as problem:
             raise LimitExceeded(f"{mapper.name}: {problem}") from problem
+        note_wide(mapper, count_wide(mapper, found.types, column.types), execution)
         types, strings = column.types, found.strings if mapper.strings else ()
     made = found.as_computed(types=types, cells=column.cells[0], strings=strings)
     return made.keep(column.present[0] & shown)

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from artimon.model.select import NAME, Matcher
-from query_dsl.functions.filters_kernels import COMPARISONS, best_rows, check_comparison, compare, summarize
+from artimon.model.values import type_of
+from query_dsl.functions.filters_kernels import COMPARISONS, best_rows, check_comparison, comparable, compare, summarize
+from query_dsl.functions.operators_kernels import mixed_comparison
 from query_dsl.functions.registry import Args, Argument
 from query_dsl.functions.staleness import FILTERS as PRESENCE_FILTERS
 from query_dsl.functions.staleness import note_if_empty
@@ -79,9 +81,22 @@ def _against(name: str) -> Callable[[StepCall], Matrix]:
             raise QueryError(f'filter {name} takes a number, not the text {value!r:.80}: for texts use "last"')
         if name in NUMERIC or op not in ("==", "!="):
             found = asked.context.numeric_only(found, f"filter {name}")
+        found = _comparable(found, op, value, asked)
         return note_if_empty(found.take(satisfies(found.column, name, op, value, found.strings)), found, asked, name)
 
     return run
+
+
+def _comparable(found: Matrix, op: str, value: float | bool | str, asked: StepCall) -> Matrix:
+    """Leave out the series that `value` cannot be compared with. Raises QueryError if it can be with none."""
+    fits = comparable(found.types, value)
+    if fits.all():
+        return found
+    if not fits.any():
+        text, kind = (value, int(found.types[0])) if isinstance(value, str) else ("", int(type_of(value)))
+        raise mixed_comparison(op, kind, text)
+    asked.context.note(f"filter {asked.entry.name}: {int((~fits).sum())} series left out: texts and numbers are unlike")
+    return found.take(fits)
 
 
 def satisfies(column: Cells, name: str, op: str, value: float | bool | str, strings: tuple[str, ...]) -> Bools:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from artimon.model.values import ValueType
 from query_dsl.functions.registry import Entry
 from query_dsl.results.result_cells import (
     BOOLEAN,
@@ -83,8 +84,14 @@ def _arithmetic(operator: Operator, left: Cells, right: Cells, present: Bools) -
     return Cells(np.where(exact, INTEGER, DOUBLE).astype(np.uint8), out.cells, present)
 
 
-def accepted_rows(operator: Operator, left: Types, right: Types) -> Bools:
-    """Mask of the rows with the BOOLEAN types that the operator needs; QueryError if it accepts none of the rows."""
+def accepted_rows(operator: Operator, left: Types, right: Types, texts: tuple[str, str] = ("", "")) -> Bools:
+    """Mask of the rows with types that the operator takes: BOOLEAN, or for a comparison texts on both sides or on none.
+    QueryError if it accepts none of the rows; `texts`: the plain text of a side."""
+    if operator.family == "comparison":
+        same = np.asarray((left == STRING) == (right == STRING))
+        if len(same) and not same.any():
+            raise _unlike(operator, left, right, texts)
+        return same
     if operator.family not in ("logic", "mask"):
         return np.ones(len(left), np.bool_)
     out = np.asarray(right == BOOLEAN)
@@ -99,12 +106,29 @@ def accepted_rows(operator: Operator, left: Types, right: Types) -> Bools:
     raise QueryError(f"{said} needs BOOLEAN {where}: compare first, as in {shown}")
 
 
+def _unlike(operator: Operator, left: Types, right: Types, texts: tuple[str, str]) -> QueryError:
+    """Return the error for a comparison of texts with other values."""
+    kind = int(right[0] if left[0] == STRING else left[0])
+    return mixed_comparison(operator.symbol, kind, texts[0] or texts[1])
+
+
+def mixed_comparison(sign: str, kind: int, text: str) -> QueryError:
+    """Return the error for a comparison of values of type `kind` with a plain `text` ("": with STRING series), with
+    what to write."""
+    name = ValueType(kind).name
+    if not text:
+        return QueryError(f"{sign} cannot compare STRING with {name}: write the text in quotes, or use to_double first")
+    truth = {"true": "True", "false": "False"}.get(text.lower(), "True or False")
+    remedy = truth if kind == BOOLEAN else "a number"
+    return QueryError(f"{sign} cannot compare {name} with the text {text!r:.80}: write {sign} {remedy} without quotes")
+
+
 def _compare(operator: Operator, left: Cells, right: Cells, texts: tuple[Strings, Strings]) -> Bools:
     out = operator.run(as_floats(left.types, left.cells), as_floats(right.types, right.cells))
     exact = (left.types != DOUBLE) & (right.types != DOUBLE)
     if exact.any():
         out[exact] = operator.run(left.cells[exact], right.cells[exact])
-    strings = (left.types == STRING) | (right.types == STRING)
+    strings = left.types == STRING  # on both sides: the rows are accepted
     if strings.any():
         a, b = _objects(left, strings, texts[0]), _objects(right, strings, texts[1])
         out[strings] = operator.run(a, b).astype(np.bool_)
@@ -112,13 +136,8 @@ def _compare(operator: Operator, left: Cells, right: Cells, texts: tuple[Strings
 
 
 def _objects(side: Cells, rows: Bools, texts: Strings) -> Any:
-    """Return the texts of STRING rows, and 0, which equals no text, for other rows."""
-    table = np.array([*texts, None], object)
-    out = np.full(side.cells[rows].shape, None, object)
-    is_text = side.types[rows] == STRING
-    out[is_text] = table[np.clip(side.cells[rows][is_text], 0, len(texts))]
-    out[~is_text] = 0  # equals no text
-    return out
+    """Return the texts of STRING rows."""
+    return np.array([*texts, None], object)[np.clip(side.cells[rows], 0, len(texts))]
 
 
 def _booleans(values: Any, present: Bools) -> Cells:

@@ -22,7 +22,7 @@ TINY = 1e-12
 
 
 def count_values(members: ClassMembers, args: Args) -> Reduced:
-    """Count the members with each value: one series per class and distinct value, 0 where no member has it."""
+    """Count the members with each value: one series per class and distinct value, missing where no member has it."""
     label = args["label"]
     _refuse_own_label(members, label)
     n = members.column.cells.shape[1]
@@ -44,7 +44,7 @@ def count_values(members: ClassMembers, args: Args) -> Reduced:
     keys = [_with_label(members.classes[code], label, text) for code, text in found]
     table = np.array(list(found.values()), np.int64).reshape(len(found), n)
     own = np.array([code for code, _ in found], np.int64)
-    return Reduced(of_type(INTEGER, table, np.ones(table.shape, np.bool_)), (), keys, own)
+    return Reduced(of_type(INTEGER, table, table > 0), (), keys, own)
 
 
 def _refuse_own_label(members: ClassMembers, label: str) -> None:
@@ -140,8 +140,6 @@ def _note_endless(members: ClassMembers, owners: Ints, last: Floats) -> None:
 def _quantiles(q: float, bounds: Floats, counts: Floats, present: Bools) -> Floats:
     """Return quantiles (k, n) of bounds (k, size) and cumulative counts (k, size, n), some of them missing."""
     k, size, n = counts.shape
-    if math.isnan(q) or not 0 <= q <= 1:
-        return np.full((k, n), math.nan if math.isnan(q) else math.copysign(math.inf, q))
     counts = _monotonic(counts, present)
     total = counts[:, -1]
     rank = q * total
@@ -180,9 +178,9 @@ ENTRIES = (
     Reducer(
         name="count_values",
         summary="One series per distinct value, the value as a label: the number of members that have it (INTEGER), "
-        "0 where none has; at most 10000 series.",
+        "missing where none has; at most 10000 series.",
         example='fetch(\'build.version\').count_values("version", by=["dc"])',
-        case=Example(GIVEN, (1.0, 0.0, 0.0)),
+        case=Example(GIVEN, (1.0, None, None)),
         case_args="label='v'",
         run=count_values,
         arguments=(Argument("label", "label", "the label that gets the value as a text"),),
@@ -200,7 +198,7 @@ ENTRIES = (
         case_args="q=0.5, le='i'",
         run=histogram_quantile,
         arguments=(
-            Argument("q", "number", "the quantile; below 0 gives -Inf, above 1 +Inf", unit="share"),
+            Argument("q", "number", "the quantile: 0.5 is the median", least=0, most=1, unit="share"),
             Argument("le", "label", "the label of the upper bounds", "le"),
         ),
         carried="le",

@@ -89,6 +89,11 @@ def integral(
 
 
 def _integrate(asked: StepCall) -> Matrix:
+    if asked.grid.n == 1:
+        raise QueryError(
+            'integrate adds up the buckets of a range, and here is one: use .range("1h").integrate(), or '
+            '.map("mean", "1h") times 3600 for the integral over the last hour'
+        )
     found = asked.context.numeric_only(asked.child(), "integrate")
     values = as_floats(found.types, np.ascontiguousarray(found.cells))
     sums = integral(values, found.present, found.grid.ends(), asked.args["initial"])

@@ -19,9 +19,11 @@ from query_dsl.tree.selector import compile_regex, quote
 
 MAX_VALUE_BYTES = 1_024
 MAX_LABELS = 40
+MAX_GROUP_DIGITS = 5
+"""Digits of the number of a group: longer ones cannot exist."""
 Keys = Sequence[SeriesKey]
 Relabel = Callable[[Keys, Args], list[SeriesKey]]
-_REFERENCE = re.compile(r"\$(?:(\$)|([A-Za-z0-9_]+)|\{([A-Za-z0-9_]+)\})")
+_REFERENCE = re.compile(r"\$(?:(\$)|([A-Za-z0-9_]+)|\{([A-Za-z0-9_]+)\})|\\(\d)")
 
 
 def set_label(key: SeriesKey, label: str, value: str, function: str) -> SeriesKey:
@@ -85,22 +87,36 @@ def _label_replace(keys: Keys, args: Args) -> list[SeriesKey]:
 def make_replacer(pattern: str, replacement: str) -> Callable[[str], str | None]:
     """Return a function from a value to the expanded replacement, or None if the RE2 pattern does not match all of it.
 
-    References: `$1`, `$name` (longest possible name), `${name}`; `$$` is a `$`; an unknown group is ""."""
+    References: `$1` or `\\1`, `$name` (longest possible name), `${name}`; `$$` is a `$`. Raises QueryError for a group
+    that the pattern does not have."""
     regex: Any = compile_regex(pattern)
-    named: dict[str, int] = dict(regex.groupindex)
-    count = int(regex.groups)
-
-    def group(found: Any, name: str) -> str:
-        number = int(name) if name.isdigit() and len(name) < 5 else named.get(name, -1)
-        return (found.group(number) or "") if 0 <= number <= count else ""
+    groups = _referenced_groups(regex, pattern, replacement)
 
     def run(value: str) -> str | None:
         found = regex.fullmatch(value)
         if found is None:
             return None
-        return _REFERENCE.sub(lambda part: part[1] or group(found, part[2] or part[3]), replacement)
+        return _REFERENCE.sub(lambda part: part[1] or found.group(groups[part[0]]) or "", replacement)
 
     return run
+
+
+def _referenced_groups(regex: Any, pattern: str, replacement: str) -> dict[str, int]:
+    """Return the number of the group of each reference. Raises QueryError for one that does not exist."""
+    named: dict[str, int] = dict(regex.groupindex)
+    out: dict[str, int] = {}
+    for part in _REFERENCE.finditer(replacement):
+        name = part[2] or part[3] or part[4]
+        if not name:
+            continue
+        number = int(name) if name.isdigit() and len(name) < MAX_GROUP_DIGITS else named.get(name, -1)
+        if not 0 <= number <= regex.groups:
+            raise QueryError(
+                f"label_replace: the pattern {pattern!r:.80} has no group {name!r:.40}, it has {regex.groups}: write "
+                "${1} before letters and digits, $$ for a dollar"
+            )
+        out[part[0]] = number
+    return out
 
 
 def _join_labels(asked: StepCall) -> Matrix:
@@ -185,8 +201,8 @@ ENTRIES: tuple[Step, ...] = (
     ),
     _entry(
         "label_replace",
-        "Sets target to the replacement where the pattern matches the whole value of source ($1, ${name}: its groups; "
-        "$$ a dollar); other series stay as they are. Of any type.",
+        "Sets target to the replacement where the pattern matches the whole value of source ($1, \\1, ${name}: its "
+        "groups; $$ a dollar); other series stay as they are. Of any type.",
         '"row", "$1", "rack", "(.).*"',
         _label_replace,
         (

@@ -20,7 +20,7 @@ from query_dsl.language.methods import FUNCTIONS, METHODS, parameters_of
 from query_dsl.tree import nodes
 from query_dsl.tree.prescan import prescan
 from query_dsl.tree.query_errors import QueryError, all_hint, similar_hint
-from query_dsl.tree.syntax_hints import name_hint, promql_hint, syntax_hint
+from query_dsl.tree.syntax_hints import name_hint, promql_hint, syntax_hint, usual_arguments
 
 _BINARY: Mapping[type[ast.AST], str] = MappingProxyType(
     {
@@ -209,7 +209,7 @@ class _TreeConverter:
 
     def unknown_function(self, name: str) -> str:
         if name in METHODS:
-            return f"{name} is a method: write fetch('NAME').{name}(…)"
+            return f"{name} is a method: write fetch('NAME').{name}(…{usual_arguments(name)})"
         return f"unknown function {name}(){name_hint(name, FUNCTIONS) or all_hint(FUNCTIONS)}"
 
     def call(self, tree: ast.Call) -> Expr:

@@ -13,14 +13,18 @@ _OVER_TIME = re.compile(r"(avg|min|max|sum|count|last|first|quantile|stddev|stdv
 _CALENDAR = ("minute", "hour", "weekday", "day", "month", "year", "yearday")
 
 
-def _reduce_or_map(here: str) -> str:
-    return f'.{here}(by=["label"]) over series, .map("{here}", "5m") over time'
+_WHOLE = ", ddof=0"
+"""Arguments of sd and var for the numbers of PromQL, which divides by the count."""
+
+
+def _reduce_or_map(here: str, more: str = "") -> str:
+    return f'.{here}(by=["label"]{more}) over series, .map("{here}", "5m"{more}) over time'
 
 
 EQUIVALENTS: Mapping[str, str] = MappingProxyType(
     {name: _reduce_or_map("mean") for name in ("avg", "average")}
-    | {name: _reduce_or_map("sd") for name in ("std", "stddev", "stdev")}
-    | {name: _reduce_or_map("var") for name in ("stdvar", "variance")}
+    | {name: _reduce_or_map("sd") for name in ("std", "stdev")}
+    | {"stddev": _reduce_or_map("sd", _WHOLE), "stdvar": _reduce_or_map("var", _WHOLE)}
     | dict.fromkeys(("percentile", "p95", "p99"), '.quantile(0.95, by=["label"]), .map("quantile", "5m", 0.95)')
     | {name: f'.calendar("{name}")' for name in _CALENDAR}
     | {name: f'apply("{here}", a, b), or {sign}' for name, here, sign in (
@@ -28,6 +32,7 @@ EQUIVALENTS: Mapping[str, str] = MappingProxyType(
         ("multiply", "mul", "a * b"), ("divide", "div", "a / b"))}
     | {
         "total": _reduce_or_map("sum"),
+        "variance": _reduce_or_map("var"),
         "day_of_week": '.calendar("weekday")',
         "day_of_month": '.calendar("day")',
         "day_of_year": '.calendar("yearday")',
@@ -68,7 +73,8 @@ def name_hint(name: str, known: Iterable[str] = ()) -> str:
     similar `known` names; else ""."""
     over_time = _over_time(name)
     if over_time is not None:
-        return f'; here: .map("{over_time}", "5m"{", 0.95" if over_time == "quantile" else ""})'
+        more = ", 0.95" if over_time == "quantile" else _ARGUMENTS.get(over_time, "")
+        return f'; here: .map("{over_time}", "5m"{more})'
     pool = list(known)
     found = closest_names(name.lower(), [*pool, *EQUIVALENTS], 1)
     return f"; here: {EQUIVALENTS[found[0]]}" if found and found[0] in EQUIVALENTS else similar_hint(name, pool)
@@ -81,6 +87,8 @@ def _over_time(name: str) -> str | None:
 
 
 _RENAMED = MappingProxyType({"avg": "mean", "stddev": "sd", "stdvar": "var"})
+_ARGUMENTS = MappingProxyType({"sd": _WHOLE, "var": _WHOLE, "topk": ', rank="each"', "bottomk": ', rank="each"'})
+"""Arguments of our functions that PromQL has as a matter of course."""
 
 _SYNTAX = (
     ("invalid decimal literal", 'put durations and names that begin with a digit in quotes, as in "5m"'),
@@ -97,6 +105,11 @@ _SIGNS = MappingProxyType(
         ";": "one query at a time, without ;",
     }
 )
+
+
+def usual_arguments(name: str) -> str:
+    """Return the arguments that give our method `name` the numbers of PromQL, such as `, rank="each"`; "" for none."""
+    return _ARGUMENTS.get(name, "")
 
 
 def syntax_hint(message: str, text: str, position: int) -> str:
@@ -154,7 +167,8 @@ def translate_promql(text: str, depth: int = 0) -> str | None:
         return None
     if name == "histogram_quantile":
         return f"{of}.histogram_quantile({before}without=[])"
-    return f"{of}.{_REDUCERS[name]}({before}{classes or 'by=[]'})" if name in _REDUCERS else None
+    here = _REDUCERS.get(name)
+    return here and f"{of}.{here}({before}{classes or 'by=[]'}{_ARGUMENTS.get(here, '')})"
 
 
 _MAX_DEPTH = 10
@@ -175,7 +189,8 @@ def _map_call(name: str, window: str, before: str) -> str | None:
     if name in _WINDOWED:
         return f'.{name}("{window}")'
     over_time = _over_time(name)
-    return over_time and f'.map("{over_time}", "{window}"{", " + before.rstrip(", ") if before else ""})'
+    more = (", " + before.rstrip(", ") if before else "") + _ARGUMENTS.get(over_time or "", "")
+    return over_time and f'.map("{over_time}", "{window}"{more})'
 
 
 def _with_offset(query: str, offset: str | None) -> str:

@@ -21,7 +21,7 @@ PROMQL = [
     ("avg(load) without (host)", "fetch('load').mean(without=[\"host\"])"),
     ("sum by (dc, rack) (rate(x[5m]))", 'fetch(\'x\').rate("5m").sum(by=["dc", "rack"])'),
     ("sum(rate(x[5m]))", "fetch('x').rate(\"5m\").sum(by=[])"),
-    ("topk(3, sum by (host) (rate(x[1m])))", 'fetch(\'x\').rate("1m").sum(by=["host"]).topk(3, by=[])'),
+    ("topk(3, sum by (host) (rate(x[1m])))", 'fetch(\'x\').rate("1m").sum(by=["host"]).topk(3, by=[], rank="each")'),
     (
         "histogram_quantile(0.9, sum by (le) (rate(x_bucket[5m])))",
         'fetch(\'x_bucket\').rate("5m").sum(by=["le"]).histogram_quantile(0.9, without=[])',
@@ -74,7 +74,12 @@ def test_every_name_of_elsewhere_is_none_of_ours_and_leads_to_what_there_is() ->
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("avg", ".mean(by="), ("averge", ".mean(by="), ("stddev_over_time", '.map("sd", "5m")'), ("fillna", ".fill(")],
+    [
+        ("avg", ".mean(by="),
+        ("averge", ".mean(by="),
+        ("stddev_over_time", '.map("sd", "5m", ddof=0)'),
+        ("fillna", ".fill("),
+    ],
 )
 def test_names_of_other_languages(name: str, told: str) -> None:
     assert told in name_hint(name)

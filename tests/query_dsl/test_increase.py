@@ -148,7 +148,7 @@ def test_delta_is_the_difference_to_the_value_before(steps: list[tuple[int, int]
         assert value == (chain[-1] - chain[0] if window and len(chain) > 1 else None)
 
 
-def test_difference_beyond_int64_is_missing() -> None:
-    """Differences outside int64 are NA, never wrapped."""
+def test_difference_beyond_int64_is_a_double() -> None:
+    """Differences outside int64 are DOUBLE, never wrapped."""
     store = PlainStore(level_table=((10, 50),)).add("g", {}, [(10, -(2**63)), (20, 2**63 - 1)])
-    assert evaluate(fetch("g").delta().between(0, 20), store, 20 + SETTLE_MS).tolist(0) == [None, None]
+    assert evaluate(fetch("g").delta().between(0, 20), store, 20 + SETTLE_MS).tolist(0) == [None, 2.0**64]

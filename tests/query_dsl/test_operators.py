@@ -122,8 +122,8 @@ def test_extremes_of_integers_are_exact() -> None:
 
 def test_comparison_of_integers_is_exact() -> None:
     assert results("gt", (BIG + 1, BIG), (float(BIG), BIG + 1)) == [True, False]
-    assert results("eq", (1, 1.0), (True, 1), ("1", 1), ("a", "a")) == [True, True, False, True]
-    assert results("ne", ("1", 1), ("a", "b"), (math.nan, math.nan)) == [True, True, True]
+    assert results("eq", (1, 1.0), (True, 1), ("a", "a")) == [True, True, True]
+    assert results("ne", ("a", "b"), (math.nan, math.nan)) == [True, True]
 
 
 @pytest.mark.parametrize(

@@ -166,12 +166,11 @@ def test_min_count_and_nulls_hold_for_members_too() -> None:
         reduce_(matrix(rows), "topk", k=1, nulls="error")
 
 
-def test_counts_of_values_are_zero_where_nobody_has_it() -> None:
+def test_counts_of_values_are_missing_where_nobody_has_it() -> None:
     rows = [(key("x", i="0"), int, [1, 2, None]), (key("x", i="1"), int, [1, 1, None])]
-    assert table(reduce_(matrix(rows), "count_values", label="v")) == {'{v="1"}': [2, 1, 0], '{v="2"}': [0, 1, 0]}
-    assert table(reduce_(matrix(rows), "count_values", label="v", min_count=1)) == {
+    assert table(reduce_(matrix(rows), "count_values", label="v")) == {
         '{v="1"}': [2, 1, None],
-        '{v="2"}': [0, 1, None],
+        '{v="2"}': [None, 1, None],
     }
 
 
@@ -223,8 +222,7 @@ def histogram(**counts: Any) -> Any:
 @pytest.mark.parametrize(
     ("q", "expect"),
     [
-        (0.05, 0.05), (0.1, 0.1), (0.25, 0.3), (0.65, 0.75), (0.9, 1.0), (0.95, 1.0), (1.0, 1.0), (-0.1, -INF),
-        (2, INF),
+        (0.05, 0.05), (0.1, 0.1), (0.25, 0.3), (0.65, 0.75), (0.9, 1.0), (0.95, 1.0), (1.0, 1.0),
     ],
 )  # fmt: skip
 def test_values_lie_evenly_in_a_bucket(q: float, expect: float) -> None:

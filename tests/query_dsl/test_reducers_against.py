@@ -220,13 +220,13 @@ def test_count_of_each_value(found: Matrix, by: tuple[str, ...]) -> None:
     if not usable(found, by):
         return
     got = reduce_(found, "count_values", by, label="value")
-    expect: dict[SeriesKey, list[int]] = {}
+    expect: dict[SeriesKey, list[int | None]] = {}
     for rows in classes(found, by).values():
         labels = {label: found.keys[rows[0]].get(label) for label in by if label != "__name__"}
         name = found.keys[rows[0]].name if "__name__" in by else ""
         for i, values in enumerate(columns(found, rows)):
             for text, times in Counter(map(as_text, values)).items():
-                expect.setdefault(key(name, **labels, value=text), [0] * found.grid.n)[i] = times
+                expect.setdefault(key(name, **labels, value=text), [None] * found.grid.n)[i] = times
     assert list(got.keys) == sorted(expect)
     assert [got.tolist(i) for i in range(len(got))] == [expect[one] for one in got.keys]
     assert set(got.types.tolist()) <= {INTEGER}
@@ -301,7 +301,7 @@ LE = st.sampled_from(["-1", "0", "0.5", "1", "1.0", "2.5", "10", "1e2", "+Inf", 
 @PROFILE
 @given(
     st.lists(st.tuples(st.sampled_from("12"), st.sampled_from("uv"), LE), min_size=1, max_size=14, unique=True),
-    st.sampled_from([-0.5, 0.0, 0.1, 0.5, 0.9, 1.0, 1.5]),
+    st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]),
     st.booleans(),
     st.data(),
 )

@@ -121,6 +121,12 @@ def test_integrate(rows: list[Row], initial: float) -> None:
 def test_replacing_by_groups(pattern: str, replacement: str, value: str) -> None:
     """As Python's own regular expressions would have it, with the groups put in by hand."""
     found = re.fullmatch(pattern, value)
+    names = [a or b for _, a, b in re.findall(r"\$(?:(\$)|(\w+)|\{(\w+)\})", replacement) if a or b]
+    known = {str(i) for i in range(re.compile(pattern).groups + 1)} | set(re.compile(pattern).groupindex)
+    if not known.issuperset(names):
+        with pytest.raises(QueryError, match="has no group"):
+            make_replacer(pattern, replacement)
+        return
     if found is None:
         assert make_replacer(pattern, replacement)(value) is None
         return

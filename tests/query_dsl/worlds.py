@@ -39,7 +39,12 @@ def offline_store(world: World) -> Any:
 
 def shards(world: World, count: int) -> Together:
     """Real shards that were fed all of it, behind what a client sees."""
-    told = [
+    return fed(told_of(world), count)
+
+
+def told_of(world: World) -> list[Told]:
+    """The same as samples of several sources."""
+    return [
         Told(
             raw.name,
             tuple(sorted(raw.labels.items())),
@@ -50,7 +55,6 @@ def shards(world: World, count: int) -> Together:
         )
         for i, raw in enumerate(world.series)
     ]
-    return fed(told, count)
 
 
 def _end(raw: Raw) -> list[tuple[int, int, None]]:

@@ -273,6 +273,8 @@ class Pushdown:
             if rest or not 0 <= output < windows.outputs:
                 continue
             shown = mask_shown(rolling, rolling.result(), function, windows.min_count, windows.full)
+            if shown.wide is not None:
+                raise RoundingNeeded
             rows.add(output, shown if members is True else shown._replace(present=intersect(shown.present, members)))
             if keeps and isinstance(rows, RowReduction) and captured_now is not None and column is not None:
                 rows.cache_row(output, captured_now.number, captured_now.version, column.present)

@@ -145,7 +145,7 @@ class RowReduction(SampledSlots):
 
     def add(self, output: int, values: WindowValues) -> None:
         """Reduce the values of one window, given for all slots read of the part."""
-        cells, present, guesses = values
+        cells, present, guesses, _ = values
         if present is False:
             return
         self.count_approximate(guesses, present)
@@ -263,7 +263,7 @@ class PartValues(SampledSlots):
 
     def add(self, output: int, values: WindowValues) -> None:
         """Add the values of one window, given for all slots read of the part."""
-        cells, present, guesses = values
+        cells, present, guesses, _ = values
         if present is False:
             if self._values is not None:
                 self._mask()[output] = False

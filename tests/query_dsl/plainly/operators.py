@@ -38,8 +38,8 @@ def plain_type(side: Side) -> str:
 
 def takes(op: str, left: str, right: str) -> bool:
     """True if the operator accepts values of these types."""
-    if op in ("eq", "ne"):
-        return True
+    if op in COMPARE:
+        return (left == "STRING") == (right == "STRING") and ("STRING" not in (left, right) or op in ("eq", "ne"))
     if op in ("and", "or"):
         return left == right == "BOOLEAN"
     if op in MASKS:
@@ -80,9 +80,7 @@ def smaller(op: str, a: Any, b: Any) -> Value:
 
 
 def compared(op: str, a: Value, b: Value) -> bool:
-    """Whole numbers as such, others as float64; a text equals no number."""
-    if isinstance(a, str) != isinstance(b, str):
-        return op == "ne"
+    """Whole numbers as such, others as float64; texts with texts only."""
     if isinstance(a, float) or isinstance(b, float):
         a, b = number(a), number(b)
     return COMPARE[op](a, b)
@@ -192,7 +190,7 @@ def with_plain(op: str, left: Table | Plain, right: Table | Plain) -> Table:
     table = left if isinstance(left, Table) else right
     assert isinstance(table, Table)
     plain = plain_type(right if left is table else left)  # type: ignore[arg-type]
-    if not takes(op, plain, "BOOLEAN"):
+    if op not in ("eq", "ne") and not takes(op, plain, "BOOLEAN"):
         raise Refused(f"{op} cannot take this plain value")
     kept: list[Row] = []
     for row in table.rows:

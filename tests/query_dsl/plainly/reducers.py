@@ -186,12 +186,12 @@ def chosen_members(name: str, members: list[Row], n: int, args: Args) -> list[Ro
 
 
 def counted_values(title: str, labels: dict[str, str], members: list[Row], n: int, args: Args) -> list[Row]:
-    """One series for each value of the class; 0 where it does not occur."""
+    """One series for each value of the class; missing where it does not occur."""
     texts = sorted({to_string(v) for m in members for v in m.values if v is not None})
     rows = []
     for text in texts:
         at = [[m.values[i] for m in members] for i in range(n)]
-        values: list[Cell] = [sum(v is not None and to_string(v) == text for v in present) for present in at]
+        values: list[Cell] = [sum(v is not None and to_string(v) == text for v in present) or None for present in at]
         with_text = {**labels, args["label"]: text}
         rows.append(Row(title, {k: v for k, v in with_text.items() if v}, "INTEGER", values))
     return rows

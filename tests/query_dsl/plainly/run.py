@@ -29,7 +29,7 @@ from tests.query_dsl.plainly.things import (
     order,
     series_text,
 )
-from tests.query_dsl.plainly.windows import DEFAULTS, LOOKS_BACK, WINDOWS, Span
+from tests.query_dsl.plainly.windows import DEFAULTS, LOOKS_BACK, WINDOWS, Span, widened
 
 FIVE_MINUTES = 300_000
 
@@ -174,7 +174,8 @@ class Walk:
             samples = self.visible(raw)
             values = [self.at(raw.type, raw.kind, samples, raw.ended, False, asked, end) for end in grid.ends()]
             newest = max(s.time for s in samples if first < s.time <= last)
-            kept.append(Row(raw.name, dict(raw.labels), result_type(asked.function, raw.type), values, newest))
+            shown, values = widened(result_type(asked.function, raw.type), values)
+            kept.append(Row(raw.name, dict(raw.labels), shown, values, newest))
         return kept
 
     def over_results(self, child: nodes.Node, asked: Asked, grid: Grid) -> list[Row]:
@@ -190,7 +191,8 @@ class Walk:
         for row in able:
             samples = [Sample(t, v) for t, v in zip(wide.ends(), row.values, strict=True) if v is not None]
             values = [self.at(row.type, "UNKNOWN", samples, 0, True, asked, e) for e in grid.ends()]
-            kept.append(replace(row, type=result_type(asked.function, row.type), values=values))
+            shown, values = widened(result_type(asked.function, row.type), values)
+            kept.append(replace(row, type=shown, values=values))
         return kept
 
     def at(

@@ -26,7 +26,7 @@ from tests.query_dsl.plainly.things import (
     order,
     series_text,
 )
-from tests.query_dsl.plainly.windows import DEFAULTS, LOOKS_BACK, WINDOWS, Span
+from tests.query_dsl.plainly.windows import DEFAULTS, LOOKS_BACK, WINDOWS, Span, widened
 
 Streams = list[Stream]
 FIVE_MINUTES = 300_000
@@ -147,7 +147,9 @@ def windows(node: nodes.Window, world: World, after: int, until: int, now: int) 
             for t in dict(series.points)
         ]
         kept = [(t, v) for t, v in found if v is not None and (moved or after < t <= until)]
-        out.append(replace(series, type=result_type(name, series.type), points=kept))
+        shown, values = widened(result_type(name, series.type), [v for _, v in kept])
+        points = [(t, v) for (t, _), v in zip(kept, values, strict=True) if v is not None]
+        out.append(replace(series, type=shown, points=points))
     return out
 
 
@@ -215,7 +217,7 @@ def bucketized(node: nodes.Bucketize, world: World, grid: Grid, now: int) -> lis
         computed = not isinstance(bare(node.child), nodes.Samples)
         samples = told(series, world, node, computed)
         values = [at(series, samples, asked, e - grid.step, e, e, computed, world) for e in grid.ends()]
-        rows.append(Row(series.name, series.labels, result_type(name, series.type), values))
+        rows.append(Row(series.name, series.labels, *widened(result_type(name, series.type), values)))
     return in_order(rows)
 
 

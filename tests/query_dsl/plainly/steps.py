@@ -81,8 +81,18 @@ def filtered(name: str, args: Mapping[str, Any], rows: Rows, grid: Grid) -> Rows
         if args.get("rank", "last") == "each":
             return reducers.best_each(rows, args["k"], grid.n, top)
         return reducers.best(reducers.ranked(rows, args.get("rank", "last")), args["k"], top)
+    if any(r.type == "STRING" for r in rows) or isinstance(args["value"], str):
+        rows = comparable(rows, args["value"])
     texts_too = name in ("last", "first", "any", "all") and args["op"] in ("==", "!=")
     return [r for r in (rows if texts_too else numeric(rows)) if keeps(name, r, args)]
+
+
+def comparable(rows: Rows, value: Any) -> Rows:
+    """The series that the value can be compared with; refused if there is none."""
+    kept = [r for r in rows if (r.type == "STRING") == isinstance(value, str)]
+    if rows and not kept:
+        raise Refused("a text and a number do not compare")
+    return kept
 
 
 def numeric(rows: Rows) -> Rows:
@@ -237,6 +247,8 @@ def far(now: Cell, past: list[Cell], robust: bool) -> Cell:
 def integrate(walk: Walk, node: nodes.Transform, args: Mapping[str, Any], grid: Grid) -> Table:
     """Left rectangle over the values that are present, in seconds."""
     rows = []
+    if grid.n == 1:
+        raise Refused("integrate needs a range")
     for row in numeric(walk.table(node.child, grid).rows):
         values: list[Cell] = []
         area, before = number(args.get("initial", 0)), (0, 0.0)
@@ -332,22 +344,28 @@ def label_replaced(rows: Rows, args: Mapping[str, Any], grid: Grid) -> Rows:
 
 
 def replace_one(row: Any, args: Mapping[str, Any]) -> Any:
+    check_groups(args["pattern"], args["replacement"])
     source = row.name if args["source"] == "__name__" else row.labels.get(args["source"], "")
     found = re2.fullmatch(args["pattern"], source)
     if not found:
         return row
-    value = re.sub(r"\$(?:\$|(\w+)|\{(\w+)\})", lambda m: expand(m, found), args["replacement"])
+    value = re.sub(r"\$(?:\$|(\w+)|\{(\w+)\})|\\(\d)", lambda m: expand(m, found), args["replacement"])
     return set_label(row, args["target"], value)
 
 
 def expand(reference: re.Match[str], found: Any) -> str:
-    name = reference[1] or reference[2]
-    if name is None:
-        return "$"
-    try:
-        return found.group(int(name) if name.isdigit() else name) or ""
-    except (IndexError, KeyError):
-        return ""
+    name = reference[1] or reference[2] or reference[3]
+    return "$" if name is None else found.group(int(name) if name.isdigit() else name) or ""
+
+
+def check_groups(pattern: str, replacement: str) -> None:
+    """Refuse a replacement that refers to a group that the pattern does not have."""
+    regex = re2.compile(pattern)
+    known = {str(i) for i in range(regex.groups + 1)} | set(regex.groupindex)
+    for found in re.finditer(r"\$(?:\$|(\w+)|\{(\w+)\})|\\(\d)", replacement):
+        name = found[1] or found[2] or found[3]
+        if name is not None and name not in known:
+            raise Refused(f"the pattern has no group {name}")
 
 
 def join_labels(walk: Walk, node: nodes.Transform, args: Mapping[str, Any], grid: Grid) -> Table:

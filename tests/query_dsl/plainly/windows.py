@@ -164,7 +164,14 @@ def increase(w: Span) -> Cell:
 def _of_type(w: Span, growth: float | int | None) -> Cell:
     if growth is None:
         return None
-    return float(growth) if w.type == "DOUBLE" else exact(int(growth))
+    return float(growth) if w.type == "DOUBLE" else int(growth)  # beyond int64: see `widened`
+
+
+def widened(kind: str, values: list[Cell]) -> tuple[str, list[Cell]]:
+    """(type, values) of a series: DOUBLE if int64 does not hold one of its integers."""
+    if kind != "INTEGER" or all(v is None or exact(int(v)) is not None for v in values):
+        return kind, values
+    return "DOUBLE", [None if v is None else float(v) for v in values]
 
 
 def rate(w: Span) -> Cell:
