@@ -20,7 +20,7 @@ from query_dsl.language.methods import FUNCTIONS, METHODS, parameters_of
 from query_dsl.tree import nodes
 from query_dsl.tree.prescan import prescan
 from query_dsl.tree.query_errors import QueryError, all_hint, similar_hint
-from query_dsl.tree.syntax_hints import name_hint, promql_hint, syntax_hint
+from query_dsl.tree.syntax_hints import argument_hint, name_hint, promql_hint, syntax_hint
 
 _BINARY: Mapping[type[ast.AST], str] = MappingProxyType(
     {
@@ -66,14 +66,12 @@ def parse(text: str) -> Expr:
     if not isinstance(text, str):
         raise QueryError(f"a query is a text, not {text!r:.80}")
     prescan(text)
-    if not text.strip():
-        raise QueryError("the query is empty: begin with fetch('NAME')")
     try:
         expr = _TreeConverter(text).read(_tree(text))
     except QueryError as problem:
-        raise problem.with_position(None, text) from None
+        raise problem.with_position(0, text, len(text)) from None
     except RecursionError:
-        raise QueryError("the query is nested too deeply") from None
+        raise QueryError("the query is nested too deeply", 0, text, len(text)) from None
     return Expr(expr.node, expr.depth, text, parts=expr.parts)
 
 
@@ -91,8 +89,8 @@ def _tree(text: str) -> ast.expr:
             raise QueryError(f"not a query: {foreign}", 0, text, len(text)) from None
         reason = syntax_hint(problem.msg.removeprefix("invalid syntax. "), text, position)
         raise QueryError(f"not a query: {reason}", position, text) from None
-    except (ValueError, RecursionError, MemoryError) as problem:
-        raise QueryError(f"not a query: {problem or 'too deep'}") from None
+    except (ValueError, RecursionError, MemoryError):
+        raise QueryError("not a query: nested too deeply", 0, text, len(text)) from None
 
 
 def _position(text: str, line: int, column: int) -> int:
@@ -194,7 +192,8 @@ class _TreeConverter:
             return Expr(nodes.Scalar(_NUMBERS[name], span=self.span(tree)))
         if name in FUNCTIONS:
             raise self.fail(tree, f"call it: {name}(…)")
-        raise self.fail(tree, f"unknown name {name!r}{similar_hint(name, FUNCTIONS)}: read data with fetch('{name}')")
+        near = similar_hint(name, FUNCTIONS)
+        raise self.fail(tree, f"unknown name {name!r:.80}{near}: read data with fetch({name!r:.80})")
 
     def comparison(self, tree: ast.Compare) -> Expr:
         if len(tree.ops) > 1:
@@ -302,7 +301,8 @@ class _TreeConverter:
         try:
             signature.bind(*args, **options)
         except TypeError as problem:
-            raise self.fail(tree, f"{name}(): {problem}; it takes {name}{parameters_of(build)}") from None
+            misfit = argument_hint(str(problem))
+            raise self.fail(tree, f"{name}(): {misfit}; it takes {name}{parameters_of(build)}") from None
 
     def inside_selector(self, problem: QueryError, tree: ast.Call) -> QueryError:
         """Convert a place within a selector to a place within the query."""

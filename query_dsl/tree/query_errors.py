@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from artimon.runtime.text import near_names
@@ -18,7 +19,7 @@ class QueryError(ValueError):
     culprit: object = None
 
     def __init__(self, message: str, position: int | None = None, text: str | None = None, length: int = 1) -> None:
-        message = _printable(message)
+        message = _printable(_shortened(message) if self.of_query else message)
         super().__init__(message)
         self.message, self.position, self.text, self.length = message, position, text, length
 
@@ -47,6 +48,20 @@ class QueryError(ValueError):
 def _printable(text: str) -> str:
     """Replace lone surrogates, which UTF-8 cannot encode."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+MAX_ECHO = 100
+"""Maximum number of characters of long words and quoted texts in a message; the line below it shows as many."""
+_LONG = re.compile(rf'"[^"]{{{MAX_ECHO},}}"|\S{{{MAX_ECHO},}}')
+
+
+def _shortened(message: str) -> str:
+    """Cut the middle of long words, so that a message does not repeat what is long in a query or in labels."""
+    found = len(message) > MAX_ECHO and _LONG.findall(message)
+    if not found:
+        return message
+    each = max(10, MAX_ECHO // len(found) // 2)
+    return _LONG.sub(lambda word: f"{word[0][:each]}…{word[0][-each:]}", message)
 
 
 class NothingSelected(QueryError):

@@ -83,10 +83,24 @@ def _over_time(name: str) -> str | None:
 _RENAMED = MappingProxyType({"avg": "mean", "stddev": "sd", "stdvar": "var"})
 
 _SYNTAX = (
-    ("invalid decimal literal", 'put durations and names that begin with a digit in quotes, as in "5m"'),
+    ("literal", 'put durations and names that begin with a digit in quotes, as in "5m"'),
+    ("leading zeros", "write numbers without leading zeros"),
+    ("f-string", "write a plain text without f"),
+    ("bytes can only", "write a plain text without b"),
+    ("unicode error", r"this escape is not known: write \\ for a backslash"),
+    ("positional argument follows", "arguments without a name come before those with one"),
+    ("keyword argument repeated", "an argument is given twice"),
+    ("expected 'else'", "a query cannot contain if"),
+    ("nested parentheses", "brackets nest too deeply"),
     ("cannot assign", "compare with ==; a single = gives an argument by its name"),
     ("Maybe you meant '=='", "compare with ==; a single = gives an argument by its name"),
     ("Perhaps you forgot a comma", "something is missing here: an operator, a comma, a dot or a quote"),
+)
+_UNREADABLE = "something is missing or too much here: an operator, a comma, a dot or a quote"
+_ARGUMENTS = (
+    (re.compile(r"missing a required.*argument: '(\w+)'"), r"it needs \1"),
+    (re.compile(r"multiple values for argument '(\w+)'"), r"\1 is given twice"),
+    (re.compile("too many positional arguments"), "too many arguments without a name"),
 )
 _SIGNS = MappingProxyType(
     {
@@ -104,7 +118,16 @@ def syntax_hint(message: str, text: str, position: int) -> str:
     for part, hint in _SYNTAX:
         if part in message:
             return hint
-    return _SIGNS.get(text[position : position + 2]) or _SIGNS.get(text[position : position + 1]) or message
+    return _SIGNS.get(text[position : position + 2]) or _SIGNS.get(text[position : position + 1]) or _UNREADABLE
+
+
+def argument_hint(message: str) -> str:
+    """Translate Python's error `message` about the arguments of a call."""
+    for pattern, hint in _ARGUMENTS:
+        found = pattern.fullmatch(message)
+        if found is not None:
+            return found.expand(hint)
+    return "these arguments do not fit"
 
 
 _METRIC = r"[a-zA-Z_:][\w:.]*"
