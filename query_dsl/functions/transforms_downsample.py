@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from artimon.model.values import INT64_MAX, INT64_MIN
 from artimon.compute.checkpoint import checkpoint
+from artimon.model.values import INT64_MAX, INT64_MIN
 from query_dsl.functions.registry import Argument
 from query_dsl.functions.step import Step, StepCall
 from query_dsl.results.matrix import Matrix

@@ -20,7 +20,7 @@ from query_dsl.language.methods import FUNCTIONS, METHODS, parameters_of
 from query_dsl.tree import nodes
 from query_dsl.tree.prescan import prescan
 from query_dsl.tree.query_errors import QueryError, all_hint, similar_hint
-from query_dsl.tree.syntax_hints import argument_hint, name_hint, promql_hint, syntax_hint
+from query_dsl.tree.syntax_hints import argument_hint, foreign_hint, name_hint, syntax_hint
 
 _BINARY: Mapping[type[ast.AST], str] = MappingProxyType(
     {
@@ -84,7 +84,7 @@ def _tree(text: str) -> ast.expr:
     except SyntaxError as problem:
         line, column = (problem.lineno or 2) - 1, (problem.offset or 1) - 1
         position = min(_position(text, line, column), max(0, len(text.rstrip()) - 1))
-        foreign = promql_hint(text)
+        foreign = foreign_hint(text)
         if foreign:
             raise QueryError(f"not a query: {foreign}", 0, text, len(text)) from None
         reason = syntax_hint(problem.msg.removeprefix("invalid syntax. "), text, position)
@@ -219,7 +219,7 @@ class _TreeConverter:
                 return self.invoke(tree, name, METHODS[name], [self.read(receiver)])
             case ast.Name(id=name):
                 if name not in FUNCTIONS:
-                    raise self.fail(tree.func, promql_hint(self.text) or self.unknown_function(name))
+                    raise self.fail(tree.func, foreign_hint(self.text) or self.unknown_function(name))
                 return self.invoke(tree, name, FUNCTIONS[name], [])
         raise self.fail(tree, "only named functions can be called")
 

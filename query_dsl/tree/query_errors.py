@@ -55,11 +55,16 @@ MAX_ECHO = 100
 _LONG = re.compile(rf'"[^"]{{{MAX_ECHO},}}"|\S{{{MAX_ECHO},}}')
 
 
+def has_long_words(text: str) -> bool:
+    """Return True if a message would not show all of the text."""
+    return len(text) > MAX_ECHO and _LONG.search(text) is not None
+
+
 def _shortened(message: str) -> str:
     """Cut the middle of long words, so that a message does not repeat what is long in a query or in labels."""
-    found = len(message) > MAX_ECHO and _LONG.findall(message)
-    if not found:
+    if not has_long_words(message):
         return message
+    found = _LONG.findall(message)
     each = max(10, MAX_ECHO // len(found) // 2)
     return _LONG.sub(lambda word: f"{word[0][:each]}…{word[0][-each:]}", message)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import re2
 
 from artimon.model.select import NAME, Matcher
+from query_dsl.tree.literals import has_lone_surrogates
 from query_dsl.tree.query_errors import QueryError
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:/\-]*")
@@ -97,7 +98,7 @@ def parse_selector(text: str, of_all: bool = True) -> Selector:
     matcher must reject ""."""
     if not isinstance(text, str):
         raise QueryError(f"a selector is a text in quotes, not {text!r:.80}")
-    if any("\ud800" <= char <= "\udfff" for char in text):
+    if has_lone_surrogates(text):
         raise QueryError("a selector cannot hold lone surrogates: UTF-8 has no form for them")
     return _SelectorParser(text).selector(of_all)
 
