@@ -174,7 +174,7 @@ def newest_known_ms(selector: Selector, execution: QueryExecution) -> int:
     return max(execution.store.newest(selector.matchers, execution.plan.grid.end_ms).values(), default=0)
 
 
-_NOT_NAMED = {"=": "no variable is named {value!r:.80}", "prefix": "no variable's name begins with {value!r:.80}"}
+_NOT_NAMED = {"=": "no variable is named {value!r:.40}", "prefix": "no variable's name begins with {value!r:.40}"}
 
 
 def _explain_matcher(matcher: Matcher, execution: QueryExecution) -> str:

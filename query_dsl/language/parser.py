@@ -185,7 +185,7 @@ class _TreeConverter:
             inner = inner.value
         if isinstance(inner, ast.Name) and inner.id not in FUNCTIONS:
             name = ast.unparse(tree)
-            raise self.fail(tree, f"unknown name {name!r:.80}: read data with fetch({name!r:.80})")
+            raise self.fail(tree, f"unknown name {name!r:.40}: read data with fetch({name!r:.40})")
 
     def name(self, tree: ast.expr, name: str) -> Expr:
         if name in _NUMBERS:
@@ -193,7 +193,7 @@ class _TreeConverter:
         if name in FUNCTIONS:
             raise self.fail(tree, f"call it: {name}(…)")
         near = similar_hint(name, FUNCTIONS)
-        raise self.fail(tree, f"unknown name {name!r:.80}{near}: read data with fetch({name!r:.80})")
+        raise self.fail(tree, f"unknown name {name!r:.40}{near}: read data with fetch({name!r:.40})")
 
     def comparison(self, tree: ast.Compare) -> Expr:
         if len(tree.ops) > 1:
@@ -283,7 +283,7 @@ class _TreeConverter:
                 raise self.fail(tree, _HINTS[ast.Lambda])
             case ast.Name() | ast.Attribute():
                 name = ast.unparse(tree)
-                raise self.fail(tree, f'put {name:.80} in quotes: "{name:.80}"')
+                raise self.fail(tree, f'put {name:.40} in quotes: "{name:.40}"')
         raise self.fail(tree, _HINTS.get(type(tree), "a literal is expected here: a text, a number or a list"))
 
     def check_call(

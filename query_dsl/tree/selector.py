@@ -74,7 +74,7 @@ def compile_regex(pattern: str) -> re2._Regexp[str]:
         return re2.compile(pattern, options)
     except re2.error as problem:
         detail = problem.args[0].decode() if isinstance(problem.args[0], bytes) else str(problem)
-        raise QueryError(f"the regular expression {pattern!r:.80} is not valid RE2: {detail:.80}") from None
+        raise QueryError(f"the regular expression {pattern!r:.40} is not valid RE2: {detail:.50}") from None
 
 
 def accepts(matcher: Matcher, value: str) -> bool:

@@ -26,8 +26,8 @@ MINUTE = 60_000
 Task = Callable[[Limits], str]
 Data = dict[str, Any]
 POINTS_OF_LONG = 10_000
-MAX_ECHO = 110
-"""Characters of the query in one line of an error: 200 in the message and the line below it."""
+MAX_ECHO, PIECE = 200, 30
+"""Characters of the query that an error may show, in pieces of at least so many."""
 FOREIGN = re.compile(
     "invalid syntax|positional argument|unexpected keyword|codec can't|Exceeds the limit|object has no"
     "|not supported between|out of range|must be str|too large to|cannot convert|NoneType|<class|Traceback|unhashable"
@@ -104,6 +104,12 @@ ERRORS: dict[str, str] = {
     "long variable": "fetch('" + "q" * 5_000 + "')",
     "long label": "fetch('x').mean(by=['" + "q" * 5_000 + "'])",
     "long labels": "fetch('x').mean(by=[" + "'q q'," * 900 + "])",
+    "long attribute": "a." + "q" * 5_000,
+    "long name as text": "fetch('x').mean(by=" + "q" * 5_000 + ")",
+    "long variable in braces": "fetch('{__name__=\"" + "q " * 2_500 + "\"}')",
+    "long prefix": "fetch('" + "q" * 5_000 + ".*')",
+    "long labels of both": "apply('add', fetch('many'), fetch('count'), on=['" + "q" * 900 + "', '" + "r" * 900 + "'])",
+    "long name and long value": "fetch('" + "q" * 900 + '{a="' + "r" * 900 + '",b="' + "s" * 900 + "\"}')",
     "long value": "fetch('x{a=\"" + "q " * 2_500 + "\"}')",
     "long value of a label that is": "fetch('many{host=\"" + "q " * 2_500 + "\"}')",
     "long pattern": "fetch('x{a=~\"" + "q " * 2_500 + "\"}')",
@@ -343,11 +349,22 @@ def fault(problem: QueryError, text: str) -> str:
         return f"no place: {said:.300}"
     if FOREIGN.search(problem.message):
         return f"a foreign sentence: {said:.300}"
-    for line in said.split("\n"):
-        for at in range(len(line) - MAX_ECHO):
-            if line[at : at + MAX_ECHO + 1] in text:
-                return f"echoes {len(line)} characters: {line:.300}"
-    return ""
+    shown = echoed(said, text)
+    return f"echoes {shown} characters: {said:.600}" if shown > MAX_ECHO else ""
+
+
+def echoed(said: str, text: str) -> int:
+    """Count the characters of `said` that are pieces of a long text."""
+    count, at = 0, 0
+    while len(text) > MAX_ECHO and at <= len(said) - PIECE:
+        end = at + PIECE
+        if said[at:end] not in text:
+            at += 1
+            continue
+        while end < len(said) and said[at : end + 1] in text:
+            end += 1
+        count, at = count + end - at, end
+    return count
 
 
 def peak_bytes() -> int:
