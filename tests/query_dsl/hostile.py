@@ -259,14 +259,14 @@ ROWS = 3_000
 
 def _series(rng: random.Random, value: Callable[[int], object], n: int = ROWS) -> Data:
     shape = rng.choice(["even", "reversed", "one time", "bursts", "sparse"])
-    times = {
+    times: dict[str, Callable[[int], int]] = {
         "even": lambda i: i * MINUTE,
         "reversed": lambda i: (n - i) * MINUTE,
         "one time": lambda _i: MINUTE,
         "bursts": lambda i: i // 100 * MINUTE + i % 3,
         "sparse": lambda i: i * i * 1_000,
-    }[shape]
-    return {"x": [(times(i), value(i)) for i in range(1, n + 1)]}
+    }
+    return {"x": [(times[shape](i), value(i)) for i in range(1, n + 1)]}
 
 
 WRITTEN: dict[str, Callable[[], Data]] = {

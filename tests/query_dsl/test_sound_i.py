@@ -7,21 +7,29 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from artimon.compute.checkpoint import charge_text, checkpoint, enforced
+from artimon.model.clock import ManualClock
+from artimon.model.values import Kind
 from query_dsl import QueryError, evaluate, offline, parse
 from query_dsl.evaluation.offline import LiteralStore
 from query_dsl.evaluation.time_limit import DEFAULT_TIMEOUT_S
+from query_dsl.stores.auto_store import AutoStore
+from query_dsl.stores.levels import SETTLE_MS
 from query_dsl.stores.query_limits import DEFAULT_LIMITS, LimitExceeded, Limits, QueryBudget
 from query_dsl.tree.prescan import MAX_DIGITS, MAX_LENGTH
 from query_dsl.tree.syntax_hints import foreign_hint
+from tests.alerts.worlds import World
 from tests.query_dsl import hostile
 from tests.query_dsl.plain_store import PlainStore
+from tests.query_dsl.test_engines_auto import Long, Short
+from tests.query_dsl.test_pushdown import MINUTE, T, Told, fed_shards
 
-MINUTE = 60_000
+HOUR = 60 * MINUTE
 N = 10_000
 GROW = ".replace('.', '\\\\0\\\\0\\\\0\\\\0')"
 
@@ -370,3 +378,64 @@ def test_zooming_out_never_breaks_a_window() -> None:
         found = evaluate(parse(f"fetch('x').map('max', '90s').range('{length}')"), store, 300 * MINUTE)
         assert len(found) == 1
         assert any("the window 1m30s is rounded up to" in note for note in found.notes)
+
+
+# --- on every engine
+
+PAST = range(59, -1, -1)
+TOLD = [
+    Told("c", (("k", "c"),), Kind.COUNTER, tuple((T - i * MINUTE, T - HOUR, 60 * (60 - i)) for i in PAST), "s0", 0),
+    Told("t", (("k", "t"),), Kind.UNKNOWN, tuple((T - i * MINUTE, 0, f"text {i}") for i in PAST), "s0", 0),
+]
+ENGINES: dict[str, Callable[[], Any]] = {
+    "memory": lambda: fed_shards(TOLD, 2),
+    "history": lambda: Long(TOLD),
+    "auto": lambda: AutoStore(Short(fed_shards(TOLD, 2)), lambda: Long(TOLD), ManualClock(T + SETTLE_MS)),
+    "offline": lambda: offline(
+        {told.name: [(time, value) for time, _, value in told.samples] for told in TOLD},
+        kinds={"c": "counter"},
+        births={"c": T - HOUR},
+    ),
+}
+on_engines = pytest.mark.parametrize("engine", list(ENGINES))
+
+
+@on_engines
+def test_limits_hold_inside_functions_on_every_engine(engine: str) -> None:
+    query = parse("fetch('t').replace('$', '!').range('8m')")
+    with pytest.raises(LimitExceeded, match="text_bytes") as refused:
+        evaluate(query, ENGINES[engine](), T + SETTLE_MS, limits=Limits(text_bytes=500))
+    assert refused.value.position is not None
+    assert len(evaluate(query, ENGINES[engine](), T + SETTLE_MS, limits=Limits(seconds=60))) == 1
+
+
+@on_engines
+def test_windows_are_rounded_and_follow_the_step_on_every_engine(engine: str) -> None:
+    rounded = evaluate(parse("fetch('c').increase('90s').range('8m')"), ENGINES[engine](), T + SETTLE_MS)
+    assert set(rounded.tolist(0)) == {120}
+    assert any("the window 1m30s is rounded up to 2m" in note for note in rounded.notes)
+    followed = evaluate(parse("fetch('c').rate('auto').range('8m')"), ENGINES[engine](), T + SETTLE_MS)
+    assert set(followed.tolist(0)) == {1.0}
+
+
+RULE = """\
+rules:
+  - name: down
+    expr: fetch('up').increase(WINDOW)
+    threshold: "> 100"
+    for: 0s
+    labels: {severity: page}
+    summary: "{host} is {value}"
+"""
+
+
+@pytest.mark.parametrize(("window", "states"), [("'90s'", {"a": "firing"}), ("'auto'", {})])
+def test_alert_rules_take_these_windows(window: str, states: dict[str, str], tmp_path: Path) -> None:
+    """120 in two minutes, 60 in one."""
+    world = World(tmp_path)
+    world.write(RULE.replace("WINDOW", window))
+    for minute in range(4):
+        world.tick({"a": 60 * minute})
+    assert world.error() == ""
+    assert world.states() == states
+    world.close()
