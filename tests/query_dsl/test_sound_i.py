@@ -424,6 +424,7 @@ rules:
     expr: fetch('up').increase(WINDOW)
     threshold: "> 100"
     for: 0s
+    missing: resolve
     labels: {severity: page}
     summary: "{host} is {value}"
 """
