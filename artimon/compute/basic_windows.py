@@ -32,7 +32,7 @@ from artimon.compute.window_frames import (
     newest_present,
     oldest_present,
     pick,
-    window_view,
+    window_folds,
 )
 
 
@@ -56,12 +56,11 @@ def _first(data: Arrays, frame: WindowFrame, _args: Args) -> Mapped:
 
 def _extreme(data: Arrays, frame: WindowFrame, statistic: str, fold: Fold) -> Mapped:
     present, cells = data.present, data.stats[statistic]
-    out = np.ascontiguousarray(fold.join.reduce(window_view(np.where(present, cells, fold.whole), frame), axis=2))
+    out = window_folds(fold.join, np.where(present, cells, fold.whole), frame)
     double = data.types == DOUBLE
     if double.any():
         values = np.where(present[double], np.ascontiguousarray(cells[double]).view(np.float64), fold.real)
-        floats = np.ascontiguousarray(fold.join.reduce(window_view(values, frame), axis=2))
-        out[double] = floats.view(np.int64)
+        out[double] = window_folds(fold.join, values, frame).view(np.int64)
     types = np.where(double, DOUBLE, INTEGER).astype(np.uint8)
     return Mapped(Cells(types, out, integer_totals(data.stats["count"], frame) > 0))
 

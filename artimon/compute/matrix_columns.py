@@ -21,6 +21,7 @@ import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import DOUBLE, Bools, Cells, Ints, Types
+from artimon.compute.checkpoint import checkpoint
 from artimon.compute.rolling_windows import Counts, MaskOrBool, Rolling, RollingContext, WideIntegers, simplify_mask
 from artimon.compute.window_frames import WindowFrame
 from artimon.model.values import Kind
@@ -62,6 +63,7 @@ def roll(
     wide: list[tuple[int, WideIntegers]] = []
     output = 0
     for at in range(int(frame.ends[-1]) + 1 if len(frame.ends) else 0):
+        checkpoint()
         pushed.push(MatrixColumn(columns, at) if filled[at] else None)
         if at == frame.ends[output]:
             shown = pushed.result()

@@ -11,6 +11,7 @@ import numpy as np
 
 from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import Bools, Cells, Floats, Ints, Types, as_floats, doubles, is_whole_number
+from artimon.compute.checkpoint import checkpoint
 from artimon.compute.params import Args
 from artimon.compute.window_frames import WindowFrame, integer_totals, newest_present, pick, window_view
 from artimon.model.values import INT64_MAX
@@ -93,6 +94,7 @@ class Pane:
     def _columns(self) -> Iterator[slice]:
         first = self.frame.starts + 1
         for column in range(self.width):
+            checkpoint()
             yield _run_of(first + column)
 
 
@@ -148,6 +150,7 @@ def _chunks(data: Arrays, rows: Ints, frame: WindowFrame, blocks: bool) -> Itera
         each = max(1, CHUNK_CELLS // columns, min(FOLD_CELLS // n, WIDE_CELLS // columns))
     for start in range(0, len(rows), each):
         for first in range(0, n, outputs):
+            checkpoint()
             yield rows[start : start + each], slice(first, min(first + outputs, n))
 
 
@@ -209,6 +212,7 @@ def has_many_samples(data: Arrays, frame: WindowFrame) -> Bools:
     rows = np.flatnonzero(several.any(axis=1))
     each = max(1, CHUNK_CELLS // data.grid.n)
     for start in range(0, len(rows), each):
+        checkpoint()
         here = rows[start : start + each]
         out[here] = integer_totals(several[here].astype(np.int64), frame) > 0
     return out

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.cells import DOUBLE, Bools, Floats, Ints, Types
+from artimon.compute.checkpoint import checkpoint
 from artimon.compute.statistics import MAX, MIN, Fold
 
 MIN_SHARING = 8
@@ -75,6 +76,7 @@ def _blocks(join: np.ufunc, windows: SampleWindows, values: npt.NDArray[N], neut
     out, size = np.full(len(at), neutral, values.dtype), 1
     most = int(lengths.max(initial=0))
     while True:
+        checkpoint()
         rows = np.flatnonzero(lengths & size)
         out[rows] = join(out[rows], values[at[rows]])
         at[rows] += size

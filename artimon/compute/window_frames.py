@@ -9,8 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.cells import Bools, Floats, Ints
+from artimon.compute.checkpoint import checkpoint
 
 T = TypeVar("T", bound=np.generic)
+FOLD_CELLS = 1 << 24
+"""Cells of all windows that `window_folds` reads between two checkpoints: some 20 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,17 @@ def window_view(matrix: npt.NDArray[T], frame: WindowFrame) -> npt.NDArray[T]:
     return np.asarray(view[:, frame.starts + 1, :]) if _has_gaps(frame) else _contiguous(view, frame)
 
 
+def window_folds(join: np.ufunc, matrix: npt.NDArray[T], frame: WindowFrame) -> npt.NDArray[T]:
+    """Return the reduction of every window by `join`, (series, outputs)."""
+    out = np.empty((len(matrix), len(frame.ends)), matrix.dtype)
+    each = max(1, FOLD_CELLS // max(1, len(frame.ends) * frame.width))
+    for start in range(0, len(matrix), each):
+        checkpoint()
+        rows = slice(start, start + each)
+        join.reduce(window_view(matrix[rows], frame), axis=2, out=out[rows])
+    return out
+
+
 def _has_gaps(frame: WindowFrame) -> bool:
     return len(frame.ends) > 1 and int(frame.ends[1] - frame.ends[0]) != 1
 
@@ -68,6 +82,7 @@ def float_totals(values: Floats, frame: WindowFrame) -> Floats:
     out = values[:, first].astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
         for column in range(1, frame.width):
+            checkpoint()
             out += values[:, first + column]
     return out
 

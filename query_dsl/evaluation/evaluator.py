@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from artimon.compute.checkpoint import enforced
 from artimon.model.grid import Grid
 from artimon.model.select import Store
 from query_dsl.evaluation.bucketize import bucketize_data, bucketize_samples
@@ -78,6 +79,7 @@ def prepare(query: str | Expr, store: Store, now_ms: int, watch: QueryBudget) ->
         own = as_engine_store(store).watching(watch)
         planned = plan(expr.node, own.levels(), now_ms, own.reach())
     except QueryError as problem:
+        _attach_position(problem, expr.node)
         _attach_text(problem, expr.text)
         raise
     evaluator = QueryEvaluator(own, planned, expr.node, expr.text, now_ms, watch)
@@ -126,20 +128,20 @@ class QueryEvaluator(QueryExecution):
     def answer(self) -> Answer:
         """Return the series of the whole query with their notes. Raises QueryError, SelectError."""
         try:
-            value = self.evaluate(self.tree, self.plan.grid)
+            with enforced(self.budget):
+                value = self.evaluate(self.tree, self.plan.grid)
             if not isinstance(value, Matrix | RawSeries):
                 raise self._plain_value_error()
+            self.check()
         except QueryError as problem:
+            _attach_position(problem, self.tree)
             _attach_text(problem, self.text)
             raise
-        self.check()
         notes = (*self.notes, *self.budget.notes())
         return value.with_notes(notes, self.complete, self.partial, self.origin())
 
     def _plain_value_error(self) -> QueryError:
-        problem = QueryError("the query is a plain value: begin with fetch('NAME'), and do not end with .scalar()")
-        _attach_position(problem, self.tree)
-        return problem
+        return QueryError("the query is a plain value: begin with fetch('NAME'), and do not end with .scalar()")
 
     def evaluate(self, node: Node, grid: Grid) -> Value | RawSeries:
         """Return the value of a node on `grid`. Errors get the position of the innermost node."""

@@ -98,7 +98,7 @@ class QueryExecution(ABC):
             return value
         if isinstance(value, TimedScalar):
             raise QueryError(f"{function} works on series, not on a value that changes with time")
-        raise QueryError(f"{function} works on series, not on the plain value {value.value!r}")
+        raise QueryError(f"{function} works on series, not on the plain value {value.value!r:.80}")
 
     def raw(self, node: Node, after_ms: int, until_ms: int) -> RawSeries:
         """Return the raw samples, with time in (after_ms, until_ms], of a node over raw samples."""

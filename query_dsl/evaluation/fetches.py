@@ -178,7 +178,7 @@ def newest_known_ms(selector: Selector, execution: QueryExecution) -> int:
     return max(execution.store.newest(selector.matchers, execution.plan.grid.end_ms).values(), default=0)
 
 
-_NOT_NAMED = {"=": "no variable is named {value!r}", "prefix": "no variable's name begins with {value!r}"}
+_NOT_NAMED = {"=": "no variable is named {value!r:.40}", "prefix": "no variable's name begins with {value!r:.40}"}
 
 
 def _explain_matcher(matcher: Matcher, execution: QueryExecution) -> str:
@@ -192,9 +192,8 @@ def _explain_matcher(matcher: Matcher, execution: QueryExecution) -> str:
         return what + (hint or "; there are no variables at all")
     labels = store.label_values(None)
     if matcher.label not in labels:
-        return (
-            f"no series has the label {matcher.label!r}{similar_hint(matcher.label, labels) or _first_values(labels)}"
-        )
+        hint = similar_hint(matcher.label, labels) or _first_values(labels)
+        return f"no series has the label {matcher.label!r:.80}{hint}"
     values = store.label_values(matcher.label)
     return f"no series fits {matcher_text(matcher)}{similar_hint(matcher.value, values) or _first_values(values)}"
 

@@ -19,11 +19,13 @@ from artimon.model.select import Buckets, EngineShare, Matcher, SelectRequest, S
 from artimon.model.series_table import NAME, SeriesTable
 from artimon.model.values import ValueType, double_to_cell
 from query_dsl.evaluation.query_runner import QueryRunner
+from query_dsl.evaluation.time_limit import DEFAULT_TIMEOUT_S
 from query_dsl.stores.bucket_accumulator import BucketAccumulator
 from query_dsl.stores.engine_store import EngineStore
 from query_dsl.stores.levels import SETTLE_MS, StoreReach
 from query_dsl.stores.literal_samples import LiteralSeries, SampleList, parse_all
 from query_dsl.stores.partial_buckets import bucketize
+from query_dsl.stores.query_limits import Limits
 from query_dsl.stores.raw_samples import RawSamples, SampleRequest
 from query_dsl.stores.sample_rows import Ints, SampleRows, intern_texts, unify_types
 from query_dsl.tree.selector import accepts
@@ -35,6 +37,8 @@ LEVEL_BUCKETS = 2**40
 
 class LiteralStore(EngineStore, QueryRunner):
     """Store and collector over fixed samples. Immutable; threads may share it."""
+
+    default_limits = Limits(seconds=DEFAULT_TIMEOUT_S)
 
     def __init__(self, series: Sequence[LiteralSeries], step_ms: int) -> None:
         self._series = tuple(one.series for one in series)

@@ -12,11 +12,15 @@ from query_dsl.language.expression import Expr
 from query_dsl.language.expression import fetch as fetch_unbound
 from query_dsl.language.parser import parse
 from query_dsl.results.matrix import Matrix
+from query_dsl.stores.query_limits import DEFAULT_LIMITS
 from query_dsl.tree.times import parse_instant
 
 
 class QueryRunner:
     """Collector: answers queries from its own stores, at its own time."""
+
+    default_limits = DEFAULT_LIMITS
+    """Limits of queries that do not set their own."""
 
     @property
     def now_ms(self) -> int:
@@ -38,7 +42,7 @@ class QueryRunner:
         QueryCancelled or HistoryError) and SelectError."""
         expression = read_query(query)
         with self._engine(engine) as store:
-            found = answer(expression, store, self._at(at), **options)
+            found = answer(expression, store, self._at(at), **self._limited(options))
         return cast(Matrix, found.with_query(str(expression)))
 
     def explain(
@@ -47,7 +51,10 @@ class QueryRunner:
         """Plan of a query: grid, engine, level and the reason. With `run` the query is executed, and the plan includes
         its reads and times."""
         with self._engine(engine) as store:
-            return explain(query, store, self._at(at), run, **options)
+            return explain(query, store, self._at(at), run, **self._limited(options))
+
+    def _limited(self, options: dict[str, Any]) -> dict[str, Any]:
+        return options if options.get("limits") else options | {"limits": self.default_limits}
 
     def _at(self, at: object) -> int:
         now_ms = self.now_ms

@@ -17,7 +17,7 @@ from query_dsl.stores.query_limits import LimitExceeded, QueryBudget
 from query_dsl.tree.query_errors import QueryError
 
 DEFAULT_TIMEOUT_S = 60.0
-"""Timeout, in seconds, of the own functions of one node if the query has no time limit."""
+"""Timeout of queries over `offline` stores and of the own functions of one node, unless the query sets one, seconds."""
 POLL_S = 0.1
 ABANDON_S = 1.0
 RAISE_INTERVAL_S = 0.05

@@ -56,7 +56,8 @@ def window_columns(
     """Return the columns that `node` reads for `grid`; `base_step_ms`: step of the child (default: the grid's)."""
     mapper = mapper_of(node, execution)
     step = base_step_ms or grid.step_ms
-    before, after = _multiple(node.before_ms or grid.step_ms, step, "window"), _multiple(node.after_ms, step, "after")
+    before = _steps(node.before_ms or grid.step_ms, step, mapper, execution)
+    after = _steps(node.after_ms, step, mapper, execution)
     gap_ms = node.max_gap_ms if node.max_gap_ms is not None else max(MIN_DEFAULT_GAP_MS, 2 * step)
     # the value before a window may lie in any bucket within the gap
     lead = _lead_columns(gap_ms, step, execution) if mapper.predecessor else 0
@@ -126,15 +127,15 @@ def _lead_columns(gap_ms: int, step: int, execution: QueryExecution) -> int:
     return min(wanted, ring.count + ring.spare) if ring is not None else min(wanted, MAX_WINDOW_COLUMNS)
 
 
-def _multiple(ms: int, step: int, what: str) -> int:
+def _steps(ms: int, step: int, mapper: Mapper, execution: QueryExecution) -> int:
+    """Number of steps that cover a window. A window that is no multiple of the step is rounded up, with a note."""
+    count = -(-ms // step)
     if ms % step:
-        down, up = ms // step * step, (ms // step + 1) * step
-        choice = f"{format_duration(down)} or {format_duration(up)}" if down else format_duration(up)
-        raise QueryError(
-            f"{what} {format_duration(ms)} is not a multiple of the step {format_duration(step)} "
-            f"of the level that covers the range: use {choice}, or a shorter range"
+        execution.note(
+            f"{mapper.name}: the window {format_duration(ms)} is rounded up to {format_duration(count * step)}, a "
+            f"multiple of the step {format_duration(step)}"
         )
-    return ms // step
+    return count
 
 
 def _accepted(data: BucketData, mapper: Mapper, execution: QueryExecution) -> BucketData:

@@ -54,7 +54,7 @@ def _explain_mismatch(keys: Sequence[SeriesKey], matchers: Sequence[Matcher]) ->
         if not match_keys(keys, (matcher,)).any():
             carried = {label for key in keys for label, _ in key.labels} | {NAME}
             if matcher.label not in carried:
-                return f": none has the label {matcher.label!r}{similar_hint(matcher.label, carried)}"
+                return f": none has the label {matcher.label!r:.80}{similar_hint(matcher.label, carried)}"
             values = {key.get(matcher.label) for key in keys} - {""}
             hint = similar_hint(matcher.value, values) or f"; there are: {', '.join(sorted(values)[:5]) or 'no values'}"
             return f": none has {matcher_text(matcher)}{hint}"

@@ -56,7 +56,7 @@ def check_labels(labels: Labels, keys: Sequence[SeriesKey], said: str, table: La
         if not table.has_label(label):
             carried = table.names
             hint = similar_hint(label, carried) or f"; there are: {', '.join(sorted(carried)) or 'no labels'}"
-            raise QueryError(f"no selected series has the label {label!r} of {said:.300}{hint:.1000}")
+            raise QueryError(f"no selected series has the label {label!r:.40} of {said:.50}{hint:.1000}")
 
 
 class ClassifiedOperands(NamedTuple):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from artimon.compute.checkpoint import charge_text, checkpoint
 from artimon.model.values import INT64_MAX, INT64_MIN, double_to_cell
 from query_dsl.functions.registry import Args, PointContext, PointFunction
 from query_dsl.results.query_result import texts_of
@@ -29,6 +31,8 @@ from query_dsl.tree.query_errors import QueryError
 
 MAX_TEXTS = 1_000_000
 """Maximum number of new texts per function call."""
+ENTRY_BYTES = 120
+"""Memory of a new text besides its characters: its places in the string table and in the index of texts, in bytes."""
 MAX_NUMBER = 1_000
 """Maximum length of a text that is parsed as a number, in characters."""
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -56,10 +60,15 @@ def map_texts(
     """Apply `read` to each distinct text of STRING cells; return the results and a mask, False where it gives None."""
     out, known = np.zeros(cells.shape, np.int64), np.zeros(cells.shape, np.bool_)
     used, place = np.unique(cells[present], return_inverse=True)
-    found = [read(strings[i]) for i in used.tolist()]
+    found = [_read_text(read, strings[i]) for i in used.tolist()]
     out[present] = np.array([0 if v is None else v for v in found], np.int64)[place]
     known[present] = np.array([v is not None for v in found], np.bool_)[place]
     return out, known
+
+
+def _read_text(read: Callable[[str], int | None], text: str) -> int | None:
+    checkpoint()
+    return read(text)
 
 
 class TextInterner:
@@ -78,6 +87,7 @@ class TextInterner:
                     f"{self._function} would make more than {MAX_TEXTS} texts: select fewer series or a shorter range"
                 )
             self._made += 1
+            charge_text(sys.getsizeof(text) + ENTRY_BYTES)
             found = self._cells[text] = self._points.add_text(text)
         return found
 

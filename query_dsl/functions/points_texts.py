@@ -58,25 +58,36 @@ def _match(column: Cells, args: Args, points: PointContext) -> Cells:
 
 def _replace(column: Cells, args: Args, points: PointContext) -> Cells:
     pattern = re2.compile(args["pattern"])
-    fill = _expander(_template(args["replacement"], pattern.groups))
+    template = _template(args["replacement"], pattern.groups)
     texts = TextInterner("replace", points)
 
     def replaced(text: str) -> int:
-        made = pattern.sub(fill, text)
-        if len(made) > MAX_TEXT:
-            raise QueryError(f"replace makes a text of {len(made)} characters from {text!r:.80}: at most {MAX_TEXT}")
+        made = pattern.sub(_expander(template, text), text)
+        _check_length(len(made), text)
         return texts.cell(made)
 
     cells, _ = map_texts(points.strings, column.cells, column.present, replaced)
     return of_type(STRING, cells, column.present)
 
 
-def _expander(template: list[str | int]) -> Callable[[re.Match[str]], str]:
+def _expander(template: list[str | int], text: str) -> Callable[[re.Match[str]], str]:
+    """Return the replacement of each match in `text`. It raises once the replacements alone are too long."""
+    length = 0
+
     def fill(found: re.Match[str]) -> str:
+        nonlocal length
         # a group that did not match is ""
-        return "".join(piece if isinstance(piece, str) else found.group(piece) or "" for piece in template)
+        made = "".join(piece if isinstance(piece, str) else found.group(piece) or "" for piece in template)
+        length += len(made)
+        _check_length(length, text)
+        return made
 
     return fill
+
+
+def _check_length(length: int, text: str) -> None:
+    if length > MAX_TEXT:
+        raise QueryError(f"replace makes a text of {length} characters or more from {text!r:.80}: at most {MAX_TEXT}")
 
 
 PATTERN = Argument("pattern", "regex", "a regular expression (RE2)")

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.cells import take
+from artimon.compute.checkpoint import checkpoint
 from query_dsl.functions.registry import Args, Entry
 from query_dsl.results.result_cells import Bools, Cells, Floats, Ints, Rows, SeriesKey, as_floats
 
@@ -74,6 +75,7 @@ class ClassMembers:
             size = int(self.sizes[order[start]])
             each = max(1, BLOCK_CELLS // max(1, size * self.column.cells.shape[1]))
             for begin in range(start, stop, each):
+                checkpoint()
                 chosen = order[begin : min(begin + each, stop)]
                 yield chosen, self.starts[chosen][:, None] + np.arange(size)
 

@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 
+from artimon.compute.checkpoint import checkpoint
 from query_dsl.functions.reducers_base import GIVEN, ClassMembers, Reduced, Reducer
 from query_dsl.functions.registry import Args, Argument
 from query_dsl.results.label_table import LabelTable, first_rows, renumber
@@ -16,6 +17,8 @@ from query_dsl.tree.query_errors import QueryError
 from query_dsl.tree.selector import series_text
 
 MAX_SERIES = 10_000
+MAX_CELLS = 5_000_000
+"""Maximum number of values (series x buckets) that count_values makes: 40 MB."""
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|[Ii]nf)")
 TINY = 1e-12
 """Relative tolerance (of the sum) for equal bucket counts, because sums of rates are inexact."""
@@ -37,6 +40,12 @@ def count_values(members: ClassMembers, args: Args) -> Reduced:
                 f"count_values would make more than {MAX_SERIES} series: {len(texts)} values in "
                 f"{len(members.classes)} classes; round the values first, or choose fewer series"
             )
+        if (len(found) + count) * n > MAX_CELLS:
+            raise QueryError(
+                f"count_values would make {len(found) + count} series of {n} buckets, more than {MAX_CELLS:,} values: "
+                "round the values first, or ask for a shorter range"
+            )
+        checkpoint()
         counts = np.bincount(pairs * n + columns, minlength=count * n).reshape(count, n)
         for pair, at in enumerate(first_rows(pairs, count).tolist()):
             place = int(codes[at]), texts[int(cells[at])]
@@ -147,6 +156,7 @@ def _quantiles(q: float, bounds: Floats, counts: Floats, present: Bools) -> Floa
     found, begun = np.zeros((k, n), np.bool_), np.zeros((k, n), np.bool_)
     before, below = np.zeros((k, n)), np.zeros((k, n))
     for place in range(size - 1):
+        checkpoint()
         bound, count, here = bounds[:, place, None], counts[:, place], present[:, place]
         inside = np.where(begun, below + (bound - below) * ((rank - before) / (count - before)), bound * (rank / count))
         value = np.where(~begun & (bound <= 0), bound, inside)
@@ -165,6 +175,7 @@ def _monotonic(counts: Floats, present: Bools) -> Floats:
     out = counts.copy()
     before, begun = np.zeros(counts[:, 0].shape), np.zeros(counts[:, 0].shape, np.bool_)
     for place in range(counts.shape[1]):
+        checkpoint()
         here, count = present[:, place], counts[:, place]
         trifle = np.abs(count - before) < TINY * (np.abs(count) + np.abs(before))
         lower = begun & ((count < before) | trifle)

@@ -130,7 +130,7 @@ def _label(argument: Argument, value: object, what: str) -> str:
 def _labels(argument: Argument, value: object, what: str) -> tuple[str, ...]:
     names = _texts(argument, value, what)
     if len(set(names)) != len(names):
-        raise QueryError(f"{what}={list(names)!r:.200} names a label twice")
+        raise QueryError(f"{what}={list(names)!r:.80} names a label twice")
     return tuple(_label(argument, name, what) for name in names)
 
 

@@ -18,8 +18,10 @@ HOUR_MS = 3_600_000
 WEEK_MS = 7 * 24 * HOUR_MS
 DEVIATION_WEEKS = 4
 MAX_WEEKS = 52
-MAX_CELLS = 50_000_000
-"""Maximum number of values over all weeks, to bound memory: 400 MB as float64."""
+MAX_CELLS = 10_000_000
+"""Maximum number of values over all weeks, to bound memory: 80 MB as float64."""
+BLOCK_CELLS = 500_000
+"""Maximum number of values that are scored together."""
 
 
 def _deviation(asked: StepCall) -> Matrix:
@@ -43,8 +45,13 @@ def _deviation(asked: StepCall) -> Matrix:
         _put(rows, _means(asked, week + 1), past[:, :, week], known[:, :, week])
     values = as_floats(now.types, now.column.cells)
     count = known.sum(axis=2)
+    score, run = np.empty(values.shape), _robust if asked.args["robust"] else _plain
+    each = max(1, BLOCK_CELLS // (grid.n * weeks))
     with np.errstate(all="ignore"):
-        score = _robust(values, past, known, count) if asked.args["robust"] else _plain(values, past, known, count)
+        for start in range(0, len(now), each):
+            asked.context.check()
+            part = slice(start, start + each)
+            score[part] = run(values[part], past[part], known[part], count[part])
     return Matrix(now.keys, grid, doubles(score, now.present & (count >= 2)))
 
 

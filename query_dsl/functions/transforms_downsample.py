@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from artimon.compute.checkpoint import checkpoint
 from artimon.model.values import INT64_MAX, INT64_MIN
 from query_dsl.functions.registry import Argument
 from query_dsl.functions.step import Step, StepCall
@@ -40,6 +41,7 @@ def _triangles(values: Floats, present: Bools, times: Ints, n: int) -> Bools:
     keep[rows, np.take_along_axis(at, counts - 1, axis=1)] = True
     kept = np.zeros((len(values), 1), np.int64)
     for stretch in range(n - 2):
+        checkpoint()
         begin, end = _stretch(stretch, counts, n)
         after, until = _stretch(stretch + 1, counts, n)
         until = np.minimum(until, counts)

@@ -21,7 +21,7 @@ def parse_labels(value: object, argument: str) -> tuple[str, ...] | None:
         wanted = f'a list of label names, as in {argument}=["host"]'
         raise QueryError(f"{argument} takes {wanted}, not {value!r:.80}").with_culprit(value)
     if len(set(value)) != len(value):
-        raise QueryError(f"{argument}={list(value)!r:.200} names a label twice").with_culprit(value)
+        raise QueryError(f"{argument}={list(value)!r:.80} names a label twice").with_culprit(value)
     return tuple(checked_literal(value, argument))
 
 

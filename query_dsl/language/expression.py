@@ -125,7 +125,8 @@ class Expr:
         **named: object,
     ) -> Expr:
         """Apply a function to each series: over a window, `.map("mean", "5m")`, or per value, `.map("clamp", 0, 100)`.
-        Arguments of a window function follow its window: `.map("quantile", "5m", q=0.9)`."""
+        Arguments of a window function follow its window: `.map("quantile", "5m", q=0.9)`. The window "auto" is one
+        step of the grid."""
         name = self._function(function, (MAPPERS, POINTS, MAP_STEPS))
         if isinstance(name, str) and (name in POINTS or name in MAP_STEPS):
             if (after, nulls, min_count, max_gap) != (None, "skip", None, None):
@@ -142,7 +143,7 @@ class Expr:
             nodes.Window(
                 self.node,
                 name,
-                parse_duration(args[0], "window") if args and args[0] is not None else None,
+                parse_duration(args[0], "window") if args and args[0] not in (None, "auto") else None,
                 parse_duration(after, "after") if after is not None else 0,
                 parse_null_rules(nulls, min_count),
                 parse_duration(max_gap, "max_gap") if max_gap is not None else None,
@@ -161,15 +162,15 @@ class Expr:
         return self._wrap(nodes.Point(self.node, name, bind_arguments(POINTS[name], args, named)))
 
     def rate(self, window: str | None = None, *, max_gap: str | None = None) -> Expr:
-        """Increase per second over the window (one step if none is given)."""
+        """Increase per second over the window (one step for "auto", or if none is given)."""
         return self.map("rate", window, max_gap=max_gap)
 
     def increase(self, window: str | None = None, *, max_gap: str | None = None) -> Expr:
-        """Increase of a counter over the window (one step if none is given)."""
+        """Increase of a counter over the window (one step for "auto", or if none is given)."""
         return self.map("increase", window, max_gap=max_gap)
 
     def delta(self, window: str | None = None, *, max_gap: str | None = None) -> Expr:
-        """Difference from the value before the window (one step if none is given)."""
+        """Difference from the value before the window (one step for "auto", or if none is given)."""
         return self.map("delta", window, max_gap=max_gap)
 
     def bucketize(

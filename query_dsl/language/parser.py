@@ -20,7 +20,7 @@ from query_dsl.language.methods import FUNCTIONS, METHODS, parameters_of
 from query_dsl.tree import nodes
 from query_dsl.tree.prescan import prescan
 from query_dsl.tree.query_errors import QueryError, all_hint, similar_hint
-from query_dsl.tree.syntax_hints import name_hint, promql_hint, syntax_hint, usual_arguments
+from query_dsl.tree.syntax_hints import argument_hint, foreign_hint, name_hint, syntax_hint, usual_arguments
 
 _BINARY: Mapping[type[ast.AST], str] = MappingProxyType(
     {
@@ -66,14 +66,12 @@ def parse(text: str) -> Expr:
     if not isinstance(text, str):
         raise QueryError(f"a query is a text, not {text!r:.80}")
     prescan(text)
-    if not text.strip():
-        raise QueryError("the query is empty: begin with fetch('NAME')")
     try:
         expr = _TreeConverter(text).read(_tree(text))
     except QueryError as problem:
-        raise problem.with_position(None, text) from None
+        raise problem.with_position(0, text, len(text)) from None
     except RecursionError:
-        raise QueryError("the query is nested too deeply") from None
+        raise QueryError("the query is nested too deeply", 0, text, len(text)) from None
     return Expr(expr.node, expr.depth, text, parts=expr.parts)
 
 
@@ -86,13 +84,13 @@ def _tree(text: str) -> ast.expr:
     except SyntaxError as problem:
         line, column = (problem.lineno or 2) - 1, (problem.offset or 1) - 1
         position = min(_position(text, line, column), max(0, len(text.rstrip()) - 1))
-        foreign = promql_hint(text)
+        foreign = foreign_hint(text)
         if foreign:
             raise QueryError(f"not a query: {foreign}", 0, text, len(text)) from None
         reason = syntax_hint(problem.msg.removeprefix("invalid syntax. "), text, position)
         raise QueryError(f"not a query: {reason}", position, text) from None
-    except (ValueError, RecursionError, MemoryError) as problem:
-        raise QueryError(f"not a query: {problem or 'too deep'}") from None
+    except (ValueError, RecursionError, MemoryError):
+        raise QueryError("not a query: nested too deeply", 0, text, len(text)) from None
 
 
 def _position(text: str, line: int, column: int) -> int:
@@ -187,14 +185,15 @@ class _TreeConverter:
             inner = inner.value
         if isinstance(inner, ast.Name) and inner.id not in FUNCTIONS:
             name = ast.unparse(tree)
-            raise self.fail(tree, f"unknown name {name!r:.80}: read data with fetch({name!r:.80})")
+            raise self.fail(tree, f"unknown name {name!r:.40}: read data with fetch({name!r:.40})")
 
     def name(self, tree: ast.expr, name: str) -> Expr:
         if name in _NUMBERS:
             return Expr(nodes.Scalar(_NUMBERS[name], span=self.span(tree)))
         if name in FUNCTIONS:
             raise self.fail(tree, f"call it: {name}(…)")
-        raise self.fail(tree, f"unknown name {name!r}{similar_hint(name, FUNCTIONS)}: read data with fetch('{name}')")
+        near = similar_hint(name, FUNCTIONS)
+        raise self.fail(tree, f"unknown name {name!r:.40}{near}: read data with fetch({name!r:.40})")
 
     def comparison(self, tree: ast.Compare) -> Expr:
         if len(tree.ops) > 1:
@@ -220,7 +219,7 @@ class _TreeConverter:
                 return self.invoke(tree, name, METHODS[name], [self.read(receiver)])
             case ast.Name(id=name):
                 if name not in FUNCTIONS:
-                    raise self.fail(tree.func, promql_hint(self.text) or self.unknown_function(name))
+                    raise self.fail(tree.func, foreign_hint(self.text) or self.unknown_function(name))
                 return self.invoke(tree, name, FUNCTIONS[name], [])
         raise self.fail(tree, "only named functions can be called")
 
@@ -284,7 +283,7 @@ class _TreeConverter:
                 raise self.fail(tree, _HINTS[ast.Lambda])
             case ast.Name() | ast.Attribute():
                 name = ast.unparse(tree)
-                raise self.fail(tree, f'put {name:.80} in quotes: "{name:.80}"')
+                raise self.fail(tree, f'put {name:.40} in quotes: "{name:.40}"')
         raise self.fail(tree, _HINTS.get(type(tree), "a literal is expected here: a text, a number or a list"))
 
     def check_call(
@@ -302,7 +301,8 @@ class _TreeConverter:
         try:
             signature.bind(*args, **options)
         except TypeError as problem:
-            raise self.fail(tree, f"{name}(): {problem}; it takes {name}{parameters_of(build)}") from None
+            misfit = argument_hint(str(problem))
+            raise self.fail(tree, f"{name}(): {misfit}; it takes {name}{parameters_of(build)}") from None
 
     def inside_selector(self, problem: QueryError, tree: ast.Call) -> QueryError:
         """Convert a place within a selector to a place within the query."""

@@ -10,7 +10,7 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.series_table import NAME, Series
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind, Value, ValueType, type_of
-from query_dsl.tree.literals import to_python_scalar
+from query_dsl.tree.literals import checked_literal, to_python_scalar
 from query_dsl.tree.query_errors import QueryError
 from query_dsl.tree.selector import parse_selector
 from query_dsl.tree.times import parse_instant
@@ -48,8 +48,15 @@ def parse_series(
     if ended is not None:
         samples.append((_time(text, ended, "ended"), 0, ValueType.ENDED, 0))
     first = next((type_ for _, _, type_, _ in sorted(samples, key=lambda s: s[0]) if type_ != ValueType.ENDED), None)
-    about = Series(fingerprint(canonical(name, labels)), name, labels, first or ValueType.DOUBLE, _kind(text, kind))
+    about = Series(_fingerprint(name, labels), name, labels, first or ValueType.DOUBLE, _kind(text, kind))
     return LiteralSeries(about, tuple(samples))
+
+
+def _fingerprint(name: str, labels: dict[str, str]) -> int:
+    try:
+        return fingerprint(canonical(name, labels))
+    except ValueError as problem:  # too many labels, or too long
+        raise QueryError(f"series {name:.80}: {problem}") from None
 
 
 def _named(text: object) -> tuple[str, dict[str, str]]:
@@ -75,7 +82,7 @@ def _point(text: str, number: int, point: object) -> tuple[int, Value | None]:
         )
     if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
         raise QueryError(f"{where}: {value!r:.40} is not a 64-bit integer: write it as a float")
-    return _time(text, time, where), value
+    return _time(text, time, where), checked_literal(value, where)
 
 
 def _time(text: str, time: object, where: str) -> int:
@@ -83,7 +90,7 @@ def _time(text: str, time: object, where: str) -> int:
         time = int(time)
     instant = parse_instant(time, where if text in where else f"{text}: {where}")
     if instant.relative:
-        raise QueryError(f"{where}: {time!r} has no fixed time: use epoch milliseconds or ISO 8601")
+        raise QueryError(f"{where}: {time!r:.80} has no fixed time: use epoch milliseconds or ISO 8601")
     return instant.ms
 
 

@@ -33,12 +33,14 @@ class Limits:
     """Raw samples that the history reads for a query."""
     memory_bytes: int = 4 * 1024**3
     """Bytes of bucket statistics and raw samples that all fetches of a query hold."""
+    text_bytes: int = 64 * 1024**2
+    """Bytes of the new texts that functions such as `replace` and `to_string` make."""
     seconds: float | None = None
     """Timeout of the evaluation; None: no timeout."""
     soft: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("series", "samples", "memory_bytes", "seconds", "soft"):
+        for name in ("series", "samples", "memory_bytes", "text_bytes", "seconds", "soft"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise QueryError(f"a limit of {value!r} ({name}) lets nothing through: use more than 0")
@@ -59,6 +61,8 @@ class QueryBudget:
     started: float = field(default_factory=monotonic)
     samples: int = 0
     bytes: int = 0
+    texts: int = 0
+    """Bytes of new texts."""
     max_series: int = 0
 
     @property
@@ -113,6 +117,15 @@ class QueryBudget:
             )
         self.check_samples(0)
 
+    def charge_text(self, bytes_: int) -> None:
+        """Count a new text. Raises LimitExceeded beyond the limit of their bytes."""
+        self.texts += bytes_
+        if self.texts > self.limits.text_bytes:
+            raise LimitExceeded(
+                f"the query makes texts of more than {self.limits.text_bytes:,} bytes (text_bytes): select fewer"
+                " series, ask for a shorter range, or raise the limit"
+            )
+
     def check_samples(self, more: int) -> None:
         """Raise LimitExceeded if `more` samples in addition to those counted exceed the limit."""
         if self.samples + more > self.limits.samples:
@@ -128,6 +141,7 @@ class QueryBudget:
             ("series", self.max_series, limits.series),
             ("samples", self.samples, limits.samples),
             ("memory_bytes", self.bytes, limits.memory_bytes),
+            ("text_bytes", self.texts, limits.text_bytes),
             ("seconds", monotonic() - self.started, limits.seconds),
         ]
         return tuple(

@@ -35,7 +35,7 @@ def look_up(table: Mapping[str, E], name: str, what: str, others: Iterable[str] 
     if entry is None:
         known = [*table, *others]
         hint = name_hint(name, known) or all_hint(known)
-        raise QueryError(f"unknown {what} {name!r}{hint}").with_culprit(name)
+        raise QueryError(f"unknown {what} {name!r:.80}{hint}").with_culprit(name)
     return entry
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TypeVar
 
 from artimon.model.values import INT64_MAX, INT64_MIN
@@ -9,6 +10,12 @@ from query_dsl.tree.query_errors import QueryError
 
 Value = TypeVar("Value")
 _BITS = 64
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def has_lone_surrogates(text: str) -> bool:
+    """Return True if UTF-8 cannot encode the text."""
+    return not text.isascii() and _SURROGATES.search(text) is not None
 
 
 def checked_literal(value: Value, what: str) -> Value:
@@ -21,7 +28,7 @@ def checked_literal(value: Value, what: str) -> Value:
         raise QueryError(
             f"{what}: an integer of {value.bit_length()} bits is not a 64-bit integer: write it as a float"
         )
-    elif isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
+    elif isinstance(value, str) and has_lone_surrogates(value):
         raise QueryError(f"{what}: a text cannot hold lone surrogates: UTF-8 has no form for them")
     return value
 

@@ -5,11 +5,17 @@ Deep input overflows the stack of recursive parsers; this scan is a loop that ke
 
 from __future__ import annotations
 
+import re
+
 from query_dsl.tree.query_errors import QueryError
 
 MAX_LENGTH = 16 * 1024
 MAX_NESTING = 100
 MAX_OPERATORS = 500
+MAX_DIGITS = 1_000
+"""Maximum length of a number, in characters: conversion takes time that grows with the square of the digits."""
+_WORD = re.compile(r"[0-9A-Za-z_]+")
+_UNENCODABLE = re.compile("[\0\ud800-\udfff]")
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 _LOOKS_LIKE = (
     dict.fromkeys("\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u00b4", """: write straight quotes, ' or \"""")
@@ -30,7 +36,10 @@ _OPERATORS = frozenset("+-*/%&|~<>=!^@.")
 def prescan(text: str) -> None:
     """Raise QueryError with the place of the first violation."""
     if len(text) > MAX_LENGTH:
-        raise QueryError(f"the query has {len(text)} characters: use at most {MAX_LENGTH}")
+        message = f"the query has {len(text)} characters: use at most {MAX_LENGTH}"
+        raise QueryError(message, MAX_LENGTH, text, len(text) - MAX_LENGTH)
+    if not text.strip():
+        raise QueryError("the query is empty: begin with fetch('NAME')", 0, text)
     _Scan(text).run()
 
 
@@ -44,6 +53,10 @@ class _Scan:
         return QueryError(message, position, self.text)
 
     def run(self) -> None:
+        wrong = _UNENCODABLE.search(self.text)
+        if wrong is not None:
+            what = "the character NUL" if wrong[0] == "\0" else "half of a surrogate pair, for which UTF-8 has no form"
+            raise self.fail(f"this is {what}: remove it", wrong.start())
         while self.at < len(self.text):
             char = self.text[self.at]
             if char in "'\"":
@@ -51,6 +64,8 @@ class _Scan:
             elif char == "#":
                 end = self.text.find("\n", self.at)
                 self.at = len(self.text) if end < 0 else end
+            elif char.isascii() and (char.isalnum() or char == "_"):
+                self.skip_word()
             else:
                 self.scan_bracket(char)
                 self.at += 1
@@ -68,9 +83,18 @@ class _Scan:
                 raise self.fail(f"this {char!r} has no opening bracket", self.at)
         elif char in _OPERATORS:
             self.count_operator(char)
-        elif char == "\0" or char == "\\" or not char.isascii():
+        elif char == "\\" or not char.isascii():
             # Python normalises some Unicode letters to others, so that the text would not mean what it shows
             raise self.fail(f"this character is not allowed in a query{_LOOKS_LIKE.get(char, '')}", self.at)
+
+    def skip_word(self) -> None:
+        found = _WORD.match(self.text, self.at)
+        end = self.at + 1 if found is None else found.end()
+        if end - self.at > MAX_DIGITS and self.text[self.at].isdigit():
+            raise QueryError(
+                f"this number has {end - self.at} digits: use at most {MAX_DIGITS}", self.at, self.text, end - self.at
+            )
+        self.at = end
 
     def count_operator(self, char: str) -> None:
         follows = self.at and self.text[self.at - 1] in "<>=!*/" and char in "=*/<>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from artimon.runtime.text import near_names
@@ -18,7 +19,8 @@ class QueryError(ValueError):
     culprit: object = None
 
     def __init__(self, message: str, position: int | None = None, text: str | None = None, length: int = 1) -> None:
-        message = _printable(message)
+        self._long = self.of_query and has_long_words(message)
+        message = _printable(_shortened(message) if self._long else message)
         super().__init__(message)
         self.message, self.position, self.text, self.length = message, position, text, length
 
@@ -41,12 +43,35 @@ class QueryError(ValueError):
     def __str__(self) -> str:
         if self.position is None or self.text is None:
             return self.message
-        return f"{self.message}\n{caret(self.text, self.position, self.length)}"
+        width = WIDTH - MAX_ECHO // 2 if self._long else WIDTH  # both together show at most 200 characters
+        return f"{self.message}\n{caret(self.text, self.position, self.length, width)}"
 
 
 def _printable(text: str) -> str:
     """Replace lone surrogates, which UTF-8 cannot encode."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+MAX_ECHO = 100
+"""Maximum number of characters of long words and quoted texts in a message; the line below it shows as many."""
+_WORD = re.compile(rf'"(?:[^"\\\n]|\\.)*"|\S{{{MAX_ECHO},}}')
+
+
+def has_long_words(text: str) -> bool:
+    """Return True if a message would not show all of the text."""
+    return len(text) > MAX_ECHO and bool(_long_words(text))
+
+
+def _long_words(text: str) -> list[str]:
+    return [word for word in _WORD.findall(text) if len(word) >= MAX_ECHO]
+
+
+def _shortened(message: str) -> str:
+    """Cut the middle of long words, so that a message does not repeat what is long in a query or in labels."""
+    each = max(10, MAX_ECHO // len(_long_words(message)) // 2)
+    return _WORD.sub(
+        lambda word: word[0] if len(word[0]) < MAX_ECHO else f"{word[0][:each]}…{word[0][-each:]}", message
+    )
 
 
 class NothingSelected(QueryError):
@@ -56,14 +81,14 @@ class NothingSelected(QueryError):
 WIDTH = 100
 
 
-def caret(text: str, position: int, length: int = 1) -> str:
-    """Return the line of `text` that holds `position`, cut to 100 characters around it, above a line of carets."""
+def caret(text: str, position: int, length: int = 1, width: int = WIDTH) -> str:
+    """Return the line of `text` that holds `position`, cut to `width` characters around it, above a line of carets."""
     start = text.rfind("\n", 0, position) + 1
     stop = text.find("\n", position)
     line = text[start : stop if stop >= 0 else len(text)]
     column = position - start
-    cut = max(0, column - WIDTH // 2)
-    shown = _printable(line[cut : cut + WIDTH])
+    cut = max(0, column - width // 2)
+    shown = _printable(line[cut : cut + width])
     marks = "^" * max(1, min(length, len(shown) - (column - cut)))
     return f"  {shown}\n  {' ' * (column - cut)}{marks}"
 

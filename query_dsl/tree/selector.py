@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import re2
 
 from artimon.model.select import NAME, Matcher
+from query_dsl.tree.literals import has_lone_surrogates
 from query_dsl.tree.query_errors import QueryError
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:/\-]*")
@@ -73,7 +74,7 @@ def compile_regex(pattern: str) -> re2._Regexp[str]:
         return re2.compile(pattern, options)
     except re2.error as problem:
         detail = problem.args[0].decode() if isinstance(problem.args[0], bytes) else str(problem)
-        raise QueryError(f"the regular expression {pattern!r} is not valid RE2: {detail}") from None
+        raise QueryError(f"the regular expression {pattern!r:.40} is not valid RE2: {detail:.50}") from None
 
 
 def accepts(matcher: Matcher, value: str) -> bool:
@@ -96,8 +97,8 @@ def parse_selector(text: str, of_all: bool = True) -> Selector:
     """Parse a selector; QueryError has the position in `text`. `of_all`: it applies to all series, so at least one
     matcher must reject ""."""
     if not isinstance(text, str):
-        raise QueryError(f"a selector is a text in quotes, not {text!r}")
-    if any("\ud800" <= char <= "\udfff" for char in text):
+        raise QueryError(f"a selector is a text in quotes, not {text!r:.80}")
+    if has_lone_surrogates(text):
         raise QueryError("a selector cannot hold lone surrogates: UTF-8 has no form for them")
     return _SelectorParser(text).selector(of_all)
 

@@ -1,4 +1,4 @@
-"""Syntax hints for users of PromQL, pandas or Graphite. They appear in error messages only and are never evaluated."""
+"""Syntax hints for users of PromQL, pandas, Graphite, InfluxQL and SQL. They appear in error messages only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from artimon.runtime.text import closest_names
-from query_dsl.tree.query_errors import similar_hint
+from query_dsl.tree.foreign_queries import GRAPHITE, MAX_DEPTH, graphite, is_sql, outer_call, sql, top_level
+from query_dsl.tree.query_errors import has_long_words, similar_hint
 
 _OVER_TIME = re.compile(r"(avg|min|max|sum|count|last|first|quantile|stddev|stdvar|mad)_over_time")
 _CALENDAR = ("minute", "hour", "weekday", "day", "month", "year", "yearday")
@@ -91,10 +92,24 @@ _ARGUMENTS = MappingProxyType({"sd": _WHOLE, "var": _WHOLE, "topk": ', rank="eac
 """Arguments of our functions that PromQL has as a matter of course."""
 
 _SYNTAX = (
-    ("invalid decimal literal", 'put durations and names that begin with a digit in quotes, as in "5m"'),
+    ("leading zeros", "write numbers without leading zeros"),
+    ("literal", 'put durations and names that begin with a digit in quotes, as in "5m"'),
+    ("f-string", "write a plain text without f"),
+    ("bytes can only", "write a plain text without b"),
+    ("unicode error", r"this escape is not known: write \\ for a backslash"),
+    ("positional argument follows", "arguments without a name come before those with one"),
+    ("keyword argument repeated", "an argument is given twice"),
+    ("expected 'else'", "a query cannot contain if"),
+    ("nested parentheses", "brackets nest too deeply"),
     ("cannot assign", "compare with ==; a single = gives an argument by its name"),
     ("Maybe you meant '=='", "compare with ==; a single = gives an argument by its name"),
     ("Perhaps you forgot a comma", "something is missing here: an operator, a comma, a dot or a quote"),
+)
+_UNREADABLE = "something is missing or too much here: an operator, a comma, a dot or a quote"
+_ARGUMENTS = (
+    (re.compile(r"missing a required.*argument: '(\w+)'"), r"it needs \1"),
+    (re.compile(r"multiple values for argument '(\w+)'"), r"\1 is given twice"),
+    (re.compile("too many positional arguments"), "too many arguments without a name"),
 )
 _SIGNS = MappingProxyType(
     {
@@ -117,7 +132,16 @@ def syntax_hint(message: str, text: str, position: int) -> str:
     for part, hint in _SYNTAX:
         if part in message:
             return hint
-    return _SIGNS.get(text[position : position + 2]) or _SIGNS.get(text[position : position + 1]) or message
+    return _SIGNS.get(text[position : position + 2]) or _SIGNS.get(text[position : position + 1]) or _UNREADABLE
+
+
+def argument_hint(message: str) -> str:
+    """Translate Python's error `message` about the arguments of a call."""
+    for pattern, hint in _ARGUMENTS:
+        found = pattern.fullmatch(message)
+        if found is not None:
+            return found.expand(hint)
+    return "these arguments do not fit"
 
 
 _METRIC = r"[a-zA-Z_:][\w:.]*"
@@ -133,27 +157,57 @@ _REDUCERS = MappingProxyType(
 _WINDOWED = ("rate", "increase", "delta", "irate", "changes", "resets")
 _MAX_LENGTH = 4_000
 """Maximum length of a text that is checked for PromQL, in characters: longer ones are not typed by hand."""
+_MAX_HINT = 400
+"""Maximum length of a translated query, in characters."""
 _MARKS = re.compile(
     r"\[\d+(ms|[smhdwy])|\b(by|without|on|ignoring|group_left|group_right)\s*\(|\boffset\s+\d|[\w:.]\{\s*(\w+\s*[=!]|\})"
 )
 
 
-def promql_hint(text: str) -> str:
-    """Return a hint with our form of a text that looks like PromQL; "" for other texts."""
-    if len(text) > _MAX_LENGTH or not _MARKS.search(text) or re.search(r"\b(fetch|samples|absent|apply)\s*\(", text):
+def foreign_hint(text: str) -> str:
+    """Return a hint with our form of a text that looks like PromQL, Graphite, InfluxQL or SQL; "" for other texts."""
+    if len(text) > _MAX_LENGTH or re.search(r"\b(fetch|samples|absent|apply)\s*\(", text):
         return ""
-    said = translate_promql(text.strip())
-    example = 'fetch(\'NAME{a="b"}\').rate("5m").sum(by=["label"])'
-    return f"this looks like PromQL; write {said}" if said else f"this looks like PromQL; write a query like {example}"
+    if is_sql(text):
+        language = "InfluxQL" if re.search(r"\btime\s*\(|\bnow\(\) - \d|/", text) else "SQL"
+        return _told(language, sql(text), 'fetch(\'NAME{a="b"}\').bucketize("mean", "5m").mean(by=["label"])')
+    if GRAPHITE.search(text):
+        return _told("Graphite", graphite(text.strip()), 'fetch(\'NAME\').map("mean", "5m").sum(by=["label"])')
+    if _MARKS.search(text):
+        return _told("PromQL", translate_promql(text), 'fetch(\'NAME{a="b"}\').rate("5m").sum(by=["label"])')
+    return ""
+
+
+def _told(language: str, here: str | None, example: str) -> str:
+    if here is None or len(here) > _MAX_HINT or has_long_words(here):
+        return f"this looks like {language}; write a query like {example}"
+    bare = outer_call(here)
+    return f"this looks like {language}; write {bare[1] if bare is not None and not bare[0] else here}"
 
 
 def translate_promql(text: str, depth: int = 0) -> str | None:
-    """Translate simple PromQL (selectors, window functions, aggregations) to a query; None for anything else."""
+    """Translate simple PromQL (selectors, window functions, aggregations, operators) to a query; None for anything
+    else. Operators are in parentheses."""
+    text = text.strip()
+    if depth > MAX_DEPTH:
+        return None
+    if _SCALAR.fullmatch(text):
+        return text
     selector = _SELECTOR.fullmatch(text)
     if selector is not None and selector[2] is None:
         return _with_offset(f"fetch({selector[1]!r})", selector[3])
+    split = _split_operator(text)
+    if split is not None:
+        return _translate_operator(*split, depth)
+    whole = outer_call(text)
+    if whole is not None and not whole[0]:
+        return translate_promql(whole[1], depth + 1)
+    return _translate_call(text, depth)
+
+
+def _translate_call(text: str, depth: int) -> str | None:
     classes, call = _parse_call(text)
-    if call is None or depth > _MAX_DEPTH:
+    if call is None:
         return None
     name, inner = call
     number = _NUMBER.fullmatch(inner)
@@ -162,7 +216,7 @@ def translate_promql(text: str, depth: int = 0) -> str | None:
     if windowed is not None and windowed[2] is not None and not classes:
         over = _map_call(name, windowed[2], before)
         return over and _with_offset(f"fetch({windowed[1]!r}){over}", windowed[3])
-    of = translate_promql(inner.strip(), depth + 1)
+    of = translate_promql(inner, depth + 1)
     if of is None:
         return None
     if name == "histogram_quantile":
@@ -171,7 +225,52 @@ def translate_promql(text: str, depth: int = 0) -> str | None:
     return here and f"{of}.{here}({before}{classes or 'by=[]'}{_ARGUMENTS.get(here, '')})"
 
 
-_MAX_DEPTH = 10
+_SCALAR = re.compile(r"-?\d[\d.]*(?:[eE][+-]?\d+)?")
+_PRECEDENCE = (("or",), ("and", "unless"), ("==", "!=", ">", "<", ">=", "<="), ("+", "-"), ("*", "/", "%"), ("^",))
+_NAMES = MappingProxyType({"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "^": "pow"})
+_MATCHING = re.compile(
+    r"\s*(bool\b)?\s*(?:(on|ignoring)\s*\(([^()]*)\))?\s*(?:(group_left|group_right)\b\s*(?:\(([^()]*)\))?)?"
+)
+
+
+def _split_operator(text: str) -> tuple[str, str, str] | None:
+    """Return the left side, the operator that binds least, and the right side; None if there is no operator."""
+    tokens = top_level(text)
+    for signs in _PRECEDENCE:
+        found = [(at, token) for at, token in tokens[1:] if token in signs]
+        if found:
+            at, sign = found[0 if signs == ("^",) else -1]  # only powers group from the right
+            return text[:at], sign, text[at + len(sign) :]
+    return None
+
+
+def _translate_operator(left: str, sign: str, right: str, depth: int) -> str | None:
+    matching = _MATCHING.match(right)
+    if matching is None:  # it matches the empty text
+        return None
+    a, b = (translate_promql(side, depth + 1) for side in (left, right[matching.end() :]))
+    if a is None or b is None:
+        return None
+    options = f", {matching[2]}={_listed(matching[3])}" if matching[2] else ""
+    options += f", {matching[4]}={_listed(matching[5] or '')}" if matching[4] else ""
+    if sign in ("or", "and", "unless"):
+        return f"{a}.{sign if sign == 'unless' else sign + '_'}({b}{options})"
+    if sign not in _NAMES:
+        return _translate_comparison(a, sign, b, options, bool(matching[1]))
+    return f'apply("{_NAMES[sign]}", {a}, {b}{options})' if options else f"({a} {sign.replace('^', '**')} {b})"
+
+
+def _translate_comparison(a: str, sign: str, b: str, options: str, as_value: bool) -> str | None:
+    """Translate a comparison: it keeps the values for which it is true, or with `bool` is true or false."""
+    if options:
+        return None
+    compared = f"({a} {sign} {b})"
+    kept = b if _SCALAR.fullmatch(a) else a
+    return compared if as_value or _SCALAR.fullmatch(kept) else f"{kept}.where{compared}"
+
+
+def _listed(labels: str) -> str:
+    return f"[{', '.join(f'{chr(34)}{label.strip()}{chr(34)}' for label in labels.split(',') if label.strip())}]"
 
 
 def _parse_call(text: str) -> tuple[str, tuple[str, str] | None]:
@@ -179,8 +278,7 @@ def _parse_call(text: str) -> tuple[str, tuple[str, str] | None]:
     for pattern, name, inner, word, labels in ((_PREFIX_BY, 1, 4, 2, 3), (_SUFFIX_BY, 1, 2, 3, 4)):
         found = pattern.fullmatch(text)
         if found is not None:
-            listed = ", ".join(f'"{label.strip()}"' for label in found[labels].split(",") if label.strip())
-            return f"{found[word]}=[{listed}]", (found[name], found[inner].strip())
+            return f"{found[word]}={_listed(found[labels])}", (found[name], found[inner].strip())
     call = _CALL.fullmatch(text)
     return "", None if call is None else (call[1], call[2].strip())
 

@@ -93,7 +93,7 @@ def _relative(text: str, what: str) -> Instant:
     if not rest:
         return Instant(0, relative=True)
     if rest[0] != "-":
-        raise QueryError(f'{what} {text!r}: write "now" or "now-" and a duration, as in "now-1h"')
+        raise QueryError(f'{what} {text!r:.80}: write "now" or "now-" and a duration, as in "now-1h"')
     return Instant(-parse_duration(rest[1:], what), relative=True)
 
 
@@ -104,7 +104,7 @@ def _to_datetime(value: object, what: str) -> datetime:
         return datetime.fromisoformat(str(value)) if isinstance(value, str) else datetime.fromisoformat("")
     except ValueError:
         raise QueryError(
-            f'{what} {value!r} is not a time: write "2026-11-21T13:00:00Z", "now", "now-1h" or epoch milliseconds'
+            f'{what} {value!r:.80} is not a time: write "2026-11-21T13:00:00Z", "now", "now-1h" or epoch milliseconds'
         ) from None
 
 

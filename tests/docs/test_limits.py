@@ -16,7 +16,17 @@ from pipeline.compaction import plan
 from pipeline.spark import append_pace as pace
 from pipeline.spark.spark_settings import SparkConfig
 from pipeline.wal.log_core import QUOTA_BYTES
+from query_dsl.evaluation.offline import LiteralStore
+from query_dsl.evaluation.planner import MAX_POINTS
+from query_dsl.evaluation.pushed_reduction import MAX_PUSHED_SERIES
+from query_dsl.evaluation.windows import MAX_WINDOW_COLUMNS
+from query_dsl.functions import fills, points_texts, reducers_values, registry, seasonal_deviation
+from query_dsl.functions.points_casts import MAX_TEXTS
 from query_dsl.stores.history import sample_query as question
+from query_dsl.stores.query_limits import DEFAULT_LIMITS, Limits
+from query_dsl.tree import selector
+from query_dsl.tree.prescan import MAX_DIGITS, MAX_LENGTH, MAX_NESTING, MAX_OPERATORS
+from query_dsl.tree.query_errors import MAX_ECHO, WIDTH
 from sources.delivery.source_config import SourceConfig
 from sources.state.retention_rules import MAX_CLASSES
 from tests.docs.test_architecture import ROOT
@@ -53,6 +63,32 @@ VARSTORE = {
     "label names": f"{limits.LABELS:,}",
     "memory": f"{limits.MEMORY_SHARE:.0%}".replace("%", " %"),
 }
+QUERY = {
+    "length of a query": f"{MAX_LENGTH:,} characters",
+    "brackets": f"{MAX_NESTING} deep",
+    "operators and calls": f"{MAX_OPERATORS}",
+    "a number in a query": f"{MAX_DIGITS:,} digits",
+    "a regular expression": f"{selector.MAX_REGEX:,} characters",
+    "matchers of a selector": f"{selector.MAX_MATCHERS}",
+    "series of a fetch": f"{DEFAULT_LIMITS.series:,}; {MAX_PUSHED_SERIES:,} where",
+    "points of an answer": f"{MAX_POINTS:,}",
+    "buckets that a window function or a filler reads": f"{MAX_WINDOW_COLUMNS:,} a series",
+    "a text that `replace` makes": f"{points_texts.MAX_TEXT:,} characters",
+    "new texts of one function": f"{MAX_TEXTS:,}",
+    "`count_values`": f"{reducers_values.MAX_SERIES:,} series, {reducers_values.MAX_CELLS:,} values",
+    "`deviation`": f"{seasonal_deviation.MAX_WEEKS} weeks, {seasonal_deviation.MAX_CELLS:,} values",
+    "time of a query over `offline`": f"{LiteralStore.default_limits.seconds:g} s",
+    "what an error shows of a query": f"{MAX_ECHO + WIDTH} characters",
+}
+GIB, MIB = 2**30, 2**20
+OF_ONE_QUERY = {
+    "`series`": f"{DEFAULT_LIMITS.series:,}",
+    "`samples`": f"{DEFAULT_LIMITS.samples:,}",
+    "`memory_bytes`": f"{DEFAULT_LIMITS.memory_bytes // GIB} GiB",
+    "`text_bytes`": f"{DEFAULT_LIMITS.text_bytes // MIB} MiB",
+    "`seconds`": f"{DEFAULT_LIMITS.seconds or 'none'} (`offline`: {LiteralStore.default_limits.seconds:g})",
+    "`soft`": f"{DEFAULT_LIMITS.soft}",
+}
 PROMISED = {"open hour": (pace.HOUR_FILES, 480), "closed hour": (plan.HOUR_FILES, 4), "day": (plan.DAY_FILES, 8)}
 
 
@@ -63,14 +99,26 @@ def limit_rows(path: str) -> dict[str, str]:
     return {cells[0].strip(): cells[1].strip() for cells in found[2:]}
 
 
-@pytest.mark.parametrize(("path", "known"), [("operations.md", OPERATIONS), ("varstore.md", VARSTORE)])
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [("operations.md", OPERATIONS), ("varstore.md", VARSTORE), ("query.md", QUERY), ("engines.md", OF_ONE_QUERY)],
+)
 def test_limits_are_those_of_the_code(path: str, known: dict[str, str]) -> None:
     told = limit_rows(path)
     assert {what: told.get(what) for what, limit in known.items() if limit not in told.get(what, "")} == {}
 
 
-def test_operations_states_no_other_limits() -> None:
-    assert set(limit_rows("operations.md")) == set(OPERATIONS)
+@pytest.mark.parametrize(
+    ("path", "known"), [("operations.md", OPERATIONS), ("query.md", QUERY), ("engines.md", OF_ONE_QUERY)]
+)
+def test_the_documents_state_no_other_limits(path: str, known: dict[str, str]) -> None:
+    assert set(limit_rows(path)) == set(known)
+
+
+def test_every_limit_of_a_query_is_told() -> None:
+    assert {f"`{field.name}`" for field in dataclasses.fields(Limits)} == set(OF_ONE_QUERY)
+    assert fills.MAX_COLUMNS == MAX_WINDOW_COLUMNS
+    assert registry.MAX_REGEX == selector.MAX_REGEX
 
 
 @pytest.mark.parametrize("period", PROMISED)

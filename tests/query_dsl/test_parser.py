@@ -220,7 +220,7 @@ ERRORS = [
     ("fetch('a').mean(by=['b'], min_count=-1)", "not negative"),
     ("fetch('a').rate(window=5)", "is not a duration"),
     ("fetch('a').rat('5m')", "near: rate"),
-    ("fetch('a', 'b')", "fetch(): too many positional"),
+    ("fetch('a', 'b')", "fetch(): too many arguments"),
     ("fetch(a)", 'put a in quotes: "a"'),
     ("fetch(fetch('a'))", "a literal is expected here"),
     ("fetch('a').map(lambda w: 1, '5m')", "own functions exist in Python only"),

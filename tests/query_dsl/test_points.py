@@ -272,7 +272,7 @@ def test_calendar_of_any_type(part: str) -> None:
         (".calendar('hours')", "hour"),
         (".calendar('hour', zone='Europe/Berln')", "Europe/Berlin"),
         (".match('(')", "not valid RE2"),
-        (".match('a', 'b')", "too many positional"),
+        (".match('a', 'b')", "too many arguments"),
         (".replace('a', '\\\\1')", "the pattern has 0 groups"),
         (".replace('(a)', '\\\\q')", "write"),
         (".replace('(a)', '\\\\')", "write"),

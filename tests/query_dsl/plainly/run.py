@@ -148,8 +148,7 @@ class Walk:
             offset += inner.offset_ms if isinstance(inner, nodes.Offset) else 0
             inner = inner.child
         step = self.base if grid.step % self.base == 0 and self.step_below(inner, grid) else grid.step
-        if before % step or after % step:
-            raise Refused(f"the window is no multiple of {step}")
+        before, after = -(-before // step) * step, -(-after // step) * step  # rounded up
         asked = Asked(str(function), args, before, after, rules, gap or max(FIVE_MINUTES, 2 * step), step)
         moved = grid.earlier(offset)
         if isinstance(inner, nodes.Fetch):
