@@ -80,7 +80,7 @@ def buffer_answer(
 ) -> BufferedAnswer:
     """Collect pieces in a parcel, compressed if `gzip` and the first piece is large enough.
 
-    Raises TooLarge above `most` uncompressed bytes, ApiError 503 if the budget is exhausted."""
+    Raises QueryTooLargeError above `most` uncompressed bytes, ApiError 503 if the budget is exhausted."""
     parcel, total, packer = BufferedAnswer(purse), 0, None
     try:
         for piece in pieces:

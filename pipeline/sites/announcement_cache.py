@@ -69,7 +69,7 @@ class AnnouncementCache:
 
 
 def send_announcements(names: AnnouncementCache, site: str, client: CollectorClient) -> bool:
-    """Send announcements that the site lacks, in one call; True if there may be more. Raises NotSent."""
+    """Send announcements that the site lacks, in one call; True if there may be more. Raises CollectorCallError."""
     blocks = names.missing_at(site)
     if not blocks:
         return False

@@ -56,7 +56,7 @@ class HistoryStore(EngineStore):
     """EngineStore over a History, which the caller closes. Threads may share it.
 
     Series are described as of the end of the grid: lives, newest samples and ends are those of the samples on the
-    grid, and of some around it that are needed to interpret these (`_look_around`). `levels` are those of the memory
+    grid, and of some around it that are needed to interpret these (`_read_context`). `levels` are those of the memory
     store, so that both choose the same step."""
 
     def __init__(
@@ -350,9 +350,7 @@ class _TableRead:
         """Return notes on missing data."""
         notes = []
         if found.ambiguous:
-            notes.append(
-                f"{len(found.ambiguous)} fingerprints that stand for two texts are set aside with their samples"
-            )
+            notes.append(f"{len(found.ambiguous)} fingerprints with two texts are left out with their samples")
         if self.appended_ms is not None and self.appended_ms < until_ms:
             notes.append(
                 f"the history holds samples appended until {format_time(self.appended_ms)}: later ones, up to"

@@ -21,10 +21,10 @@ MAX_INCARNATIONS = 5_000
 """Limit of lives of one series: one a minute for three days is 4,320. Beyond it the life with the oldest last sample
 is dropped and counted."""
 PAST_PER_SLOT = 16
-"""Limit of older lives in all, per slot of capacity. Beyond it a segment that adds lives drops those with the oldest
-last samples, an eighth of its lives and at least as many as it adds; they are counted."""
+"""Limit of past incarnations in all, per slot of capacity. Beyond it a segment that adds incarnations drops those with
+the oldest last samples, an eighth of its lives and at least as many as it adds; they are counted."""
 INCARNATION_COLUMNS = ("birth", "first", "last_ms", "last")
-"""Columns of lives in an image."""
+"""Columns of incarnations in a snapshot."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -34,7 +34,7 @@ class Incarnations:
 
     def __init__(self, capacity: int) -> None:
         self._has_samples: Mask = lazy_zeros(capacity, np.bool_)
-        self._newest: Cells = lazy_zeros(4 * capacity, np.int64).reshape(4, capacity)  # rows as in OlderLives
+        self._newest: Cells = lazy_zeros(4 * capacity, np.int64).reshape(4, capacity)  # rows as in PastIncarnations
         self._past = PastIncarnations(capacity)
         self._room = PAST_PER_SLOT * capacity
         self.expired_ms = 0
@@ -165,7 +165,7 @@ class Incarnations:
         return int(self._newest[LAST_TIME].take(slots, mode="wrap").min()) if len(slots) else 0
 
     def prune(self, first: int, end: int) -> None:
-        """Remove older lives that ended by `forgotten_ms`, in all segments that slots [first, end) touch."""
+        """Remove past incarnations that ended by `expired_ms`, in all segments that slots [first, end) touch."""
         for segment in range(first // SEGMENT, -(-end // SEGMENT)):
             self._past.prune(segment, self.expired_ms)
 
@@ -192,7 +192,7 @@ class Incarnations:
         return held
 
     def export(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
-        """Return the newest life of each slot: `known`, `birth`, `first`, `last_ms`, `last`, each (n,)."""
+        """Return the current incarnation of each slot: `known`, `birth`, `first`, `last_ms`, `last`, each (n,)."""
         return {
             "known": self._has_samples.take(slots),
             **dict(zip(INCARNATION_COLUMNS, self._newest.take(slots, axis=1), strict=True)),
@@ -205,17 +205,18 @@ class Incarnations:
         self._past.drop(slots)
 
     def export_past(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
-        """Return older lives as `slot`, `birth`, `first`, `last_ms`, `last`, in the order of `slots`, then by birth."""
+        """Return past incarnations as `slot`, `birth`, `first`, `last_ms`, `last`, in the order of `slots`, then by
+        birth."""
         row, lives = self._past.read(slots)
         return {"slot": slots[row], **dict(zip(INCARNATION_COLUMNS, lives, strict=True))}
 
     def load_past(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Inverse of `export_older`: replace the older lives of the slots that occur; slot numbers may differ."""
+        """Inverse of `export_past`: replace the past incarnations of the slots that occur; slot numbers may differ."""
         lives = np.array([columns[name] for name in INCARNATION_COLUMNS], np.int64)
         self._past.replace(columns["slot"].astype(np.int64), lives)
 
     def bytes(self) -> int:
-        """Estimate of the bytes of older lives."""
+        """Estimate of the bytes of past incarnations."""
         return self._past.bytes()
 
 

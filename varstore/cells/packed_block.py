@@ -190,7 +190,7 @@ class PackedBlock:
     def cell(self, place: int, names: Sequence[str]) -> tuple[int, ...] | None:
         """Return the fields `names` of one cell, in that order; None if the cell is empty.
 
-        Raises NotOne if it must be read with `cells`."""
+        Raises NeedsBatchRead if it must be read with `cells`."""
         if self.patch is not None:
             raise NeedsBatchRead
         if place >= self.n:

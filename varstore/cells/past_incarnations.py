@@ -102,7 +102,7 @@ class PastIncarnations:
         return np.repeat(rows, many), self._incarnations[segment][:, at]
 
     def newest_ms(self, slots: Cells) -> Cells:
-        """Return (n,) greatest last times among the older lives of each slot, 0 if it has none."""
+        """Return (n,) greatest last times among the past incarnations of each slot, 0 if it has none."""
         newest = np.zeros(len(slots), np.int64)
         rows, lives = self.read(slots)
         np.maximum.at(newest, rows, lives[LAST_TIME])

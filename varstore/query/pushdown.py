@@ -65,7 +65,7 @@ from varstore.query.selection_parts import SelectionLayout, SelectionPart, part_
 from varstore.store.bucket_store import BucketStore
 
 MEMORY_BYTES = 256 * 1024 * 1024
-"""Limit of the memory of one push-down besides the store."""
+"""Limit of the memory of one pushdown besides the store."""
 SLICE_BYTES = 4 * 1024 * 1024
 COLUMN_BYTES = 32
 """Bytes of a bucket of a series while a window needs it."""

@@ -31,7 +31,7 @@ SILENCE_BUCKETS = 6
 """Buckets of the longest level for which a series is kept after its last sample is late for every level."""
 FUTURE_MS = 60_000
 """Limit in ms by which a sample may be later than the append time of its batch."""
-_STATE_BYTES = 52  # per slot: type 9, end 8, newest life 33, number of older lives 2
+_STATE_BYTES = 52  # per slot: type 9, end 8, current incarnation 33, number of past incarnations 2
 
 Mask = npt.NDArray[np.bool_]
 
@@ -136,7 +136,7 @@ class BucketStore:
 
     def add_aggregate(self, folded: SortedAggregate, slots: Cells, some: Mask) -> None:
         """Add cells and lives of the series of the mask `some`, all up to `settled_ms`.
-        slots: (series,) distinct where `some`, arbitrary elsewhere; `begin_anew` was called and types match."""
+        slots: (series,) distinct where `some`, arbitrary elsewhere; `reset_silent` was called and types match."""
         for ring in self.rings:
             for number, part in folded.updates(ring.step_ms, slots, some):
                 for capture in self.captures:
@@ -347,12 +347,12 @@ class BucketStore:
         for capture in self.captures:
             capture.before_change(slots)
 
-    # images
+    # snapshots
 
     def export_slots(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
         """Return the state of each slot: `fingerprint` uint64, `vshard`, `type` uint8 (NO_TYPE: none), `double_from`,
-        `ended` int64, and for the newest life `known` bool, `birth`, `first`, `last_ms`, `last` int64 (a cell; for
-        STRING series a number of `texts`)."""
+        `ended` int64, and for the current incarnation `known` bool, `birth`, `first`, `last_ms`, `last` int64 (a cell;
+        for STRING series a number of `texts`)."""
         return {
             "fingerprint": self.slots.fingerprint.take(slots),
             "vshard": self.slots.vshard.take(slots),

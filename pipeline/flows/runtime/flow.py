@@ -110,7 +110,7 @@ class Flow:
             self._entry.is_open = False
 
     def resume(self) -> None:
-        """Undo `pause` and `close_front`."""
+        """Undo `pause` and `stop_accepting`."""
         self._paused = self._closed = False
         if self._entry is not None:
             self._entry.is_open = True

@@ -94,7 +94,7 @@ class Flows:
 
     def admit(self, flows: Sequence[Mapping[str, Any]]) -> None:
         """Check flows from outside this host: outside their folder they may use only what the host's file allows. Loads
-        no code. Raises NotAllowed."""
+        no code. Raises NotAllowedError."""
         for flow in flows:
             self._host.admit(flow, self._registry)
 
