@@ -55,7 +55,7 @@ def values_by_alert(rule: Rule, newest: NewestValues) -> dict[Labels, Value]:
         if labels in first:
             pair = " and ".join(series_text(one.name, dict(one.labels)) for one in (first[labels], key))
             raise RuleFailedError(
-                f"{pair} would be one alert: ask for one variable, or reduce to the labels that matter"
+                f"{pair} give the same alert: select one variable, or reduce by the labels of the alert"
             )
         first[labels] = key
         if value is not None:

@@ -181,7 +181,7 @@ class AgentSink:
                 wait = min(_MAX_ASK_INTERVAL_S, wait * 1.5)
 
     def _ask_delivered(self, ids: list[BatchId]) -> list[bool]:
-        """Ask the next agent which of these its sinks have."""
+        """Ask the next agent which of these event batches its sinks have stored."""
         self._refresh_members()
         try:
             return list(self._client.call_any("delivered", [str(id) for id in ids]))

@@ -72,7 +72,7 @@ class FilesOptions(Options):
     def _path(cls, path: str) -> str:
         rest = _TIME.sub("", _HEADER.sub("", path))
         if any(part in (".", "..") for part in path.split("/")) or re.search(r"[%{}\\]", rest):
-            raise ValueError(f"{path!r}: folders of letters, digits, %Y %m %d %H %M %S %j and {{header}}")
+            raise ValueError(f"{path!r}: write folders of letters, digits, %Y %m %d %H %M %S %j and {{header}}")
         return path.strip("/")
 
 
