@@ -1,4 +1,4 @@
-"""Operators and own functions over operands: pair series, broadcast plain values, apply the function."""
+"""Operators and user-defined functions over operands: pair series, broadcast plain values, apply the function."""
 
 from __future__ import annotations
 

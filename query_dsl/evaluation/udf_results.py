@@ -1,4 +1,4 @@
-"""Results of own functions, checked and written into cells; texts for the errors of those that fail."""
+"""Results of user-defined functions, checked and written into cells; texts for the errors of those that fail."""
 
 from __future__ import annotations
 

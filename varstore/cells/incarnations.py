@@ -55,7 +55,7 @@ class Incarnations:
         if same.any():
             self._extend(slots[same], time_ms[same], cells[same], bounds.select(same), texts)
         later = known & (birth < birth_ms)
-        if later.any():  # births held are less
+        if later.any():  # start times held are less
             self._past.insert(slots[later], None, self._newest.take(slots[later], axis=1))
         fresh = ~known | later
         self._has_samples[slots[fresh]] = True
@@ -103,7 +103,7 @@ class Incarnations:
         first[slots] = np.minimum(first.take(slots), time_ms)
 
     def _merge(self, slots: Cells, lives: Cells, bounds: TypeBounds, texts: StringPool) -> None:
-        """Merge samples of distinct slots, as lives (4, n), whose births are before the current ones."""
+        """Merge samples of distinct slots, as lives (4, n), whose start times are before the current ones."""
         at, found = self._past.find(slots, lives[BIRTH])
         if found.any():
             held = self._past.get(slots[found], at[found])
@@ -170,7 +170,7 @@ class Incarnations:
             self._past.prune(segment, self.expired_ms)
 
     def forget(self, slots: Cells) -> None:
-        """Remove all lives of these slots."""
+        """Remove all incarnations of these slots."""
         self._has_samples[slots] = False
         self._newest[:, slots] = 0
         self._past.drop(slots)

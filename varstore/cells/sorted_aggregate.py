@@ -43,7 +43,7 @@ class SortedRows:
 
 
 class IncarnationSamples(NamedTuple):
-    """First or last samples of lives of series."""
+    """First or last samples of incarnations of series."""
 
     series: Cells
     birth_ms: Cells
@@ -56,7 +56,7 @@ class IncarnationSamples(NamedTuple):
 
 
 class IncarnationBounds(NamedTuple):
-    """First and last samples of the lives of series of one class of type."""
+    """First and last samples of the incarnations of series of one class of type."""
 
     doubles: bool
     first: IncarnationSamples

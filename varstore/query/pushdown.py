@@ -100,8 +100,8 @@ class _PushdownQuery:
 
 
 class Pushdown:
-    """Push-downs of one shard. `cells` is the lock of the store, held for about HOLD_S at a time to capture rows, once
-    per part if a function reads lives, and once per chunk. `answers` reads the buckets of twins."""
+    """Pushdowns of one shard. `cells` is the lock of the store, held for about HOLD_S at a time to capture rows, once
+    per part if a function reads incarnations, and once per chunk. `answers` reads the buckets of twins."""
 
     def __init__(
         self, store: BucketStore, index: LabelIndex, cells: FairLock, levels: Sequence[Level], answers: BucketReader

@@ -75,7 +75,7 @@ class FlowEntry:
 
 
 def _cut_to_fit(parcels: Sequence[EventBatch]) -> list[EventBatch]:
-    """Return the parcels; those without an identity are cut so that each fits into a batch. Raises EventError."""
+    """Return the event batches; those without an identity are cut so that each fits into a batch. Raises EventError."""
     fitting: list[EventBatch] = []
     for parcel in parcels:
         if parcel.data is not None or parcel.id is not None:

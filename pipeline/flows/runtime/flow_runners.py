@@ -222,7 +222,7 @@ class SinkRunner(Runner):
                 take.rollback()
                 self._failed(error.reason, "sink")
                 return
-            if len(take.parcels) > 1:  # a permanent refusal: find the parcel at fault
+            if len(take.parcels) > 1:  # a permanent refusal: find the event batch at fault
                 take.rollback()
                 self._one_by_one_left = len(take.parcels)
                 return
