@@ -70,7 +70,7 @@ class Incarnations:
     def add_batch(
         self, slots: Cells, birth_ms: Cells, time_ms: Cells, cells: Cells, bounds: TypeBounds, texts: StringPool
     ) -> None:
-        """Add samples, possibly several of one slot; only the first and last of each life need to be applied."""
+        """Add samples, possibly several of one slot; only the first and last of each incarnation need to be applied."""
         order = np.lexsort((ranks(cells, bounds, texts), time_ms, birth_ms, slots))
         begins = np.ones(len(order), np.bool_)
         begins[1:] = (np.diff(slots[order]) != 0) | (np.diff(birth_ms[order]) != 0)
@@ -103,7 +103,7 @@ class Incarnations:
         first[slots] = np.minimum(first.take(slots), time_ms)
 
     def _merge(self, slots: Cells, lives: Cells, bounds: TypeBounds, texts: StringPool) -> None:
-        """Merge samples of distinct slots, as lives (4, n), whose start times are before the current ones."""
+        """Merge samples of distinct slots, as incarnations (4, n), whose start times are before the current ones."""
         at, found = self._past.find(slots, lives[BIRTH])
         if found.any():
             held = self._past.get(slots[found], at[found])
@@ -127,7 +127,7 @@ class Incarnations:
         return merged
 
     def _bound(self, slots: Cells) -> None:
-        """Enforce the limits after one life was added to each of `slots`."""
+        """Enforce the limits after one incarnation was added to each of `slots`."""
         for slot in slots[self._past.count.take(slots) > MAX_INCARNATIONS].tolist():
             self._past.drop_oldest(slot)
             self.dropped += 1
@@ -136,7 +136,7 @@ class Incarnations:
                 self.dropped += self._past.drop_oldest_share(int(segment), int(added))
 
     def read(self, slots: Cells, floor_ms: int) -> npt.NDArray[np.void]:
-        """Return lives of these slots as BIRTH_TYPE, sorted by (row, birth); `row` is the index in `slots`.
+        """Return incarnations of these slots as BIRTH_TYPE, sorted by (row, birth); `row` is the index in `slots`.
         The newest birth of a series is always included, others if their last sample is later than `floor_ms`."""
         rows = np.flatnonzero(self._has_samples.take(slots))
         current = _as_table(rows, self._newest.take(slots[rows], axis=1))
@@ -186,7 +186,7 @@ class Incarnations:
             self._past.set_last(held, lives[LAST].astype(np.float64).view(np.int64))
 
     def last_cells(self, slots: Cells) -> list[int]:
-        """Return every value cell that a life of `slots` holds."""
+        """Return every value cell that an incarnation of `slots` holds."""
         held: list[int] = self._newest[LAST].take(slots[self._has_samples.take(slots)]).tolist()
         held.extend(self._past.read(slots)[1][LAST].tolist())
         return held
@@ -199,7 +199,7 @@ class Incarnations:
         }
 
     def load(self, slots: Cells, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Inverse of `export`: replace the newest lives of distinct `slots` and remove their older ones."""
+        """Inverse of `export`: replace the current incarnation of distinct `slots` and remove their older ones."""
         self._has_samples[slots] = columns["known"]
         self._put(slots, (columns[name] for name in INCARNATION_COLUMNS))
         self._past.drop(slots)

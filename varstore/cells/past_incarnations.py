@@ -1,4 +1,4 @@
-"""Older lives of series (all but the newest), packed by segments of slots so that a change copies little."""
+"""Past incarnations of series (all but the newest), packed by segments of slots so that a change copies little."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class PastIncarnations:
         self.count: npt.NDArray[np.uint16] = lazy_zeros(size, np.uint16)
         """Older lives of each slot."""
         self.total = 0
-        self._slots: dict[int, npt.NDArray[np.uint8]] = {}  # segment -> slot within it, of each life
-        self._incarnations: dict[int, Cells] = {}  # segment -> (4, lives): birth, first, last time, last
+        self._slots: dict[int, npt.NDArray[np.uint8]] = {}  # segment -> slot within it, of each incarnation
+        self._incarnations: dict[int, Cells] = {}  # segment -> (4, incarnations): birth, first, last time, last
 
     def find(self, slots: Cells, births: Cells) -> tuple[Cells, npt.NDArray[np.bool_]]:
         """Return (n,) positions of each (slot, birth) in its segment, or of its insertion; mask of those found."""
@@ -51,7 +51,7 @@ class PastIncarnations:
         return low, (low < last) & (births.take(low, mode="clip") == wanted)
 
     def get(self, slots: Cells, at: Cells) -> Cells:
-        """Return (4, n) lives at the positions that `find` returned."""
+        """Return (4, n) incarnations at the positions that `find` returned."""
         lives = np.empty((4, len(slots)), np.int64)
         for segment, part in _by_segment(slots):
             lives[:, part] = self._incarnations[segment][:, at[part]]
@@ -63,8 +63,8 @@ class PastIncarnations:
             self._incarnations[segment][:, at[part]] = lives[:, part]
 
     def insert(self, slots: Cells, at: Cells | None, lives: Cells) -> None:
-        """Insert one life for each of `slots`, (4, n), at the positions that `find` returned for distinct ones; None:
-        after those held, as start times are greater and rise within a slot."""
+        """Insert one incarnation for each of `slots`, (4, n), at the positions that `find` returned for distinct ones;
+        None: after those held, as start times are greater and rise within a slot."""
         for segment, part in _by_segment(slots):
             within = (slots[part] % SEGMENT).astype(np.uint8)
             held = self._slots.get(segment)
@@ -79,8 +79,8 @@ class PastIncarnations:
         self.total += len(slots)
 
     def read(self, slots: Cells) -> tuple[Cells, Cells]:
-        """Return all incarnations of `slots`: (n,) index of each in `slots`, and (4, n) lives; sorted by index and
-        birth."""
+        """Return all incarnations of `slots`: (n,) index of each in `slots`, and (4, n) incarnations; sorted by index
+        and birth."""
         rows = np.flatnonzero(self.count.take(slots))
         if not len(rows):
             return rows, _NO_INCARNATIONS
@@ -129,7 +129,7 @@ class PastIncarnations:
             self._keep(segment, ~np.isin(self._slots[segment], within))
 
     def drop_oldest(self, slot: int) -> None:
-        """Remove the life of this slot with the oldest last sample."""
+        """Remove the incarnation of this slot with the oldest last sample."""
         segment, within = slot // SEGMENT, np.uint8(slot % SEGMENT)
         held = self._slots[segment]
         first, last = int(np.searchsorted(held, within)), int(np.searchsorted(held, within, "right"))

@@ -96,7 +96,7 @@ def mask_aggregatable(rows: SortedRows, until_ms: int) -> tuple[Mask, Mask]:
 
 
 class SortedAggregate:
-    """Chosen rows aggregated into cells and lives.
+    """Chosen rows aggregated into cells and incarnations.
     steps: of the levels in ms, ascending. floors: per level, buckets that end at this time or earlier are late."""
 
     def __init__(self, rows: SortedRows, keep: Mask, steps: Sequence[int], floors: Sequence[int]) -> None:

@@ -281,7 +281,7 @@ class Pushdown:
     def _capture(
         self, job: _PushdownQuery, part: SelectionPart, keeps: bool
     ) -> tuple[Iterator[CapturedBucket | ReducedRow], npt.NDArray[np.void] | None]:
-        """Capture every row of the grid, and lives of the same moment if the function reads them."""
+        """Capture every row of the grid, and incarnations of the same moment if the function reads them."""
         grid, function = job.request.grid, FUNCTIONS[job.request.windows.function]
         numbers = iter(range(grid.start_ms // grid.step_ms + 1, grid.end_ms // grid.step_ms + 1))
         reading = ReadFields.of(function.statistics)
