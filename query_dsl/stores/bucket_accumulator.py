@@ -196,7 +196,7 @@ class BucketAccumulator:
 
 
 def _newest_incarnations(lives: npt.NDArray[np.void], rows: int) -> tuple[npt.NDArray[np.void], int]:
-    """Keep the newest LIVES_A_SERIES incarnations of each series; also return the number left out."""
+    """Keep the newest MAX_INCARNATIONS incarnations of each series; also return the number left out."""
     many = np.bincount(lives["row"], minlength=rows) if len(lives) else np.zeros(rows, np.int64)
     if not (many > MAX_INCARNATIONS).any():
         return lives, 0

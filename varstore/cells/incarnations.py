@@ -18,8 +18,8 @@ from varstore.cells.past_incarnations import BIRTH, FIRST, LAST, LAST_TIME, SEGM
 from varstore.cells.string_pool import StringPool
 
 MAX_INCARNATIONS = 5_000
-"""Limit of lives of one series: one a minute for three days is 4,320. Beyond it the life with the oldest last sample
-is dropped and counted."""
+"""Limit of incarnations of one series: one a minute for three days is 4,320. Beyond it the incarnation with the oldest
+last sample is dropped and counted."""
 PAST_PER_SLOT = 16
 """Limit of past incarnations in all, per slot of capacity. Beyond it a segment that adds incarnations drops those with
 the oldest last samples, an eighth of its lives and at least as many as it adds; they are counted."""

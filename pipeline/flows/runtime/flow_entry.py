@@ -36,7 +36,7 @@ class FlowEntry:
     def put(self, parcels: Sequence[EventBatch]) -> None:
         """Put all or none. Raises ChannelFull, ChannelFailed, EventError."""
         if not self.is_open:
-            raise ChannelFull("the flow is paused or stopping: keep the parcels and retry")
+            raise ChannelFull("the flow is paused or stopping: keep the event batches and retry")
         try:
             passed = self._intercepted(_cut_to_fit(parcels))
             if passed:
