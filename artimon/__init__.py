@@ -21,7 +21,7 @@ def connect(zookeeper: str | None = None, data: Path | str | None = None) -> Ses
     """Open a session with the memory store. Its ZooKeeper is `zookeeper` (host:port), else that of the stack on `data`,
     else ARTIMON_ZOOKEEPER or that of the stack on the default folder. Queries without a session use the newest one.
 
-    Raises NotRunning if `data` is given and no stack runs on it. The first query shows whether servers answer."""
+    Raises NotRunningError if `data` is given and no stack runs on it. The first query shows whether servers answer."""
     from artimon.session import open_session
 
     return open_session(zookeeper, data)

@@ -2,12 +2,12 @@
 
 Packages in reading order; each imports only those before it:
 
-    tree         selectors, times, nodes of the tree, errors
-    results      values of series: on a grid, raw, as tables and plots
-    functions    entries of all functions, and label matching
-    language     expressions, parser, printer, completion
-    stores       memory, history, both, limits: one protocol
-    evaluation   plan, run and explain a query
+    tree        selectors, times, nodes of the tree, errors
+    results     values of series: on a grid, raw, as tables and plots
+    functions   entries of all functions, and label matching
+    language    expressions, parser, printer, completion
+    stores      memory, history, both, limits: one protocol
+    evaluation  plan, run and explain a query
 
 >>> from query_dsl import fetch, parse
 >>> query = fetch('http.requests{dc="jb"}').rate("5m").sum(by=["host"])

@@ -125,8 +125,8 @@ class ShardConfig:
 class ShardProcess:
     """Everything that runs in one shard process; `start` once, `stop` once.
 
-    Threads: the one that calls `look` and `report` every second; the mover; the announcements; the log ends; one for
-    each connection. Locks are those of the parts."""
+    Threads: the one that calls `look` and `report` every second; the rebalancer; the announcements; the log ends; one
+    for each connection. Locks are those of the parts."""
 
     def __init__(self, config: ShardConfig, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished) -> None:
         self._config, self._clock = config, clock
@@ -234,7 +234,7 @@ class ShardProcess:
         return can_continue(self._span(), groups)
 
     def _run_rebalancer(self) -> None:
-        """Run the mover's thread: a copy from another shard may take minutes and must not delay anything else."""
+        """Run the rebalancer's thread: a copy from another shard may take minutes and must not delay anything else."""
         self._load_snapshot()
         while not self._stop.is_set():
             try:
@@ -380,7 +380,7 @@ def run_shard(
     config: ShardConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
 ) -> None:
     """Run a shard until `stop`. Raises ShardBroken (restart it, empty), LevelsDiffer, LimitError (no memory for the
-    capacity), TopicsUnfit, OSError (port)."""
+    capacity), TopicsUnfitError, OSError (port)."""
     sys.setswitchinterval(THREAD_SWITCH_S)
     with gc_tuned():
         process = ShardProcess(config, clock, publish)

@@ -47,7 +47,7 @@ def newest_values(matrix: Matrix) -> NewestValues:
 
 
 def values_by_alert(rule: Rule, newest: NewestValues) -> dict[Labels, Value]:
-    """Labels of each alert -> newest value. RuleFailed if two series would be the same alert."""
+    """Labels of each alert -> newest value. RuleFailedError if two series would be the same alert."""
     found: dict[Labels, Value] = {}
     first: dict[Labels, SeriesKey] = {}
     for key, value in newest:
@@ -55,7 +55,7 @@ def values_by_alert(rule: Rule, newest: NewestValues) -> dict[Labels, Value]:
         if labels in first:
             pair = " and ".join(series_text(one.name, dict(one.labels)) for one in (first[labels], key))
             raise RuleFailedError(
-                f"{pair} would be one alert: ask for one variable, or reduce to the labels that matter"
+                f"{pair} give the same alert: select one variable, or reduce by the labels of the alert"
             )
         first[labels] = key
         if value is not None:
@@ -64,7 +64,7 @@ def values_by_alert(rule: Rule, newest: NewestValues) -> dict[Labels, Value]:
 
 
 def verdict_on(rule: Rule, value: Value) -> AlertVerdict:
-    """Verdict on a value. RuleFailed if the condition does not apply to its type."""
+    """Verdict on a value. RuleFailedError if the condition does not apply to its type."""
     try:
         if rule.threshold.holds(value):
             return AlertVerdict(Outcome.TRUE, value)
@@ -93,7 +93,8 @@ def advance(
 ) -> list[AlertStep]:
     """Steps of the rule's alerts that exist before or after the evaluation at `now_ms`.
 
-    `alerts`: the alerts before. `ended`: True if all series behind these labels have ended. RuleFailed: no change."""
+    `alerts`: the alerts before. `ended`: True if all series behind these labels have ended. RuleFailedError: no
+    change."""
     steps = []
     for labels, value in answer.items():
         known, verdict = alerts.get(labels), verdict_on(rule, value)

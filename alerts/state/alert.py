@@ -92,15 +92,15 @@ def next_state(
 ) -> tuple[Alert | None, AlertChange | None]:
     """Return the alert after the evaluation at `now_ms` (None: there is none), and the change to notify, if any.
 
-    >>> bad, well = AlertVerdict(Says.TRUE, 0), AlertVerdict(Says.FALSE, 1)
-    >>> alert, change = step(None, bad, 60_000, 60_000)
+    >>> bad, well = AlertVerdict(Outcome.TRUE, 0), AlertVerdict(Outcome.FALSE, 1)
+    >>> alert, change = next_state(None, bad, 60_000, 60_000)
     >>> alert.phase, change
     (<AlertPhase.PENDING: 'pending'>, None)
-    >>> alert, change = step(alert, bad, 120_000, 60_000)
+    >>> alert, change = next_state(alert, bad, 120_000, 60_000)
     >>> alert.phase, change
-    (<AlertPhase.FIRING: 'firing'>, <Change.FIRING: 'firing'>)
-    >>> step(alert, well, 180_000, 60_000)[1]
-    <Change.RESOLVED: 'resolved'>
+    (<AlertPhase.FIRING: 'firing'>, <AlertChange.FIRING: 'firing'>)
+    >>> next_state(alert, well, 180_000, 60_000)[1]
+    <AlertChange.RESOLVED: 'resolved'>
     """
     phase = alert.phase if alert else AlertPhase.INACTIVE
     match phase, verdict.outcome:

@@ -47,7 +47,7 @@ class Condition:
         """True if the value fulfils the condition. ConditionError if the types do not match."""
         if isinstance(self.operand, bool):
             if not isinstance(value, bool):
-                raise ConditionError(f"{self.text!r} asks for true or false, the value is {value!r:.80}")
+                raise ConditionError(f"{self.text!r} compares with true or false, but the value is {value!r:.80}")
         elif isinstance(self.operand, str) != isinstance(value, str):
             kind = "a text" if isinstance(self.operand, str) else "a number"
             raise ConditionError(f"{self.text!r} compares with {kind}, the value is {value!r:.80}")

@@ -64,7 +64,7 @@ class ApiLimits:
     """Size of a reply of the Thrift service; Apache's clients refuse frames over 16,384,000 bytes."""
 
     def changed(self, changes: Iterable[str]) -> ApiLimits:
-        """Return limits with the changes "name=value". Raises BadLimit."""
+        """Return limits with the changes "name=value". Raises LimitError."""
         types = {one.name: type(getattr(self, one.name)) for one in fields(self)}
         found: dict[str, float] = {}
         for change in changes:

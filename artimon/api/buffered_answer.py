@@ -78,9 +78,9 @@ class BufferedAnswer:
 def buffer_answer(
     pieces: Iterable[bytes], purse: ByteBudget, *, most: int, gzip: bool, smaller: str = ""
 ) -> BufferedAnswer:
-    """Collect pieces in a parcel, compressed if `gzip` and the first piece is large enough.
+    """Collect pieces in a buffered answer, compressed if `gzip` and the first piece is large enough.
 
-    Raises TooLarge above `most` uncompressed bytes, ApiError 503 if the budget is exhausted."""
+    Raises QueryTooLargeError above `most` uncompressed bytes, ApiError 503 if the budget is exhausted."""
     parcel, total, packer = BufferedAnswer(purse), 0, None
     try:
         for piece in pieces:
@@ -108,7 +108,7 @@ def _too_large(total: int, most: int, smaller: str) -> str:
 
 
 class BufferedResponse(Response):
-    """Sends a parcel piece by piece, no faster than the client reads it."""
+    """Sends a buffered answer piece by piece, no faster than the client reads it."""
 
     def __init__(self, parcel: BufferedAnswer, headers: Mapping[str, str]) -> None:
         super().__init__(status_code=200)

@@ -60,7 +60,7 @@ class FastQueryMiddleware:
             await self._app(scope, receive, send)
             return
         scope["route"] = _ROUTE
-        await receive()  # the body, already read by BoundedBody; the next message is the disconnect
+        await receive()  # the body, already read by BodyLimitMiddleware; the next message is the disconnect
         try:
             response = await self._answer(Request(scope, receive), question)
         except ApiError as problem:

@@ -45,7 +45,7 @@ class LimitedStore(ForwardingStore):
     threads: Executor | None = None
 
     def select(self, request: SelectRequest) -> Buckets:
-        """Select within the limits. Raises TooLarge if more series match than this query may read."""
+        """Select within the limits. Raises QueryTooLargeError if more series match than this query may read."""
         allowed, what = self._series_limit(max(self.buckets_per_series, request.grid.n))
         try:
             found = self._call(lambda: self.store.select(replace(request, limit=min(request.limit, allowed))))
@@ -60,7 +60,8 @@ class LimitedStore(ForwardingStore):
         return found
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
-        """Aggregate within the limits. Raises TooLarge if too many series match, NotPushed if the store cannot."""
+        """Aggregate within the limits. Raises QueryTooLargeError if too many series match, NotPushed if the store
+        cannot."""
         columns = max(self.buckets_per_series, request.grid.n)
         allowed = min(request.limit, self.limits.cells_reduced // columns)
         try:
@@ -140,8 +141,8 @@ def _limits(store: LimitedStore) -> QueryLimits:
 
 
 def _prepare_query(query: str | Expr, store: LimitedStore, now_ms: int) -> QueryEvaluator:
-    """Prepare a query and set the store's `columns`. Raises TooLarge if the buckets of a single series exceed the
-    limit."""
+    """Prepare a query and set the store's `columns`. Raises QueryTooLargeError if the buckets of a single series exceed
+    the limit."""
     evaluator = prepare(query, store, now_ms, make_budget(_limits(store), store.check))
     planned = evaluator.plan
     windows_ms = sum((node.before_ms or 0) + node.after_ms for node in walk(evaluator.tree) if isinstance(node, Window))

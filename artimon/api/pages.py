@@ -66,7 +66,7 @@ class Pages:
     """Table from paths to files. Requests read only this table, so they open no file."""
 
     def __init__(self, folder: Traversable | None = None) -> None:
-        """Raises PagesTooLarge. `folder` replaces the package's folder in tests."""
+        """Raises PagesTooLargeError. `folder` replaces the package's folder in tests."""
         self._files = dict(_read(folder or files("artimon.api").joinpath("static"), PurePosixPath()))
         self._files[FUNCTION_TABLES] = _file(_function_tables().encode(), TYPES[".js"])
         if (size := sum(len(file.body) for file in self._files.values())) > MAX_BYTES:

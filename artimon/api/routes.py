@@ -206,7 +206,7 @@ async def _wait_disconnect(request: Request) -> None:
 
 
 def buffered_response(parcel: BufferedAnswer) -> Response:
-    """Return a response with a parcel of JSON."""
+    """Return a response with a buffered answer of JSON."""
     return BufferedResponse(parcel, plain_headers())
 
 

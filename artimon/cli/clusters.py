@@ -76,7 +76,7 @@ def _read_clusters(file: Path) -> list[Cluster]:
 
 @contextmanager
 def connect_cluster(cluster: Cluster) -> Iterator[ControlTree]:
-    """Connect to the control plane of one cluster. Raises PlaneError whenever its ZooKeeper does not answer."""
+    """Connect to the control plane of one cluster. Raises ControlPlaneError whenever its ZooKeeper does not answer."""
     from kazoo.handlers.threading import KazooTimeoutError
 
     from artimon.runtime.zookeeper_client import zookeeper_session

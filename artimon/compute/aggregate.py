@@ -182,7 +182,7 @@ class Aggregate:
 
 @runtime_checkable
 class AggregatingStore(Protocol):
-    """Store with push-down; from other stores the evaluator selects buckets."""
+    """Store with pushdown; from other stores the evaluator selects buckets."""
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
         """Compute an aggregate. Raises SelectError; raises NotPushed if the caller must select buckets instead."""

@@ -67,7 +67,7 @@ def run_at_each_sample(
     """Compute `function` over (t - before, t + after] at the time t of each sample; cells and mask are (1, samples),
     types (series,). Windows saturate at the limits of int64. `check` is called once per chunk and may raise.
 
-    Raises ValueError unless the window holds t itself: before > 0 and after >= 0. Raises TooWide."""
+    Raises ValueError unless the window holds t itself: before > 0 and after >= 0. Raises WindowsTooWide."""
     if before_ms <= 0 or after_ms < 0:
         raise ValueError(f"a window ({before_ms} ms before, {after_ms} ms after] does not contain its own sample")
     spans = _spans(ticks, before_ms, after_ms)

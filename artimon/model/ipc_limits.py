@@ -214,7 +214,7 @@ def _table(metadata: bytes, at: int) -> tuple[int, ...]:
     """Return the offsets of a table's fields relative to its position `at`, padded to eight; 0 for absent fields."""
     vtable = at - _i32(metadata, at)[0]
     if vtable < 0:
-        raise IpcError("a table of a flatbuffer that points outside")
+        raise IpcError("flatbuffer table that points outside of the message")
     count: int = min((_u16(metadata, vtable)[0] - 4) >> 1, _FIELDS)
     if count < 0:
         raise IpcError("a table of a flatbuffer without fields")

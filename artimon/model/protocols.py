@@ -20,7 +20,7 @@ class Sink(Protocol):
     """Receiver of polled batches."""
 
     async def accept(self, polled: Sequence[PollResult]) -> None:
-        """Return once everything is durable in the log (fsynced). Raises SinkRefused if nothing was kept."""
+        """Return once everything is durable in the log (fsynced). Raises SinkRefusedError if nothing was kept."""
         ...
 
     def replay(self, since: NewestPoll | None = None) -> Iterable[PollResult]:

@@ -177,7 +177,8 @@ class Store(Protocol):
 def encode_buckets(buckets: Buckets, small: bool = False) -> bytes:
     """Encode as two Arrow IPC streams, preceded by the length of the first in 8 bytes. The first has a row per series,
     a dictionary-encoded column per label, and other fields in the schema's metadata. The second has a column per
-    statistic, bucket by bucket as shards hold them. With `small`, small answers have the format of `small_answer`."""
+    statistic, bucket by bucket as shards hold them. With `small`, small answers have the format of
+    `small_buckets_codec`."""
     table = SeriesTable.from_series(buckets.series)
     meta = {
         "grid": [buckets.grid.end_ms, buckets.grid.step_ms, buckets.grid.n],

@@ -6,17 +6,17 @@ and proofs read. Formats: docs/formats/raw.md, docs/formats/series.md.
 
 Modules in reading order; each imports only those before it:
 
-    schema       columns, locations, data files, periods
-    statistics   statistics of a file, by which readers skip it
-    state        state of an append: offsets, lanes, gaps; and the step to the next one. Pure
-    delta        one Delta table: open, refresh, commit
-    reader       leases on versions, and reads of a whole version
-    parquet      data files read by ranges
-    head         newest append: the only parser of commits
-    commit       append, replace and expire: compare-and-set on the version
-    sources      numbers of sources
-    series_rows  rows of the table of series, and their merge
-    series       table of series
+    schema           columns, locations, data files, periods
+    file_statistics  statistics of a file, by which readers skip it
+    table_state      state of an append: offsets, lanes, gaps; and the step to the next one. Pure
+    delta            one Delta table: open, refresh, commit
+    table_reader     leases on versions, and reads of a whole version
+    parquet_reader   data files read by ranges
+    head             newest append: the only parser of commits
+    commit           append, replace and expire: compare-and-set on the version
+    sources          numbers of sources
+    announced_rows   rows of the table of series, and their merge
+    series_delta     table of series
 
 Imports `artimon.model`, `artimon.runtime` and libraries (pyarrow, deltalake, kazoo), never pyspark or its own users.
 """

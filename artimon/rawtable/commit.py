@@ -93,8 +93,8 @@ class RawTable(DeltaHandle):
         of `new`. The age of the files is checked after every read of the head, because the compactor commits before
         it deletes orphans.
 
-        Raises ChainBroken if another append follows `before`, Overslept if the files may have been deleted, TableError
-        if HDFS keeps failing (the outcome is then uncertain: read the head first)."""
+        Raises ConcurrentAppend if another append follows `before`, Overslept if the files may have been deleted,
+        TableError if HDFS keeps failing (the outcome is then uncertain: read the head first)."""
         actions = [file.action() for file in new]
         failure: Exception | None = None
         for _ in range(MAX_ATTEMPTS):

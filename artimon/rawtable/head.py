@@ -68,7 +68,7 @@ class HeadReader:
 
 
 def newest_append(uri: str, newest: int, known: int = 0) -> tuple[int, RawState] | None:
-    """Return the newest append among the commits (known, newest]. Raises StateError, and as `newest_document`."""
+    """Return the newest append among the commits (known, newest]. Raises TableStateError, and as `newest_document`."""
     found = newest_document(uri, newest, known)
     return (found[0], from_json(found[1])) if found else None
 
@@ -90,7 +90,7 @@ def newest_document(uri: str, newest: int, known: int = 0) -> tuple[int, Mapping
 
 
 def read_state(uri: str, version: int) -> RawState | None:
-    """Return the state of commit `version`; None if it is not an append. Raises OSError, StateError."""
+    """Return the state of commit `version`; None if it is not an append. Raises OSError, TableStateError."""
     document = read_document(uri, version)
     return None if document is None else from_json(document)
 

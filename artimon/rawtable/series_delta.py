@@ -232,7 +232,7 @@ def split_fingerprints(passes: int) -> list[tuple[int, int]]:
 
 
 def read_span(uri: str, low: int, high: int) -> Any:
-    """Read the rows of one file with fingerprints in [low, high]. Raises UnknownColumns, TableError, OSError."""
+    """Read the rows of one file with fingerprints in [low, high]. Raises UnknownColumnsError, TableError, OSError."""
     reader = GroupReader(uri)
     if unknown := sorted(reader.columns - {*SERIES_SCHEMA.names}):
         raise UnknownColumnsError(

@@ -148,7 +148,7 @@ class Increment:
 
 
 def advance(state: RawState, writer: str, step: Increment) -> RawState:
-    """Return the state after `step`. Raises StateError if an offset goes backwards."""
+    """Return the state after `step`. Raises TableStateError if an offset goes backwards."""
     current = state.current
     if current is None:
         raise TableStateError("the table has not begun a topic: close the gap first")
@@ -311,7 +311,7 @@ def begin_next_topic(
     state: RawState, writer: str, topic_id: str, partitions: int, epochs: Mapping[int, Epochs] | None = None
 ) -> RawState:
     """Return the state after a commit without rows that moves to the next generation of the topic. The present one was
-    read to its end; later writes to it count as lost, so that agents send them again. Raises StateError."""
+    read to its end; later writes to it count as lost, so that agents send them again. Raises TableStateError."""
     current = state.current
     if current is None:
         raise TableStateError("the table has not begun a topic: a next generation needs a present one")
@@ -386,7 +386,7 @@ def to_json(state: RawState, before: RawState) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> RawState:
-    """Inverse of `to_json`. Raises StateError."""
+    """Inverse of `to_json`. Raises TableStateError."""
     if data.get("format") != FORMAT:
         raise TableStateError(
             f"state of format {data.get('format')}: this program reads format {FORMAT} and writes nothing; run the"

@@ -15,7 +15,7 @@ class DeadlineExceededError(TimeoutError):
 
 
 def call_with_timeout(seconds: float, what: str, call: Callable[[], T]) -> T:
-    """Run `call` in a new thread and return its result; abandon it after `seconds`. Raises DeadlineExceeded."""
+    """Run `call` in a new thread and return its result; abandon it after `seconds`. Raises DeadlineExceededError."""
     outcome: queue.SimpleQueue[tuple[bool, T | BaseException]] = queue.SimpleQueue()
 
     def run() -> None:

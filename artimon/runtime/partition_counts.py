@@ -30,7 +30,7 @@ ConfirmedPartitions = Callable[[str], int | None]
 
 
 def confirmed_partitions(zookeeper: KazooClient) -> ConfirmedPartitions:
-    """Return pins that read the ack states of the raw query."""
+    """Return confirmed partition counts that read the ack states of the raw query."""
 
     def pin(topic_id: str) -> int | None:
         try:

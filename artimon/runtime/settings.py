@@ -132,7 +132,7 @@ def zookeeper_auth() -> str:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSecurity:
-    """Credentials and TLS trust of every Kafka client of this process (docs/deploy.md, "Kafka as people run it")."""
+    """Credentials and TLS trust of every Kafka client of this process (docs/deploy.md, "Kafka")."""
 
     protocol: str = "PLAINTEXT"
     mechanism: str = ""

@@ -43,7 +43,7 @@ class TopicsUnfitError(RuntimeError):
 
 
 def open_admin(bootstrap: str, options: dict[str, Any] | None = None) -> Any:
-    """Open an admin client; `options` replace the security options of this process. Raises TopicsUnknown."""
+    """Open an admin client; `options` replace the security options of this process. Raises TopicsUnknownError."""
     access = client_options() if options is None else options
     timeouts = {"request_timeout_ms": REQUEST_TIMEOUT_MS, "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS}
     try:
@@ -83,7 +83,7 @@ def list_brokers(admin: Any) -> list[int]:
 def check_topics(
     bootstrap: str, wanted: Sequence[TopicSpec], options: dict[str, Any] | None = None
 ) -> list[Difference]:
-    """Return all differences. Only the newest generation of a topic is checked. Raises TopicsUnknown."""
+    """Return all differences. Only the newest generation of a topic is checked. Raises TopicsUnknownError."""
     told: list[Difference] = []
     with closing(open_admin(bootstrap, options)) as admin:
         try:
@@ -106,7 +106,7 @@ def required_topics(prefix: str, names: Iterable[str]) -> tuple[TopicSpec, ...]:
 
 
 def check_required_topics(bootstrap: str, topics: Sequence[TopicSpec]) -> None:
-    """Check that a process can use these topics. Raises TopicsUnfit, TopicsUnknown."""
+    """Check that a process can use these topics. Raises TopicsUnfitError, TopicsUnknownError."""
     found = vital(check_topics(bootstrap, topics))
     if found:
         raise TopicsUnfitError(f"Kafka at {bootstrap}: " + "; ".join(map(str, found)))
@@ -140,7 +140,7 @@ class TopicCheck:
             self._clock.wait(stop, RETRY_S)
 
     def raise_unfit(self) -> None:
-        """Raise TopicsUnfit if a misconfigured topic was found."""
+        """Raise TopicsUnfitError if a misconfigured topic was found."""
         if self._unfit is not None:
             raise self._unfit
 

@@ -1,10 +1,11 @@
 """Real servers and our own processes on one machine: `artimon up`, `down`, `status`, `doctor`, and tests.
 
-Modules in reading order: `part` (description of a server), `process`, `guard`, `launch` (one child process), `runner`
-(state machine of one part), `supervisor` (all parts), `zookeeper`, `kafka`, `hdfs`, `own`, `examples`, `parts` (list of
-the parts), `stack` (a whole stack), `state` and `locate` (addresses of a running stack), `lag` and `status` (its
-health), `doctor`, `foreground` (the commands). Helpers: `java`, `jars`, `ports`, `topics`, and the local mail server:
-`smtp`, `mailbox`, `mail_view`.
+Modules in reading order: `stack_part` (description of a server), `child_process`, `orphan_reaper`, `launch` (one child
+process), `part_runner` (state machine of one part), `supervisor` (all parts), `zookeeper_part`, `kafka_part`,
+`hdfs_parts`, `artimon_parts`, `example_parts`, `part_catalogue` (list of the parts), `stack` (a whole stack),
+`stack_state` and `stack_location` (addresses of a running stack), `hop_limits` and `status` (its health), `doctor`,
+`foreground` (the commands). Helpers: `java`, `jars`, `port_leases`, `topics`, and the local mail server: `smtp`,
+`mailbox`, `mail_view`.
 
 May import pipeline, query_dsl, varstore, artimon.model and artimon.runtime, never artimon.api. Order inside: the
 contract in pyproject.toml."""

@@ -16,7 +16,7 @@ REQUEST_TIMEOUT_S = 3.0
 
 
 class ExamplePart(StackPart):
-    """A program of the folder `examples/`. Raises ExampleMissing if it does not exist."""
+    """A program of the folder `examples/`. Raises ExampleMissingError if it does not exist."""
 
     file = ""
     layer = EXAMPLES

@@ -90,7 +90,7 @@ def ensure_jars(
     """Make sure that the jars of `sets` are in the cache; returns the folder that has one folder per set.
 
     Present files are trusted unless `verify`, as they were verified before they got their name.
-    Raises JarMismatch, JarsUnresolved. Safe for concurrent processes."""
+    Raises JarMismatchError, JarsUnresolvedError. Safe for concurrent processes."""
     folder = settings.cache / "jars"
     wanted = [jar for jar in read_lock() if jar.jar_set in set(sets)]
     if verify:

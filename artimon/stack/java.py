@@ -47,7 +47,7 @@ def _output(program: Path, *arguments: str) -> str:
 
 
 def find_java(settings: Settings) -> Java:
-    """Return JAVA_HOME's Java, else the one on PATH. Raises JavaMissing: what was found and what to install."""
+    """Return JAVA_HOME's Java, else the one on PATH. Raises JavaMissingError: what was found and what to install."""
     in_home = settings.java_home / "bin" / "java" if settings.java_home else None
     program = in_home if in_home and in_home.is_file() else shutil.which("java")
     if program is None:

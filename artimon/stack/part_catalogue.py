@@ -53,7 +53,8 @@ ALL_PARTS = tuple({**_server_factories(1), **_shard_factories(SHARDS, SHARDS), *
 
 def choose_parts(names: Iterable[str], shards: int = SHARDS, brokers: int = 1) -> list[StackPart]:
     """Return the named parts and members of the named groups, in start order. "all" and "shards" mean `shards` shards
-    (others can be named); "all", "brokers" and "base" mean `brokers` brokers. Raises UnknownPart, ExampleMissing."""
+    (others can be named); "all", "brokers" and "base" mean `brokers` brokers. Raises UnknownPartError,
+    ExampleMissingError."""
     before = _server_factories(brokers)
     usual = {**before, **_shard_factories(shards, shards), **_PROCESSES}
     known = {**before, **_shard_factories(MAX_SHARDS, shards), **_PROCESSES, **_EXAMPLES}

@@ -36,7 +36,7 @@ class PortLeases:
         self._held: dict[int, int] = {}
 
     def lease(self, wished: int) -> int:
-        """Lease the first free, unleased port at or above `wished`. Raises NoPort after TRIES ports."""
+        """Lease the first free, unleased port at or above `wished`. Raises NoFreePortError after TRIES ports."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for port in range(wished, min(wished + MAX_TRIES, 65536)):
             if port not in self._held and self._take(port):

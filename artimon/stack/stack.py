@@ -104,7 +104,7 @@ class Stack:
 
     @property
     def context(self) -> StackContext:
-        """Ports and folders. Raises NotHealthy before `start`."""
+        """Ports and folders. Raises NotHealthyError before `start`."""
         if self._context is None:
             raise NotHealthyError(0, {"stack": "not started"})
         return self._context
@@ -132,7 +132,7 @@ class Stack:
         return {**found, "ARTIMON_DATA": str(self.data)}
 
     def wait_healthy(self, timeout_s: float = START_TIMEOUT_S, names: Iterable[str] | None = None) -> None:
-        """Wait until the parts `names` (default: all that should run) are healthy. Raises NotHealthy."""
+        """Wait until the parts `names` (default: all that should run) are healthy. Raises NotHealthyError."""
         self._running().wait_healthy(timeout_s, names)
 
     def states(self) -> dict[str, PartState]:

@@ -34,7 +34,7 @@ def locate_settings(data: Path | None = None) -> Settings:
 def zookeeper_of_store(zookeeper: str | None, data: Path | None) -> str:
     """Return the ZooKeeper for queries: `zookeeper`, else that of the stack on `data`, else that of the settings.
 
-    Raises NotRunning if `data` is given, here or by ARTIMON_DATA, and no stack runs on it."""
+    Raises NotRunningError if `data` is given, here or by ARTIMON_DATA, and no stack runs on it."""
     if zookeeper:
         return zookeeper
     found = locate_settings(data)

@@ -66,7 +66,8 @@ def read_state(data: Path) -> StackState | None:
 
 
 class DataLock:
-    """Exclusive lock on `<data>/lock`, at most one stack per folder. Raises UnusableFolder, AlreadyRunning."""
+    """Exclusive lock on `<data>/lock`, at most one stack per folder. Raises UnusableFolderError,
+    AlreadyRunningError."""
 
     def __init__(self, data: Path) -> None:
         try:

@@ -68,7 +68,7 @@ class StackStatus:
 
 
 def read_status(data: Path, clock: Clock = SYSTEM_CLOCK) -> StackStatus:
-    """Read the status of the stack on `data`. Raises NotRunning."""
+    """Read the status of the stack on `data`. Raises NotRunningError."""
     state = running_state(data)
     healths = {part.name: read_health(data / "health" / f"{part.name}.json") for part in state.parts}
     rss = session_rss([part.pid for part in state.parts if part.pid])
@@ -215,7 +215,7 @@ def _shard_hop(name: str, figures: Mapping[str, Any], reason: str, now_ms: int) 
 
 
 def running_state(data: Path) -> StackState:
-    """Return the state of the stack that runs on `data`. Raises NotRunning."""
+    """Return the state of the stack that runs on `data`. Raises NotRunningError."""
     state = read_state(data)
     if state is None or not state.alive():
         raise NotRunningError(data)

@@ -70,7 +70,7 @@ class Supervisor:
             )
 
     def wait_healthy(self, timeout_s: float, names: Iterable[str] | None = None) -> None:
-        """Wait until all of `names` (default: all parts that should run) are healthy. Raises NotHealthy."""
+        """Wait until all of `names` (default: all parts that should run) are healthy. Raises NotHealthyError."""
         chosen = set(self._parts if names is None else map(self._check_name, names))
 
         def unhealthy(states: Mapping[str, PartState]) -> dict[str, str]:

@@ -61,7 +61,7 @@ class TopicSettings(TopicOptions):
     ] = 0
 
     def topics(self, partitions: int) -> Sequence[TopicSpec]:
-        """Return all topics, the samples topic with `partitions` partitions. Raises TopicsUnknown."""
+        """Return all topics, the samples topic with `partitions` partitions. Raises TopicsUnknownError."""
         copies = self.replication or default_replication(self.kafka)
         return platform_topics(self.prefix, partitions, copies, self.segment_bytes)
 
@@ -71,7 +71,7 @@ class TopicError(StackError):
 
 
 def default_replication(bootstrap: str, options: dict[str, Any] | None = None) -> int:
-    """Return the default replication factor: 3, or the number of brokers if less. Raises TopicsUnknown."""
+    """Return the default replication factor: 3, or the number of brokers if less. Raises TopicsUnknownError."""
     with closing(open_admin(bootstrap, options)) as admin:
         try:
             return min(REPLICATION, len(list_brokers(admin)))
@@ -84,7 +84,7 @@ def make_topics(
 ) -> list[str]:
     """Create the missing ones of `topics` and wait until the brokers know them; returns the names of the new ones.
     Refuses while less than `brokers` brokers are up. `options`: client access, by default that of this process.
-    Raises KafkaError, OSError, TopicsUnknown, GrowError."""
+    Raises KafkaError, OSError, TopicsUnknownError, TopicError."""
     with closing(open_admin(bootstrap, options)) as admin:
         if brokers > 1 and len(up := list_brokers(admin)) < brokers:
             raise TopicsUnknownError(f"Kafka at {bootstrap}: {len(up)} of {brokers} brokers are up")
@@ -111,8 +111,8 @@ def migrate_samples(
     """Create the next generation of the samples topic with `partitions` partitions and the settings of the current one,
     then seal the current one: collectors switch, readers read the old one to its end. Returns (old, new) names.
 
-    May be repeated after a failure: a generation created by an earlier run is reused. Raises GrowError,
-    TopicsUnknown."""
+    May be repeated after a failure: a generation created by an earlier run is reused. Raises TopicError,
+    TopicsUnknownError."""
     if not 1 <= partitions <= MAX_PARTITIONS:
         raise TopicError(f"{partitions} partitions: use 1 to {MAX_PARTITIONS}")
     with closing(open_admin(bootstrap, options)) as admin:

@@ -86,7 +86,7 @@ def replace_values(path: str, values: Mapping[str, Any]) -> str | None:
     """Replace the values of parameters in `path` by their names, the last first; None if a value is not found, because
     its text may still be there in another form.
 
-    >>> replaced("/shops/7/items/7", {"shop": 7, "item": 7})
+    >>> replace_values("/shops/7/items/7", {"shop": 7, "item": 7})
     '/shops/{shop}/items/{item}'
     """
     end, after = len(path), ""

@@ -119,7 +119,7 @@ def _exchange(sock: Any, frame: bytes, deadline: float, receive: ReceiveExactly,
 
 
 def security_from_settings(settings: Mapping[str, str]) -> Security | None:
-    """Read environment variables; None if none of them is set. Raises BadSecurity.
+    """Read environment variables; None if none of them is set. Raises SecurityConfigError.
 
     ARTIMON_TLS_CERT, _KEY and _CA are files that require each other; _CRL is an optional file; _NAME and _PEERS are
     names (see `TlsFiles`); ARTIMON_TOKENS is a file; ARTIMON_SECURITY is the mode."""

@@ -65,7 +65,7 @@ class Tls:
     certificate does not require that."""
 
     def __init__(self, files: TlsFiles) -> None:
-        """Raises BadSecurity."""
+        """Raises SecurityConfigError."""
         self._files = files
         self._lock = threading.Lock()
         self._refreshed_at = monotonic()

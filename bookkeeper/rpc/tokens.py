@@ -50,7 +50,7 @@ class Tokens:
     `trust` grows with every change: then older connections must reconnect, as their token may have been removed."""
 
     def __init__(self, path: str) -> None:
-        """Raises BadSecurity."""
+        """Raises SecurityConfigError."""
         self._path = path
         self._lock = threading.Lock()
         self._refreshed_at = monotonic()

@@ -121,9 +121,9 @@ class CellLookup:
     ) -> tuple[int, list[AnyCell], dict[str, tuple[str, str, int]]]:
         """Version, cells with a value, and all descriptions, at one moment.
 
-        `skip`: passed by the collector, for one poll. Counters that ended since its last poll are added to it and left
-        out even if they have restarted: else the collector would not see the end, and take new counts for old ones. A
-        counter is never skipped twice in a row, so that one that ends constantly is still seen."""
+        `skip`: counters to leave out of this poll. Counters that ended since the last poll are added to it, even if
+        they have restarted: otherwise the collector would miss the end and add new counts to old ones. A counter is
+        never skipped twice in a row."""
         with self.lock:
             version, cells = self.version, [cell for cell in self.table.all_cells() if cell.value is not None]
             if skip is not None:

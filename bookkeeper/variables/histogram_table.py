@@ -83,7 +83,7 @@ class HistogramTable:
             place = bisect_left(target.bounds, value)
             if value < 0.0:
                 target.has_negative = True
-            if target.counts is not None:  # ensured by `_attached`
+            if target.counts is not None:  # ensured by `_allocate`
                 target.counts[place] += 1
                 target.total += value
 

@@ -236,8 +236,8 @@ def server_of(collector: Collector, place: ServiceSettings) -> FramedServer:
 def run_collector(
     config: CollectorConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
 ) -> None:
-    """Serve until `stop`; raises OSError if the port is taken, TopicsUnfit if a topic has wrong settings. Kafka and
-    ZooKeeper may be unavailable at any time, also at the start."""
+    """Serve until `stop`; raises OSError if the port is taken, TopicsUnfitError if a topic has wrong settings. Kafka
+    and ZooKeeper may be unavailable at any time, also at the start."""
     zookeeper, topic = zookeeper_client(config.zookeeper), f"{config.topic_prefix}.samples"
     broker, quota = (
         KafkaWriter(config.kafka, clock, confirmed_partitions(zookeeper)),

@@ -131,7 +131,7 @@ class KafkaWriter:
         return self._counts.problem
 
     def describe_topic(self, name: str) -> TopicDescription:
-        """Return the newest generation of the topic, described at most a minute ago. Raises BrokerError."""
+        """Return the newest generation of the topic, described at most a minute ago. Raises KafkaWriteError."""
         with self._lock:
             info = self._topics.get(name)
             if info is not None and self._clock.monotonic() - info.read_at < _MAX_METADATA_AGE_S:
@@ -140,7 +140,7 @@ class KafkaWriter:
             return info
 
     def generations(self, name: str) -> list[TopicDescription]:
-        """Return all existing generations of the topic, oldest first. Raises BrokerError."""
+        """Return all existing generations of the topic, oldest first. Raises KafkaWriteError."""
         newest = self.describe_topic(name)
         with self._lock:
             answer = self._ask_metadata(generations_until(name, newest.name))
@@ -323,8 +323,8 @@ class KafkaWriter:
 
     def _confirm(self, chunks: list[_RecordBatch], results: list[Position | str]) -> None:
         """Keep a position only if the leader of its partition is the same before and after the write, so that its epoch
-        is exact. A position with too low an epoch would count as evidence of loss again and again. Raises BrokerError,
-        with no position left."""
+        is exact. A position with too low an epoch would count as evidence of loss again and again. Raises
+        KafkaWriteError, with no position left."""
         written = [chunk for chunk in chunks if isinstance(results[chunk.indices[0]], Position)]
         try:
             now = {name: self._refresh(name) for name in {chunk.name for chunk in written}}
@@ -357,7 +357,8 @@ class KafkaWriter:
 
 
 def message_for(broker: BatchWriter, prefix: str, header: BatchHeader, data: bytes) -> KafkaMessage:
-    """Route batches by their lane, announcements by source and block. Raises BrokerError if the topic is not known."""
+    """Route batches by their lane, announcements by source and block. Raises KafkaWriteError if the topic is not
+    known."""
     if header.kind == BatchKind.SERIES:
         topic, key = f"{prefix}.series", f"{header.block}/{header.source}".encode()
         info = broker.describe_topic(topic)

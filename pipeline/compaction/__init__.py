@@ -2,13 +2,13 @@
 
 Modules in reading order; each imports only those before it:
 
-    order                sort order of rows, without a comparison sort
-    runs                 files as sorted runs
-    plan, digest         jobs that are due; digest that proves that no row was lost
-    merge, encode        merge of many runs in bounded memory; writer of the new files
-    job                  one job: merge, prove, commit
-    dead                 deletion of dead files and of old commits
-    compactor, service   everything that is due; the process
+    row_order                     sort order of rows, without a comparison sort
+    sorted_runs                   files as sorted runs
+    plan, row_digest              jobs that are due; digest that proves that no row was lost
+    merge, sorted_files           merge of many runs in bounded memory; writer of the new files
+    job                           one job: merge, prove, commit
+    dead_files                    deletion of dead files and of old commits
+    compactor, compactor_process  everything that is due; the process
 
 It imports `artimon.rawtable` and below.
 """

@@ -45,7 +45,7 @@ class CompactorConfig:
 
 
 def parse_keep(text: str) -> ClassRetention:
-    """Parse "default=400,debug=7", the days that each class is kept; `*` names all others. Raises KeepError."""
+    """Parse "default=400,debug=7", the days that each class is kept; `*` names all others. Raises RetentionError."""
     days: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, number = part.partition("=")

@@ -89,7 +89,7 @@ class AckWatcher(ZooKeeperWatcher):
 
 
 def is_trusted(client: KazooClient, path: str) -> bool:
-    """Return True if a node is trusted to let data be forgotten: with a ZooKeeper user of its own, a process trusts
-    only nodes that this user alone may write. Raises KazooException, KazooTimeoutError."""
+    """Return True if published acks in this node may delete data. A process with its own ZooKeeper user trusts only
+    nodes that no other user may write. Raises KazooException, KazooTimeoutError."""
     digest = zookeeper_auth()
     return not digest or is_owned(client, path, digest)

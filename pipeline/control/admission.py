@@ -95,7 +95,7 @@ class Admission:
             raise CommandError(f"{problem}: {remedy}") from None
 
     def _proof(self, version: ConfigVersion) -> str:
-        """Return the key or user that vouches for a version. Raises BadSignature."""
+        """Return the key or user that vouches for a version. Raises InvalidSignatureError."""
         if self._trust.keys is not None:
             return f"key {self._trust.keys.verify(CONFIG_KIND, signed_version(version), version.signature)}"
         path = config_path(version.stamp.scope)

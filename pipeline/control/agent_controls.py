@@ -108,7 +108,7 @@ class AgentControls:
             self.flows.set_mode(mode)
 
     def waiting(self) -> int:
-        """Return the number of items of the log and parcels of the channels that are not delivered yet."""
+        """Return the number of items of the log and event batches of the channels that are not delivered yet."""
         return self._waiting() + (self.flows.waiting() if self.flows is not None else 0)
 
     def roll_files(self, arguments: Mapping[str, str]) -> str:

@@ -344,8 +344,8 @@ class ControlPlane(ZooKeeperWatcher):
             self._reported_at, self._reported_key = now, key
 
     def _save(self, state: RolloutState | None = None, book: CommandJournal | None = None) -> None:
-        """Make these the state once they are on the disk. Raises PlaneError; then the former state holds, and nothing
-        is done that follows from the new one."""
+        """Make these the state once they are on the disk. Raises ControlPlaneError; then the former state holds, and
+        nothing is done that follows from the new one."""
         fresh = ControlState(state or self._state, book or self._journal, self.directory.known())
         try:
             self._file.save(fresh)

@@ -50,14 +50,14 @@ class ConfigVersion:
 
 
 def validate_name(name: str, what: str = "name") -> str:
-    """Return the name if it is valid in a path, else raise PlaneError."""
+    """Return the name if it is valid in a path, else raise ControlPlaneError."""
     if not _NAME.fullmatch(name):
         raise ControlPlaneError(f"{what} {name!r}: use letters, digits, . _ and -, at most 200 of them")
     return name
 
 
 def scope_of(agent: str = "", group: str = "") -> str:
-    """Return the scope of an agent or of a group of agents. Raises PlaneError."""
+    """Return the scope of an agent or of a group of agents. Raises ControlPlaneError."""
     return f"agent/{validate_name(agent, 'agent')}" if agent else f"group/{validate_name(group, 'group')}"
 
 
@@ -68,8 +68,8 @@ def config_path(scope: str) -> str:
 
 
 class ControlTree:
-    """Operations on a client that its owner starts and stops. Raises PlaneError, and `watcher.LOST` when ZooKeeper does
-    not answer in time."""
+    """Operations on a client that its owner starts and stops. Raises ControlPlaneError, and `watcher.LOST` when
+    ZooKeeper does not answer in time."""
 
     def __init__(self, client: KazooClient) -> None:
         self.client = client
@@ -111,7 +111,8 @@ class ControlTree:
         sign: Callable[[ConfigVersion], Mapping[str, str]] | None = None,
     ) -> VersionId:
         """Add a version of a scope and update the pointer to it in one transaction. `expected`: the newest version must
-        be this one (else PlaneError, as when another push is faster). Raises ConfigError before anything is written."""
+        be this one (else ControlPlaneError, as when another push is faster). Raises ConfigError before anything is
+        written."""
         parse_document(document)
         canonical(document)
         path = config_path(scope)
@@ -150,7 +151,7 @@ class ControlTree:
         return found
 
     def version(self, scope: str, number: int) -> ConfigVersion:
-        """Return one version. Raises PlaneError if it is not retained."""
+        """Return one version. Raises ControlPlaneError if it is not retained."""
         for one in self.history(scope):
             if one.stamp.number == number:
                 return one
@@ -183,7 +184,7 @@ class ControlTree:
     # --- commands
 
     def send_command(self, agent: str, command: Command) -> None:
-        """Send a command to an agent; idempotent by id. Raises PlaneError if too many wait."""
+        """Send a command to an agent; idempotent by id. Raises ControlPlaneError if too many wait."""
         folder = f"{COMMANDS}/{validate_name(agent, 'agent')}"
         if len(child_names(self.client, folder, None, CALL_S)) >= MAX_WAITING:
             raise ControlPlaneError(

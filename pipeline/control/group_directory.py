@@ -38,7 +38,7 @@ class GroupDirectory:
 
     def members(self, group: str) -> dict[str, CollectorEndpoint]:
         """Return the addresses of the members of a group, by name; {} while none is known. Follows the group from now
-        on. Raises PlaneError for an invalid name."""
+        on. Raises ControlPlaneError for an invalid name."""
         validate_name(group, "group")
         with self._lock:
             fresh = group not in self._groups

@@ -84,7 +84,7 @@ class ShardDirectory:
         self._known: dict[str, ShardInfo] = {}
 
     def live_shards(self) -> dict[str, ShardInfo]:
-        """Return the live shards by name. Raises ShardsUnknown if none is known."""
+        """Return the live shards by name. Raises ShardsUnknownError if none is known."""
         try:
             self._known = self._read()
         except (KazooException, KazooTimeoutError) as error:

@@ -45,7 +45,7 @@ class SigningKeys:
         return {"key": key, "mac": _mac(secret, what, content)}
 
     def verify(self, what: str, content: Mapping[str, Any], signature: Any) -> str:
-        """Return the id of the key that signed. Raises BadSignature."""
+        """Return the id of the key that signed. Raises InvalidSignatureError."""
         if not isinstance(signature, Mapping):
             raise InvalidSignatureError("it is not signed")
         key, mac = str(signature.get("key")), str(signature.get("mac"))

@@ -1,5 +1,5 @@
 """Delivery of batches, from accepted to acked.
 
-In reading order: `modes` (the delivery guarantees), `ordered_queue` (items that wait or are taken), `failover` (past
-the log while that works) with `collector_way`, `memory_files` (files of a log without durability).
+In reading order: `delivery_mode` (the delivery guarantees), `ordered_queue` (items that wait or are taken),
+`failover_log` (bypasses the log while a collector answers), `memory_files` (files of a log without durability).
 """

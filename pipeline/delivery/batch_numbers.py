@@ -60,7 +60,7 @@ class NumberedLog(Protocol[Accepted]):
     def next_sequences(self) -> list[int]: ...
 
     def append(self, entries: Sequence[LogEntry]) -> Accepted:
-        """Raises SinkRefused if nothing is kept."""
+        """Raises SinkRefusedError if nothing is kept."""
         ...
 
 
@@ -96,12 +96,12 @@ class BatchNumberer(Generic[Accepted]):
         self.refused: Counter[str] = Counter()
 
     def begin(self, polled: Sequence[PollResult]) -> tuple[list[LogEntry], Accepted] | None:
-        """Append all batches of these polls to the log, or none; None if there are none. Raises SinkRefused."""
+        """Append all batches of these polls to the log, or none; None if there are none. Raises SinkRefusedError."""
         return self.append(lambda numbers: self._entries(polled, numbers))
 
     def append(self, entries_of: Callable[[LaneNumbers], Iterable[LogEntry]]) -> tuple[list[LogEntry], Accepted] | None:
         """Append all entries to the log, or none; None if there are none. `entries_of` takes numbers as needed; they
-        stay free if it or the log raises. Raises SinkRefused."""
+        stay free if it or the log raises. Raises SinkRefusedError."""
         if self.numbers.epoch != self._log.epoch:  # the log began a new epoch while in use
             self.numbers = LaneNumbers(self._agent, self._log.epoch, self._log.next_sequences)
         numbers = self.numbers.copy()

@@ -120,7 +120,8 @@ class FailoverLog:
     # --- interface of the log
 
     def append(self, entries: Sequence[LogEntry], beyond_quota: bool = False) -> Future[list[LogPosition]]:
-        """Accept all of `entries` or none: delivered to the next hop, or durable in the log. Raises SinkRefused."""
+        """Accept all of `entries` or none: delivered to the next hop, or durable in the log. Raises
+        SinkRefusedError."""
         if beyond_quota:
             return self._log.append(entries, True)
         lines: dict[int, list[LogEntry]] = {}

@@ -40,7 +40,7 @@ _MIN_CALL_S = 1.0
 class Sender:
     """Drives `SendPlanner`, which makes all decisions: takes groups, sends them, records the results in the log.
 
-    Locks: `_cond` guards `_sending`, the tracker included; no I/O under it. The log has its own lock and is never
+    Locks: `_cond` guards `_planner`, the tracker included; no I/O under it. The log has its own lock and is never
     called under `_cond`. Threads: one for each lane and two more, so that a hanging call delays no other lane.
     """
 

@@ -80,7 +80,8 @@ class Shedder(Generic[Accepted]):
         give_up: StopSending,
         wait: Callable[[Accepted], object],
     ) -> None:
-        """`wait` returns once the accepted entries are durable. It raises SinkRefused, LogFailed, TimeoutError."""
+        """`wait` returns once the accepted entries are durable. It raises SinkRefusedError, LogWriteError,
+        TimeoutError."""
         self._log, self._agent, self._numbering, self._appender = wal, agent, numbering, appender
         self._stop_sending, self._wait = give_up, wait
         self.batches = 0

@@ -28,7 +28,7 @@ class WalSink:
     """Implements artimon.model.protocols.Sink over a log.
 
     Locks: `_order` is held while batches are numbered and handed to the log, so that a lane's numbers are in log order;
-    only the shedder waits for the disk under it. `_counting` guards the counts: an event loop takes it, and must not
+    only the shedder waits for the disk under it. `_count_lock` guards the counts: an event loop takes it, and must not
     wait while other threads encode. Numbers of a batch that the disk then refused are not given again."""
 
     def __init__(self, wal: WriteAheadLog, agent: str, folder: Path, give_up: StopSending | None = None) -> None:
@@ -51,8 +51,8 @@ class WalSink:
         return 0 if self._shedder is None else self._shedder.batches
 
     async def accept(self, polled: Sequence[PollResult]) -> None:
-        """Return once all is durable. Raises SinkRefused if nothing was kept, such as while closed; LogFailed if only a
-        restart can tell."""
+        """Return once all is durable. Raises SinkRefusedError if nothing was kept, such as while closed; LogWriteError
+        if only a restart can tell."""
         if self.closed:
             self.refused[self.closed] += 1
             raise SinkRefusedError(f"{self.closed}: the agent takes nothing until `artimon agents resume`")

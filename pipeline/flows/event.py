@@ -57,26 +57,27 @@ def events_of(parcel: EventBatch) -> tuple[Event, ...]:
 
 
 def memory_bytes(parcel: EventBatch) -> int:
-    """Return the memory that a parcel takes, in bytes, roughly; never 0."""
+    """Return the memory that an event batch takes, in bytes, roughly; never 0."""
     if parcel.data is not None:
         return _BATCH_OVERHEAD + len(parcel.data)
     return _BATCH_OVERHEAD + sum(map(event_bytes, parcel.events))
 
 
 def batch_events(events: Iterable[Event]) -> Sequence[EventBatch]:
-    """Return the events in order, in as few parcels as the limits of a batch allow. Raises EventError."""
+    """Return the events in order, in as few event batches as the limits of a batch allow. Raises EventError."""
     return [EventBatch(portion) for portion in split_events(events)]
 
 
 def with_identity(parcel: EventBatch, numbers: LaneNumbers, source: str) -> EventBatch:
-    """Return the parcel with an identity; an existing one is kept."""
+    """Return the event batch with an identity; an existing one is kept."""
     if parcel.id is not None:
         return parcel
     return EventBatch(parcel.events, numbers.use(numbers.lane_of(source)))
 
 
 def with_identity_and_bytes(parcel: EventBatch, numbers: LaneNumbers, source: str, time_ms: int) -> EventBatch:
-    """Return the parcel with identity and bytes. Raises BatchError beyond the limits of a batch, using no number."""
+    """Return the event batch with identity and bytes. Raises BatchError beyond the limits of a batch, using no
+    number."""
     if parcel.id is not None:
         return with_bytes(parcel, source, time_ms)
     lane = numbers.lane_of(source)
@@ -86,7 +87,7 @@ def with_identity_and_bytes(parcel: EventBatch, numbers: LaneNumbers, source: st
 
 
 def with_bytes(parcel: EventBatch, source: str, time_ms: int) -> EventBatch:
-    """Return a parcel that has an identity with its bytes; existing bytes are kept. Raises BatchError."""
+    """Return an event batch that has an identity with its bytes; existing bytes are kept. Raises BatchError."""
     if parcel.data is not None or parcel.id is None:
         return parcel
     batch = encode_events(parcel.id, source, time_ms, parcel.events)

@@ -101,7 +101,7 @@ class Registry:
         return made
 
     def find(self, part: ComponentKind, name: str) -> Component:
-        """Return a component, added ones before entry points. Raises UnknownComponent, BrokenComponent."""
+        """Return a component, added ones before entry points. Raises UnknownComponentError, BrokenComponentError."""
         if own := self._components[part].get(name):
             return own
         for entry in self._entries(f"artimon.flows.{part}"):

@@ -24,16 +24,16 @@ class FlowError(RuntimeError):
 
 
 class ChannelFull(FlowError):
-    """The channel has no room and kept nothing of this call. The caller keeps the parcels and retries."""
+    """The channel has no room and kept nothing of this call. The caller keeps the event batches and retries."""
 
 
 class ChannelFailed(FlowError):
-    """The channel cannot keep its promise (disk, broker, closed). It may or may not hold the parcels: put them again
-    under the same identity."""
+    """The channel cannot keep its promise (disk, broker, closed). It may or may not hold the event batches: put them
+    again under the same identity."""
 
 
 class SinkFailed(FlowError):
-    """The sink refused the parcels. `retry`: True if it may take them later; else they are quarantined."""
+    """The sink refused the event batches. `retry`: True if it may take them later; else they are quarantined."""
 
     def __init__(self, reason: str, retry: bool = True) -> None:
         super().__init__(reason)
@@ -41,10 +41,10 @@ class SinkFailed(FlowError):
 
 
 class Take:
-    """Parcels taken from a channel. Only the first call of `commit` or `rollback` takes effect; as a context manager it
-    commits at the end of the block and rolls back on an exception.
+    """Event batches taken from a channel. Only the first call of `commit` or `rollback` takes effect; as a context
+    manager it commits at the end of the block and rolls back on an exception.
 
-    `commit` raises ChannelFailed if the channel could not record it: the parcels are then delivered again."""
+    `commit` raises ChannelFailed if the channel could not record it: the event batches are then delivered again."""
 
     __slots__ = ("_commit", "_done", "_lock", "_rollback", "parcels")
 
@@ -54,7 +54,7 @@ class Take:
         self._lock, self._done = threading.Lock(), False
 
     def commit(self) -> None:
-        """Confirm delivery; the channel may forget the parcels."""
+        """Confirm delivery; the channel may forget the event batches."""
         if self._first():
             try:
                 self._commit()
@@ -63,7 +63,7 @@ class Take:
                 raise
 
     def rollback(self) -> None:
-        """Return the parcels to the channel, in their order."""
+        """Return the event batches to the channel, in their order."""
         if self._first():
             self._rollback()
 
@@ -89,8 +89,8 @@ class ChannelReader(Protocol):
     """View of one branch of a channel."""
 
     def take(self, most: int, wait_s: float) -> Take:
-        """Take the next parcels in order, at most `most`. Waits at most `wait_s` for the first one, then returns an
-        empty Take. Raises ChannelFailed."""
+        """Take the next event batches in order, at most `most`. Waits at most `wait_s` for the first one, then returns
+        an empty Take. Raises ChannelFailed."""
         ...
 
 
@@ -104,15 +104,15 @@ class WakeableReader(Protocol):
 
 
 class Channel(ChannelReader, Protocol):
-    """Bounded, thread-safe. Uncommitted parcels are taken again in order, after a rollback or a restart."""
+    """Bounded, thread-safe. Uncommitted event batches are taken again in order, after a rollback or a restart."""
 
     def start(self) -> None:
         """Open the channel. Raises ChannelFailed, or a typed error of its own that names the remedy."""
         ...
 
     def put(self, parcels: Sequence[EventBatch], deadline_s: float) -> None:
-        """Keep all parcels or none within `deadline_s`; parcels whose identity it has had are dropped and counted.
-        Raises ChannelFull, ChannelFailed."""
+        """Keep all event batches or none within `deadline_s`; event batches whose identity it has had are dropped and
+        counted. Raises ChannelFull, ChannelFailed."""
         ...
 
     def stop(self, deadline_s: float) -> None:
@@ -141,7 +141,8 @@ class PollableSource(Protocol):
     def start(self) -> None: ...
 
     def poll(self, put: Put) -> bool:
-        """Put what is available; False if there was nothing. Parcels that `put` refuses are kept and put again."""
+        """Put what is available; False if there was nothing. Event batches that `put` refuses are kept and put
+        again."""
         ...
 
     def stop(self, deadline_s: float) -> None: ...
@@ -155,8 +156,8 @@ class Sink(Protocol):
     def start(self) -> None: ...
 
     def deliver(self, parcels: Sequence[EventBatch]) -> None:
-        """Deliver parcels; after the return they have the sink's durability, and the runner commits. Raises SinkFailed.
-        Bounds every wait by a deadline of its own, or calls `context.progress()`."""
+        """Deliver event batches; after the return they have the sink's durability, and the runner commits. Raises
+        SinkFailed. Bounds every wait by a deadline of its own, or calls `context.progress()`."""
         ...
 
     def stop(self, deadline_s: float) -> None: ...
@@ -168,7 +169,7 @@ class Interceptor(Protocol):
     """Filter between a source and the channel."""
 
     def __call__(self, parcels: Sequence[EventBatch]) -> Sequence[EventBatch]:
-        """Return the parcels, changed or fewer. One with an identity keeps its bytes, or is dropped whole."""
+        """Return the event batches, changed or fewer. One with an identity keeps its bytes, or is dropped whole."""
         ...
 
     def figures(self) -> Figures: ...

@@ -17,8 +17,9 @@ class TransactionPhaseError(FlowError):
 
 
 class Transaction:
-    """Transaction of one thread, of puts or of takes. Put parcels are in the channel once `commit` has returned, and
-    not before; taken ones leave it then. As a context manager it commits at the end and rolls back on an exception."""
+    """Transaction of one thread, of puts or of takes. Put event batches are in the channel once `commit` has returned,
+    and not before; taken ones leave it then. As a context manager it commits at the end and rolls back on an
+    exception."""
 
     def __init__(self, channel: Channel, deadline_s: float = 10.0) -> None:
         self._channel, self._deadline_s = channel, deadline_s
@@ -31,14 +32,14 @@ class Transaction:
         self.phase = "open"
 
     def put(self, parcels: Sequence[EventBatch]) -> None:
-        """Hold parcels in memory until `commit`."""
+        """Hold event batches in memory until `commit`."""
         self._expect("open")
         if self._taken:
             raise TransactionPhaseError("this transaction takes: put with another one")
         self._put += parcels
 
     def take(self, most: int, wait_s: float) -> tuple[EventBatch, ...]:
-        """Take the next parcels; () if none came within `wait_s`."""
+        """Take the next event batches; () if none came within `wait_s`."""
         self._expect("open")
         if self._put:
             raise TransactionPhaseError("this transaction puts: take with another one")

@@ -119,7 +119,7 @@ class Collectors:
             standing.calls, standing.in_flight = self._choices, standing.in_flight + 1
 
     def note_answer(self, endpoint: CollectorEndpoint) -> None:
-        """Note that it answered."""
+        """Record an answer of the collector."""
         standing = self._health.get(endpoint)
         if standing is not None:
             standing.failures, standing.not_before, standing.in_flight = 0, 0.0, max(0, standing.in_flight - 1)

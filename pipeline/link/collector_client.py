@@ -68,13 +68,13 @@ class CollectorClient:
 
     def send(self, messages: Sequence[bytes], within_s: float = math.inf) -> Reply:
         """Send the first of these messages, at least one, as many as one call may take. Waits for credit and answer,
-        each for at most `within_s`. Raises NotSent."""
+        each for at most `within_s`. Raises CollectorCallError."""
         flight, count = self._begin([len(message) for message in messages], within_s)
         heard = self._finished(flight, "send", messages[:count], min(flight.deadline_s, within_s))
         return Reply(flight.endpoint, heard)
 
     def call_any(self, method: str, argument: object) -> Any:
-        """Call a method of the service that carries no batches. Raises NotSent."""
+        """Call a method of the service that carries no batches. Raises CollectorCallError."""
         with self.cond:
             now = self._clock.monotonic()
             endpoint = self._pick_endpoint(now)

@@ -62,14 +62,14 @@ class AnnouncementCache:
             return found
 
     def mark_sent(self, site: str, blocks: Sequence[tuple[BlockKey, int, bytes]]) -> None:
-        """Note that the site took these, except those dropped meanwhile: nothing would remove them again."""
+        """Record the announcements as sent to the site, except those that were dropped meanwhile."""
         with self._lock:
             kept = {key: version for key, version, _ in blocks if key in self._blocks}
             self._sent_versions.setdefault(site, {}).update(kept)
 
 
 def send_announcements(names: AnnouncementCache, site: str, client: CollectorClient) -> bool:
-    """Send announcements that the site lacks, in one call; True if there may be more. Raises NotSent."""
+    """Send announcements that the site lacks, in one call; True if there may be more. Raises CollectorCallError."""
     blocks = names.missing_at(site)
     if not blocks:
         return False

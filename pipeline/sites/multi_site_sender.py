@@ -104,7 +104,7 @@ class MultiSiteSender:
         patience_s: float = 60.0,
         return_s: float = 60.0,
     ) -> None:
-        """Raise RecordError if the record of lanes and sites cannot be read."""
+        """Raise SiteRecordError if the record of lanes and sites cannot be read."""
         self.cond = threading.Condition()
         self._log, self._data, self._clock = wal, data, clock
         self._saving = threading.Lock()

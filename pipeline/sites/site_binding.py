@@ -27,7 +27,7 @@ class LaneMove(NamedTuple):
 
 @dataclass(slots=True)
 class _SiteState:
-    """`trusted`: it has served a lane since one had to leave it. `scout`: the lane that tries it meanwhile."""
+    """`trusted`: it has served a lane since one had to leave it. `probe_lane`: the lane that tries it meanwhile."""
 
     trusted: bool = True
     reachable_since: float | None = None

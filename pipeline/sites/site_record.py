@@ -84,7 +84,7 @@ class SiteRecord:
 
 
 def load_record(folder: Path, files: FileSystem | None = None) -> SiteRecord:
-    """Load the record of an agent's data folder, an empty one if it has none. Raises RecordError."""
+    """Load the record of an agent's data folder, an empty one if it has none. Raises SiteRecordError."""
     path = folder / RECORD_FILE
     try:
         return SiteRecord.from_json(read_file(files or LocalFileSystem(), path))

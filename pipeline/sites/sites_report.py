@@ -45,7 +45,7 @@ class SitesReport:
         return not [o for o in self.overlaps if o.first not in left_out and o.second not in left_out]
 
     def stores_to_read(self) -> list[str]:
-        """Return the stores that together hold each batch once. Raises UnionError."""
+        """Return the stores that together hold each batch once. Raises SitesUnionError."""
         if not self.is_exact:
             worst = [o for o in self.overlaps if (o.first, o.second) not in self.contained][:5]
             texts = "; ".join(f"lane {o.lane} {list(o.ranges)[:3]} in {o.first} and {o.second}" for o in worst)

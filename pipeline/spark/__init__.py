@@ -2,15 +2,24 @@
 
 Modules in reading order; each imports only those before it:
 
-    messages, topic            validation of a message; client for one Kafka topic
-    rows, output, trial        batches to data files; suspicious messages are decoded in a subprocess first
-    tasks, feeding             work of a task: write data files; send columns to shards
-    source, suspects, pace     Kafka source; digests of messages that killed a worker; size and frequency of appends
-    generations, gaps, cuts    succession of topics; lost offset ranges
-    raw, buckets               the two queries
-    acks, retention            committed offsets for agents; trimming of Kafka
-    keeper, deadletters        table of series; messages that could not be stored
-    application                all of it as one process
+    message_checks    validation of a message
+    topic_client      client for one Kafka topic
+    raw_file, raw_file_writer    batches to data files
+    decoder_trial     decoding of suspicious messages in a subprocess
+    raw_task          work of a task of the raw query: write data files
+    feed_task         work of a task of the buckets query: send columns to shards
+    streaming_query   Kafka source
+    suspects          digests of messages that killed a worker
+    append_pace       size and frequency of appends
+    generations       succession of topics
+    gap_report        lost offset ranges
+    log_truncation    truncated partitions
+    raw_query, buckets_query    the two queries
+    acks_publisher    committed offsets for agents
+    retention         trimming of Kafka
+    series_writer     table of series
+    dead_letters      messages that could not be stored
+    application       all of it as one process
 
-It imports `artimon.rawtable` and below; it alone, with the history engine, imports pyspark.
+It imports `artimon.rawtable` and below; only it and the history engine import pyspark.
 """

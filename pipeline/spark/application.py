@@ -45,7 +45,7 @@ def run_application(
 ) -> None:
     """Run until `stop`. Missing services (ZooKeeper, Kafka, HDFS, shards) are named in log and health and waited for.
 
-    Raises SessionLost if the JVM dies, TopicsUnfit if a topic is set wrongly."""
+    Raises SessionLostError if the JVM dies, TopicsUnfitError if a topic is set wrongly."""
     for chatty in ("py4j", "kafka", "kazoo"):  # failures are raised, and logged once by us
         logging.getLogger(chatty).setLevel(logging.CRITICAL)
     health = HealthFile(config.health or config.data / "health.json", "spark", clock, publish)

@@ -108,7 +108,7 @@ class BucketsQuery:
             self._topic.close()
 
     def open(self) -> tuple[BucketsRun, Mapping[int, int]]:
-        """Begin a run and return its start offsets. Raises ShardsUnknown, TopicError."""
+        """Begin a run and return its start offsets. Raises ShardsUnknownError, TopicError."""
         info = self._with_counted_partitions(self._topic.describe())
         if self._truncations.topic_id != info.topic_id:
             self._truncations = TruncationDetector(info.topic_id)
@@ -126,7 +126,7 @@ class BucketsQuery:
 
     def check(self, life: BucketsRun) -> None:
         """Check every few seconds that the topic is the same and its log was not cut, and ask the shards. Raises
-        TopicError, ShardsUnknown."""
+        TopicError, ShardsUnknownError."""
         info = life.info
         now = self._topic.describe().limited(info.partitions)
         if now.topic_id != info.topic_id:
@@ -210,7 +210,7 @@ class BucketsRun:
         self.progress = FeedProgress(info.partitions)
 
     def ask_all(self) -> Mapping[int, Span]:
-        """Ask every live shard; return the bounds of the log. Raises ShardsUnknown if no shard holds anything."""
+        """Ask every live shard; return the bounds of the log. Raises ShardsUnknownError if no shard holds anything."""
         self._read_groups(self._directory.live_shards().values())
         if not self.progress.has_groups():
             raise ShardsUnknownError("no shard answers, or none holds virtual shards yet")
@@ -223,8 +223,8 @@ class BucketsRun:
         return self.progress.start_position(bounds)
 
     def check_shards(self) -> None:
-        """Ask new, restarted, changed and failed shards; called every few seconds. Raises ShardsUnknown if all groups
-        lag, so that the query restarts at the furthest of them."""
+        """Ask new, restarted, changed and failed shards; called every few seconds. Raises ShardsUnknownError if all
+        groups lag, so that the query restarts at the furthest of them."""
         live = self._directory.live_shards()
         self.progress.retain(live)
         self._read_groups(self.progress.shards_to_ask(live))

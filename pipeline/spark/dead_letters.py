@@ -105,7 +105,7 @@ class DeadLetters:
         self.tally = LetterTally()
 
     def read(self, stop: threading.Event) -> Iterator[tuple[DeadLetterRecord, bytes | None]]:
-        """Yield every letter now in the topic once, with its bytes; fewer on `stop`. Raises LettersError."""
+        """Yield every letter now in the topic once, with its bytes; fewer on `stop`. Raises DeadLetterError."""
         stored = self._stored_predicate()
         self.tally = LetterTally()
         known: OrderedDict[int, None] = OrderedDict()
@@ -124,7 +124,7 @@ class DeadLetters:
                 yield DeadLetterRecord(topic, address, reason, record.timestamp, size, state, why, header), record.value
 
     def check_samples(self) -> None:
-        """Check that the topic a replay writes to is fit for samples. Raises LettersError."""
+        """Check that the topic a replay writes to is fit for samples. Raises DeadLetterError."""
         prefix = self.samples_topic.removesuffix(".samples")
         try:
             check_required_topics(self.kafka, required_topics(prefix, ("samples",)))
@@ -140,7 +140,7 @@ class DeadLetters:
         return next((len(one.until) for one in state.topics if one.topic_id == topic_id), None)
 
     def _stored_predicate(self) -> Callable[[BatchId], bool]:
-        """Return a predicate that is True for batches in the table, by its newest append. Raises LettersError."""
+        """Return a predicate that is True for batches in the table, by its newest append. Raises DeadLetterError."""
         try:
             _, state = HeadReader(self._hdfs).head()
         except FileNotFoundError:
@@ -245,7 +245,7 @@ def replay(letters: DeadLetters, wish: ReplayRequest, stop: threading.Event) -> 
     """Write letters unchanged to the topic of samples, each to the partition of its lane; yield one outcome a letter.
     Table and shards drop repeats, so a replay may be stopped and started again at any point.
 
-    Raises LettersError, also at the end, for addresses without a letter."""
+    Raises DeadLetterError, also at the end, for addresses without a letter."""
     letters.check_samples()
     broker = KafkaWriter(letters.kafka, letters.clock, letters.partitions_of)
     missing, others = set(wish.addresses), deque[LetterAddress](maxlen=MAX_NAMED)
@@ -286,7 +286,7 @@ def _skip_outcome(letter: DeadLetterRecord, wish: ReplayRequest) -> ReplayOutcom
 
 
 def _write(topic: str, broker: KafkaWriter, held: Sequence[tuple[DeadLetterRecord, bytes]]) -> list[ReplayOutcome]:
-    """Write letters at once. Raises LettersError if Kafka took none of them."""
+    """Write letters at once. Raises DeadLetterError if Kafka took none of them."""
     try:
         info = broker.describe_topic(topic)
     except KafkaWriteError as error:

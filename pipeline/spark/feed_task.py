@@ -203,7 +203,8 @@ class _RangeFeeder:
         return not outcome.error and outcome.next is not None and outcome.next >= self.result.until
 
     def _send_all(self, groups: list[ShardGroup]) -> None:
-        """Send to the groups of one shard. Runs in a thread; changes only their outcomes and the shard's `_silent`."""
+        """Send to the groups of one shard. Runs in a thread; changes only their outcomes and the shard's entry in
+        `_unanswered`."""
         for group in groups:
             outcome = self.result.groups[group.key]
             if group.shard.id in self._unanswered:

@@ -262,8 +262,8 @@ class RawQuery:
         return after, info
 
     def _check_deleted(self, life: RawRun) -> None:
-        """Raise OffsetsMissing if Kafka deleted messages that the table lacks: no batch shows that until a newer one
-        comes. A batch in progress may have read them earlier: then the next check decides."""
+        """Raise MissingOffsetsError if Kafka deleted messages that the table lacks: no batch shows that until a newer
+        one comes. A batch in progress may have read them earlier: then the next check decides."""
         until = life.state.until()
         gone = {p: start for p, start in self._log_start.items() if until.get(p, 0) < start}
         if gone and not life.is_appending:

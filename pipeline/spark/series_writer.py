@@ -148,7 +148,7 @@ class SeriesWriter:
         if done.full:
             self._clashes = done.clashes
         for clash in done.clashes[:MAX_LOGGED]:
-            log.error("series: fingerprint %016x is announced with two texts: both are set aside", clash % 2**64)
+            log.error("series: fingerprint %016x is announced with two texts: both are hidden", clash % 2**64)
 
     def _consumer(self) -> Any:
         try:

@@ -49,7 +49,7 @@ class NoMasterError(RuntimeError):
 
 def make_session(config: SparkConfig) -> SparkSession:
     """Start the JVM (or find that of spark-submit) and the session. Files go to `config.data`, a folder that only the
-    driver sees. Raises NotSubmitted."""
+    driver sees. Raises NoMasterError."""
     config.data.mkdir(parents=True, exist_ok=True)
     pools = config.data.absolute() / "pools.xml"
     pools.write_text(_POOLS)
@@ -84,7 +84,7 @@ def session_settings(config: SparkConfig, pools: Path, submitted: Mapping[str, s
 
 
 def _submitted_settings() -> dict[str, str]:
-    """Return the settings given to spark-submit. Raises NotSubmitted."""
+    """Return the settings given to spark-submit. Raises NoMasterError."""
     SparkContext._ensure_initialized()
     told: dict[str, str] = dict(SparkConf().getAll())
     if "spark.master" not in told:

@@ -96,7 +96,7 @@ def parse_conf(texts: Iterable[str]) -> dict[str, str]:
 
 def _parse_setting(text: str, where: str) -> tuple[str, str]:
     """
-    >>> _setting("spark.executor.cores = 2", "here")
+    >>> _parse_setting("spark.executor.cores = 2", "here")
     ('spark.executor.cores', '2')
     """
     matched = _LINE.fullmatch(text)

@@ -121,7 +121,8 @@ class TopicClient:
             return [{**one, "cluster": cluster} for one in admin.describe_topics(names)]
 
     def epochs(self, info: TopicInfo, known: Mapping[int, Epochs]) -> dict[int, Epochs]:
-        """Return each partition's leader epochs with offsets, continuing `known`. Raises TopicError, LeaderChanged."""
+        """Return each partition's leader epochs with offsets, continuing `known`. Raises TopicError,
+        LeaderChangedError."""
         return {p: self._epochs(info, p, known.get(p, ())) for p in range(info.partitions)}
 
     def _epochs(self, info: TopicInfo, partition: int, known: Epochs) -> Epochs:
@@ -139,7 +140,7 @@ class TopicClient:
         return found if found[-1][0] == now else append_epoch(found, now, found[-1][1])
 
     def check_leaders(self, info: TopicInfo) -> None:
-        """Check that each partition is still led under its epoch in `info`. Raises LeaderChanged, TopicError."""
+        """Check that each partition is still led under its epoch in `info`. Raises LeaderChangedError, TopicError."""
         for partition, epoch in info.epochs.items():
             self._epoch_end(info, partition, epoch)
 

@@ -80,7 +80,7 @@ class Stateful(Protocol):
 
 def transition(batch: Stateful, seen: BatchState, event: BatchEvent) -> bool:
     """Apply `event` to a batch that was seen in state `seen`. True if the state changed; False if another thread was
-    quicker or the table keeps the state. Raises UnexpectedMove."""
+    quicker or the table keeps the state. Raises InvalidTransitionError."""
     after = TRANSITIONS.get((seen, event))
     if after is None:
         raise InvalidTransitionError(f"event {event.value} is invalid for a batch in state {seen.value}")

@@ -102,7 +102,7 @@ class FileSystem(Protocol):
         ...
 
     def lock(self, folder: Path) -> Lock:
-        """Lock the folder against other processes; raises LogLocked, naming the holder."""
+        """Lock the folder against other processes; raises LogLockedError, naming the holder."""
         ...
 
 
@@ -217,7 +217,7 @@ class FolderLock:
     """Lock that admits one process to a folder. The kernel drops it with the process, however that ends."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the lock; raises LogLocked, naming the holder, when another process has it."""
+        """Take the lock; raises LogLockedError, naming the holder, when another process has it."""
         self._descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -118,8 +118,8 @@ class RepairReport:
 
 
 def inspect(folder: Path, deep: bool = False) -> LogReport:
-    """Report on a folder, in use or not. `deep`: check the digest of each batch as well. Raises NoLog, NewerFormat,
-    OSError."""
+    """Report on a folder, in use or not. `deep`: check the digest of each batch as well. Raises LogNotFoundError,
+    NewerFormatError, OSError."""
     if not folder.is_dir() or not (segments_in(folder) or read_epoch(folder)):
         raise LogNotFoundError(
             f"{folder} is not a log: give `log` in the data folder of an agent, for a flow `flows/NAME/log`"
@@ -166,7 +166,8 @@ def lock_holder(folder: Path) -> str:
 
 def repair(folder: Path, again: Sequence[str] = (), now_ms: int = 0) -> RepairReport:
     """Do what the next start would do, and restore quarantined files of these names (see `QuarantinedFile.path`;
-    "all"). Cut bytes are kept in `damaged/`. Raises LogLocked, NoLog, NewerFormat, OSError, LogFailed."""
+    "all"). Cut bytes are kept in `damaged/`. Raises LogLockedError, LogNotFoundError, NewerFormatError, OSError,
+    LogWriteError."""
     if not folder.is_dir() or not (segments_in(folder) or read_epoch(folder)):
         raise LogNotFoundError(f"{folder} is not a log")
     agent, lanes, host = _identity(folder)
@@ -175,9 +176,7 @@ def repair(folder: Path, again: Sequence[str] = (), now_ms: int = 0) -> RepairRe
         wanted = [one for one in aside.quarantined_files(folder) if "all" in again or one.path.name in again]
         unknown = set(again) - {"all"} - {one.path.name for one in wanted}
         if unknown:
-            raise LogNotFoundError(
-                f"no such file is set aside: {', '.join(sorted(unknown))}; see `artimon wal inspect`"
-            )
+            raise LogNotFoundError(f"no such quarantined file: {', '.join(sorted(unknown))}; see `artimon wal inspect`")
         back = _restore_batches(core, [one for one in wanted if one.batches], now_ms)
         return RepairReport(core.recovered, core.new_epoch_because, back)
     finally:

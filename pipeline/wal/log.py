@@ -71,7 +71,7 @@ class WriteAheadLog:
         lazy: bool = False,
     ) -> None:
         """Lock the folder and recover it; `lazy`: call `recover` before anything that needs `recovered`. Raises
-        LogLocked, NewerFormat, OSError."""
+        LogLockedError, NewerFormatError, OSError."""
         self._core = LogCore(
             folder,
             agent,
@@ -168,8 +168,8 @@ class WriteAheadLog:
     def append(self, entries: Sequence[LogEntry], beyond_quota: bool = False) -> Future[list[LogPosition]]:
         """Accept all of `entries` or none; the future ends when they are durable.
 
-        Raises SinkRefused (here or through the future) when nothing was kept, LogFailed through the future when the
-        disk failed meanwhile. Waits up to 10 s for room when the disk is slower than the sources."""
+        Raises SinkRefusedError (here or through the future) when nothing was kept, LogWriteError through the future
+        when the disk failed meanwhile. Waits up to 10 s for room when the disk is slower than the sources."""
         size = sum(RECORD_BYTES + len(entry.payload) for entry in entries)
         future: Future[list[LogPosition]] = Future()
         future.set_running_or_notify_cancel()  # a caller that stops waiting does not take the batch back
@@ -197,7 +197,7 @@ class WriteAheadLog:
 
     def recover(self, stop: Callable[[], bool] = lambda: False) -> bool:
         """Recover the rest of the log while it is in use; when this returns True `recovered` is complete. False: `stop`
-        returned True or the log was closed. Raises NewerFormat, OSError, LogFailed."""
+        returned True or the log was closed. Raises NewerFormatError, OSError, LogWriteError."""
         while not self._core.recover_next_segment():
             if stop() or self._stopping:
                 return False
@@ -211,7 +211,7 @@ class WriteAheadLog:
             try:
                 self._core.quarantine_batch(place, why)
             except (CorruptRecordError, OSError) as error:
-                log.error("log %s: %s could not be set aside: %s", self.folder, place, error)
+                log.error("log %s: %s could not be quarantined: %s", self.folder, place, error)
             else:
                 gone.append(place)
         self.append_notes(RecordType.FORGOTTEN, encode_forgotten(gone))
@@ -226,7 +226,7 @@ class WriteAheadLog:
             try:
                 self._core.quarantine_bytes(place)
             except OSError as error:
-                log.error("log %s: the bytes at %s could not be set aside: %s", self.folder, place, error)
+                log.error("log %s: the bytes at %s could not be quarantined: %s", self.folder, place, error)
             else:
                 gone.append(place)
         self.release(gone)

@@ -102,8 +102,9 @@ class LogCore:
         lazy: bool = False,
         draw: Callable[[], int] = epochs.random_epoch,
     ) -> None:
-        """Lock the folder and recover it; if `lazy`, only what must precede the first accept: call `recover_more` for
-        the rest. `draw` returns the numbers of new epochs. Raises LogLocked, NewerFormat, OSError."""
+        """Lock the folder and recover it; if `lazy`, only what must precede the first accept: call
+        `recover_next_segment` for the rest. `draw` returns the numbers of new epochs. Raises LogLockedError,
+        NewerFormatError, OSError."""
         self._files: FileSystem = files or LOCAL_FILE_SYSTEM
         self.folder, self.segment_bytes, self.quota_bytes = folder, segment_bytes, quota_bytes
         self._agent, self._lanes, self._host, self._draw = agent, lanes, host or epochs.host_identity(), draw
@@ -136,8 +137,8 @@ class LogCore:
     # -- called by the owner, under its lock
 
     def append(self, entries: Sequence[LogEntry], beyond_quota: bool = False) -> AppendRequest:
-        """Accept all of `entries` or none with the next `write`. Raises SinkRefused (QuotaExceededError) when nothing
-        is kept. `beyond_quota`: for small records that free space."""
+        """Accept all of `entries` or none with the next `write`. Raises SinkRefusedError (QuotaExceededError) when
+        nothing is kept. `beyond_quota`: for small records that free space."""
         ticket = AppendRequest(entries, sum(RECORD_BYTES + len(entry.payload) for entry in entries))
         self._refusal_of(ticket.size, beyond_quota)
         self._waiting.append(ticket)
@@ -203,7 +204,7 @@ class LogCore:
     # -- callable from any thread
 
     def read(self, place: LogPosition) -> bytes:
-        """Return the payload at `place` after checking it. Raises CorruptRecord, OSError."""
+        """Return the payload at `place` after checking it. Raises CorruptRecordError, OSError."""
         return self._segments.read(place)
 
     # -- called by the writer
@@ -277,7 +278,7 @@ class LogCore:
 
     def quarantine_batch(self, place: LogPosition, why: str) -> None:
         """Quarantine a batch in `error/` until an operator handles it; it is not sent. Afterwards call `note` for it
-        with FORGOTTEN, and `release`. Raises CorruptRecord, OSError."""
+        with FORGOTTEN, and `release`. Raises CorruptRecordError, OSError."""
         payload = self.read(place)
         quarantine_batch(self._files, self.folder, parse_header(payload), payload, why)
 
@@ -305,7 +306,7 @@ class LogCore:
 
     def recover_next_segment(self) -> bool:
         """Recover one more old segment (read only, so concurrently with the writer); True when none is left. Then the
-        writer calls `recover_rest`. Raises NewerFormat, OSError."""
+        writer calls `finish_recovery`. Raises NewerFormatError, OSError."""
         if len(self._older) < len(self._unseen):
             number = self._unseen[len(self._older)]
             following = [*self._unseen, self._seen_from][len(self._older) + 1]
@@ -313,7 +314,8 @@ class LogCore:
         return len(self._older) == len(self._unseen)
 
     def finish_recovery(self) -> None:
-        """Repair the segments that `recover_more` read; `recovered` is complete afterwards. Called by the writer."""
+        """Repair the segments that `recover_next_segment` read; `recovered` is complete afterwards. Called by the
+        writer."""
         if self.is_recovered:
             return
         while not self.recover_next_segment():

@@ -97,7 +97,7 @@ class Recovery:
         if self.cut_bytes:
             parts.append(f"{self.cut_bytes} bytes of a torn tail were cut")
         if self.quarantined:
-            parts.append(f"damage set aside at {[f'{s:016x}+{at} ({n} bytes)' for s, at, n in self.quarantined]}")
+            parts.append(f"damage quarantined at {[f'{s:016x}+{at} ({n} bytes)' for s, at, n in self.quarantined]}")
         if self.missing:
             parts.append(f"segments missing: {[f'{n:016x}' for n in self.missing]}")
         return "; ".join(parts)
@@ -192,7 +192,7 @@ def count_of_newest(
 
 
 def check_versions(files: FileSystem, folder: Path, numbers: Sequence[int]) -> None:
-    """Raise NewerFormat if a newer program wrote one of these segments."""
+    """Raise NewerFormatError if a newer program wrote one of these segments."""
     for number in numbers:
         with files.load(segment_path(folder, number)) as data:
             check_version(data, number)

@@ -78,7 +78,7 @@ def quarantine_bytes(
     if suffix == TAIL_SUFFIX:
         _drop_old_tails(files, aside)
     else:
-        log.error("damage in segment %016x at byte %d: %d bytes set aside in %s", segment, offset, len(data), target)
+        log.error("damage in segment %016x at byte %d: %d bytes quarantined in %s", segment, offset, len(data), target)
 
 
 def _free_name(files: FileSystem, stem: Path, suffix: str, data: bytes) -> Path:

@@ -117,8 +117,8 @@ def decode_header(data: Buffer, segment: int) -> SegmentHeader | None:
 
 
 def check_version(data: Buffer, segment: int) -> None:
-    """Raise NewerFormat if a newer program wrote this segment. A version byte that only a disk error can explain is
-    treated as damage."""
+    """Raise NewerFormatError if a newer program wrote this segment. A version byte that only a disk error can explain
+    is treated as damage."""
     if len(data) < _HEADER.size:
         return
     magic, version, _, lanes, number, _ = _HEADER.unpack_from(data)

@@ -105,7 +105,7 @@ class Segments:
         self.synced = self.size
 
     def read(self, place: LogPosition) -> bytes:
-        """Return the payload at `place`; raises CorruptRecord if it differs from what was written."""
+        """Return the payload at `place`; raises CorruptRecordError if it differs from what was written."""
         data = self.read_raw(place)
         found = read_record(data, 0, place.segment)
         if found is None or found.length != place.length:

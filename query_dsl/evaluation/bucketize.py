@@ -82,7 +82,7 @@ def _refuse_empty(mapper: Mapper, found: RawSeries, grid: Grid) -> None:
 
 
 def bucketize_data(found: RawSeries, grid: Grid, execution: QueryExecution) -> BucketData:
-    """Put the samples into buckets of `grid`, with the statistics, lives and ends of a fetch. Keeps their order.
+    """Put the samples into buckets of `grid`, with the statistics, incarnations and ends of a fetch. Keeps their order.
     Raises QueryError if two series have one key, LimitExceeded beyond the memory limit of the query."""
     _refuse_duplicates(found)
     _charge_memory(found, grid, len(STATISTICS), execution)

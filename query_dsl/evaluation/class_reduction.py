@@ -55,7 +55,7 @@ def sort_members(node: nodes.Reduce, found: Matrix) -> Matrix:
 
 
 def _reduce_udf(node: nodes.Reduce, function: UserFunction, found: Matrix, execution: QueryExecution) -> Matrix:
-    """Apply an own function to the members of each class, in canonical order."""
+    """Apply a user-defined function to the members of each class, in canonical order."""
     found, rules = sort_members(node, found), node.rules
     keys: tuple[SeriesKey, ...] = ()
     members: list[tuple[list[SeriesKey], Cells]] = []

@@ -25,7 +25,8 @@ def read_newest_times(
     node: Node, grid: Grid, back_ms: int | None, function: str, execution: QueryExecution
 ) -> NewestTimes:
     """Return the newest sample times of a fetch, possibly shifted in time. `back_ms`: age up to which samples matter
-    (None: as far as the level reaches). Reads buckets, lives, and the newest times known to the store, of any age.
+    (None: as far as the level reaches). Reads buckets, incarnations, and the newest times known to the store, of any
+    age.
 
     Raises QueryError for any node but a fetch."""
     child, offset_ms = below_times(node)

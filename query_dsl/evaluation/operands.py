@@ -1,4 +1,4 @@
-"""Operators and own functions over operands: pair series, broadcast plain values, apply the function."""
+"""Operators and user-defined functions over operands: pair series, broadcast plain values, apply the function."""
 
 from __future__ import annotations
 
@@ -101,9 +101,9 @@ def _accepted(operator: Operator, side: Value, execution: QueryExecution) -> Val
         return execution.numeric_only(side, operator.name)
     said = operator.symbol or operator.name
     if isinstance(side, nodes.Scalar) and isinstance(side.value, str):
-        raise QueryError(f"{said} cannot take the text {side.value!r:.80}: texts are only equal or not")
+        raise QueryError(f"{said} cannot take the text {side.value!r:.80}: texts support only == and !=")
     if isinstance(side, TimedScalar) and side.column.types[0] == STRING:
-        raise QueryError(f"{said} cannot take a scalar of STRING: texts are only equal or not")
+        raise QueryError(f"{said} cannot take a scalar of STRING: texts support only == and !=")
     return side
 
 

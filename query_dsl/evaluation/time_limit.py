@@ -1,4 +1,4 @@
-"""Calls with a time limit: own functions run in a separate thread, which is ended at the timeout.
+"""Calls with a time limit: user-defined functions run in a separate thread, which is ended at the timeout.
 
 The thread holds no lock of ours, so ending it leaves nothing half done. C code that never returns to Python cannot be
 ended: its thread is abandoned and lives until the process ends. MAX_GIVEN_UP limits the number of such threads.

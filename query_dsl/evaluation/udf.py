@@ -41,13 +41,13 @@ Masked = np.ma.MaskedArray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class UdfResult(Mapped):
-    """Results of own functions: (rows, n) cells, and the texts of STRING cells."""
+    """Results of user-defined functions: (rows, n) cells, and the texts of STRING cells."""
 
     strings: tuple[str, ...] = ()
 
 
 def result_type_of(args: BoundArguments) -> str:
-    """Return the result type of an own function."""
+    """Return the result type of a user-defined function."""
     return str(dict(args).get("gives", "DOUBLE"))
 
 

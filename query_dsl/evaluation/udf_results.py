@@ -1,4 +1,4 @@
-"""Results of own functions, checked and written into cells; texts for the errors of those that fail."""
+"""Results of user-defined functions, checked and written into cells; texts for the errors of those that fail."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class ResultWriter:
     def __init__(self, gives: str, shape: tuple[int, int]) -> None:
         """Make missing cells. Raises QueryError unless `gives` is one of GIVES."""
         if gives not in RESULT_TYPES:
-            raise QueryError(f"gives={gives!r:.80}: an own function gives one of {', '.join(RESULT_TYPES)}")
+            raise QueryError(f"gives={gives!r:.80}: a user-defined function returns one of {', '.join(RESULT_TYPES)}")
         self._gives = gives
         self._read = _NUMBER.get(gives)
         self._values = np.zeros(shape, np.float64 if gives == "DOUBLE" else np.int64)

@@ -86,7 +86,7 @@ def run_window(node: nodes.Window, grid: Grid, execution: QueryExecution, base_s
     note_wide(mapper, count_wide(mapper, data.types, found.column.types), execution)
     if rules.nulls == "error":
         _refuse_empty(mapper, data, frame)
-    least = None if isinstance(found, UdfResult) else rules.min_count  # own functions have applied min_count
+    least = None if isinstance(found, UdfResult) else rules.min_count  # user-defined functions have applied min_count
     column = mask_windows(found.column, mapper, data, frame, least, rules.nulls == "propagate")
     if found.approximate is not None:
         note_approximate(mapper, int((found.approximate & column.present).sum()), execution)
@@ -95,7 +95,7 @@ def run_window(node: nodes.Window, grid: Grid, execution: QueryExecution, base_s
 
 
 def mapper_of(node: Windowed, execution: QueryExecution) -> Mapper:
-    """Return the window function of a node; an own function is wrapped to read `last` and `last_time`."""
+    """Return the window function of a node; a user-defined function is wrapped to read `last` and `last_time`."""
     function = node.function
     if isinstance(function, str):
         return MAPPERS[function]
@@ -261,7 +261,7 @@ def run_udf_samples(
     columns: int | None,
     execution: QueryExecution,
 ) -> UdfResult:
-    """Apply an own function to windows of raw samples: see `run_udf_spans`."""
+    """Apply a user-defined function to windows of raw samples: see `run_udf_spans`."""
     gives, watch = result_type_of(node.args), execution.budget
     return run_udf_spans(function.call, found, windows, columns, gives, watch, _min_count(node))
 
@@ -306,5 +306,5 @@ def to_series_samples(found: RawSeries) -> SeriesSamples:
 
 
 def normalized_start_times(found: RawSeries) -> Ints | None:
-    """Births normalized so that lives follow one another, as in buckets; None if unknown."""
+    """Start times normalized so that lives follow one another, as in buckets; None if unknown."""
     return None if found.births is None else normalize_start_times(found.owner, found.times, found.births)

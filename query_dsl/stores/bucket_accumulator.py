@@ -28,7 +28,7 @@ MAX_INCARNATIONS = 5_000
 
 
 class BucketAccumulator:
-    """Buckets, lives and ends of one selection of `rows` series. Not locked."""
+    """Buckets, incarnations and ends of one selection of `rows` series. Not locked."""
 
     def __init__(self, rows: int, grid: Grid, statistics: Collection[str]) -> None:
         self._rows, self._grid = rows, grid
@@ -72,8 +72,8 @@ class BucketAccumulator:
         np.maximum.at(self._newest, rows, newest_ms)
 
     def maybe_overlapping(self, several: Bools) -> Ints:
-        """Series of several sources (mask `several`) of which a life may have begun on the grid. Samples before and
-        after the grid show whether it overlaps with another life."""
+        """Series of several sources (mask `several`) of which an incarnation may have begun on the grid. Samples before
+        and after the grid show whether it overlaps with another incarnation."""
         self._merge_incarnations()
         lives = self._incarnations[0]
         begun = lives["birth_ms"] > self._grid.start_ms
@@ -170,7 +170,7 @@ class BucketAccumulator:
         shape = (self._rows, self._grid.n)
         held = {name: matrix.reshape(shape) for name, matrix in self._flat.items()}
         more: tuple[str, ...] = (
-            (f"{dropped:,} lives of series with more than {MAX_INCARNATIONS:,} are left out",) if dropped else ()
+            (f"{dropped:,} incarnations of series with more than {MAX_INCARNATIONS:,} are left out",) if dropped else ()
         )
         made = SeriesTable(series.fingerprints, types, series.kinds, series.columns)
         if "sum" in request.statistics:
@@ -196,10 +196,10 @@ class BucketAccumulator:
 
 
 def _newest_incarnations(lives: npt.NDArray[np.void], rows: int) -> tuple[npt.NDArray[np.void], int]:
-    """Keep the newest LIVES_A_SERIES lives of each series; also return the number left out."""
+    """Keep the newest MAX_INCARNATIONS incarnations of each series; also return the number left out."""
     many = np.bincount(lives["row"], minlength=rows) if len(lives) else np.zeros(rows, np.int64)
     if not (many > MAX_INCARNATIONS).any():
         return lives, 0
-    after = np.cumsum(many)[lives["row"]] - np.arange(len(lives))  # lives of the series from this one on
+    after = np.cumsum(many)[lives["row"]] - np.arange(len(lives))  # incarnations of the series from this one on
     kept = lives[after <= MAX_INCARNATIONS]
     return kept, len(lives) - len(kept)

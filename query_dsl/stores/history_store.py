@@ -55,9 +55,9 @@ LEVELS = tuple((level.step_ms, level.count) for level in DEFAULT_LEVELS)
 class HistoryStore(EngineStore):
     """EngineStore over a History, which the caller closes. Threads may share it.
 
-    Series are described as of the end of the grid: lives, newest samples and ends are those of the samples on the
-    grid, and of some around it that are needed to interpret these (`_look_around`). `levels` are those of the memory
-    store, so that both choose the same step."""
+    Series are described as of the end of the grid: incarnations, newest samples and ends are those of the samples on
+    the grid, and of some around it that are needed to interpret these (`_read_context`). `levels` are those of the
+    memory store, so that both choose the same step."""
 
     def __init__(
         self,
@@ -209,8 +209,8 @@ class HistoryStore(EngineStore):
         self, reading: _TableRead, found: SeriesMatch, held: BucketAccumulator, grid: Grid
     ) -> tuple[str, ...]:
         """Read samples outside the grid that memory would know, too: they show whether a series continued after its
-        end, and whether lives of several sources overlap. Also reread series of more than one type, because the type of
-        every sample is settled by time. Returns notes."""
+        end, and whether incarnations of several sources overlap. Also reread series of more than one type, because the
+        type of every sample is settled by time. Returns notes."""
         around = ContextRange.of(grid, reading.appended_ms, self._levels)
         notes: list[str] = []
         ended = held.ended()
@@ -229,7 +229,7 @@ class HistoryStore(EngineStore):
             wide = _restricted(reading, found, both, around.after_ms, around.until_ms)
             if wide.pruned.size <= LOCAL_BYTES:
                 return (*notes, *self._read_again(wide, held, grid, both))
-            notes.append(f"{len(twins)} series of several sources: overlaps of their lives {_NOT_CHECKED}")
+            notes.append(f"{len(twins)} series of several sources: overlaps of their incarnations {_NOT_CHECKED}")
         if len(apart):
             again = _restricted(reading, found, apart, grid.start_ms, grid.end_ms)
             notes += self._read_again(again, held, grid, apart)
@@ -350,9 +350,7 @@ class _TableRead:
         """Return notes on missing data."""
         notes = []
         if found.ambiguous:
-            notes.append(
-                f"{len(found.ambiguous)} fingerprints that stand for two texts are set aside with their samples"
-            )
+            notes.append(f"{len(found.ambiguous)} fingerprints with two texts are left out with their samples")
         if self.appended_ms is not None and self.appended_ms < until_ms:
             notes.append(
                 f"the history holds samples appended until {format_time(self.appended_ms)}: later ones, up to"

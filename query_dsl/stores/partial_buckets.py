@@ -1,4 +1,4 @@
-"""Pieces: buckets, lives and ends of some raw samples, as a shard keeps them. docs/history.md.
+"""Pieces: buckets, incarnations and ends of some raw samples, as a shard keeps them. docs/history.md.
 
 Pieces of one selection are joined in any order, so samples are bucketized where they are read, by threads or by Spark,
 and only buckets are combined.
@@ -46,8 +46,9 @@ class SparseBuckets:
 
 @dataclass(frozen=True, slots=True)
 class PartialBuckets:
-    """Buckets, lives and ends of some samples. `rows` (ascending, distinct) are the series with samples, `types` and
-    `newest_ms` their types and newest times; `mixed` are series of more than one type, which have no buckets here."""
+    """Buckets, incarnations and ends of some samples. `rows` (ascending, distinct) are the series with samples, `types`
+    and `newest_ms` their types and newest times; `mixed` are series of more than one type, which have no buckets
+    here."""
 
     buckets: SparseBuckets = field(default_factory=SparseBuckets)
     rows: Ints = field(default_factory=lambda: _NONE)
@@ -139,7 +140,7 @@ def merge_partials(pieces: Sequence[PartialBuckets]) -> PartialBuckets:
 
 
 def without_series(piece: PartialBuckets, series: Ints) -> PartialBuckets:
-    """Return the piece without the buckets, lives and types of these series."""
+    """Return the piece without the buckets, incarnations and types of these series."""
     if not len(series) or not len(piece.rows):
         return piece
     kept = ~np.isin(piece.rows, series)
@@ -156,7 +157,8 @@ def without_series(piece: PartialBuckets, series: Ints) -> PartialBuckets:
 
 
 def merge_incarnations(lives: npt.NDArray[np.void], double: Bools) -> npt.NDArray[np.void]:
-    """Merge lives to one per (row, birth), from the earliest first sample to the latest last one. `double`: per row."""
+    """Merge incarnations to one per (row, birth), from the earliest first sample to the latest last one. `double`: per
+    row."""
     if len(lives) < 2:
         return lives
     ranks = rank(lives["last"], double[lives["row"]])

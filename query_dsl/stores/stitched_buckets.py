@@ -118,7 +118,7 @@ def _clear_columns(statistics: dict[str, Ints], rows: npt.NDArray[np.intp], colu
 
 
 def _merge_incarnations(old: _Side, new: _Side, types: Types, lost: npt.NDArray[np.intp]) -> npt.NDArray[np.void]:
-    """Merge the lives of both sides, each (row, birth) once."""
+    """Merge the incarnations of both sides, each (row, birth) once."""
     parts = []
     for side in (old, new):
         lives = side.buckets.births.copy()

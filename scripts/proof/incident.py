@@ -69,7 +69,7 @@ class Drill:
         return good
 
     def _shop_is_known(self) -> bool:
-        """Also to the agent's own view of its endpoints, on which the rule looks."""
+        """Return True if the memory store has `artimon.endpoint.up` of the shop, which the alert rule reads."""
         matchers = (Matcher(NAME, "=", "artimon.endpoint.up"), Matcher("context", "=", SHOP))
         try:
             with VarstoreClient(self._stack.zookeeper) as store:

@@ -40,7 +40,9 @@ DRILL_PARTS = frozenset({"shop", "alerts", "mail", "api"})
 
 
 def prove_stack(stack: Stack, seconds: float, stop: threading.Event, clock: Clock = SYSTEM_CLOCK) -> int:
-    """Let the stack collect this machine, itself and the shop for `seconds`, then compare. 0: all is as it must be.
+    """Let the stack collect this machine, itself and the shop for `seconds`, then compare.
+
+    Returns 0 if all counts agree.
 
     With the parts `examples` the shop is killed meanwhile and the mails about it are awaited, however short `seconds`
     is; 130 when `stop` was set."""

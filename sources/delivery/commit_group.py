@@ -37,7 +37,8 @@ class GroupCommitSink:
         self._drains: set[asyncio.Task[None]] = set()
 
     async def accept(self, polled: Sequence[PollResult]) -> None:
-        """Return once the polls are durable. Cancellation does not withdraw them. Raises SinkRefused: none was kept."""
+        """Return once the polls are durable. Cancellation does not withdraw them. Raises SinkRefusedError: none was
+        kept."""
         waiting = _WaitingBatches(polled, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if len(self._drains) < CONCURRENT_GROUPS:

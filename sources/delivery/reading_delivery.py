@@ -52,7 +52,8 @@ class ReadingDelivery:
         return placed
 
     async def send(self, series: SourceSeries, reading: Reading, placed: PlacedColumns) -> int:
-        """Send a reading; return the number of samples accepted. Raises SinkRefused: nothing is kept or remembered."""
+        """Send a reading; return the number of samples accepted. Raises SinkRefusedError: nothing is kept or
+        remembered."""
         async with series.lock:
             prepared = series.prepare(reading, placed)
             await self._accept(series, prepared)
@@ -67,8 +68,8 @@ class ReadingDelivery:
         return prepared.samples
 
     async def end(self, series: SourceSeries, may: Callable[[], bool] = lambda: True) -> None:
-        """End every live series of the source, if `may` still returns True once the lock is held. Raises SinkRefused:
-        nothing was ended."""
+        """End every live series of the source, if `may` still returns True once the lock is held. Raises
+        SinkRefusedError: nothing was ended."""
         async with series.lock:
             if series.live and may():
                 await self._accept(series, series.prepare_end(self.clock.now_ms()))

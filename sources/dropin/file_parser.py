@@ -82,7 +82,7 @@ class LineReader:
         self.prints: list[int] = []
 
     def read(self, file: OpenFile | BytesReader) -> LineColumns:
-        """Parse the whole file. Raises FileRefused if reading fails."""
+        """Parse the whole file. Raises FileRefusedError if reading fails."""
         if len(self._cached_lines) > _MAX_CACHED_LINES:
             self.generation += 1
             self._forget()

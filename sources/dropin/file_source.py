@@ -91,7 +91,7 @@ class DropinFile:
     # --- in the thread
 
     def read_if_changed(self) -> FileRead:
-        """Read the file unless it is unchanged. Raises FileNotFoundError, FileRefused."""
+        """Read the file unless it is unchanged. Raises FileNotFoundError, FileRefusedError."""
         with closing(OpenFile(self.path)) as file:
             signature, mtime_ms = signature_of(file.stat), file.stat.st_mtime_ns // 1_000_000
             if signature == self._complete:
@@ -171,7 +171,7 @@ class DropinFile:
 
     async def take(self, look: FileRead, tell: Callable[[RejectCounts], None]) -> int:
         """Deliver the new samples of `look` with the ends of missing series, and return the number of samples. Calls
-        `tell` with the refusals of a read. Raises SinkRefused: nothing was accepted."""
+        `tell` with the refusals of a read. Raises SinkRefusedError: nothing was accepted."""
         now_ms, columns = self._delivery.clock.now_ms(), look.columns
         self.mtime_ms = look.mtime_ms
         if columns is None:
@@ -193,7 +193,7 @@ class DropinFile:
         return await self._delivery.take(self.series, lambda: self.series.prepare_selected(taken, now_ms))
 
     async def _end_missing(self) -> int:
-        """End the series that were missing for too long; return 0 samples. Raises SinkRefused: none was ended."""
+        """End the series that were missing for too long; return 0 samples. Raises SinkRefusedError: none was ended."""
         return await self._deliver(only(Samples.of(()), self._ended()), self._delivery.clock.now_ms())
 
     async def _settle(self, columns: LineColumns, now_ms: int) -> Ints:
@@ -324,7 +324,8 @@ class DropinFile:
         self._complete = None
 
     async def mark_missing(self) -> None:
-        """Count a poll without the file: all its series are missing. Raises SinkRefused: none of them was ended."""
+        """Count a poll without the file: all its series are missing. Raises SinkRefusedError: none of them was
+        ended."""
         self.read_again()
         self._pad_arrays()[:] = False
         self._miss(~self._present)

@@ -140,7 +140,7 @@ class DropinFolder:
         return 0
 
     async def _open(self, name: str) -> DropinFile:
-        """Return the file of that name. Raises FileRefused if the name is invalid or a process owns its source."""
+        """Return the file of that name. Raises FileRefusedError if the name is invalid or a process owns its source."""
         if name in self._files:
             return self._files[name]
         source = self._source(name)

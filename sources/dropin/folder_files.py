@@ -54,7 +54,7 @@ class FolderListing:
 def list_folder(folder: Path, known: frozenset[str], limit: int) -> FolderListing:
     """List the drop-in files of a folder, none if it does not exist. Beyond `limit`, `known` files take precedence.
 
-    Raises FileRefused if the folder cannot be read."""
+    Raises FileRefusedError if the folder cannot be read."""
     names: list[str] = []
     try:
         with os.scandir(folder) as entries:
@@ -76,7 +76,7 @@ def list_folder(folder: Path, known: frozenset[str], limit: int) -> FolderListin
 
 
 def stem_of(name: str) -> str:
-    """Return a file name without its suffix: the default of the label `context`. Raises FileRefused if invalid."""
+    """Return a file name without its suffix: the default of the label `context`. Raises FileRefusedError if invalid."""
     try:
         return validate_name("drop-in file", name[: -len(SUFFIX)])
     except SettingsError as error:  # the rules of a context; a name that is not UTF-8 arrives as surrogates
@@ -84,7 +84,7 @@ def stem_of(name: str) -> str:
 
 
 class OpenFile:
-    """File open for reading until `close`. Raises FileNotFoundError, or FileRefused with the reason."""
+    """File open for reading until `close`. Raises FileNotFoundError, or FileRefusedError with the reason."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -100,7 +100,7 @@ class OpenFile:
             raise FileRefusedError("no file", f"{path}: not a regular file: put one there by rename")
 
     def read(self) -> bytes:
-        """Return the next piece, empty at the end. Raises FileRefused."""
+        """Return the next piece, empty at the end. Raises FileRefusedError."""
         try:
             return os.read(self._fd, _PIECE)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""New samples of a drop-in file, and the births of their series: docs/sources.md "Drop-in files". Pure numpy.
+"""New samples of a drop-in file, and the start times of their series: docs/sources.md "Drop-in files". Pure numpy.
 
 A sample counts once for each series and time. A source remembers only the newest time taken of a series. So the samples
 of a series are taken in order of time, and a sample older than the newest one is refused.

@@ -37,7 +37,7 @@ class SeriesOwners:
         self._by_print.update(dict.fromkeys(prints, series))
 
     def inherit(self, print_: int, series: SourceSeries) -> None:
-        """Copy the state of the previous owner's row to that of `series`: no sample counts twice, births stay."""
+        """Copy the state of the previous owner's row to that of `series`: no sample counts twice, start times stay."""
         held = self._by_print.get(print_, series)
         old = None if held is series else held.rows.by_fingerprint.get(print_)
         if old is None:

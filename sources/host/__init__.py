@@ -1,4 +1,4 @@
 """Sources inside the agent: the host, and the status of endpoints.
 
-Read `local_source`, `host_source`, `proc`. May import `sources.delivery` and the layers below it.
+Read `local_source`, `host_source`, `proc_files`. May import `sources.delivery` and the layers below it.
 """

@@ -36,7 +36,7 @@ class FinalLimits:
 
 
 def make_folder(dropin: Path) -> Path | None:
-    """Create the folder in `dropin` if needed and return it, None without `dropin`. Raises FileRefused."""
+    """Create the folder in `dropin` if needed and return it, None without `dropin`. Raises FileRefusedError."""
     folder = dropin / FINAL_FOLDER
     try:
         if not dropin.is_dir():
@@ -56,7 +56,7 @@ def make_folder(dropin: Path) -> Path | None:
 
 def list_finals(folder: Path, limits: FinalLimits, now_ms: int) -> tuple[tuple[str, ...], Counter[str]]:
     """Delete useless files of a folder, unread. Return the names of the final snapshots, oldest first, and the numbers
-    of deleted files by reason. Raises FileRefused if that fails."""
+    of deleted files by reason. Raises FileRefusedError if that fails."""
     found: list[tuple[int, str]] = []
     deleted: Counter[str] = Counter()
     try:
@@ -83,7 +83,7 @@ def _is_obsolete(name: str, age_ms: int, limits: FinalLimits) -> str:
 
 
 def read_final(path: Path, limits: FinalLimits) -> tuple[bytes, int]:
-    """Return the bytes of a file and the uid of its owner. Raises FileNotFoundError, FileRefused."""
+    """Return the bytes of a file and the uid of its owner. Raises FileNotFoundError, FileRefusedError."""
     with contextlib.closing(OpenFile(path)) as file:
         if file.stat.st_size > limits.file_bytes:
             text = f"{path}: {file.stat.st_size:,} bytes, at most {limits.file_bytes:,} are read"
@@ -97,7 +97,7 @@ def read_final(path: Path, limits: FinalLimits) -> tuple[bytes, int]:
 
 
 def remove_final(path: Path) -> None:
-    """Delete a file, or a link itself rather than its target. Raises FileRefused if that is not allowed."""
+    """Delete a file, or a link itself rather than its target. Raises FileRefusedError if that is not allowed."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

@@ -129,8 +129,8 @@ class FinalFolder:
             return names
 
     async def _take_file(self, name: str) -> bool:
-        """Take one file. False if it is missing, was taken before, or the log is refusing now. Raises FileRefused and
-        deletes the file, unless the reason is temporary (WAITING)."""
+        """Take one file. False if it is missing, was taken before, or the log is refusing now. Raises FileRefusedError
+        and deletes the file, unless the reason is temporary (WAITING)."""
         if self.folder is None:
             return False
         path = self.folder / name
@@ -166,7 +166,7 @@ class FinalFolder:
         return final
 
     async def _source(self, path: Path, final: FinalSnapshot) -> tuple[SourceSeries, dict[str, str]]:
-        """Return the source of a process and its labels. Raises FileRefused for a process of another host."""
+        """Return the source of a process and its labels. Raises FileRefusedError for a process of another host."""
         reading, store = final.reading, self._shared.delivery.store
         labels = await self._shared.placement.labels(final.address)
         labels = {**labels, "context": reading.context, "instance": reading.instance}
@@ -195,7 +195,8 @@ class FinalFolder:
 
 
 def _refuse_owner(path: Path, series: SourceSeries, final: FinalSnapshot) -> None:
-    """Raise FileRefused unless the uid is that of the process when polled, or of its predecessor if it never was."""
+    """Raise FileRefusedError unless the uid is that of the process when polled, or of its predecessor if it never
+    was."""
     reading = final.reading
     past = series.finals.past(reading.uuid)
     expected = past.uid if past is not None else series.uid

@@ -1,4 +1,4 @@
-"""Samples of a final snapshot: times, births, and the case that a successor was polled already. Pure."""
+"""Samples of a final snapshot: times, start times, and the case that a successor was polled already. Pure."""
 
 from __future__ import annotations
 

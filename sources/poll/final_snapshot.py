@@ -27,7 +27,7 @@ class FinalSnapshot:
 
 
 def decode_final(data: bytes, owner: int, max_series: int, clock: Clock) -> FinalSnapshot:
-    """Decode the bytes of a file of the user `owner`. Raises FileRefused with the reason."""
+    """Decode the bytes of a file of the user `owner`. Raises FileRefusedError with the reason."""
     try:
         final = decode_struct(MessageHead(decode_payload(data), "final", 0, 0, 0), idl().Final())
         answer = check_columns(final.columns, None, max_series)

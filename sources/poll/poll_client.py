@@ -54,8 +54,8 @@ class PollClient:
         """Duration of the last poll in ms, from request to answer or error."""
 
     async def poll(self) -> Reading:
-        """Poll the process and return the reading; sets `self.failing`. Raises PollError with the reason, GaveWay if
-        another agent polls the process."""
+        """Poll the process and return the reading; sets `self.failing`. Raises PollError with the reason,
+        PolledElsewhereError if another agent polls the process."""
         try:
             reading = await self._poll()
         except PolledElsewhereError:

@@ -48,8 +48,8 @@ def set_sequence_id(question: bytearray, seqid: int) -> bytes:
 
 
 def decode_answer(frame: bytes, seqid: int, known: SourceSchema | None, max_series: int, name: str = "") -> PollAnswer:
-    """Decode the answer in `frame` (without its length) to the agent `name`. Raises GaveWay, or PollError `garbage`,
-    `crc`, `application` or `too many series`."""
+    """Decode the answer in `frame` (without its length) to the agent `name`. Raises PolledElsewhereError, or PollError
+    `garbage`, `crc`, `application` or `too many series`."""
     try:
         columns = decode_reply(idl().Bookkeeper, METHOD, frame, seqid)
     except FrameError as error:

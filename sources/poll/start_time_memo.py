@@ -1,4 +1,4 @@
-"""Memo left with a process for its next poller: births that the process itself does not know.
+"""Memo left with a process for its next poller: start times that the process itself does not know.
 
 16 bytes per series, little-endian: fingerprint u64, birth i64. Only for series that began later than the process.
 """
@@ -17,8 +17,8 @@ MemoRows = npt.NDArray[np.void]
 
 
 def encode_memo(late: MemoRows) -> bytes:
-    """Encode the births, only the newest if there are too many. The next poller assumes for the others that they began
-    with the process."""
+    """Encode the start times, only the newest if there are too many. The next poller assumes for the others that they
+    began with the process."""
     room = MAX_MEMO // MEMO_DTYPE.itemsize
     return (late if len(late) <= room else np.sort(late, order="birth_ms")[-room:]).tobytes()
 

@@ -45,7 +45,7 @@ class RelabelRuleError(ValueError):
 
 
 def compile_regex(pattern: str, setting: str = "regex") -> re2._Regexp[str]:
-    """Compile a pattern with RE2, which matches in linear time. Callers use `fullmatch`. Raises RuleError."""
+    """Compile a pattern with RE2, which matches in linear time. Callers use `fullmatch`. Raises RelabelRuleError."""
     if len(pattern) > MAX_REGEX:
         raise RelabelRuleError(
             setting, f"the regular expression has {len(pattern)} characters: use at most {MAX_REGEX}"
@@ -77,7 +77,7 @@ def literal(text: str) -> ReplacementTemplate:
 
 
 def parse_template(setting: str, text: str, pattern: re2._Regexp[str]) -> ReplacementTemplate:
-    """Parse a template. Raises RuleError if it names a group that `pattern` lacks."""
+    """Parse a template. Raises RelabelRuleError if it names a group that `pattern` lacks."""
     pieces: list[tuple[str, int]] = []
     before, at = "", 0
     for found in _GROUP.finditer(text):
@@ -134,7 +134,7 @@ def make_relabel_rule(
     replacement: str = "$1",
     sources: str = "",
 ) -> RelabelRule:
-    """Create a rule with the settings and defaults of Prometheus. Raises RuleError with the invalid setting."""
+    """Create a rule with the settings and defaults of Prometheus. Raises RelabelRuleError with the invalid setting."""
     chosen = next((one for one in ACTIONS if one == action.lower()), None)
     if chosen is None:
         raise RelabelRuleError("action", f"no action {action!r}; there are {', '.join(ACTIONS)}")

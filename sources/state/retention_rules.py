@@ -35,7 +35,7 @@ class RetentionRule:
 
 
 def parse_retention_rules(texts: Sequence[str]) -> tuple[RetentionRule, ...]:
-    """Parse rules such as `debug\\..*=debug`; the first match applies. Raises KeepRuleError."""
+    """Parse rules such as `debug\\..*=debug`; the first match applies. Raises RetentionRuleError."""
     rules = tuple(map(_parse, texts))
     classes = {rule.keep for rule in rules} | {DEFAULT_KEEP}
     if len(classes) > MAX_CLASSES:

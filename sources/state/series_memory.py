@@ -220,7 +220,7 @@ class SourceSeries:
         return self.make_prepared(only(self.rows.ends(ended, time_ms), ended), self.uuid, self.process_ms, time_ms)
 
     def prepare_selected(self, taken: SelectedSamples, now_ms: int) -> PreparedPoll:
-        """Return the batches of samples with individual times and births, which have no end markers yet. Series in
+        """Return the batches of samples with individual times and start times, which have no end markers yet. Series in
         `ended` end now, or at their last sample if that is later."""
         time_ms, ended = self._after_last(now_ms), taken.ended
         ends = self.rows.ends(ended, np.maximum(time_ms, self.rows.state["last_ms"][ended]))

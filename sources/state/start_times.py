@@ -1,4 +1,4 @@
-"""Births and ends of series: design.md "Birth". Pure, one numpy pass over the series of a poll.
+"""Start times and ends of series: design.md "Birth". Pure, one numpy pass over the series of a poll.
 
 The birth of a sample is the start time of its count. A series present at the first poll of a process began with the
 process. One that appears later, or a counter that was reset, began at the poll before.

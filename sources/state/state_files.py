@@ -62,7 +62,7 @@ def encode_values(series: SourceSeries) -> bytes:
 
 
 def decode_state(described: bytes, values: bytes | None, max_series: int) -> SourceSeries:
-    """Decode a source; without `values` every series counts as not live. Raises StateError if damaged."""
+    """Decode a source; without `values` every series counts as not live. Raises SourceStateError if damaged."""
     try:
         content = json.loads(_verify_checksum(described))
         _expect_version(content)
@@ -99,7 +99,8 @@ def _restore(series: SourceSeries, data: bytes) -> None:
 
 
 def read_state(path: Path, max_series: int) -> SourceSeries:
-    """Read the source whose `.series` file is at `path`. Raises StateError if it is damaged; ignores damaged values."""
+    """Read the source whose `.series` file is at `path`. Raises SourceStateError if it is damaged; ignores damaged
+    values."""
     values = path.with_suffix(VALUES)
     try:
         described = path.read_bytes()

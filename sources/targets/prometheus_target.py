@@ -71,7 +71,7 @@ def parse_address(job: ScrapeJob, text: str, labels: Mapping[str, str]) -> Prome
     """Parse `HOST:PORT` or a URL, with labels as in the files of Prometheus: `__scheme__` and `__metrics_path__` are
     used, `instance` is the label, other names that begin with `__` are removed. Raises TargetError.
 
-    >>> parse_address(Job("node"), "[::1]:9100", {}).url
+    >>> parse_address(ScrapeJob("node"), "[::1]:9100", {}).url
     'http://[::1]:9100/metrics'
     """
     shown = redact_url(text)

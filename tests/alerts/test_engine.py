@@ -278,8 +278,8 @@ def test_an_answer_that_is_not_whole_decides_nothing(world: World, nothing_fits:
         ("fetch('up').sum(by=['hots'])", "< 1", "hots"),
         ("fetch('word')", "< 1", "compares with a number"),
         ("fetch('up') > 1", "== 'x'", "compares with a text"),
-        ("fetch('up')", "== true", "asks for true or false"),
-        ("fetch('both.*')", "< 1", "would be one alert"),
+        ("fetch('up')", "== true", "compares with true or false"),
+        ("fetch('both.*')", "< 1", "give the same alert"),
         ("fetch('up').bucketize('sum', '7s')", "< 1", "7s"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -9,8 +10,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-FOLDERS = "artimon|bookkeeper|sources|pipeline|varstore|query_dsl|scripts|tests|examples"
+FOLDERS = "alerts|artimon|benchmarks|bookkeeper|clients|examples|pipeline|query_dsl|scripts|sources|tests|varstore"
+PACKAGES = ("alerts", "artimon", "bookkeeper", "pipeline", "query_dsl", "sources", "varstore")
+FOREIGN = ("CHANGELOG", "CONTRIBUTING", "Counter", "Gauge", "NAME", "Poller", "PREFIX", "REGISTRY", "Value")
 CODE = re.compile(rf"`((?:{FOLDERS})/[\w./-]+\.\w+)`")
+BARE = re.compile(r"`(\w+\.(?:py|js|thrift))`")
+DOTTED = re.compile(r"`([A-Z]\w+)\.(\w+)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 
 
@@ -20,6 +25,36 @@ def test_files_that_a_document_names_exist(document: Path) -> None:
     missing = [name for name in CODE.findall(text) if not (ROOT / name).exists()]
     missing += [link for link in LINK.findall(text) if not (document.parent / link).exists()]
     assert not missing
+
+
+def test_files_named_without_a_folder_exist() -> None:
+    """`greeter.py` is the file that the tutorial asks the reader to write."""
+    names = {path.name for root in FOLDERS.split("|") for path in (ROOT / root).rglob("*.*")} | {"greeter.py"}
+    missing = [(d.name, name) for d in DOCUMENTS for name in BARE.findall(d.read_text()) if name not in names]
+    assert missing == []
+
+
+def test_methods_that_a_document_names_exist() -> None:
+    """Classes of other projects (`Gauge.set_function`) are left out, as are those of the interface definitions."""
+    members: dict[str, set[str]] = {}
+    for root in PACKAGES:
+        for path in (ROOT / root).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    members.setdefault(node.name, set()).update(_names_in(node))
+    missing = [
+        f"{document.name}: {owner}.{name}"
+        for document in DOCUMENTS
+        for owner, name in DOTTED.findall(document.read_text())
+        if owner not in FOREIGN and name not in members.get(owner, ())
+    ]
+    assert missing == []
+
+
+def _names_in(node: ast.ClassDef) -> set[str]:
+    names = {part.name for part in ast.walk(node) if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
+    names |= {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+    return names | {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
 def test_the_walk_of_one_sample_names_every_package_on_its_way() -> None:

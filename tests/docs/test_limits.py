@@ -54,7 +54,7 @@ OPERATIONS = {
     "Kafka keeps what the table holds": f"{default(SparkConfig, 'kafka_keep_s') // 3600} h",
     "series of a shard": f"at most {DEFAULT_CAPACITY:,}",
     "series of one name in a shard": f"{limits.SERIES_PER_NAME:,} (`--name-limit`)",
-    "classes of retention": f"{MAX_CLASSES}",
+    "retention classes": f"{MAX_CLASSES}",
     "history in one answer": f"{question.MAX_SAMPLES:,} samples, {question.MAX_SERIES:,} series",
     "live files": f"{pace.HOUR_FILES} in the open hour, {plan.HOUR_FILES} in a closed hour, {plan.DAY_FILES} in a day",
 }

@@ -1,4 +1,4 @@
-"""Kafka as people run it: three brokers, two copies in sync, under load. Brokers end, lose their disks, leaders change
+"""Kafka: three brokers, two copies in sync, under load. Brokers end, lose their disks, leaders change
 all the while, partitions move, the topic grows; table and shards hold exactly what was accepted."""
 
 from __future__ import annotations

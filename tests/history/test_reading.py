@@ -289,7 +289,7 @@ def test_a_fingerprint_with_two_texts_is_set_aside(hdfs: str, monkeypatch: pytes
     monkeypatch.setattr(columns, "fingerprint", lambda text: 7 if text != "good{}" else 8)
     history_world.announce([block("a", 0, 1, ["one{}", "good{}"]), block("b", 0, 1, ["two{}"])])
     history_world.append(START_MS + 10, [("a", "good{}", START_MS + 1, 5)])
-    with pytest.raises(NothingSelected, match="1 fingerprints with two texts are set aside"):
+    with pytest.raises(NothingSelected, match="1 fingerprints with two texts are left out"):
         History(history_world.hdfs).read("one", START_MS, END_MS)
     answer = History(history_world.hdfs).read('{x!="y",__name__=~"one|good"}', START_MS, END_MS)
-    assert "set aside" in answer.notes[-1]
+    assert "left out" in answer.notes[-1]

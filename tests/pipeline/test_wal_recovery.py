@@ -116,7 +116,7 @@ def test_every_intact_record_survives(tmp_path: Path, damage: Damage, left: list
     assert bool(found.cut_bytes) == (trouble == "cut")
     assert bool(found.quarantined) == (trouble == "aside")
     assert bool(found.missing) == (trouble == "missing")
-    assert (wal.epoch != epoch) == bool(trouble), "a new epoch begins if and only if something was cut or set aside"
+    assert (wal.epoch != epoch) == bool(trouble), "a new epoch begins if and only if something was cut or quarantined"
     for id, place in [(header.id, place) for header, place in found.batches]:
         assert ids.index(id) in left
         assert len(wal.read(place)) == place.length

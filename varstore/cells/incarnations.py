@@ -18,13 +18,13 @@ from varstore.cells.past_incarnations import BIRTH, FIRST, LAST, LAST_TIME, SEGM
 from varstore.cells.string_pool import StringPool
 
 MAX_INCARNATIONS = 5_000
-"""Limit of lives of one series: one a minute for three days is 4,320. Beyond it the life with the oldest last sample
-is dropped and counted."""
+"""Limit of incarnations of one series: one a minute for three days is 4,320. Beyond it the incarnation with the oldest
+last sample is dropped and counted."""
 PAST_PER_SLOT = 16
-"""Limit of older lives in all, per slot of capacity. Beyond it a segment that adds lives drops those with the oldest
-last samples, an eighth of its lives and at least as many as it adds; they are counted."""
+"""Limit of past incarnations in all, per slot of capacity. Beyond it a segment that adds incarnations drops those with
+the oldest last samples, an eighth of its lives and at least as many as it adds; they are counted."""
 INCARNATION_COLUMNS = ("birth", "first", "last_ms", "last")
-"""Columns of lives in an image."""
+"""Columns of incarnations in a snapshot."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -34,7 +34,7 @@ class Incarnations:
 
     def __init__(self, capacity: int) -> None:
         self._has_samples: Mask = lazy_zeros(capacity, np.bool_)
-        self._newest: Cells = lazy_zeros(4 * capacity, np.int64).reshape(4, capacity)  # rows as in OlderLives
+        self._newest: Cells = lazy_zeros(4 * capacity, np.int64).reshape(4, capacity)  # rows as in PastIncarnations
         self._past = PastIncarnations(capacity)
         self._room = PAST_PER_SLOT * capacity
         self.expired_ms = 0
@@ -55,7 +55,7 @@ class Incarnations:
         if same.any():
             self._extend(slots[same], time_ms[same], cells[same], bounds.select(same), texts)
         later = known & (birth < birth_ms)
-        if later.any():  # births held are less
+        if later.any():  # start times held are less
             self._past.insert(slots[later], None, self._newest.take(slots[later], axis=1))
         fresh = ~known | later
         self._has_samples[slots[fresh]] = True
@@ -70,7 +70,7 @@ class Incarnations:
     def add_batch(
         self, slots: Cells, birth_ms: Cells, time_ms: Cells, cells: Cells, bounds: TypeBounds, texts: StringPool
     ) -> None:
-        """Add samples, possibly several of one slot; only the first and last of each life need to be applied."""
+        """Add samples, possibly several of one slot; only the first and last of each incarnation need to be applied."""
         order = np.lexsort((ranks(cells, bounds, texts), time_ms, birth_ms, slots))
         begins = np.ones(len(order), np.bool_)
         begins[1:] = (np.diff(slots[order]) != 0) | (np.diff(birth_ms[order]) != 0)
@@ -103,7 +103,7 @@ class Incarnations:
         first[slots] = np.minimum(first.take(slots), time_ms)
 
     def _merge(self, slots: Cells, lives: Cells, bounds: TypeBounds, texts: StringPool) -> None:
-        """Merge samples of distinct slots, as lives (4, n), whose births are before the current ones."""
+        """Merge samples of distinct slots, as incarnations (4, n), whose start times are before the current ones."""
         at, found = self._past.find(slots, lives[BIRTH])
         if found.any():
             held = self._past.get(slots[found], at[found])
@@ -127,7 +127,7 @@ class Incarnations:
         return merged
 
     def _bound(self, slots: Cells) -> None:
-        """Enforce the limits after one life was added to each of `slots`."""
+        """Enforce the limits after one incarnation was added to each of `slots`."""
         for slot in slots[self._past.count.take(slots) > MAX_INCARNATIONS].tolist():
             self._past.drop_oldest(slot)
             self.dropped += 1
@@ -136,7 +136,7 @@ class Incarnations:
                 self.dropped += self._past.drop_oldest_share(int(segment), int(added))
 
     def read(self, slots: Cells, floor_ms: int) -> npt.NDArray[np.void]:
-        """Return lives of these slots as BIRTH_TYPE, sorted by (row, birth); `row` is the index in `slots`.
+        """Return incarnations of these slots as BIRTH_TYPE, sorted by (row, birth); `row` is the index in `slots`.
         The newest birth of a series is always included, others if their last sample is later than `floor_ms`."""
         rows = np.flatnonzero(self._has_samples.take(slots))
         current = _as_table(rows, self._newest.take(slots[rows], axis=1))
@@ -165,12 +165,12 @@ class Incarnations:
         return int(self._newest[LAST_TIME].take(slots, mode="wrap").min()) if len(slots) else 0
 
     def prune(self, first: int, end: int) -> None:
-        """Remove older lives that ended by `forgotten_ms`, in all segments that slots [first, end) touch."""
+        """Remove past incarnations that ended by `expired_ms`, in all segments that slots [first, end) touch."""
         for segment in range(first // SEGMENT, -(-end // SEGMENT)):
             self._past.prune(segment, self.expired_ms)
 
     def forget(self, slots: Cells) -> None:
-        """Remove all lives of these slots."""
+        """Remove all incarnations of these slots."""
         self._has_samples[slots] = False
         self._newest[:, slots] = 0
         self._past.drop(slots)
@@ -186,36 +186,37 @@ class Incarnations:
             self._past.set_last(held, lives[LAST].astype(np.float64).view(np.int64))
 
     def last_cells(self, slots: Cells) -> list[int]:
-        """Return every value cell that a life of `slots` holds."""
+        """Return every value cell that an incarnation of `slots` holds."""
         held: list[int] = self._newest[LAST].take(slots[self._has_samples.take(slots)]).tolist()
         held.extend(self._past.read(slots)[1][LAST].tolist())
         return held
 
     def export(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
-        """Return the newest life of each slot: `known`, `birth`, `first`, `last_ms`, `last`, each (n,)."""
+        """Return the current incarnation of each slot: `known`, `birth`, `first`, `last_ms`, `last`, each (n,)."""
         return {
             "known": self._has_samples.take(slots),
             **dict(zip(INCARNATION_COLUMNS, self._newest.take(slots, axis=1), strict=True)),
         }
 
     def load(self, slots: Cells, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Inverse of `export`: replace the newest lives of distinct `slots` and remove their older ones."""
+        """Inverse of `export`: replace the current incarnation of distinct `slots` and remove their older ones."""
         self._has_samples[slots] = columns["known"]
         self._put(slots, (columns[name] for name in INCARNATION_COLUMNS))
         self._past.drop(slots)
 
     def export_past(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
-        """Return older lives as `slot`, `birth`, `first`, `last_ms`, `last`, in the order of `slots`, then by birth."""
+        """Return past incarnations as `slot`, `birth`, `first`, `last_ms`, `last`, in the order of `slots`, then by
+        birth."""
         row, lives = self._past.read(slots)
         return {"slot": slots[row], **dict(zip(INCARNATION_COLUMNS, lives, strict=True))}
 
     def load_past(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Inverse of `export_older`: replace the older lives of the slots that occur; slot numbers may differ."""
+        """Inverse of `export_past`: replace the past incarnations of the slots that occur; slot numbers may differ."""
         lives = np.array([columns[name] for name in INCARNATION_COLUMNS], np.int64)
         self._past.replace(columns["slot"].astype(np.int64), lives)
 
     def bytes(self) -> int:
-        """Estimate of the bytes of older lives."""
+        """Estimate of the bytes of past incarnations."""
         return self._past.bytes()
 
 

@@ -110,7 +110,7 @@ class LevelRing(LevelRows):
                     matrix[i, j] = value + left_ms if name == "last_time" else value
 
     def _cell(self, row: BucketRow, slot: int, fields: Sequence[str]) -> tuple[int, ...] | None:
-        """Return one cell; None if it is empty. Raises NotOne like `PackedBlock.cell`."""
+        """Return one cell; None if it is empty. Raises NeedsBatchRead like `PackedBlock.cell`."""
         if row.open is not None and slot >= row.open_from:
             return row.open.cell(slot, fields)
         segment, place = divmod(slot, self._segment)
@@ -144,7 +144,7 @@ class LevelRing(LevelRows):
             copy_row(self.read_row(number, chosen, names), out, i)
         return out
 
-    # whole rows, for images
+    # whole rows, for snapshots
 
     def export_row(self, number: int, slots: Cells) -> dict[str, npt.NDArray[Any]]:
         """Return FIELDS of bucket `number`, each (n,): folded statistics where count > 1, `last` and its offset where
@@ -170,7 +170,7 @@ class LevelRing(LevelRows):
     def import_row(self, number: int, slots: Cells, columns: Columns) -> None:
         """Overwrite cells of bucket `number` with an `export_row`; ignored if a later bucket has its place.
 
-        The row is closed, so later samples go to every level at once: an image has this bucket in its coarser levels
+        The row is closed, so later samples go to every level at once: a snapshot has this bucket in its coarser levels
         already. Fastest with as many slots of a segment per call as possible."""
         for pending in self._pending(number):
             if self._finest is not None:

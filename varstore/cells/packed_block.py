@@ -1,7 +1,8 @@
 """Closed cells: every statistic compressed without loss, with random access to single cells.
 
-Each statistic is first made small: a folded one is stored as its difference to a guess, which the table of statistics
-names and which is computed from other columns. A cell of one sample, or of one repeated value, is zero in all of them.
+Each statistic is first made small: a folded one is stored as its difference to a prediction, which is computed from
+other columns as the table of statistics defines. A cell of one sample, or of one repeated value, is zero in all of
+them.
 
 | column | integers, booleans, strings | doubles |
 | count  | xor with the most frequent count | the same |
@@ -11,8 +12,8 @@ names and which is computed from other columns. A cell of one sample, or of one 
 | max    | max - last | bits xor bits of last |
 | sum    | zigzag of sum - count * last | bits xor bits of count * last |
 
-All arithmetic is modulo 2^64. Decoding computes the guess for a double from the same numbers by the same operation, so
-every bit is restored.
+All arithmetic is modulo 2^64. Decoding computes the prediction for a double from the same numbers by the same
+operation, so every bit is restored.
 """
 
 from __future__ import annotations
@@ -190,7 +191,7 @@ class PackedBlock:
     def cell(self, place: int, names: Sequence[str]) -> tuple[int, ...] | None:
         """Return the fields `names` of one cell, in that order; None if the cell is empty.
 
-        Raises NotOne if it must be read with `cells`."""
+        Raises NeedsBatchRead if it must be read with `cells`."""
         if self.patch is not None:
             raise NeedsBatchRead
         if place >= self.n:

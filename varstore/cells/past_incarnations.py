@@ -1,4 +1,4 @@
-"""Older lives of series (all but the newest), packed by segments of slots so that a change copies little."""
+"""Past incarnations of series (all but the newest), packed by segments of slots so that a change copies little."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NO_INCARNATIONS = np.zeros((4, 0), np.int64)
 class PastIncarnations:
     """(slot, birth, first, last time, last cell), 33 bytes each. Not locked: the owner's lock guards it.
 
-    Invariant: the lives of a segment are sorted by (slot, birth), and a slot has at most one of each birth."""
+    Invariant: the incarnations of a segment are sorted by (slot, birth), and a slot has at most one of each birth."""
 
     def __init__(self, size: int) -> None:
         self.count: npt.NDArray[np.uint16] = lazy_zeros(size, np.uint16)
         """Older lives of each slot."""
         self.total = 0
-        self._slots: dict[int, npt.NDArray[np.uint8]] = {}  # segment -> slot within it, of each life
-        self._incarnations: dict[int, Cells] = {}  # segment -> (4, lives): birth, first, last time, last
+        self._slots: dict[int, npt.NDArray[np.uint8]] = {}  # segment -> slot within it, of each incarnation
+        self._incarnations: dict[int, Cells] = {}  # segment -> (4, incarnations): birth, first, last time, last
 
     def find(self, slots: Cells, births: Cells) -> tuple[Cells, npt.NDArray[np.bool_]]:
         """Return (n,) positions of each (slot, birth) in its segment, or of its insertion; mask of those found."""
@@ -51,20 +51,20 @@ class PastIncarnations:
         return low, (low < last) & (births.take(low, mode="clip") == wanted)
 
     def get(self, slots: Cells, at: Cells) -> Cells:
-        """Return (4, n) lives at the positions that `find` returned."""
+        """Return (4, n) incarnations at the positions that `find` returned."""
         lives = np.empty((4, len(slots)), np.int64)
         for segment, part in _by_segment(slots):
             lives[:, part] = self._incarnations[segment][:, at[part]]
         return lives
 
     def set(self, slots: Cells, at: Cells, lives: Cells) -> None:
-        """Overwrite the lives at the positions that `find` returned; births must not change."""
+        """Overwrite the incarnations at the positions that `find` returned; start times must not change."""
         for segment, part in _by_segment(slots):
             self._incarnations[segment][:, at[part]] = lives[:, part]
 
     def insert(self, slots: Cells, at: Cells | None, lives: Cells) -> None:
-        """Insert one life for each of `slots`, (4, n), at the positions that `find` returned for distinct ones; None:
-        after those held, as births are greater and rise within a slot."""
+        """Insert one incarnation for each of `slots`, (4, n), at the positions that `find` returned for distinct ones;
+        None: after those held, as start times are greater and rise within a slot."""
         for segment, part in _by_segment(slots):
             within = (slots[part] % SEGMENT).astype(np.uint8)
             held = self._slots.get(segment)
@@ -79,7 +79,8 @@ class PastIncarnations:
         self.total += len(slots)
 
     def read(self, slots: Cells) -> tuple[Cells, Cells]:
-        """Return all lives of `slots`: (n,) index of each in `slots`, and (4, n) lives; sorted by index and birth."""
+        """Return all incarnations of `slots`: (n,) index of each in `slots`, and (4, n) incarnations; sorted by index
+        and birth."""
         rows = np.flatnonzero(self.count.take(slots))
         if not len(rows):
             return rows, _NO_INCARNATIONS
@@ -102,33 +103,33 @@ class PastIncarnations:
         return np.repeat(rows, many), self._incarnations[segment][:, at]
 
     def newest_ms(self, slots: Cells) -> Cells:
-        """Return (n,) greatest last times among the older lives of each slot, 0 if it has none."""
+        """Return (n,) greatest last times among the past incarnations of each slot, 0 if it has none."""
         newest = np.zeros(len(slots), np.int64)
         rows, lives = self.read(slots)
         np.maximum.at(newest, rows, lives[LAST_TIME])
         return newest
 
     def set_last(self, slots: Cells, last: Cells) -> None:
-        """Replace the last cells of all lives of distinct `slots`; `last` is in the order of `read`."""
+        """Replace the last cells of all incarnations of distinct `slots`; `last` is in the order of `read`."""
         rows, lives = self.read(slots)
         lives = lives.copy()
         lives[LAST] = last
         self.replace(slots[rows], lives)
 
     def replace(self, slots: Cells, lives: Cells) -> None:
-        """Replace all lives of the slots that occur with these, which are sorted by birth within each slot."""
+        """Replace all incarnations of the slots that occur with these, which are sorted by birth within each slot."""
         self.drop(distinct(slots))
         self.insert(slots, None, lives)
 
     def drop(self, slots: Cells) -> None:
-        """Remove all lives of these slots."""
+        """Remove all incarnations of these slots."""
         slots = slots[self.count.take(slots) > 0]
         for segment in distinct(slots // SEGMENT).tolist():
             within = slots[slots // SEGMENT == segment] % SEGMENT
             self._keep(segment, ~np.isin(self._slots[segment], within))
 
     def drop_oldest(self, slot: int) -> None:
-        """Remove the life of this slot with the oldest last sample."""
+        """Remove the incarnation of this slot with the oldest last sample."""
         segment, within = slot // SEGMENT, np.uint8(slot % SEGMENT)
         held = self._slots[segment]
         first, last = int(np.searchsorted(held, within)), int(np.searchsorted(held, within, "right"))
@@ -137,12 +138,13 @@ class PastIncarnations:
         self._keep(segment, keep)
 
     def prune(self, segment: int, floor_ms: int) -> None:
-        """Remove the lives of a segment whose last sample is at `floor_ms` or earlier."""
+        """Remove the incarnations of a segment whose last sample is at `floor_ms` or earlier."""
         if segment in self._slots:
             self._keep(segment, self._incarnations[segment][LAST_TIME] > floor_ms)
 
     def drop_oldest_share(self, segment: int, least: int) -> int:
-        """Remove the lives with the oldest last samples: 1/8 of the segment, at least `least`. Return the number."""
+        """Remove the incarnations with the oldest last samples: 1/8 of the segment, at least `least`. Return the
+        number."""
         if segment not in self._incarnations:
             return 0
         times = self._incarnations[segment][LAST_TIME]
@@ -165,7 +167,7 @@ class PastIncarnations:
             del self._slots[segment], self._incarnations[segment]
 
     def bytes(self) -> int:
-        """Estimate of the bytes that the lives take."""
+        """Estimate of the bytes that the incarnations take."""
         return self.total * 33 + len(self._slots) * 500
 
 

@@ -43,7 +43,7 @@ class SortedRows:
 
 
 class IncarnationSamples(NamedTuple):
-    """First or last samples of lives of series."""
+    """First or last samples of incarnations of series."""
 
     series: Cells
     birth_ms: Cells
@@ -56,7 +56,7 @@ class IncarnationSamples(NamedTuple):
 
 
 class IncarnationBounds(NamedTuple):
-    """First and last samples of the lives of series of one class of type."""
+    """First and last samples of the incarnations of series of one class of type."""
 
     doubles: bool
     first: IncarnationSamples
@@ -96,7 +96,7 @@ def mask_aggregatable(rows: SortedRows, until_ms: int) -> tuple[Mask, Mask]:
 
 
 class SortedAggregate:
-    """Chosen rows aggregated into cells and lives.
+    """Chosen rows aggregated into cells and incarnations.
     steps: of the levels in ms, ascending. floors: per level, buckets that end at this time or earlier are late."""
 
     def __init__(self, rows: SortedRows, keep: Mask, steps: Sequence[int], floors: Sequence[int]) -> None:

@@ -39,7 +39,7 @@ class GroupPosition(NamedTuple):
 def partition_number(place: int, partition: int) -> int:
     """Return a number for a partition, unique over all generations of the topic; the newest (`place` 0) keeps its own.
 
-    >>> number_of(0, 3), number_of(1, 3)
+    >>> partition_number(0, 3), partition_number(1, 3)
     (3, -4)
     """
     return partition if place == 0 else -1 - MAX_PARTITIONS * (place - 1) - partition

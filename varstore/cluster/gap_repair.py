@@ -1,5 +1,5 @@
 """Repair of virtual shards that lack messages which Kafka deleted before they had read them: they are dropped, so that
-the mover takes them over whole, from a replica or the raw table. docs/varstore.md, "What Kafka deleted unread"."""
+the rebalancer takes them over whole, from a replica or the raw table. docs/varstore.md, "What Kafka deleted unread"."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def ranges_text(lost: LostByGroup) -> str:
 
 
 class GapRepair:
-    """Used by the mover's thread, which calls `step` between steps of the mover.
+    """Used by the rebalancer's thread, which calls `step` between steps of the rebalancer.
 
     Invariant: a virtual shard is dropped only if it can be restored whole: another shard holds it whole, or the raw
     table has come past the lost range. Otherwise it answers as it is, and says what it lacks."""
@@ -101,7 +101,8 @@ class GapRepair:
         return {"offsets_lacking": max(lost, default=0), "refills": self._refills}
 
     def step(self, membership: Membership, shards: ClusterState | None, now_s: float) -> bool:
-        """Do one step; return True if virtual shards were dropped for the mover to take over. `shards`: see Mover."""
+        """Do one step; return True if virtual shards were dropped for the rebalancer to take over. `shards`: see
+        Rebalancer."""
         self._now_s, wanted = now_s, membership.owned_by(self._me)
         if now_s > self._unrecoverable_s + REPORT_S:
             self._unrecoverable = ""

@@ -60,7 +60,7 @@ def _choose_cached(
 
 @lru_cache(maxsize=32)
 def _rank_orders(ids: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
-    """Return, for each virtual shard, the places by rank, as indices."""
+    """Return, for each virtual shard, the indices of `ids` in the order of their ranks."""
     at = {id_: i for i, id_ in enumerate(ids)}
     return tuple(tuple(at[id_] for id_ in owners_of(v, ids, len(ids))) for v in range(VIRTUAL_SHARDS))
 

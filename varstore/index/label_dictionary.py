@@ -1,4 +1,4 @@
-"""Dictionary encoding of the values of one label: a code for each value, and the code of each slot; postings."""
+"""Dictionary encoding of the values of one label: a code for each value, and the code of each slot; posting lists."""
 
 from __future__ import annotations
 

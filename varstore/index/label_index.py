@@ -28,7 +28,7 @@ _BITS = 31
 _LOCKED_BATCH = 4_096
 """Entries built under one hold of the lock."""
 _SCAN_FRACTION = 8
-"""Scan all slots, instead of reading postings, for names held by more than 1/8 of them."""
+"""Scan all slots, instead of reading posting lists, for names held by more than 1/8 of them."""
 
 _FEW_SLOTS = 16
 """Up to this many slots, codes are made dense in plain Python, which is faster than numpy."""
@@ -267,7 +267,7 @@ class LabelIndex:
         return self._names if label == NAME else self._labels.get(label)
 
     def _select(self, tests: Sequence[tuple[Matcher, Test]], vshards: int | None) -> Slots:
-        # most selective first: names have postings, and an exact value takes one comparison a slot
+        # most selective first: names have posting lists, and an exact value takes one comparison a slot
         tests = sorted(tests, key=lambda each: (each[0].label != NAME, each[0].op != "=", not each[0].value))
         rare = self._rarest(tests)
         if rare is not None:  # far fewer than the name has: scan all slots instead of its long posting
@@ -410,7 +410,7 @@ class LabelIndex:
             found = interned.present() if interned is not None else []
         return sorted(found)
 
-    # images
+    # snapshots
 
     def export(self, slots: Slots) -> AnnouncedColumns:
         """Return the announced series among `slots`."""

@@ -151,7 +151,7 @@ class BucketReader:
         return out
 
     def _incarnations(self, slots: Slots, waiting: QueryDeadline) -> tuple[npt.NDArray[np.void], Cells, Cells]:
-        """Return lives, times of the newest samples, and times of end markers."""
+        """Return incarnations, times of the newest samples, and times of end markers."""
         births, newest, ended = list[npt.NDArray[np.void]](), list[Cells](), list[Cells]()
         for start in range(0, max(1, len(slots)), CHUNK_SERIES):
             part = slots[start : start + CHUNK_SERIES]

@@ -65,7 +65,7 @@ from varstore.query.selection_parts import SelectionLayout, SelectionPart, part_
 from varstore.store.bucket_store import BucketStore
 
 MEMORY_BYTES = 256 * 1024 * 1024
-"""Limit of the memory of one push-down besides the store."""
+"""Limit of the memory of one pushdown besides the store."""
 SLICE_BYTES = 4 * 1024 * 1024
 COLUMN_BYTES = 32
 """Bytes of a bucket of a series while a window needs it."""
@@ -100,8 +100,8 @@ class _PushdownQuery:
 
 
 class Pushdown:
-    """Push-downs of one shard. `cells` is the lock of the store, held for about HOLD_S at a time to capture rows, once
-    per part if a function reads lives, and once per chunk. `answers` reads the buckets of twins."""
+    """Pushdowns of one shard. `cells` is the lock of the store, held for about HOLD_S at a time to capture rows, once
+    per part if a function reads incarnations, and once per chunk. `answers` reads the buckets of twins."""
 
     def __init__(
         self, store: BucketStore, index: LabelIndex, cells: FairLock, levels: Sequence[Level], answers: BucketReader
@@ -283,7 +283,7 @@ class Pushdown:
     def _capture(
         self, job: _PushdownQuery, part: SelectionPart, keeps: bool
     ) -> tuple[Iterator[CapturedBucket | ReducedRow], npt.NDArray[np.void] | None]:
-        """Capture every row of the grid, and lives of the same moment if the function reads them."""
+        """Capture every row of the grid, and incarnations of the same moment if the function reads them."""
         grid, function = job.request.grid, FUNCTIONS[job.request.windows.function]
         numbers = iter(range(grid.start_ms // grid.step_ms + 1, grid.end_ms // grid.step_ms + 1))
         reading = ReadFields.of(function.statistics)

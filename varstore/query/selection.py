@@ -1,4 +1,4 @@
-"""Selections of push-downs: slots and their classes, computed from label codes and cached until the index changes."""
+"""Selections of pushdowns: slots and their classes, computed from label codes and cached until the index changes."""
 
 from __future__ import annotations
 

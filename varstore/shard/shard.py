@@ -154,13 +154,13 @@ class Shard:
         ready: bool = True,
         epochs: Mapping[Partition, int] | None = None,
     ) -> None:
-        """Hold more virtual shards (mask): from an image (parts of a `SnapshotExport`), or else empty at offset 0 of
+        """Hold more virtual shards (mask): from a snapshot (parts of a `SnapshotExport`), or else empty at offset 0 of
         every partition, written under `epochs` or later ones. With `ready` False their answers are partial until
         `Ownership.set_ready`.
 
-        An image may have more virtual shards than these; its groups appear once it is complete. Announcements of the
-        series topic must be read again. Raises ValueError if one is held already, and ImageError if the image is
-        damaged, truncated, lacks one, or does not fit in: nothing is held then."""
+        A snapshot may have more virtual shards than these; its groups appear once it is complete. Announcements of the
+        series topic must be read again. Raises ValueError if one is held already, and SnapshotFormatError if the
+        snapshot is damaged, truncated, lacks one, or does not fit in: nothing is held then."""
         if image is None:
             self.ownership.add(FeedGroup(vshards, ready=ready, epochs=dict(epochs or {})))
         else:
@@ -251,7 +251,7 @@ class Shard:
         return replace(request, vshards=None) if everything else request
 
     def aggregate(self, request: AggregateRequest, gone: IsDisconnected = never_disconnected) -> Aggregate:
-        """Return the partial result of a push-down. Raises SelectError and NotPushed; see `Pushdown.run`."""
+        """Return the partial result of a pushdown. Raises SelectError and NotPushed; see `Pushdown.run`."""
         self.check_held(request.vshards)
         found = self._pushdown.aggregate(self._without_full_mask(request), gone)
         self.check_held(request.vshards)

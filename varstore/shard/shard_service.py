@@ -94,7 +94,7 @@ class ShardService:
         self._shard.rewind(Partition(topic_id, partition), offset)
 
     def export_begin(self, vshards: str) -> str:
-        """Begin an image of these virtual shards (hex mask); return its id and groups as JSON."""
+        """Begin a snapshot of these virtual shards (hex mask); return its id and groups as JSON."""
         try:
             id_, export = self._exports.begin(from_hex(vshards))
         except (ValueError, TooManyExportsError) as error:
@@ -109,7 +109,7 @@ class ShardService:
             raise idl().ShardError(message=str(error)) from error
 
     def export_end(self, id: str) -> None:
-        """Close an image."""
+        """Close a snapshot."""
         self._exports.end(id)
 
     def drop(self, vshards: str) -> str:

@@ -61,7 +61,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Manifest:
-        """Parse the bytes of `to_bytes`. Raises ImageError."""
+        """Parse the bytes of `to_bytes`. Raises SnapshotFormatError."""
         body, _, rest = data.partition(b"\n")
         if rest != xxhash.xxh3_64_hexdigest(body).encode() + b"\n":
             raise SnapshotFormatError(f"{where}: damaged or truncated")

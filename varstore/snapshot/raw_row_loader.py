@@ -1,7 +1,7 @@
 """Rows of the raw table into a shard: aggregated to cells where possible, with one hold of the lock for each piece.
 
 The table does not record the append time of each row. It is not needed: a level that takes a row at the append time
-of the newest batch took it at any earlier time. So every row is judged by that one time.
+of the newest batch took it at any earlier time. So every row is compared with that time only.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class Snapshots:
     # take
 
     def take(self) -> SnapshotResult | None:
-        """Take a snapshot of all ready virtual shards; None if there are none. Raises SnapshotFailed."""
+        """Take a snapshot of all ready virtual shards; None if there are none. Raises SnapshotWriteError."""
         vshards = self._shard.ready
         if not vshards:
             return None
@@ -363,7 +363,7 @@ class _SnapshotWriter:
 
 
 def read_manifest(folder: SnapshotFolder, sequence: int) -> Manifest:
-    """Read a manifest. Raises ImageError if it is damaged, OSError."""
+    """Read a manifest. Raises SnapshotFormatError if it is damaged, OSError."""
     name = manifest_name(sequence)
     with closing(folder.open(name)) as file:
         return Manifest.from_bytes(file.read(MAX_BYTES), f"{folder}/{name}")
@@ -390,7 +390,7 @@ def manifests(folder: SnapshotFolder) -> Iterator[Manifest]:
 
 
 def frames_of(folder: SnapshotFolder, manifest: Manifest, usable: Usable) -> Iterator[SnapshotFrame]:
-    """Yield the frames of all files, in the form of one image. Raises ImageError, OSError."""
+    """Yield the frames of all files, in the form of one snapshot. Raises SnapshotFormatError, OSError."""
     count = 0
     groups: list[FeedGroup] = []
     asked = False

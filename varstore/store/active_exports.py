@@ -1,4 +1,4 @@
-"""Images that other processes fetch part by part; an export without requests is closed after a timeout."""
+"""Exports that other processes fetch part by part; an export without requests is closed after a timeout."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _ActiveExport:
                 self._number = number
             elif number != self._number or number < 0:
                 raise ExportNotFoundError(
-                    f"part {number} of an image was requested, the next one is {self._number + 1}"
+                    f"part {number} of a snapshot was requested, the next one is {self._number + 1}"
                 )
             self.requested_at = monotonic()
             return self._last
@@ -55,11 +55,12 @@ class ActiveExports:
         self._active: dict[str, _ActiveExport] = {}
 
     def begin(self, vshards: int) -> tuple[str, SnapshotExport]:
-        """Begin an export; return (id, export). TooManyExports; ValueError if a virtual shard is not held or ready."""
+        """Begin an export; return (id, export). TooManyExportsError; ValueError if a virtual shard is not held or
+        ready."""
         self.close_idle()
         with self._lock:
             if len(self._active) >= MAX_EXPORTS:
-                raise TooManyExportsError(f"{MAX_EXPORTS} images are being exported already: try again later")
+                raise TooManyExportsError(f"{MAX_EXPORTS} exports run already: try again later")
         export = self._begin(vshards)
         id_ = secrets.token_hex(8)
         with self._lock:
@@ -67,7 +68,7 @@ class ActiveExports:
         return id_, export
 
     def part(self, id_: str, number: int) -> bytes:
-        """Return a part of an export, see `_ActiveExport.part`. Raises NoSuchExport."""
+        """Return a part of an export, see `_ActiveExport.part`. Raises ExportNotFoundError."""
         with self._lock:
             under = self._active.get(id_)
         if under is None:

@@ -31,7 +31,7 @@ SILENCE_BUCKETS = 6
 """Buckets of the longest level for which a series is kept after its last sample is late for every level."""
 FUTURE_MS = 60_000
 """Limit in ms by which a sample may be later than the append time of its batch."""
-_STATE_BYTES = 52  # per slot: type 9, end 8, newest life 33, number of older lives 2
+_STATE_BYTES = 52  # per slot: type 9, end 8, current incarnation 33, number of past incarnations 2
 
 Mask = npt.NDArray[np.bool_]
 
@@ -92,7 +92,8 @@ class _AdmittedRows:
 
 
 class BucketStore:
-    """All levels, lives and types of up to `capacity` series. Not locked: the owner's lock guards everything here.
+    """All levels, incarnations and types of up to `capacity` series. Not locked: the owner's lock guards everything
+    here.
 
     Any order of the same samples gives the same answers, except for the last bits of sums of doubles, and for a change
     of type (see typing_rules)."""
@@ -135,8 +136,8 @@ class BucketStore:
         return min(ring.settled_ms(self.head_ms) for ring in self.rings if not ring.is_follower)
 
     def add_aggregate(self, folded: SortedAggregate, slots: Cells, some: Mask) -> None:
-        """Add cells and lives of the series of the mask `some`, all up to `settled_ms`.
-        slots: (series,) distinct where `some`, arbitrary elsewhere; `begin_anew` was called and types match."""
+        """Add cells and incarnations of the series of the mask `some`, all up to `settled_ms`.
+        slots: (series,) distinct where `some`, arbitrary elsewhere; `reset_silent` was called and types match."""
         for ring in self.rings:
             for number, part in folded.updates(ring.step_ms, slots, some):
                 for capture in self.captures:
@@ -277,7 +278,8 @@ class BucketStore:
     def advance_head(self, append_ms: int) -> None:
         """Advance the head to the append time of a batch, or that an import had reached."""
         self.head_ms = max(self.head_ms, append_ms)
-        # twice the time for which lives are shown, so that a late sample never restarts a life that is shown
+        # twice the time for which incarnations are shown, so that a late sample never restarts an incarnation that is
+        # shown
         self.incarnations.expired_ms = (
             self.longest_ring.late_until(self.head_ms) - self.longest_ring.rows * self.longest_ring.step_ms
         )
@@ -307,7 +309,7 @@ class BucketStore:
         self.reset(slots[self.silent(slots)])
 
     def reset(self, slots: Cells) -> None:
-        """Clear cells, types, lives and ends of these slots; the slots stay in use."""
+        """Clear cells, types, incarnations and ends of these slots; the slots stay in use."""
         slots = slots[self.types.is_typed(slots) | (self._ended_ms.take(slots) != 0)]
         if not len(slots):
             return
@@ -347,12 +349,12 @@ class BucketStore:
         for capture in self.captures:
             capture.before_change(slots)
 
-    # images
+    # snapshots
 
     def export_slots(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
         """Return the state of each slot: `fingerprint` uint64, `vshard`, `type` uint8 (NO_TYPE: none), `double_from`,
-        `ended` int64, and for the newest life `known` bool, `birth`, `first`, `last_ms`, `last` int64 (a cell; for
-        STRING series a number of `texts`)."""
+        `ended` int64, and for the current incarnation `known` bool, `birth`, `first`, `last_ms`, `last` int64 (a cell;
+        for STRING series a number of `texts`)."""
         return {
             "fingerprint": self.slots.fingerprint.take(slots),
             "vshard": self.slots.vshard.take(slots),
@@ -363,7 +365,7 @@ class BucketStore:
 
     def import_slots(self, slots: Cells, columns: Mapping[str, npt.NDArray[Any]]) -> None:
         """Replace the state of distinct slots by an `export_slots` whose `last` has numbers of this store's `texts`.
-        Older lives are removed: `lives.load_older` comes after this."""
+        past incarnations are removed: `incarnations.load_past` comes after this."""
         self._ended_ms[slots] = columns["ended"]
         self.types.load(slots, columns)
         self.incarnations.load(slots, columns)
@@ -380,11 +382,12 @@ class BucketStore:
         return next((ring for ring in self.rings if ring.step_ms == step_ms), None)
 
     def floor_ms(self) -> int:
-        """Return the time at which a sample is late for every level; lives that ended by then are not shown."""
+        """Return the time at which a sample is late for every level; incarnations that ended by then are not shown."""
         return min(ring.late_until(self.head_ms) for ring in self.rings)
 
     def read_incarnations(self, slots: Cells) -> npt.NDArray[np.void]:
-        """Return lives of these slots as BIRTH_TYPE; those that ended by `floor_ms` only if they are the newest."""
+        """Return incarnations of these slots as BIRTH_TYPE; those that ended by `floor_ms` only if they are the
+        newest."""
         return self.incarnations.read(slots, self.floor_ms())
 
     def ended_ms(self, slots: Cells) -> Cells:

@@ -19,11 +19,11 @@ from varstore.cells.level_ring import LevelRing
 
 BLOCK_BITS = 10
 BLOCKS_PER_PART = 64
-"""Blocks copied under one hold of the lock: 65,536 slots, one part of an image."""
+"""Blocks copied under one hold of the lock: 65,536 slots, one part of a snapshot."""
 STATE_KEY = (-1, 0)
 """Key of the per-slot state; rows have (number of the ring, number of the bucket)."""
 INCARNATIONS_KEY = (-2, 0)
-"""Key of the older lives: a slot may occur several times."""
+"""Key of the past incarnations: a slot may occur several times."""
 
 NO_BLOCKS = np.zeros(0, np.int64)
 

@@ -136,7 +136,7 @@ class FeedGroup:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return the whole group as JSON, for images and snapshots."""
+        """Return the whole group as JSON, for snapshots."""
         return {
             **self.summary(),
             "lanes": self.lanes.to_json(),
@@ -159,7 +159,7 @@ class FeedGroup:
 
     @classmethod
     def from_frame(cls, frame: SnapshotFrame) -> FeedGroup:
-        """Decode a part "group" of an image. Raises ImageError."""
+        """Decode a part "group" of a snapshot. Raises SnapshotFormatError."""
         try:
             return cls.from_json(json.loads(frame.columns["json"][0]))
         except (KeyError, TypeError, ValueError, IndexError) as error:

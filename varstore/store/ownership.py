@@ -1,4 +1,4 @@
-"""Virtual shards that a process holds, in groups: adopting them from an image, dropping, and freezing them."""
+"""Virtual shards that a process holds, in groups: adopting them from a snapshot, dropping, and freezing them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BlockKey = tuple[str, int]
 FORGET_BATCH = 1_024
 """Slots cleared under one hold of the lock."""
 STATE_KINDS = ("head", "group", "blocks", "slots")
-"""Kinds of the parts of an image up to the last one that assigns slots to series."""
+"""Kinds of the parts of a snapshot up to the last one that assigns slots to series."""
 FORGET_BLOCK_MS = 9 * 24 * 3_600_000
 """Age limit of announced blocks: distance between the version, the time of the announcement, and the append time of
 samples. The topic retains nothing that old, and sources announce daily; a block that comes again is added again."""
@@ -154,7 +154,7 @@ class Ownership:
     def import_snapshot(
         self, vshards: int, frames: Iterable[SnapshotFrame], exact: bool, landed: Callable[[], None] = lambda: None
     ) -> list[FeedGroup]:
-        """Take over the virtual shards of an image. Raises ImageError, and then holds none of them.
+        """Take over the virtual shards of a snapshot. Raises SnapshotFormatError, and then holds none of them.
         exact: the store is empty, and every series gets its previous slot. landed: called before anything else can
         change, with locks held."""
         with self._locks.moving:
@@ -176,7 +176,7 @@ class Ownership:
         self, coming: SnapshotImport, parts: Iterator[SnapshotFrame], exact: bool
     ) -> Iterator[SnapshotFrame]:
         """Accept announcements of the arriving virtual shards from now on; return the remaining parts.
-        With `exact` slots are imported first: an announcement must not get a slot that a series of the image had."""
+        With `exact` slots are imported first: an announcement must not get a slot that a series of the snapshot had."""
         with self._locks.announcing:
             with self._locks.reading:
                 twice = vshards_of(coming.wanted & self.groups.vshards)
@@ -305,7 +305,7 @@ class Ownership:
                 self._journal |= frozen.journal
 
     def export(self, vshards: int) -> SnapshotExport:
-        """Begin an image of these virtual shards as they are now; iterate over it for its parts, then close it.
+        """Begin a snapshot of these virtual shards as they are now; iterate over it for its parts, then close it.
         Feeding and queries continue meanwhile. Raises ValueError if one is not held or not ready."""
         lacking = vshards & ~self.ready
         if lacking or not vshards:

@@ -32,8 +32,8 @@ ParsedSeries = tuple[SeriesInfo, str, dict[str, str]]
 
 
 class SeriesCatalogue:
-    """Joins slot table, index and store. One call of `announce` at a time, and one of `tend` (by the feeding thread);
-    both take `cells`, the store's lock, briefly, and the index's under it.
+    """Joins slot table, index and store. One call of `announce` at a time, and one of `maintain` (by the feeding
+    thread); both take `cells`, the store's lock, briefly, and the index's under it.
 
     Invariant: a slot that the index names is in use. So the index removes a slot before it is freed, under one hold of
     `cells`, and slots of an announcement in progress are `_pinned`: they are not freed."""
@@ -79,7 +79,7 @@ class SeriesCatalogue:
                 if slot != NO_SLOT:
                     outcome = self._index.add(slot, name, labels, info.type, info.kind, version, seen_ms)
                 if outcome is AnnounceOutcome.CLASH:
-                    log.error("%s (source %s): its fingerprint has two texts, both are set aside", info.text, source)
+                    log.error("%s (source %s): its fingerprint has two texts, both are hidden", info.text, source)
                 elif outcome is AnnounceOutcome.KNOWN:
                     known.append(slot)
                 elif not arriving:

@@ -1,4 +1,4 @@
-"""Announced series of an image: dictionary-encoded names and labels."""
+"""Announced series of a snapshot: dictionary-encoded names and labels."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class SeriesImporter:
         self._values: dict[str, list[str]] = {}
 
     def import_frame(self, frame: SnapshotFrame, coming: SnapshotImport) -> Slots:
-        """Import one frame; return the slots whose series are known now. Raises ImageError if frames do not fit.
-        Rows of an older file whose slot belongs to another series by now are skipped."""
+        """Import one frame; return the slots whose series are known now. Raises SnapshotFormatError if frames do not
+        fit. Rows of an older file whose slot belongs to another series by now are skipped."""
         try:
             if frame.kind == "values":
                 self._values[str(frame.meta["label"])] = [value or "" for value in frame.columns["value"]]

@@ -35,7 +35,7 @@ DECODE_AHEAD = 4
 
 
 class SnapshotFormatError(ValueError):
-    """An image or a snapshot file is damaged, truncated, of another format, or does not match the request."""
+    """A snapshot is damaged, truncated, of another format, or does not match the request."""
 
 
 class SnapshotFrame(NamedTuple):
@@ -50,7 +50,7 @@ class SnapshotFrame(NamedTuple):
 
 
 def encode_frame(kind: str, meta: Mapping[str, Any], columns: Mapping[str, Any]) -> bytes:
-    """Encode one frame; object arrays and lists become utf8. Raises ImageError if it is too big."""
+    """Encode one frame; object arrays and lists become utf8. Raises SnapshotFormatError if it is too big."""
     arrays = {
         name: pa.array(column, pa.utf8()) if isinstance(column, list) or column.dtype == object else pa.array(column)
         for name, column in columns.items()
@@ -69,7 +69,7 @@ def encode_frame(kind: str, meta: Mapping[str, Any], columns: Mapping[str, Any])
 
 
 def decode_frame(data: bytes | memoryview, where: str = "image") -> SnapshotFrame:
-    """Inverse of `encode_frame`. Raises ImageError for anything else."""
+    """Inverse of `encode_frame`. Raises SnapshotFormatError for anything else."""
     length, checksum = _head(bytes(data[: _HEAD.size]), where)
     payload = memoryview(data)[_HEAD.size :]
     if len(payload) != length or xxhash.xxh3_64_intdigest(payload) != checksum:
@@ -105,7 +105,7 @@ def _head(head: bytes, where: str) -> tuple[int, int]:
 
 def read_frames(files: Iterable[tuple[str, Callable[[], BinaryIO]]]) -> Iterator[SnapshotFrame]:
     """Yield every frame of files in order; a few are decoded ahead in other threads. files: (name, opener) pairs.
-    Raises ImageError at a damaged or truncated frame, and OSError."""
+    Raises SnapshotFormatError at a damaged or truncated frame, and OSError."""
     with ThreadPoolExecutor(THREADS, thread_name_prefix="frames") as pool:
         ahead: deque[Future[SnapshotFrame]] = deque()
         for data, where in _read_payloads(files):

@@ -1,5 +1,5 @@
-"""Images: the whole state of some virtual shards at one point, in bounded parts; written by `SnapshotExport`, read by
-`SnapshotImport`.
+"""Snapshots: the whole state of some virtual shards at one point, in bounded parts; written by `SnapshotExport`, read
+by `SnapshotImport`.
 
 Used for moves between processes (part by part) and by snapshots, whose files hold the same frames.
 docs/formats/image.md.
@@ -102,7 +102,7 @@ def sort_by_urgency(store: BucketStore) -> list[CaptureKey]:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotExport:
-    """Image being exported: iterate over it once for its parts, then close it."""
+    """Snapshot being exported: iterate over it once for its parts, then close it."""
 
     groups: Sequence[FeedGroup]
     """Copies of the exported groups."""
@@ -123,10 +123,10 @@ class SnapshotExport:
 
 
 class SnapshotImport:
-    """Imports the parts of an image into a store that holds none of its virtual shards yet.
+    """Imports the parts of a snapshot into a store that holds none of its virtual shards yet.
 
     Nothing is visible to feeders before the caller adds `groups`. Used by one thread; `cells` is taken for each part.
-    After an ImageError the caller removes the series of `wanted`."""
+    After a SnapshotFormatError the caller removes the series of `wanted`."""
 
     def __init__(
         self, store: BucketStore, cells: AbstractContextManager[Any], wanted: int, exact: bool = False
@@ -140,9 +140,9 @@ class SnapshotImport:
         self.head_ms = 0
 
     def import_frame(self, frame: SnapshotFrame) -> None:
-        """Import one part. Raises ImageError if it does not fit."""
+        """Import one part. Raises SnapshotFormatError if it does not fit."""
         if self._at_end:
-            raise SnapshotFormatError("the image has a part after its end")
+            raise SnapshotFormatError("the snapshot has a part after its end")
         try:
             match frame.kind:
                 case "head":
@@ -160,7 +160,7 @@ class SnapshotImport:
                 case "values" | "series" | "blocks":
                     pass  # Holdings has imported it
                 case kind:
-                    raise SnapshotFormatError(f"the image has a part of unknown kind {kind!r}")
+                    raise SnapshotFormatError(f"the snapshot has a part of unknown kind {kind!r}")
         except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
             raise (
                 error
@@ -170,17 +170,17 @@ class SnapshotImport:
         self._parts += 1
 
     def finish(self) -> None:
-        """Raise ImageError unless the image is complete."""
+        """Raise SnapshotFormatError unless the snapshot is complete."""
         if not self._at_end:
-            raise SnapshotFormatError("the image is truncated: its end is missing")
+            raise SnapshotFormatError("the snapshot is truncated: its end is missing")
         if lacking := self.wanted & ~union(group.vshards for group in self.groups):
-            raise SnapshotFormatError(f"the image lacks virtual shards {lacking:x} (mask)")
+            raise SnapshotFormatError(f"the snapshot lacks virtual shards {lacking:x} (mask)")
 
     def _head(self, meta: Mapping[str, Any]) -> None:
         told = [tuple(level) for level in meta["levels"]]
         mine = [(ring.step_ms, ring.level.count) for ring in self._store.rings]
         if told != mine:
-            raise SnapshotFormatError(f"the image has levels {told}, this shard has {mine}")
+            raise SnapshotFormatError(f"the snapshot has levels {told}, this shard has {mine}")
         self.head_ms = int(meta["head_ms"])
 
     def _group(self, frame: SnapshotFrame) -> None:
@@ -191,21 +191,22 @@ class SnapshotImport:
 
     def _end(self, frame: SnapshotFrame) -> None:
         if frame.meta["parts"] != self._parts:
-            raise SnapshotFormatError(f"the image has {self._parts} parts, {frame.meta['parts']} were written")
+            raise SnapshotFormatError(f"the snapshot has {self._parts} parts, {frame.meta['parts']} were written")
         self._at_end = True
 
     def local_slots_or_none(self, slots: npt.NDArray[Any]) -> Cells:
-        """Map slots of the image to (n,) local slots, NO_SLOT for unwanted series and slots that no part named."""
+        """Map slots of the snapshot to (n,) local slots, NO_SLOT for unwanted series and slots that no part named."""
         there = slots.astype(np.int64)
         here, named = np.full(len(there), NO_SLOT, np.int64), there < len(self._map)
         here[named] = self._map.take(there[named])
         return here
 
     def _wanted(self, frame: SnapshotFrame) -> tuple[Cells, Columns]:
-        """Return the local slots of the rows of wanted series, and their columns. ImageError if a slot is unknown."""
+        """Return the local slots of the rows of wanted series, and their columns. SnapshotFormatError if a slot is
+        unknown."""
         slots = frame.columns["slot"]
         if len(slots) and int(slots.max()) >= len(self._map):
-            raise SnapshotFormatError(f"slot {int(slots.max())} is in no earlier part of the image")
+            raise SnapshotFormatError(f"slot {int(slots.max())} is in no earlier part of the snapshot")
         here = self._map.take(slots.astype(np.int64))
         return here[here != NO_SLOT], _pick(frame.columns, here != NO_SLOT)
 
@@ -239,7 +240,7 @@ class SnapshotImport:
         if (here == NO_SLOT).any():
             refused = int((here == NO_SLOT).sum())
             raise SnapshotFormatError(
-                f"{refused} series of the image got no slot: capacity reached or new series refused"
+                f"{refused} series of the snapshot got no slot: capacity reached or new series refused"
             )
         return here
 
@@ -252,7 +253,7 @@ class SnapshotImport:
         for row in np.flatnonzero(texts != np.array(None)).tolist():
             last[row] = self._store.strings.intern(texts[row])
             if last[row] == NO_STRING:
-                raise SnapshotFormatError("no room for the strings of the image: the limit of string bytes is reached")
+                raise SnapshotFormatError("no room for the strings of the snapshot: string bytes are at the limit")
         return {**columns, "last": last}
 
     def _incarnations(self, frame: SnapshotFrame) -> None:

@@ -27,7 +27,7 @@ GOOD, BAD, MISUSE, NEWER, LOCKED = 0, 1, 2, 3, 4
 
 @wal_app.command("inspect")
 def inspect_log(folder: Folder, as_json: JsonOption = False) -> None:
-    """Show the segments, unacked batches and data set aside of a log. Changes nothing."""
+    """Show the segments, unacked batches and quarantined data of a log. Changes nothing."""
     report: LogReport = _or_exit(folder, lambda: _inspect(folder, deep=False))
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
@@ -65,10 +65,10 @@ def repair_log(
     folder: Folder,
     as_json: JsonOption = False,
     again: Annotated[
-        list[str] | None, typer.Option("--again", help="Restore data set aside: a file's name, or `all`.")
+        list[str] | None, typer.Option("--again", help="Restore quarantined data: a file's name, or `all`.")
     ] = None,
 ) -> None:
-    """Repair a log as the next start of its agent would, keeping the data it cuts. --again restores data set aside.
+    """Repair a log as the next start of its agent would, keeping the data it cuts. --again restores quarantined data.
 
     The agent must be stopped. Exit code 0: done; 1: failed; 2: no log; 3: newer format; 4: in use."""
     done: RepairReport = _or_exit(folder, lambda: _repair(folder, again or []))
@@ -76,7 +76,7 @@ def repair_log(
         print(json.dumps(done.to_json(), indent=2))
     else:
         found = done.recovery
-        print(f"cut: {found.cut_bytes} bytes; set aside: {len(found.quarantined)}; missing: {len(found.missing)}")
+        print(f"cut: {found.cut_bytes} bytes; quarantined: {len(found.quarantined)}; missing: {len(found.missing)}")
         if done.new_epoch_because:
             print(f"new epoch: {done.new_epoch_because}")
         for path, header in done.restored:
@@ -138,7 +138,7 @@ def _show(report: LogReport) -> None:
             [f"{item.path.parent.name}/{item.path.name}", str(item.size), str(len(item.batches)), item.reason]
             for item in report.quarantined
         ]
-        table_of(["set aside", "bytes", "whole batches", "why"], aside)
+        table_of(["quarantined", "bytes", "whole batches", "why"], aside)
         print_error(
             "`artimon wal repair FOLDER --again NAME` brings its whole batches back, while the agent is stopped"
         )

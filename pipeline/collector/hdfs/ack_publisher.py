@@ -45,8 +45,8 @@ class AckNode:
         self._version: int | None = None
 
     def write(self, state: AckState, closed: bool = False) -> None:
-        """Write the state. Raises TakenOver; `watcher.LOST` if the outcome is unknown, ValueError if the present
-        content cannot be read."""
+        """Write the state. Raises StreamTakenOverError; `watcher.LOST` if the outcome is unknown, ValueError if the
+        present content cannot be read."""
         data = ack_document(state, self._writer, closed)
         if self._version is None:
             self._adopt(data)

@@ -58,7 +58,7 @@ def encode_header(stream: str, base: int) -> bytes:
 
 
 def decode_header(data: bytes) -> FileHeader | None:
-    """Return the header at the start of `data`; None if it is cut off. Raises ContainerError."""
+    """Return the header at the start of `data`; None if it is cut off. Raises BatchFileError."""
     if len(data) < _FIXED.size:
         return None
     magic, version, _, length, base = _FIXED.unpack_from(data)
@@ -94,7 +94,7 @@ def encode_index(base: int, lanes: LaneRanges, count: int) -> bytes:
 
 
 def decode(data: bytes) -> DecodedFile | None:
-    """Decode all whole records of a file; None if the header is cut off. Raises ContainerError."""
+    """Decode all whole records of a file; None if the header is cut off. Raises BatchFileError."""
     head = decode_header(data)
     if head is None:
         return None

@@ -55,7 +55,8 @@ class HdfsWriter:
         self._running = self._start()
 
     def describe_topic(self, name: str) -> TopicDescription:
-        """Describe one partition, whose leader is this process. Raises BrokerError until positions may be given out."""
+        """Describe one partition, whose leader is this process. Raises KafkaWriteError until positions may be given
+        out."""
         running = self._running
         if not running.publisher.published.is_set():
             raise KafkaWriteError(f"stream {running.stream.name} waits for ZooKeeper: {running.publisher.problem}")

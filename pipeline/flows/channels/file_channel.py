@@ -51,7 +51,7 @@ _EVENT_OBJECTS = 200
 
 
 class FileOptions(Options):
-    """`lanes`: numbered sequences for parcels without an identity; one lane keeps the order."""
+    """`lanes`: numbered sequences for event batches without an identity; one lane keeps the order."""
 
     quota_bytes: int = Field(default=1024**3, ge=64 * 1024)
     segment_bytes: int = Field(default=64 * 1024 * 1024, ge=4 * 1024)
@@ -62,14 +62,14 @@ class FileOptions(Options):
 
 
 class SpillOptions(FileOptions):
-    """Options of the file channel with a cache, whose parcels need not be read back."""
+    """Options of the file channel with a cache, whose event batches need not be read back."""
 
     cache_bytes: int = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedBatch:
-    """Parcel in the log."""
+    """Event batch in the log."""
 
     id: BatchId
     place: LogPosition
@@ -78,8 +78,8 @@ class LoggedBatch:
 
 
 class BatchCache:
-    """Memory cache of the oldest parcels that fit into `most` bytes, so that they need not be read back; its loss loses
-    no data. Thread-safe. Invariant: `bytes` is the sum of the costs of its parcels."""
+    """Memory cache of the oldest event batches that fit into `most` bytes, so that they need not be read back; its loss
+    loses no data. Thread-safe. Invariant: `bytes` is the sum of the costs of its event batches."""
 
     def __init__(self, most: int) -> None:
         self.max_bytes, self.bytes = most, 0
@@ -87,7 +87,7 @@ class BatchCache:
         self._batches: dict[BatchId, tuple[EventBatch, int]] = {}
 
     def add(self, parcels: Sequence[EventBatch]) -> None:
-        """Add the parcels that fit."""
+        """Add the event batches that fit."""
         with self._lock:
             for parcel in parcels:
                 cost = memory_bytes(parcel) + sum(len(e.body) + _EVENT_OBJECTS for e in parcel.events)
@@ -238,7 +238,7 @@ class FileChannel(LedgerChannel[LoggedBatch]):
 
     @property
     def waiting(self) -> int:
-        """Parcels that some branch has not committed."""
+        """Event batches that some branch has not committed."""
         with self._cond:
             return len(self._ledger) + len(self._in_flight)
 
@@ -250,7 +250,7 @@ class FileChannel(LedgerChannel[LoggedBatch]):
                 self._accepted.add(entry.header.id, now_ms)
 
     def _append(self, parcels: Sequence[EventBatch]) -> list[Future[list[LogPosition]]]:
-        """Append new parcels; return the futures of these, and of repeats that are not on the disk yet."""
+        """Append new event batches; return the futures of these, and of repeats that are not on the disk yet."""
         with self._number_lock:
             waits, fresh = self._split_repeats(parcels)
             if fresh and self._numbering is not None:
@@ -288,7 +288,7 @@ class FileChannel(LedgerChannel[LoggedBatch]):
         return waits, fresh
 
     def _note_in_flight(self, parcels: Sequence[EventBatch], future: Future[list[LogPosition]]) -> None:
-        """Note parcels until the disk has answered, which may have happened already."""
+        """Note event batches until the disk has answered, which may have happened already."""
         known = {one.id: (future, one) for one in parcels if one.id is not None and not _is_series(one.id)}
         with self._cond:
             self._in_flight.update(known)
@@ -301,7 +301,7 @@ class FileChannel(LedgerChannel[LoggedBatch]):
         future.add_done_callback(forget)
 
     def _parcel_of(self, entry: LogEntry) -> EventBatch:
-        """Return the parcel of an entry, with its events if they are still in memory."""
+        """Return the event batch of an entry, with its events if they are still in memory."""
         with self._cond:
             _, found = self._in_flight.get(entry.header.id, (None, None))
         return found or EventBatch((), entry.header.id, entry.payload)
@@ -415,7 +415,7 @@ class FileChannel(LedgerChannel[LoggedBatch]):
     def _restore_item(
         self, kept: LoggedBatch, since_ms: int, cursors: Mapping[str, tuple[int, int]] | None = None
     ) -> bool:
-        """Add a parcel on the disk, called under `_cond`; False if every branch has committed it."""
+        """Add an event batch on the disk, called under `_cond`; False if every branch has committed it."""
         place = (kept.place.segment, kept.place.offset)
         self._log_end = max(self._log_end, (place[0], place[1] + 1))
         wanted = [name for name in self._policies if place >= (cursors or {}).get(name, (0, 0))]
@@ -440,7 +440,7 @@ class FileChannel(LedgerChannel[LoggedBatch]):
 
 
 def _entry(parcel: EventBatch) -> LogEntry:
-    """Return the log entry of a parcel. Raises BatchError for damaged bytes: none go into a log."""
+    """Return the log entry of an event batch. Raises BatchError for damaged bytes: none go into a log."""
     if parcel.data is None:
         raise BatchError(f"a parcel without bytes: {parcel.id}")
     header: BatchHeader = verify_limits(parcel.data)

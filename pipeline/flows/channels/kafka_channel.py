@@ -168,7 +168,7 @@ class KafkaChannel:
         return producer.send(self._options.topic, parcel.data, partition=partition_of(*lane, partitions))
 
     def _parcel(self, record: Any) -> EventBatch | None:
-        """Return the parcel of a message; None, counted, for bytes that are not a batch."""
+        """Return the event batch of a message; None, counted, for bytes that are not a batch."""
         try:
             return EventBatch((), verify_limits(record.value).id, record.value)
         except (BatchError, TypeError) as error:

@@ -17,7 +17,7 @@ from pipeline.flows.transaction import Transaction
 
 
 class HasId(Protocol):
-    """Item with the identity of a parcel."""
+    """Item with the identity of an event batch."""
 
     @property
     def id(self) -> BatchId | None: ...
@@ -29,7 +29,7 @@ MAX_TAKE_BYTES = 4 * 1024 * 1024
 
 
 class LedgerChannel(Generic[T]):
-    """Channel over a Ledger of items of type T, which `_read` turns into parcels.
+    """Channel over a Ledger of items of type T, which `_read` turns into event batches.
 
     Locks: `_cond` guards the ledger, the identities and the counts; no I/O under it. Put, rollback and stop wake the
     waiting threads."""
@@ -72,18 +72,18 @@ class LedgerChannel(Generic[T]):
 
     @property
     def waiting(self) -> int:
-        """Parcels that some branch has not committed."""
+        """Event batches that some branch has not committed."""
         with self._cond:
             return len(self._ledger)
 
     @property
     def oldest_ms(self) -> int:
-        """Arrival of the oldest waiting parcel, epoch ms; 0 if none waits."""
+        """Arrival of the oldest waiting event batch, epoch ms; 0 if none waits."""
         with self._cond:
             return self._ledger.oldest_ms()
 
     def done(self, id: BatchId) -> bool:
-        """True if every required branch has committed the parcel."""
+        """True if every required branch has committed the event batch."""
         with self._cond:
             return self._accepted.has(id) and id not in self._pending
 
@@ -128,7 +128,7 @@ class LedgerChannel(Generic[T]):
         return Take(parcels, lambda: self._commit(branch, numbers), lambda: self._roll_back(branch, numbers))
 
     def _read(self, items: Sequence[T]) -> tuple[list[EventBatch], list[int]]:
-        """Return the parcels of items, and the indices of those that can no longer be read."""
+        """Return the event batches of items, and the indices of those that can no longer be read."""
         raise NotImplementedError
 
     def _release_items(self, items: Iterable[T]) -> None:

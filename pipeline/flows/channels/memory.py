@@ -26,8 +26,8 @@ class MemoryOptions(Options):
 
 
 class MemoryChannel(LedgerChannel[EventBatch]):
-    """Parcels in the order of their puts. Each gets an identity, of an epoch that begins with the process, so that a
-    sink's retry after a lost reply is recognised."""
+    """Event batches in the order of their puts. Each gets an identity, of an epoch that begins with the process, so
+    that a sink's retry after a lost reply is recognised."""
 
     def __init__(
         self,

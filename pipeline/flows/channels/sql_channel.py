@@ -45,7 +45,7 @@ class SqlOptions(Options):
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """Parcel in the table."""
+    """Event batch in the table."""
 
     n: int
     id: BatchId
@@ -131,7 +131,7 @@ class SqlChannel(LedgerChannel[StoredRow]):
                 raise ChannelFull(f"quota: {self._folder} holds {len(self._ledger)} parcels, {held} of {quota} bytes")
 
     def _without_repeats(self, parcels: Sequence[EventBatch]) -> list[EventBatch]:
-        """Return the parcels that were not accepted before, with identity and bytes."""
+        """Return the event batches that were not accepted before, with identity and bytes."""
         fresh: list[EventBatch] = []
         mine: set[BatchId] = set()
         for parcel in parcels:
@@ -144,7 +144,7 @@ class SqlChannel(LedgerChannel[StoredRow]):
         return fresh
 
     def _insert(self, parcels: list[EventBatch]) -> list[tuple[StoredRow, int]]:
-        """Insert all parcels and the ranges of their lanes in one transaction."""
+        """Insert all event batches and the ranges of their lanes in one transaction."""
         rows: list[tuple[StoredRow, int]] = []
         lanes: dict[LaneId, LaneRanges] = {}
         if not parcels:

@@ -1,4 +1,4 @@
-"""Files of flows, read whole and validated, every problem with its line (`read`), into `model`.
+"""Files of flows, read whole and validated, every problem with its line (`flow_file`), into `flow_config`.
 
-`hostfile` defines what pushed configuration may use of a host.
+`host_file` defines what pushed configuration may use of a host.
 """

@@ -47,7 +47,7 @@ class AllowedFolder:
     write: bool = False
 
     def below(self, rest: str) -> str:
-        """Return the place of `rest` in the folder. Raises NotAllowed for anything that leads out by its text."""
+        """Return the place of `rest` in the folder. Raises NotAllowedError for anything that leads out by its text."""
         steps = rest.split("/")
         if rest and (any(step in ("", ".", "..") for step in steps) or not rest.isprintable() or "\\" in rest):
             raise NotAllowedError(f"{rest!r}: write a path below the folder, without empty steps, . and ..")
@@ -62,7 +62,8 @@ class HostFile:
     folders: Mapping[str, AllowedFolder] = field(default_factory=dict)
 
     def admit(self, flow: Mapping[str, Any], registry: Registry) -> None:
-        """Check a pushed flow. Loads no code. Raises NotAllowed for the first thing that only the host may name."""
+        """Check a pushed flow. Loads no code. Raises NotAllowedError for the first thing that only the host may
+        name."""
         for where, part, table in _components(flow):
             try:
                 self._admit_component(part, table, registry)
@@ -70,7 +71,8 @@ class HostFile:
                 raise NotAllowedError(f"flow {flow.get('name')}: {where}: {problem}") from None
 
     def resolve(self, flow: Mapping[str, Any], registry: Registry) -> dict[str, Any]:
-        """Return the flow with parts and folders put in place of their names. Raises NotAllowed for unknown names."""
+        """Return the flow with parts and folders put in place of their names. Raises NotAllowedError for unknown
+        names."""
         found: dict[str, Any] = dict(flow)
         for key in ("source", "channel", "sink"):
             if isinstance(flow.get(key), Mapping):
@@ -133,7 +135,7 @@ class HostFile:
         return known
 
     def _resolve_folder(self, text: str, outside: Outside) -> tuple[str, str]:
-        """Return the place that `@FOLDER/rest` stands for, and the folder's path. Raises NotAllowed."""
+        """Return the place that `@FOLDER/rest` stands for, and the folder's path. Raises NotAllowedError."""
         name, _, rest = text[1:].partition("/")
         folder = self.folders.get(name)
         if folder is None:

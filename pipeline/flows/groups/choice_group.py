@@ -105,7 +105,7 @@ class ChoiceGroup:
                 standing.record_failure(self._clock.monotonic())
 
     def deliver(self, parcels: Sequence[EventBatch]) -> None:
-        """Deliver to the first sink that takes the parcels. Permanent refusals (retry=False) end the attempt."""
+        """Deliver to the first sink that takes the event batches. Permanent refusals (retry=False) end the attempt."""
         reasons: dict[str, str] = {}
         while (standing := self._choose(reasons)) is not None:
             began = self._clock.monotonic()

@@ -17,9 +17,9 @@ from pipeline.flows.spi import Figures
 
 
 class PerEvent:
-    """Interceptor that maps events one by one. A parcel from a hop has final bytes: it passes unchanged, or is dropped
-    when none of its events is kept. A source that gives identities itself also brings the events, and these may be
-    changed: the channel encodes them anew, and drops repeats by identity alone."""
+    """Interceptor that maps events one by one. An event batch from a hop has final bytes: it passes unchanged, or is
+    dropped when none of its events is kept. A source that gives identities itself also brings the events, and these may
+    be changed: the channel encodes them anew, and drops repeats by identity alone."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -115,7 +115,7 @@ class DropHeaders(PerEvent):
 
 
 def _changeable(parcel: EventBatch, kept: Sequence[Event]) -> bool:
-    """True if the parcel came with its events and they still fit into one batch (one identity, one batch)."""
+    """True if the event batch came with its events and they still fit into one batch (one identity, one batch)."""
     return bool(parcel.events) and sum(map(check_limits, kept)) <= RAW_BYTES
 
 

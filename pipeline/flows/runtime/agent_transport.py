@@ -155,7 +155,7 @@ class Agent:
     down at any time: accepted batches wait in the log."""
 
     def __init__(self, config: AgentConfig, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Raises LogLocked if another process uses the folder, OSError if the disk refuses, KeyFileError."""
+        """Raises LogLockedError if another process uses the folder, OSError if the disk refuses, KeyFileError."""
         trust = Trust(read_keys(config.keys), zookeeper_auth())
         self.config, self._clock = config, clock
         self._held_back: list[tuple[LogEntry, LogPosition]] | None = []

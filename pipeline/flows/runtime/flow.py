@@ -92,13 +92,13 @@ class Flow:
             self._transition_lock.release()
 
     def put(self, parcels: Sequence[EventBatch]) -> None:
-        """Put parcels as the flow's source would. Raises ChannelFull, ChannelFailed, EventError."""
+        """Put event batches as the flow's source would. Raises ChannelFull, ChannelFailed, EventError."""
         if self._entry is None:
             raise FlowError(f"flow {self.name} is {self.state}")
         self._entry.put(parcels)
 
     def pause(self) -> None:
-        """Stop delivering to the sinks; the channel keeps new parcels."""
+        """Stop delivering to the sinks; the channel keeps new event batches."""
         self._paused = True
         for runner in self._sink_runners:
             runner.pause()
@@ -110,7 +110,7 @@ class Flow:
             self._entry.is_open = False
 
     def resume(self) -> None:
-        """Undo `pause` and `close_front`."""
+        """Undo `pause` and `stop_accepting`."""
         self._paused = self._closed = False
         if self._entry is not None:
             self._entry.is_open = True
@@ -131,12 +131,13 @@ class Flow:
 
     @property
     def waiting(self) -> int:
-        """Parcels in the channel."""
+        """Event batches in the channel."""
         return int(getattr(self._channel, "waiting", 0))
 
     @property
     def oldest_ms(self) -> int:
-        """Arrival of the oldest parcel in the channel, epoch ms; 0 if there is none, or the channel does not know."""
+        """Arrival of the oldest event batch in the channel, epoch ms; 0 if there is none, or the channel does not
+        know."""
         return int(getattr(self._channel, "oldest_ms", 0))
 
     def figures(self) -> Figures:
@@ -164,7 +165,7 @@ class Flow:
         }
 
     def done(self, id: BatchId) -> bool:
-        """True if every required sink has the parcel of this identity."""
+        """True if every required sink has the event batch of this identity."""
         return self._channel is not None and bool(self._channel.done(id))
 
     def _problems(self, parts: Figures) -> list[str]:

@@ -36,7 +36,7 @@ class FlowEntry:
     def put(self, parcels: Sequence[EventBatch]) -> None:
         """Put all or none. Raises ChannelFull, ChannelFailed, EventError."""
         if not self.is_open:
-            raise ChannelFull("the flow is paused or stopping: keep the parcels and retry")
+            raise ChannelFull("the flow is paused or stopping: keep the event batches and retry")
         try:
             passed = self._intercepted(_cut_to_fit(parcels))
             if passed:
@@ -75,7 +75,7 @@ class FlowEntry:
 
 
 def _cut_to_fit(parcels: Sequence[EventBatch]) -> list[EventBatch]:
-    """Return the parcels; those without an identity are cut so that each fits into a batch. Raises EventError."""
+    """Return the event batches; those without an identity are cut so that each fits into a batch. Raises EventError."""
     fitting: list[EventBatch] = []
     for parcel in parcels:
         if parcel.data is not None or parcel.id is not None:

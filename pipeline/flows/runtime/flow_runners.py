@@ -222,7 +222,7 @@ class SinkRunner(Runner):
                 take.rollback()
                 self._failed(error.reason, "sink")
                 return
-            if len(take.parcels) > 1:  # a permanent refusal: find the parcel at fault
+            if len(take.parcels) > 1:  # a permanent refusal: find the event batch at fault
                 take.rollback()
                 self._one_by_one_left = len(take.parcels)
                 return
@@ -248,9 +248,9 @@ class SinkRunner(Runner):
         try:
             self._sink_quarantine.add(parcel, reason)
         except OSError as error:
-            log.error("%s: %s cannot be set aside: %s", self.name, parcel.id, error)
+            log.error("%s: %s cannot be quarantined: %s", self.name, parcel.id, error)
             return False
-        log.error("%s: %s is set aside: %s", self.name, parcel.id, reason)
+        log.error("%s: %s is quarantined: %s", self.name, parcel.id, reason)
         return True
 
     def _failed(self, problem: str, kind: str) -> None:

@@ -94,7 +94,7 @@ class Flows:
 
     def admit(self, flows: Sequence[Mapping[str, Any]]) -> None:
         """Check flows from outside this host: outside their folder they may use only what the host's file allows. Loads
-        no code. Raises NotAllowed."""
+        no code. Raises NotAllowedError."""
         for flow in flows:
             self._host.admit(flow, self._registry)
 
@@ -138,7 +138,7 @@ class Flows:
                 self._apply_mode(flow)
 
     def waiting(self) -> int:
-        """Number of parcels in the channels."""
+        """Number of event batches in the channels."""
         return sum(flow.waiting for flow in self._all().values())
 
     def roll(self, flow: str = "") -> int:
@@ -167,7 +167,7 @@ class Flows:
     # --
 
     def _oldest_age_ms(self, flow: Flow) -> int:
-        """Return the age of the oldest parcel in a channel, in ms."""
+        """Return the age of the oldest event batch in a channel, in ms."""
         since = flow.oldest_ms
         return max(0, self._context.clock.now_ms() - since) if since else 0
 

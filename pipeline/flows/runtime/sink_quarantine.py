@@ -1,4 +1,4 @@
-"""Quarantine for parcels that a sink refused permanently, with the reason, so that none is lost silently."""
+"""Quarantine for event batches that a sink refused permanently, with the reason, so that none is lost silently."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ MAX_BYTES = 256 * 1024 * 1024
 
 
 class SinkQuarantine:
-    """Folder of one file a parcel: a JSON line with reason and identity, then the message. Bounded: beyond the limit
-    `add` raises OSError and the sink's runner retries, until an operator empties the folder. Thread-safe.
+    """Folder of one file an event batch: a JSON line with reason and identity, then the message. Bounded: beyond the
+    limit `add` raises OSError and the sink's runner retries, until an operator empties the folder. Thread-safe.
 
     Locks: `_lock` guards the known names, also during scans of the folder."""
 
@@ -29,12 +29,12 @@ class SinkQuarantine:
 
     @property
     def count(self) -> int:
-        """Parcels in quarantine."""
+        """Event batches in quarantine."""
         with self._lock:
             return len(self._names())
 
     def add(self, parcel: EventBatch, reason: str) -> None:
-        """Add a parcel durably. Raises OSError."""
+        """Add an event batch durably. Raises OSError."""
         data = (
             json.dumps({"reason": reason, "id": str(parcel.id) if parcel.id else ""}).encode() + b"\n" + _body(parcel)
         )
@@ -50,7 +50,7 @@ class SinkQuarantine:
             self._sizes, self._listed_at = names, self._changed_ns()
 
     def _name(self, parcel: EventBatch, names: dict[str, int]) -> str:
-        """Return the file name. The same parcel has the same name, so that adding it twice keeps it once."""
+        """Return the file name. The same event batch has the same name, so that adding it twice keeps it once."""
         if parcel.id is not None:
             id = parcel.id
             return f"{id.agent.replace('/', '_')}-{id.epoch:016x}-{id.lane}-{id.sequence}.rejected"

@@ -1,6 +1,6 @@
 """Sending end of a hop, to the source `agent` of another agent or to the platform's collectors.
 
-Delivered means that the next agent has committed; with `ack = "terminal"`, that its sinks have the parcels."""
+Delivered means that the next agent has committed; with `ack = "terminal"`, that its sinks have the event batches."""
 
 from __future__ import annotations
 
@@ -112,7 +112,8 @@ class AgentSink:
         }
 
     def _with_bytes(self, parcels: Sequence[EventBatch]) -> list[EventBatch]:
-        """Encode parcels that have no bytes, and keep these until delivery: an identity always has the same bytes."""
+        """Encode event batches that have no bytes, and keep these until delivery: an identity always has the same
+        bytes."""
         made = []
         for parcel in parcels:
             if parcel.data is None and parcel.id is not None:
@@ -138,7 +139,7 @@ class AgentSink:
                 most = full.messages // 2
 
     def _send(self, parcels: Sequence[EventBatch]) -> int:
-        """Make one call; return the number of leading parcels that the next agent has now."""
+        """Make one call; return the number of leading event batches that the next agent has now."""
         self._refresh_members()
         try:
             endpoint, answers = self._client.send([parcel.data or b"" for parcel in parcels])
@@ -181,7 +182,7 @@ class AgentSink:
                 wait = min(_MAX_ASK_INTERVAL_S, wait * 1.5)
 
     def _ask_delivered(self, ids: list[BatchId]) -> list[bool]:
-        """Ask the next agent which of these its sinks have."""
+        """Ask the next agent which of these event batches its sinks have stored."""
         self._refresh_members()
         try:
             return list(self._client.call_any("delivered", [str(id) for id in ids]))

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class NullSink:
-    """Counts and drops parcels."""
+    """Counts and drops event batches."""
 
     def __init__(self) -> None:
         self.parcels = 0

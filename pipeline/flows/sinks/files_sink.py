@@ -2,7 +2,7 @@
 
 After each delivery the files are synced, and a small state file of the agent records the length of each and the
 identities it holds. At a restart, data beyond that length was never committed: it is cut off and delivered again. A
-committed parcel that is delivered again is recognised by its identity."""
+committed event batch that is delivered again is recognised by its identity."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class FilesOptions(Options):
     def _path(cls, path: str) -> str:
         rest = _TIME.sub("", _HEADER.sub("", path))
         if any(part in (".", "..") for part in path.split("/")) or re.search(r"[%{}\\]", rest):
-            raise ValueError(f"{path!r}: folders of letters, digits, %Y %m %d %H %M %S %j and {{header}}")
+            raise ValueError(f"{path!r}: write folders of letters, digits, %Y %m %d %H %M %S %j and {{header}}")
         return path.strip("/")
 
 
@@ -154,7 +154,7 @@ class FilesSink:
     # -- writing, under the lock
 
     def _without_repeats(self, parcels: Sequence[EventBatch]) -> list[EventBatch]:
-        """Return the parcels that no file holds. Raises BatchError for samples, which are not events."""
+        """Return the event batches that no file holds. Raises BatchError for samples, which are not events."""
         fresh: dict[object, EventBatch] = {}
         for parcel in parcels:
             if parcel.data is not None and not events_of(parcel):

@@ -1,4 +1,4 @@
-"""Parcels into Kafka, written as a collector does: delivered once all in-sync replicas have them."""
+"""Event batches into Kafka, written as a collector does: delivered once all in-sync replicas have them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ OffsetsByShard = Callable[[str], Iterable[GroupOffsets | None]]
 
 
 class VarstoreOptions(KafkaSinkOptions):
-    """`shown_s`: timeout for the shards in seconds; then the parcels go again (the stores drop repeats)."""
+    """`shown_s`: timeout for the shards in seconds; then the event batches go again (the stores drop repeats)."""
 
     shown_s: float = Field(default=30.0, gt=0, le=600)
 

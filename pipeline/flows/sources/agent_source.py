@@ -1,7 +1,7 @@
 """Receiving end of a hop, for another agent's flow or any client of the collector's Thrift service.
 
-`ok` means that this flow's channel has committed. Parcels keep identity and bytes, so the channel recognises and drops
-repeats after a lost reply."""
+`ok` means that this flow's channel has committed. Event batches keep identity and bytes, so the channel recognises and
+drops repeats after a lost reply."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class AgentSource:
         return answers
 
     def _put_batches(self, parcels: list[EventBatch]) -> str:
-        """Put parcels into the flow; return the reason of a refusal, "" if there is none."""
+        """Put event batches into the flow; return the reason of a refusal, "" if there is none."""
         if not parcels:
             return ""
         if self._put is None:

@@ -129,7 +129,8 @@ class KafkaSource:
             self._assign()
 
     def _parcels(self, journal: SourceJournal, intent: PieceIntent, records: list[Any]) -> list[EventBatch]:
-        """Return the parcels of messages, always the same: batches keep their identity, events get the piece's."""
+        """Return the event batches of messages, always the same: batches keep their identity, events get the
+        piece's."""
         if self._options.batches:
             return [parcel for record in records if (parcel := self._batch(record)) is not None]
         events = [event for record in records if (event := self._event(record)) is not None]
@@ -238,7 +239,7 @@ class KafkaSource:
 
 
 def _digest(records: list[Any]) -> str:
-    """Return the digest of all that the parcels of these messages contain."""
+    """Return the digest of all that the event batches of these messages contain."""
     digest = xxhash.xxh3_128()
     for record in records:
         digest.update(repr((record.offset, record.key, record.headers)).encode())

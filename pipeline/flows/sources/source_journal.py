@@ -75,7 +75,7 @@ class SourceJournal:
         self.commit()
 
     def make_batch(self, intent: PieceIntent, events: tuple[Event, ...], part: int = 0) -> EventBatch:
-        """Return the parcel of a piece, or of one of its parts; the bytes are always the same."""
+        """Return the event batch of a piece, or of one of its parts; the bytes are always the same."""
         id = BatchId(self._agent, self.epoch, part, intent.sequence)
         return EventBatch(events, id, encode_events(id, self._source, intent.time_ms, events).data)
 

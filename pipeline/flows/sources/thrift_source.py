@@ -70,7 +70,7 @@ class ThriftOptions(FramedOptions):
 
 
 class ThriftSource:
-    """Event-driven. A call becomes one parcel (more if it is large), identified by producer and number."""
+    """Event-driven. A call becomes one event batch (more if it is large), identified by producer and number."""
 
     def __init__(self, options: ThriftOptions, context: Context) -> None:
         self._options, self._context = options, context
@@ -115,7 +115,7 @@ class ThriftSource:
         return events_idl().Taken(True, "")
 
     def _put_batches(self, parcels: Sequence[EventBatch]) -> None:
-        """Put all parcels of one call; the channel drops repeats. Raises NumberUsed and the errors of a put."""
+        """Put all event batches of one call; the channel drops repeats. Raises NumberUsed and the errors of a put."""
         ids = [parcel.id for parcel in parcels if parcel.id is not None]
         if self._put is None:
             raise ChannelFull("the flow has not started")

@@ -304,7 +304,7 @@ def _answer(rows: Any, found: FoundSeries, touched: ReadStats) -> HistoryAnswer:
         f" {touched.bytes:,} of {touched.of_bytes:,} bytes"
     ]
     if found.ambiguous:
-        notes.append(f"{len(found.ambiguous)} fingerprints that stand for two texts are set aside with their samples")
+        notes.append(f"{len(found.ambiguous)} fingerprints with two texts are left out with their samples")
     return HistoryAnswer(rows, found.table, touched, tuple(notes))
 
 

@@ -43,7 +43,7 @@ def find_series(hdfs: str, question: SampleQuery) -> FoundSeries:
     if not len(good):
         raise NothingSelected(
             f"no series fits {question.text}: what was ever announced stands in {series_uri(hdfs)}"
-            + (f"; {len(aside)} fingerprints with two texts are set aside" if len(aside) else "")
+            + (f"; {len(aside)} fingerprints with two texts are left out" if len(aside) else "")
         )
     if len(good) > question.series:
         raise TooMuchHistory(

@@ -53,7 +53,7 @@ class JolokiaRead:
 def escape_path(part: str) -> str:
     """Escape a part of a path for Jolokia: `!` before `!`, `/` and `"`.
 
-    >>> escaped('kafka:name="a/b"!')
+    >>> escape_path('kafka:name="a/b"!')
     'kafka:name=!"a!/b!"!!'
     """
     return part.replace("!", "!!").replace("/", "!/").replace('"', '!"')

@@ -1,4 +1,4 @@
-"""One Prometheus page as a source: keeps names, adds labels of its target, takes births from the page."""
+"""One Prometheus page as a source: keeps names, adds labels of its target, takes start times from the page."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class TargetSource(FixedOwner, ABC, Generic[Content]):
 
     @abstractmethod
     async def deliver(self, content: Content, series: SourceSeries, time_ms: int) -> int:
-        """Report refusals, deliver the rest and return the samples accepted. Raises SinkRefused: none was."""
+        """Report refusals, deliver the rest and return the samples accepted. Raises SinkRefusedError: none was."""
 
     def renew(self) -> None:
         """Reset the state of earlier polls: all series have ended."""

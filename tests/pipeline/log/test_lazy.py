@@ -101,7 +101,7 @@ def test_damage_in_an_old_segment_begins_a_new_epoch_while_in_use(tmp_path: Path
     wal.append([entry(wal, 0, 12)]).result(60)
     wal.recover()
     assert wal.epoch != old
-    assert "damage set aside" in wal.new_epoch_because
+    assert "damage quarantined" in wal.new_epoch_because
     assert wal.next_sequences == [0, 0]
     found = [header.id for header, _ in wal.recovered.batches]
     assert len(found) == len(ids) - 1
