@@ -106,7 +106,7 @@ _SYNTAX = (
     ("Perhaps you forgot a comma", "something is missing here: an operator, a comma, a dot or a quote"),
 )
 _UNREADABLE = "something is missing or too much here: an operator, a comma, a dot or a quote"
-_ARGUMENTS = (
+_MISFITS = (
     (re.compile(r"missing a required.*argument: '(\w+)'"), r"it needs \1"),
     (re.compile(r"multiple values for argument '(\w+)'"), r"\1 is given twice"),
     (re.compile("too many positional arguments"), "too many arguments without a name"),
@@ -137,7 +137,7 @@ def syntax_hint(message: str, text: str, position: int) -> str:
 
 def argument_hint(message: str) -> str:
     """Translate Python's error `message` about the arguments of a call."""
-    for pattern, hint in _ARGUMENTS:
+    for pattern, hint in _MISFITS:
         found = pattern.fullmatch(message)
         if found is not None:
             return found.expand(hint)
