@@ -25,7 +25,7 @@ from artimon.compute.rolling_windows import RollingCount, RollingExtreme, Rollin
 from artimon.compute.shared_windows import OF_COUNT, OF_FIRST, OF_LAST, OF_MAX, OF_MEAN, OF_MIN, OF_SUM
 from artimon.compute.statistics import MAX, MIN, Fold
 from artimon.compute.true_sums import sums_to_double, wide_cells
-from artimon.compute.window_frames import (, window_view
+from artimon.compute.window_frames import (
     WindowFrame,
     float_totals,
     integer_totals,
