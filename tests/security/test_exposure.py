@@ -339,6 +339,14 @@ def test_every_listener_is_known() -> None:
         assert "require_protection(" in (ROOT / name).read_text(), name
 
 
+def _connections(process: psutil.Process) -> list[Any]:
+    """Its sockets; none if it has ended, as short programs of the stack do."""
+    try:
+        return process.net_connections("inet")
+    except psutil.NoSuchProcess:
+        return []
+
+
 @pytest.mark.stack
 def test_the_stack_listens_on_loopback_alone(whole_stack: Stack) -> None:
     """Every socket of every process of the stack, those of its JVMs and of Spark's workers too."""
@@ -349,7 +357,7 @@ def test_the_stack_listens_on_loopback_alone(whole_stack: Stack) -> None:
         (parts.get(process.pid, f"child {process.name()}"), connection.laddr.ip)
         for pid in (state.pid, *parts)
         for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-        for connection in process.net_connections("inet")
+        for connection in _connections(process)
         if connection.status == psutil.CONN_LISTEN
     ]
     assert len(sockets) >= 12

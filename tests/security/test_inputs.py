@@ -232,9 +232,10 @@ def test_acks_that_others_may_write_are_not_believed(secured: str) -> None:
 
 @pytest.mark.stack
 def test_an_agent_says_whose_acks_it_does_not_believe(secured: str, tmp_path: Path) -> None:
-    with connected(secured) as stranger, running(new_name(), tmp_path, secured) as agent:
-        state = AckState("c", "artimon.samples", "T", 0, {0: PartitionState(10**9, 0, 10**9)})
+    state = AckState("c", "artimon.samples", "T", 0, {0: PartitionState(10**9, 0, 10**9)})
+    with connected(secured) as stranger:  # before an agent makes the folder, with its own access list
         stranger.create(f"{ACKS_PATH}/T", state.to_json(), makepath=True)
+    with running(new_name(), tmp_path, secured) as agent:
         agent._ack_watcher._sender.unacked = lambda: [object()]  # type: ignore[method-assign]
         eventually(lambda: "not trusted" in agent._ack_watcher.problem, "it says so")
 
