@@ -342,7 +342,7 @@ def test_every_listener_is_known() -> None:
 def _connections(process: psutil.Process) -> list[Any]:
     """Its sockets; none if it has ended, as short programs of the stack do."""
     try:
-        return process.net_connections("inet")
+        return list(process.net_connections("inet"))
     except psutil.NoSuchProcess:
         return []
 
