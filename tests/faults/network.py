@@ -34,7 +34,7 @@ ledger, number, wait = open(data / "ledger", "a", buffering=1), 0, threading.Eve
 while True:
     if not (data / "quiet").exists():
         number += 1
-        agent.intake.accept_now([polled(f"source-{number % 7}", 200, MINUTE + number)])
+        agent.wal_sink.accept_now([polled(f"source-{number % 7}", 200, MINUTE + number)])
         ledger.write(f"{number}\\n")
     (data / "figures.new").write_text(json.dumps(agent.figures()))
     (data / "figures.new").rename(data / "figures")

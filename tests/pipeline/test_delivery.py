@@ -169,7 +169,7 @@ ledger = open(data / "ledger", "a", buffering=1)
 number = first
 while True:
     number += 1
-    agent.intake.accept_now([polled(f"source-{number % 7}", 50, MINUTE + number)])
+    agent.wal_sink.accept_now([polled(f"source-{number % 7}", 50, MINUTE + number)])
     ledger.write(f"{number}\\n")
 """
 
