@@ -51,7 +51,7 @@ def test_every_reason_is_named() -> None:
     """In the table, and nothing else is."""
     code = "\n".join(path.read_text() for path in FOLDER.rglob("*.py"))
     reasons = set(re.findall(r'VariableRefused\(\s*"(\w+)"', code))
-    section = TEXT[TEXT.index("## What is refused") : TEXT.index("## Looking at them")]
+    section = TEXT[TEXT.index("## Refused calls") : TEXT.index("## Read variables in the process")]
     rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
     assert {reason for row in rows for reason in re.findall(r"`(\w+)`", row)} == reasons
 

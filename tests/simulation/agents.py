@@ -445,7 +445,7 @@ class _SheddableLog:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._agent.log, name)
 
-    def keep_damaged(self, places: Iterable[LogPosition]) -> None:
+    def quarantine_bytes(self, places: Iterable[LogPosition]) -> None:
         """Give up damaged records; raises Killed if the agent ends meanwhile."""
         agent, life = self._agent, self._agent.life
         agent.lose([TrackedBatch(agent.at[place], place, 0, 0) for place in places])

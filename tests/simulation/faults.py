@@ -308,7 +308,7 @@ def repeats_by_time_window_in_shards() -> list[Any]:
 def earlier_appends_not_asked() -> list[Any]:
     def init(real: Any, self: Any, *arguments: Any) -> None:
         real(self, *arguments)
-        self._seen = LaneRanges()
+        self._accepted = LaneRanges()
 
     return [around(tasks.PartitionReader, "__init__", init)]
 
