@@ -298,7 +298,7 @@ def test_a_folder_without_a_log_is_a_usage_error(tmp_path: Path) -> None:
     near = RUN.invoke(app, ["wal", "verify", str(tmp_path)])
     assert near.exit_code == 2
     assert f"here: {tmp_path / 'log'}\n" in near.stderr, "it names the log that is below"
-    with pytest.raises(LogNotFoundError, match="no such file"):
+    with pytest.raises(LogNotFoundError, match="no such quarantined file"):
         repair(tmp_path / "log", ["nonsense.batch"], NOW)
 
 
