@@ -41,7 +41,7 @@ PAGE_FAILS = 0.002
 
 @dataclass(frozen=True)
 class Request:
-    """What the shop needs to know of one request."""
+    """Context of one request of the shop."""
 
     method: str
     path: str

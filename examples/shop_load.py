@@ -41,7 +41,7 @@ class Pace:
 
 
 class Seen:
-    """What all visitors saw; `_lock` guards it."""
+    """Totals that all visitors saw; `_lock` guards them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,7 +78,7 @@ class Visitor(threading.Thread):
                 bookkeeper.add_to_integer_var("shop.visits", {"outcome": outcome}, 1)
 
     def _visit(self) -> str:
-        """How it ended; "" if it was interrupted."""
+        """Outcome; "" if it was interrupted."""
         connection = http.client.HTTPConnection(
             self._address.hostname or "127.0.0.1", self._address.port or 80, timeout=TIMEOUT_S
         )

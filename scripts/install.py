@@ -31,7 +31,7 @@ class SetupFailed(Exception):
 
 
 def say(text: str) -> None:
-    """What is being done, for the person who waits."""
+    """Print the present action for the waiting user."""
     print(f"setup: {text}", file=sys.stderr, flush=True)
 
 
@@ -117,7 +117,7 @@ def set_up(venv: Path, programs: str, verify: bool) -> None:
 
 
 def read_arguments() -> argparse.Namespace:
-    """What ./scripts/setup was asked for."""
+    """Options of ./scripts/setup."""
     parser = argparse.ArgumentParser("./scripts/setup", description="Sets up what ./scripts/run and the tests need.")
     parser.add_argument("--programs", default="", help="Debian programs to have too, by comma, or all")
     parser.add_argument("--verify", action="store_true", help="check the digest of every jar")

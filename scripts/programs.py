@@ -35,7 +35,7 @@ class ProgramsMissing(StackError):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Where it is, and what must be added to the environment of a process that runs it."""
+    """Path of a program, and additions to the environment of a process that runs it."""
 
     path: Path
     environment: Mapping[str, str] = field(default_factory=dict)

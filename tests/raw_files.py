@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.spark.raw_file import PARQUET, ROW_GROUP
+from pipeline.spark import raw_file
 
 
 def to_parquet(table: Any) -> Any:
     """Return the bytes of one file, a buffer."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, row_group_size=ROW_GROUP, **PARQUET)
+    pq.write_table(table, sink, row_group_size=raw_file.ROW_GROUP, **raw_file.PARQUET)
     return sink.getvalue()

@@ -52,7 +52,7 @@ def accepted_counts(folder: Path) -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class RawCounts:
-    """What the raw table holds: samples by minute and source, and the source of each series."""
+    """Content of the raw table: samples by minute and source, and the source of each series."""
 
     counts: Counts
     source_of: Mapping[int, str]

@@ -24,7 +24,7 @@ _KINDS = ("FIRING", "RESOLVED")
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """What became of it: the mails of each kind about the shop, `problem` "" when there is one of each."""
+    """Outcome: the mails of each kind about the shop, `problem` "" when there is one of each."""
 
     mails: tuple[Mail, ...]
     problem: str

@@ -1,4 +1,4 @@
-"""What the machine says of itself while the stack runs, read beside the system under test, to check its answers."""
+"""Measurements of the machine while the stack runs, read beside the system under test, to check its answers."""
 
 from __future__ import annotations
 

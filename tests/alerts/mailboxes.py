@@ -25,7 +25,7 @@ def free_port() -> int:
 
 @dataclass
 class Mailbox:
-    """What a server took. `answer` may refuse: it gets recipient or data and returns the server's words."""
+    """Messages accepted by a server. `answer` may refuse: it gets recipient or data and returns the reply."""
 
     port: int
     raw: list[bytes] = field(default_factory=list)

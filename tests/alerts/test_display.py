@@ -1,4 +1,4 @@
-"""What is shown: bounded, valid JSON, the important first; read back and merged."""
+"""Display of alerts: bounded, valid JSON, the most important first; read back and merged."""
 
 from __future__ import annotations
 

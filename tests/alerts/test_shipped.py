@@ -21,7 +21,7 @@ def shipped(tmp_path: Path) -> World:
 
 
 def minute(shipped: World, **gaps: int) -> None:
-    """What Spark says for a minute."""
+    """Return the self metrics of Spark for one minute."""
     shipped.put({**dict.fromkeys(("lost", "cut", "topic"), 0), **gaps}, NAME, "kind")
     shipped.tick()
 

@@ -1,4 +1,4 @@
-"""Which engine answers over HTTP, and what answering does."""
+"""Choice of the engine that answers over HTTP, and the effects of an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is too much, too slow or unanswerable is refused, and the server goes on."""
+"""Requests that are too large, too slow or unanswerable are refused, and the server continues."""
 
 from __future__ import annotations
 

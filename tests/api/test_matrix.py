@@ -62,7 +62,7 @@ def values(row: Any) -> list[Any]:
 
 
 def same(answer: Any, matrix: Matrix) -> bool:
-    """Whether a Thrift answer is the matrix, bit by bit."""
+    """Return True if a Thrift answer equals the matrix bit by bit."""
     grid = answer.grid
     assert (grid.start_ms, grid.end_ms, grid.step_ms, grid.n) == (
         matrix.grid.start_ms,
@@ -188,7 +188,7 @@ def test_a_slow_question_is_late_and_frees_its_turn() -> None:
 
 
 def reply_to(client: Client, *sent: bytes) -> bytes:
-    """What comes until the server closes, or a second passes without a byte."""
+    """Return the bytes until the server closes, or until a second passes without a byte."""
     found = b""
     with socket.create_connection(("127.0.0.1", client.thrift_port), timeout=20) as connection:
         for part in sent:

@@ -25,7 +25,7 @@ KINDS: dict[str, Any] = {
 
 
 def faults(value: Any, schema: dict[str, Any], at: str = "$") -> list[str]:
-    """Where a value is not as its schema says."""
+    """Return the places at which a value differs from its schema."""
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if not any(isinstance(value, KINDS[kind]) and (kind == "boolean" or value is not True) for kind in kinds):

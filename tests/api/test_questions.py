@@ -142,7 +142,7 @@ def test_only_what_there_is(client: Client) -> None:
 
 
 def test_a_form_of_another_kind_is_not_taken(client: Client) -> None:
-    """What a page of another site could send without asking first: only a form, whose answer it cannot read."""
+    """A page of another site can send only a form without a preflight request, and cannot read the answer."""
     for kind in ("text/plain", "multipart/form-data; boundary=x", ""):
         assert client.send("POST", "/api/query", b"q=fetch('heat')", {"Content-Type": kind}).status == 415
 

@@ -1,4 +1,4 @@
-"""What tests of the registration share: an eye on ZooKeeper, and a context."""
+"""Fixtures of the tests of registration: a ZooKeeper client and a context."""
 
 from __future__ import annotations
 

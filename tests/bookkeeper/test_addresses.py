@@ -1,4 +1,4 @@
-"""What a process listens on, and where it says that it can be found: containers, mapped ports, IPv6."""
+"""Listening and advertised addresses of a process: containers, mapped ports, IPv6."""
 
 from __future__ import annotations
 

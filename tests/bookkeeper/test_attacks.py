@@ -1,5 +1,4 @@
-"""What strangers do to the port of an application costs the application next to nothing, and does not lock the poller
-out."""
+"""Hostile clients at the port of an application cost it little and do not lock out the poller."""
 
 from __future__ import annotations
 
@@ -79,7 +78,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subproces
 
 @contextlib.contextmanager
 def attacked(port: int, kind: str, folder: Path) -> Iterator[None]:
-    """As long as this lasts somebody does that, as fast as he can."""
+    """Repeat the attack as fast as possible inside the block."""
     (folder / "attack.py").write_text(ATTACKER)
     command = ["nice", "-n", "5", sys.executable, str(folder / "attack.py"), str(port), kind]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as attacker:
@@ -113,7 +112,7 @@ def test_requests_take_no_longer(served: tuple[subprocess.Popen[str], int], kind
 
 
 def answers(port: int) -> bool:
-    """Whether somebody who comes now gets an answer within the deadline of a poll."""
+    """Return True if a new client gets an answer within the timeout of a poll."""
     try:
         with FramedClient(idl().Bookkeeper, "127.0.0.1", port, 5.0) as calls:
             return bool(calls.getVars().variables)
@@ -122,7 +121,7 @@ def answers(port: int) -> bool:
 
 
 def test_halves_of_requests_do_not_take_the_pollers_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as there are places, and more: they give way to each other, not the connection that has proven itself."""
+    """Idle connections up to the limit and beyond displace each other, not the proven connection."""
     monkeypatch.setenv("ARTIMON_RUN", str(tmp_path))
     book = Bookkeeper(context="test", zookeeper="127.0.0.1:1")
     book.add_to_integer_var("n", {}, 1)

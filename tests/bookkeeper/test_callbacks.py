@@ -30,7 +30,7 @@ def book() -> Iterator[Bookkeeper]:
 
 @pytest.fixture
 def hang() -> Iterator[threading.Event]:
-    """What functions wait for; set at the end, so that no thread stays."""
+    """Event that callbacks wait for; set at the end, so that no thread remains."""
     event = threading.Event()
     yield event
     event.set()
@@ -69,7 +69,7 @@ def test_counters_and_gauges(book: Bookkeeper) -> None:
 
 
 def test_polls_and_files_ask_too(book: Bookkeeper) -> None:
-    """Whoever takes a snapshot gets what is true now."""
+    """A snapshot calls the function and shows its present value."""
     numbers = itertools.count()
     bookkeeper.callback("c", {}, lambda: next(numbers), "integer")
     snapshots = SnapshotReader(book)

@@ -102,7 +102,7 @@ def test_nothing_ends_before_a_poll_has_shown_it(book: Bookkeeper, clock: Clock)
 
 
 def test_polls_over_the_wire_end_series(book: Bookkeeper, clock: Clock) -> None:
-    """What the service of an endpoint uses is the one that collects."""
+    """The service of an endpoint collects expired series."""
     bookkeeper.expire("n", 10)
     bookkeeper.add_to_integer_var("n", {}, 5)
     snapshots, sizes = SnapshotReader(book), []

@@ -165,7 +165,7 @@ bookkeeper.add_to_integer_var("n", {"a": "x"}, 5)
     ids=["end", "exit", "_exit", "exec", "multiprocessing"],
 )
 def test_a_program_leaves_its_values(tmp_path: Path, dropin: Path, ending: str) -> None:
-    """Nobody polls it; there is no ZooKeeper."""
+    """A process without poller and ZooKeeper leaves a final snapshot."""
     script = (PATIENT if "multiprocessing" in ending else PROGRAM) + ending + "\n"
     program = application(script, tmp_path, ARTIMON_ZOOKEEPER=NOWHERE, ARTIMON_DROPIN=str(dropin))
     end(program, 60.0)

@@ -104,7 +104,7 @@ def raw(server: FramedServer) -> socket.socket:
 
 
 def test_values_of_all_shapes(idl: Any, server: FramedServer) -> None:
-    """What goes in comes out, nested and empty, on one connection."""
+    """Values survive a round trip, nested and empty ones too, on one connection."""
     node = idl.Node("ü", [idl.Node("a"), idl.Node("b", [], {"x": -(1 << 63)}, [1.5, float("inf")])], {}, [])
     with client(server) as calls:
         assert calls.echo(node) == node
@@ -259,7 +259,7 @@ def test_idle_connections_are_closed(idl: Any) -> None:
 
 
 def test_a_full_server_gives_the_place_of_the_longest_idle(idl: Any) -> None:
-    """Whoever opens connections and is silent cannot lock the poller out; running requests are never cut."""
+    """Idle connections cannot lock the poller out; running requests are never cut."""
     with (
         serving(idl, max_connections=3) as (server, handler),
         client(server) as busy,
@@ -382,7 +382,7 @@ def test_damaged_replies_never_decode_silently(data: st.DataObject, idl: Any) ->
 
 @given(st.binary(max_size=200))
 def test_random_bytes_never_decode(idl: Any, frame: bytes) -> None:
-    """Whatever comes, it is a FrameError."""
+    """Arbitrary bytes raise FrameError."""
     with pytest.raises(FrameError):
         decode_reply(idl.Echo, "echo", frame, 1)
 

@@ -150,7 +150,7 @@ def test_bounds_that_make_no_sense(book: Bookkeeper, bounds: tuple[float, ...]) 
 
 
 def test_bounds_are_floats_that_grow() -> None:
-    """Whatever numbers they were given as."""
+    """Bounds of any numeric type give the same histogram."""
     assert validate_bounds("n", [0, np.float64(0.5), 1]) == (0.0, 0.5, 1.0)
     assert [type(bound) for bound in validate_bounds("n", [0, np.float64(0.5)])] == [float, float]
 

@@ -51,7 +51,7 @@ def test_nothing_is_lost(version: str, how: str) -> None:
 
 
 def test_a_call_between_load_and_store_would_be_found() -> None:
-    """What the stress looks for does happen on this interpreter as soon as the code allows it."""
+    """The lost update occurs on this interpreter as soon as the code permits it, so the stress test can fail."""
 
     class Careless:
         value = 0

@@ -25,7 +25,7 @@ labels = st.dictionaries(label_names, values, max_size=8)
 
 @given(names, labels)
 def test_parsing_is_the_inverse(name: str, given_labels: dict[str, str]) -> None:
-    """Whatever may be written comes back, without its empty values."""
+    """Any permitted text survives a round trip, without its empty values."""
     text = canonical(name, given_labels)
     assert parse_canonical(text) == (name, {k: v for k, v in given_labels.items() if v})
 
@@ -101,7 +101,7 @@ def test_bad_labels(bad: object) -> None:
 
 
 def test_limits_are_inclusive() -> None:
-    """What is exactly at a limit is allowed; empty values do not count."""
+    """Sizes exactly at a limit are permitted; empty values do not count."""
     most = {f"l{i}": "ü" * (VALUE_BYTES // 2) for i in range(LABELS)}
     validate_labels({**most, "empty": ""})
     validate_name("a" * NAME_BYTES)

@@ -31,7 +31,7 @@ def test_beyond_the_cap_of_a_name_counts_add_up_in_one_series() -> None:
 
 
 def test_the_last_gauge_and_text_are_kept() -> None:
-    """What is set does not add up: the last value stays."""
+    """A set value does not accumulate: the last value remains."""
     book = Bookkeeper(online=False, max_per_name=2)
     for i in range(5):
         book.set_double_var("g", {"i": str(i)}, i / 2)

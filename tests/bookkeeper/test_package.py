@@ -1,4 +1,4 @@
-"""What the package promises to those who install it."""
+"""Promises of the installed package."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ print(bookkeeper.get_integer_var("n", {}) == done + len(calls), bookkeeper.refus
 
 
 def test_a_signal_in_the_middle_of_the_first_write(tmp_path: Path) -> None:
-    """Which imports, reads the environment and starts a thread; the handler counts all the same."""
+    """A signal handler that imports, reads the environment and starts a thread still counts."""
     process = application(FIRST_WRITE, tmp_path, ARTIMON_ZOOKEEPER=NOWHERE)
     assert hear(process) == "True {}"
     end(process)

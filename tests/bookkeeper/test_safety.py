@@ -1,4 +1,4 @@
-"""Whatever the application is in the middle of, and whatever it passes: no exception, no dead lock, no lost count."""
+"""No call raises, deadlocks or loses a count, in any state of the application and with any argument."""
 
 from __future__ import annotations
 
@@ -205,13 +205,13 @@ def test_nothing_that_is_passed_raises(book: Bookkeeper, call: Callable[[Any], o
 
 
 def test_a_text_that_raises_is_taken_as_text(book: Bookkeeper) -> None:
-    """What is kept is a plain str."""
+    """A stored text is a plain str."""
     bookkeeper.set_string_var("s", {}, HostileText("x"))
     assert shown(book) == {("s",): "x"}
 
 
 def test_a_logging_handler_that_raises_or_counts(book: Bookkeeper) -> None:
-    """What we log goes through the application's handlers: they must not come back to it as an exception."""
+    """Log records pass through the application's handlers: their errors must not reach the application."""
     seen: list[str] = []
 
     class Handler(logging.Handler):

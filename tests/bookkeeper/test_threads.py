@@ -35,7 +35,7 @@ def book() -> Iterator[Bookkeeper]:
 
 
 def together(work: Callable[[int], Any]) -> list[Any]:
-    """What `work(i)` returned in each of 8 threads that began at once."""
+    """Return the results of `work(i)` in each of 8 threads that begin together."""
     results: list[Any] = [None] * THREADS
     barrier = threading.Barrier(THREADS)
 

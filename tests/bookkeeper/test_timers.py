@@ -44,7 +44,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Hands:
 
 
 def seen(timer: Timer) -> tuple[int, float]:
-    """How many times were taken, and their sum."""
+    """Return the number of recorded times and their sum."""
     return timer.histogram.count(), timer.histogram.sum()
 
 
@@ -206,7 +206,7 @@ def test_coroutines_until_they_end(book: Bookkeeper, clock: Hands) -> None:
 
 
 def test_generators_from_the_first_step_to_the_end(book: Bookkeeper, clock: Hands) -> None:
-    """What is sent in, thrown in and returned passes; closing early counts as the end."""
+    """Values and exceptions pass through a timed generator; closing it early counts as its end."""
     timer = bookkeeper.timer("t")
 
     @timer

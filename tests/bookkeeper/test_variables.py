@@ -1,4 +1,4 @@
-"""What each call does to a variable, without any network."""
+"""Effect of each call on a variable, without any network."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_setting_beyond_int64(book: Bookkeeper) -> None:
 
 @pytest.mark.parametrize("value", [True, np.int64(1), np.uint8(1)])
 def test_integers_of_other_kinds(book: Bookkeeper, value: int) -> None:
-    """Whatever is an integer counts, and is kept as a plain int."""
+    """Every integer type counts and is stored as a plain int."""
     for expected in (1, 2):
         result = bookkeeper.add_to_integer_var("n", {}, value)
         assert result == expected

@@ -1,4 +1,4 @@
-"""What a person gets who calls `artimon` wrongly: one clear message, no traceback, and nothing started."""
+"""Wrong calls of `artimon`: one clear message, no traceback, and nothing is started."""
 
 from __future__ import annotations
 

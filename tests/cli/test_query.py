@@ -64,7 +64,7 @@ def test_ascii_and_few_lines(session: Session, capsys: pytest.CaptureFixture[str
     assert "... and 1 more series" in out
 
 
-def test_json(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_one_object_with_all_values(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = asked(session, capsys, QueryOptions(QUESTION, format="json"))
     data = json.loads(out)
     assert [one["values"] for one in data["series"]] == [[30.0, None, 7.0], [20.0, "NaN", 21.5]]
@@ -124,7 +124,7 @@ def test_raw_samples_explained(session: Session, capsys: pytest.CaptureFixture[s
     assert "answer  2 series, 5 points" in out
 
 
-def test_at(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+def test_at_sets_the_evaluation_time(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
     asking = QueryOptions("fetch('temperature').sum(by=[]).range('1m')", at="1970-01-01T00:01:15Z", format="json")
     _, out, _ = asked(session, capsys, asking)
     assert json.loads(out)["series"][0]["values"] == [50.0]
@@ -226,7 +226,7 @@ def start(form: str, out: int) -> subprocess.Popen[bytes]:
 
 
 def read_until(source: int, enough: bytes, times: int, deadline_s: float = 120) -> bytes:
-    """What comes until `enough` has come so often."""
+    """Return the output until `enough` has occurred that many times."""
     got, until = b"", monotonic() + deadline_s
     while got.count(enough) < times:
         assert monotonic() < until, got

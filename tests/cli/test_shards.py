@@ -120,7 +120,7 @@ def test_nobody_is_there(place: tuple[str, KazooClient]) -> None:
 
 
 def test_an_entry_that_is_no_shard_hides_none(place: tuple[str, KazooClient], shard: Shard) -> None:
-    """Whoever wrote it: questions and the feed go on with those that are there."""
+    """With an unreadable entry of any origin, queries and the feed continue with the present shards."""
     place[1].create(f"{SHARDS_PATH}/a/b", b"{}", makepath=True)
     place[1].create(f"{SHARDS_PATH}/c", b'{"host": 1}')
     assert "256 of 256 virtual shards" in run(place, "list").stdout

@@ -1,4 +1,4 @@
-"""What clients in other languages are made with: Thrift's compiler, a JDK, the jars."""
+"""Tools that build the clients in other languages: Thrift's compiler, a JDK, the jars."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ _TYPES: dict[str, Callable[[str], object]] = {"INTEGER": int, "DOUBLE": float, "
 
 
 def read(printed: str) -> dict[tuple[str, str], object]:
-    """What a client printed, values in their own types."""
+    """Return the printed values of a client in their own types."""
     found: dict[tuple[str, str], object] = {}
     for line in printed.splitlines():
         type_, name, value = line.split("\t", 2)

@@ -122,7 +122,7 @@ def settled_builder(builder: Builder) -> Builder:
 
 
 def held(hdfs_table: str) -> Ledger:
-    """What the table holds, newest version; the hour of the append is that of the ledger only in hour partitions."""
+    """Return the rows of the newest version. Only in hour partitions is the hour that of the ledger."""
     found: Ledger = Counter()
     for row in read_raw(hdfs_table).to_pylist():
         given = [row[name] for name in ("integer", "double", "boolean", "string") if row[name] is not None]

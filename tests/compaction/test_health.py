@@ -1,4 +1,4 @@
-"""What the compactor says of itself while its first turn works off a backlog."""
+"""Health report of the compactor while its first pass works off a backlog."""
 
 from __future__ import annotations
 

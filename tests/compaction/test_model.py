@@ -26,7 +26,7 @@ POINTS = ("planned", "window", "file", "written", "verified", "committed", "dele
 
 
 class Crash(Exception):
-    """Stands for kill -9; tests/compaction/test_killed.py does it with real signals."""
+    """Stands for kill -9; tests/compaction/test_kills.py does it with real signals."""
 
 
 VALUE = st.one_of(
@@ -94,7 +94,7 @@ class Model:
         assert RawTable(self.builder.hdfs).head()[1].key == self.builder.state.key
 
     def _young(self) -> Ledger:
-        """What cannot have expired."""
+        """Return the rows that cannot have expired."""
         limit = self.clock.now_ms() - 7 * DAY_MS
         return Ledger({k: n for k, n in self.builder.ledger.items() if k[0] != "debug" or _append_ms(k[1]) >= limit})
 

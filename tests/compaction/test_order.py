@@ -160,7 +160,7 @@ def test_the_digest_sees_rows_that_are_there_twice_in_place_of_others() -> None:
 
 
 def test_pieces_are_cut_by_bytes() -> None:
-    """Whatever the row: long ones stand together, and one alone may be longer than a piece."""
+    """Rows of any size: long ones stand together, and a single one may exceed the size of a piece."""
     table = file_table([(1, n, 0, "x" * (100_000 if n in (40, 41, 42) else 10)) for n in range(100)])
     cut = list(slices_of(table, 64, 150_000))
     assert pa.concat_tables(cut).equals(table)

@@ -1,4 +1,4 @@
-"""What is due, as pure arithmetic."""
+"""Due compaction jobs, as pure arithmetic."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def described(files: Iterable[LiveFile], settled: int) -> list[tuple[str, str, i
         ),
     ],
 )
-def test_plan(files: list[LiveFile], settled: int, jobs: list[tuple[str, str, int, int]]) -> None:
+def test_due_jobs_of_a_list_of_files(files: list[LiveFile], settled: int, jobs: list[tuple[str, str, int, int]]) -> None:
     assert described(files, settled) == jobs
 
 
@@ -105,7 +105,7 @@ def test_what_is_given_up_holds_up_its_day_only() -> None:
 
 
 def test_following_the_plan_ends_within_the_limits() -> None:
-    """Whatever the number of classes and late files: what jobs leave is within the limits, and then nothing is due."""
+    """For any number of classes and late files, the jobs keep the limits, and then nothing is due."""
     files = [f for h in range(24) for k in "abc" for f in appended(f"{DAY}T{h:02d}", 12, k, plans.TARGET_ROWS)]
     for round_ in range(8):
         for _ in range(200):

@@ -50,7 +50,7 @@ class Victim:
             )
 
     def works(self) -> bool:
-        """Whether it has begun to look at the table."""
+        """Return True once the compactor has begun to read the table."""
         assert self._process.poll() is None, self._error.read_text()[-3000:]
         found = read_health(self._health)
         return found is not None and (found.state == "ok" or found.figures.get("waiting", 0) > 0)
@@ -104,7 +104,7 @@ def test_killed_at_random_times(on_hdfs: Builder, zookeeper: str, tmp_path: Path
 
 
 def _tidy_up(builder: Builder, tmp_path: Path) -> None:
-    """What the next compactor makes of it: the limits are reached, and a day later no orphan is left."""
+    """The next compactor reaches the limits, and a day later no orphan remains."""
     clock = Later()
     clock.seconds = 2 * ORPHAN_AGE_MS / 1000
     config = CompactorConfig("", builder.hdfs, tmp_path / "last", keeping=parse_keep(KEEP), limits=SMALL, sweep_s=0.0)

@@ -1,4 +1,4 @@
-"""What the benchmark of storage measures: its walk, its copy, its steps, and what it gives to peers."""
+"""Input of the storage benchmark: its walk, its copy, its steps, and the data for peers."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def _of_python(block: str) -> Iterator[str]:
 
 
 class Read(NamedTuple):
-    """What a query reads, and the labels that it needs there."""
+    """Return the variables that a query reads, and the labels that it needs there."""
 
     selector: Selector
     labels: frozenset[str]

@@ -55,7 +55,7 @@ def whole_command() -> Any:
 
 
 def problem_of(line: str) -> str:
-    """What is wrong with a command line, "" if nothing."""
+    """Return the error of a command line, "" if it is valid."""
     command = whole_command()
     words = words_of(line)
     while words and getattr(command, "commands", None):

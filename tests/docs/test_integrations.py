@@ -1,4 +1,4 @@
-"""What the pages about moving to bookkeeper and its integrations show runs, and does what they say."""
+"""The examples in the pages about migration to bookkeeper and its integrations run as described."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ DAY_MS = 86_400_000
 
 
 def default(config: type, name: str) -> int:
-    """What a field of a dataclass is unless it is told."""
+    """Return the default of a field of a dataclass."""
     found: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(config)}
     return int(found[name])
 

@@ -38,7 +38,7 @@ NEEDS_HISTORY = "fetch('x', resolution=\"raw\")"
 
 
 def failures(text: str) -> list[str]:
-    """Which missing data end in an error, and in which."""
+    """Return the expected error for each kind of missing data."""
     query, found = parse(text), []
     for world in worlds_of(query):
         try:

@@ -18,7 +18,7 @@ ROW = re.compile(r"^\| `([\w.]+)` \| (.*?) \| (.*?) \| (\w+) \| (.*?) \|$", re.M
 
 
 def of_a_dropin_file(place: Path) -> dict[str, tuple[str, str, str, str]]:
-    """What an agent says of a file that it has read, without the labels of its host."""
+    """Return the agent's variables about a file, without the labels of its host."""
     world = World(place)
     world.put("a.artimon", f"{T} n 1")
     asyncio.run(world.poll())

@@ -1,4 +1,4 @@
-"""What the end-to-end tests share; the stack itself is the fixture `whole_stack` of tests/conftest.py."""
+"""Fixtures of the end-to-end tests; the stack itself is the fixture `whole_stack` of tests/conftest.py."""
 
 from __future__ import annotations
 

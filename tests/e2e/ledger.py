@@ -67,7 +67,7 @@ class LedgerSink:
         self._write({"op": "done", "n": number})
 
     def replay(self, since: NewestPoll | None = None) -> Iterable[PollResult]:
-        """What the log behind it holds."""
+        """Return the content of the log behind it."""
         return self._behind.replay(since)
 
     def _write(self, record: dict[str, Any]) -> None:
@@ -76,7 +76,7 @@ class LedgerSink:
 
 
 class Ledger(NamedTuple):
-    """What a ledger file says: samples certainly accepted, polls of which that is unknown, canonical texts seen."""
+    """Content of a ledger file: samples certainly accepted, polls of unknown outcome, canonical texts seen."""
 
     accepted: Counter[Sample]
     unknown: list[Counter[Sample]]
@@ -102,7 +102,7 @@ def read_ledger(path: Path) -> Ledger:
 
 
 def reconcile(ledger: Ledger, stored: Counter[Sample]) -> Counter[Sample]:
-    """What must be stored: the accepted, and those unknown polls of which the store holds anything (then all of it)."""
+    """Return the rows that must be stored: the accepted, and all of each unknown poll of which the store holds any."""
     expected = Counter(ledger.accepted)
     for poll in ledger.unknown:
         if poll <= stored - expected:

@@ -29,7 +29,7 @@ def raw_samples(hdfs: str) -> Counter[Sample]:
 
 
 class Bucket(NamedTuple):
-    """What is kept of one series for one step, comparable."""
+    """Comparable statistics of one series in one step."""
 
     last: str
     last_time: int

@@ -149,7 +149,7 @@ def final_values(store: VarstoreClient) -> dict[tuple[str, str], tuple[str, str]
 
 
 def told(values: dict[str, list[object]]) -> dict[tuple[str, str], tuple[str, str]]:
-    """What the application itself wrote down."""
+    """Return the application's own record."""
     found = {}
     for text, (type_, final) in values.items():
         name, labels = parse_canonical(text)

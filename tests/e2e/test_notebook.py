@@ -85,7 +85,7 @@ def shown(notebook: NotebookNode, source: str) -> NotebookNode:
 @pytest.mark.turn(5)
 @pytest.mark.timeout(400)
 class TestRun:
-    """What the cells show is what the visitors saw."""
+    """The output of the cells equals what the visitors saw."""
 
     def test_it_counts_what_the_visitors_saw(self, ran: Ran, seen: Mapping[str, int]) -> None:
         assert ran[1]["counted"] == seen

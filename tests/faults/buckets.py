@@ -1,4 +1,4 @@
-"""What every bucket of a source should hold, recomputed from the rows of the raw table with nothing of the memory
+"""Expected content of every bucket of a source, recomputed from the rows of the raw table with nothing of the memory
 store's own code, and what a shard says that it holds."""
 
 from __future__ import annotations

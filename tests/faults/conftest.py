@@ -1,4 +1,4 @@
-"""How long and how hard: a short form by default, ./scripts/test --slow tests/faults --faults full for the long one."""
+"""Duration and load: a short form by default, ./scripts/test --slow tests/faults --faults full for the long one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was accepted, batch by batch, written beside the log before and after it; survives kill -9 of its writer."""
+"""Ledger of accepted batches, written beside the log before and after it; survives kill -9 of its writer."""
 
 from __future__ import annotations
 

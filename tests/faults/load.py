@@ -54,7 +54,7 @@ class Producer:
         self._thread.start()
 
     def end(self) -> None:
-        """What is under way comes to its end; the rest stays in the log."""
+        """End the batches in flight; the rest stays in the log."""
         self._thread.join(30.0)
         self.agent.stop()
 

@@ -29,7 +29,7 @@ class NameNodeProxy:
         threading.Thread(target=self._accept, name="namenode-proxy", daemon=True).start()
 
     def aim(self, port: int) -> None:
-        """Where the NameNode listens."""
+        """Address at which the NameNode listens."""
         self._target = "127.0.0.1", port
 
     def lose(self, count: int, requests: bool = False) -> None:

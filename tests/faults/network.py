@@ -163,12 +163,12 @@ class Remote:
         self.process.wait()
 
     def accepted(self) -> list[int]:
-        """What the ledger names."""
+        """Return the batches in the ledger."""
         path = self.data / "ledger"
         return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def figures(self) -> dict[str, Any]:
-        """What it said last; {} before."""
+        """Return its last report; {} before the first."""
         try:
             found: dict[str, Any] = json.loads((self.data / "figures").read_text())
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What the raw table holds, per source, read in batches: files that were read before are not read again."""
+"""Content of the raw table by source, read in batches: files that were read before are not read again."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def options(scale: Scale) -> dict[str, str]:
 
 
 class Brokers:
-    """What is done to the brokers of a world."""
+    """Faults of the brokers of a world."""
 
     def __init__(self, world: World, seed: int) -> None:
         self._stack, self._random = world.stack, random.Random(seed)

@@ -19,7 +19,7 @@ AT = 1_795_000_000_000
 
 
 def stored(*samples: Samples) -> dict[int, RowDigest]:
-    """What a file of the table says of these batches: source 7, and each batch again as source 9."""
+    """Return the rows of these batches in a file of the table: as source 7, and each batch again as source 9."""
     parts = []
     for source in (7, 9):
         for one in samples:

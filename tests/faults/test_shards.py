@@ -51,7 +51,7 @@ def options(load_options: dict[str, str]) -> dict[str, str]:
 
 
 def places(world: World) -> dict[str, ShardAddress]:
-    """Where the shards are, by id."""
+    """Return the addresses of the shards by id."""
     client = zookeeper_client(world.stack.zookeeper)
     client.start()
     try:
@@ -62,7 +62,7 @@ def places(world: World) -> dict[str, ShardAddress]:
 
 
 def held_by(place: ShardAddress, source: str, request: SelectRequest) -> Buckets:
-    """What one shard alone holds of a source."""
+    """Return the rows that one shard alone holds of a source."""
     with FramedClient(idl().Shard, place.host, place.port, DEADLINE_S, max_frame=512 << 20) as client:
         return decode_buckets(client.call("select", json.dumps(request.to_json()).encode()))
 
@@ -87,7 +87,7 @@ def wrong_buckets(world: World, sources: list[str]) -> list[str]:
 
 
 def holds_all(world: World) -> bool:
-    """Whether every group of every shard has come to the end of the log, and is whole."""
+    """Return True if every group of every shard has reached the end of the log and is complete."""
     end = log_span(world.stack.kafka, TOPICS[0].name)
     for place in places(world).values():
         with FramedClient(idl().Shard, place.host, place.port, DEADLINE_S) as client:

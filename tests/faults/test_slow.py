@@ -36,7 +36,7 @@ STORM = 4.0
 
 @contextmanager
 def collecting(zookeeper: str, kafka: str, prefix: str, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """So many collectors, each a process."""
+    """Start the collectors, each as a process."""
     ids = [f"{prefix}-{number}" for number in range(count)]
     command = [sys.executable, "-c", COLLECTOR, zookeeper, kafka, prefix]
     processes = [subprocess.Popen([*command, id]) for id in ids]
@@ -72,7 +72,7 @@ def is_proven(agent: Remote, kafka: str, prefix: str, seconds: float) -> None:
 
 
 def flows(agent: Remote, more: int = 20, seconds: float = 40.0) -> None:
-    """So many batches more are acked."""
+    """Wait until this many further batches are acked."""
     eventually(lambda: "acked_batches" in agent.figures(), "the agent speaks", seconds)
     before = agent.figures()["acked_batches"]
     eventually(lambda: agent.figures()["acked_batches"] >= before + more, "data flows", seconds)

@@ -29,7 +29,7 @@ SECOND = SecondSpark.name
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What a run came to. `rate`: samples accepted a second of the whole time in which the load was to produce; bytes
+    """Result of a run. `rate`: samples accepted a second of the whole time in which the load was to produce; bytes
     and what follows: of the last life of the agents and of the driver."""
 
     rows: int
@@ -110,7 +110,7 @@ class World:
         return done
 
     def figures(self, part: str) -> dict[str, Any]:
-        """What a part says of itself, {} if nothing."""
+        """Return the health report of a part, {} if there is none."""
         health = read_health(self.stack.context.health(part))
         return health.figures if health else {}
 

@@ -51,7 +51,7 @@ def zk(tree: str) -> Iterator[KazooClient]:
 
 
 def get(port: int) -> int:
-    """Which process answered; 0 if none did."""
+    """Return the process that answered; 0 if none did."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20) as answer:
             return int(answer.read())

@@ -1,4 +1,4 @@
-"""What applications test with: snapshots, changes, a book of their own."""
+"""Test helpers for applications: snapshots, changes, a registry of their own."""
 
 from __future__ import annotations
 

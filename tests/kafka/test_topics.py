@@ -1,4 +1,4 @@
-"""What topics must be, what differs, and who refuses to work with them."""
+"""Required configuration of topics, reports of differences, and processes that refuse a wrong topic."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_a_collector_moves_over_and_writes_nothing_where_it_was_not_counted(kafk
     migrate_samples(kafka, prefix, 5)
 
     def moved() -> bool:
-        """What was counted in the old topic is refused by its leaders, or by the broker once it knows of the new."""
+        """Batches counted in the old topic are refused by its leaders, or by the broker once it knows the new one."""
         (result,) = broker.write([KafkaMessage(name, 0, b"x", None, before.topic_id)])
         assert isinstance(result, str)
         return broker.describe_topic(name).topic_id != before.topic_id

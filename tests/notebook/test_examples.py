@@ -59,13 +59,13 @@ def ran(name: str, check: str, folder: Path) -> Ran:
 
 
 def outputs(notebook: NotebookNode, kind: str) -> list[str]:
-    """What the cells show, of one kind."""
+    """Return the output of the cells of one kind."""
     found = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     return [output.data[kind] for output in found if kind in output.get("data", {})]
 
 
 def quiet(notebook: NotebookNode) -> bool:
-    """Whether nothing was said on standard error."""
+    """Return True if standard error is empty."""
     return not [o for cell in notebook.cells for o in cell.get("outputs", ()) if o.get("name") == "stderr"]
 
 

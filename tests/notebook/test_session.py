@@ -36,7 +36,7 @@ def session() -> Iterator[Session]:
 
 
 def asked(session: Session) -> int:
-    """How often the store was asked for buckets."""
+    """Return the number of reads of buckets from the store."""
     store = session._open_store()
     assert isinstance(store, PlainStore)
     return len(store.requests)

@@ -45,7 +45,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def address(whole_stack: Stack) -> str:
-    """Where the page is served, once the host has been measured for a whole minute."""
+    """Address of the page, once the host has been measured for a whole minute."""
     base = whole_stack.addresses()["ARTIMON_API"]
 
     def known() -> bool:

@@ -15,7 +15,7 @@ DOWN = {"context": "shop", "instance": "0", "host": "h", "labels": {}, "up": Fal
 
 
 def findings(page: Page) -> list[str]:
-    """What axe-core finds serious or critical."""
+    """Return the serious and critical findings of axe-core."""
     found = Axe().run(page).response["violations"]
     return [
         f"{one['id']}: {node['target']} {node.get('failureSummary', '')}"
@@ -129,7 +129,7 @@ def test_the_help_lists_the_keys(watched: Watched) -> None:
 
 
 def ground(page: Page) -> int:
-    """How light the page is, 0 to 255."""
+    """Return the mean brightness of the page, 0 to 255."""
     return int(page.evaluate("() => Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])"))
 
 

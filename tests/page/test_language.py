@@ -1,4 +1,4 @@
-"""What the page knows of the query language is what the language is."""
+"""The page's copy of the query language equals the language."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ STATIC = files("artimon.api").joinpath("static")
 
 
 def modules() -> set[str]:
-    """What app.js needs, itself included."""
+    """Return the files that app.js needs, itself included."""
     found: set[str] = set()
     todo = ["app.js"]
     while todo:

@@ -96,7 +96,7 @@ def comes(page: Page, check: Callable[[], bool]) -> None:
 
 
 def colours(page: Page) -> int:
-    """How many colours the canvas of the chart has: an empty one has 1."""
+    """Return the number of colours on the canvas of the chart: an empty one has 1."""
     script = """() => {
       const canvas = document.querySelector("#chart canvas");
       const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;

@@ -26,7 +26,7 @@ FOLDER = Path("/data/log")
 
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(8), "power failures of the log", 8))
 def test_accepted_batches_survive_a_power_failure(seed: int) -> None:
-    """Whatever remains of unsynced writes, accepted batches are whole and no identity is lost."""
+    """With any part of the unsynced writes left, accepted batches are whole and no identity is lost."""
     rng = random.Random(seed)
     files, recorded = CrashDisk(), RecordingListener()
     wal = open_log(FOLDER, recorded, files=files, segment=2500)

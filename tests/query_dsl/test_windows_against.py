@@ -91,14 +91,14 @@ def test_robust_zscore() -> None:
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0])
-def test_ewma(alpha: float) -> None:
+def test_ewma_equals_pandas(alpha: float) -> None:
     def plain(x: np.ndarray[Any, Any], _at: object) -> float | None:
         return float(pd.Series(x).ewm(alpha=alpha, adjust=False).mean().iloc[-1]) if len(x) else None
 
     compare("ewma", 10, plain, alpha=alpha)
 
 
-def test_holt() -> None:
+def test_holt_equals_statsmodels() -> None:
     def plain(x: np.ndarray[Any, Any], _at: object) -> float | None:
         if len(x) < 3:  # statsmodels takes no series of one value after the two that begin it
             return float(x[1]) if len(x) == 2 else None

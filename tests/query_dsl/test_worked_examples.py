@@ -38,7 +38,7 @@ DOWN = [(t, 10 - i) for i, t in enumerate([*range(100, 600, 100), *range(700, 12
         pytest.param(100, 200, [9, 7, 5, 4, 2], id="E1 by 200"),
     ],
 )
-def test_e1(start: int, step: int, rows: list[int]) -> None:
+def test_bucketize_cuts_left_open_buckets(start: int, step: int, rows: list[int]) -> None:
     for source in ("fetch", "samples"):
         text = f"{source}('x').bucketize(max, '{step}ms')"
         store = offline({"x": DOWN}, step="1ms")
@@ -130,7 +130,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("series", "text", "end", "rows"), CASES)
-def test_rows(series: Mapping[str, Points], text: str, end: int, rows: dict[str, list[Any]]) -> None:
+def test_rows_of_the_answer_are_those_of_the_example(series: Mapping[str, Points], text: str, end: int, rows: dict[str, list[Any]]) -> None:
     step = {800: "100ms", 9: "1ms"}.get(end, "10ms")
     if ".range(" in text:
         found = offline(dict(series), step=step).query(text, at=end + 15_000)
@@ -171,7 +171,7 @@ def test_e13() -> None:
     ],
     ids=lambda value: f"E16 {value}" if value.startswith("'") else "",
 )
-def test_e16(condition: str, kept: str) -> None:
+def test_a_condition_on_the_last_value_filters_series(condition: str, kept: str) -> None:
     assert [name[:4] for name in of(E16, f"{GTS}.filter({condition})", 20)] == [kept]
 
 
@@ -192,20 +192,20 @@ def test_e10_without_bound() -> None:
     assert found["x"] == [(20, 123), (30, 211), (40, 211)]
 
 
-def test_e17() -> None:
+def test_compact_drops_repeated_values() -> None:
     compact = irregular({"x": SECONDS}, "samples('x').compact()", 10_000)
     assert compact["x"] == [(1_000, 1), (4_000, 2), (7_000, 3), (8_000, 4), (10_000, 4)]
     ranges = irregular({"x": SECONDS}, "samples('x').compact(ranges=True)", 10_000)
     assert [t // 1_000 for t, _ in ranges["x"]] == [1, 3, 4, 6, 7, 8, 10]
 
 
-def test_e18() -> None:
+def test_integrate_is_the_left_rectangle_sum() -> None:
     ones = [(i * 1_000, 1.0) for i in range(1, 11)]
     assert [v for _, v in irregular({"x": ones}, "samples('x').integrate()", 10_000)["x"]] == list(range(10))
     assert of({"x": ones}, "fetch('x').integrate()", 10_000, "1s") == {"x": list(range(10))}
 
 
-def test_e19() -> None:
+def test_shift_split_and_modulo_move_ticks() -> None:
     shifted = irregular({"x": LATER}, "samples('x').transform('shift', '1s')", 3_000)
     assert [t for t, _ in shifted["x"]] == [*range(1_100, 1_600, 100), *range(2_100, 2_600, 100)]
     parts = irregular({"x": LATER}, "samples('x').split('250ms')", 3_000)
@@ -215,7 +215,7 @@ def test_e19() -> None:
     assert [[t for t, _ in points] for points in modulo.values()] == [[100, 200, 300, 400, 500]] * 2
 
 
-def test_e20() -> None:
+def test_dedup_and_merge_keep_each_point_once() -> None:
     twice = [(100, 1), (100, 1), (200, 2), (200, 2), (300, 3), (400, 4), (500, 5)]
     assert len(irregular({"x": twice}, "samples('x').dedup()", 500)["x"]) == 5
     five, more = LATER[:5], LATER[5:]
@@ -225,7 +225,7 @@ def test_e20() -> None:
     assert merged == {"x": LATER}
 
 
-def test_e21() -> None:
+def test_value_split_and_mode_group_by_value() -> None:
     letters = [(i + 1, v) for i, v in enumerate("aaaabbbbcc")]
     found = irregular({"x": letters}, "samples('x').value_split()", 10)
     assert {name: len(points) for name, points in found.items()} == {

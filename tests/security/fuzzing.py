@@ -113,7 +113,7 @@ def resealed(data: bytes) -> bytes:
 
 
 def decode_batch(data: bytes) -> None:
-    """Whatever collector, agent, raw query and buckets query do with a batch of samples."""
+    """Do everything that collector, agent, raw query and buckets query do with a batch of samples."""
     header = codec.verify_limits(data)
     if header.kind != BatchKind.SAMPLES:
         raise BatchError("another kind")

@@ -43,7 +43,7 @@ def operator(zookeeper: str) -> Iterator[Operator]:
 
 @pytest.fixture
 def stranger(zookeeper: str) -> Iterator[Operator]:
-    """Somebody who may write ZooKeeper, and has no key."""
+    """Attacker that may write ZooKeeper and has no key."""
     made = Operator(zookeeper, keys=None)
     yield made
     made.close()
@@ -77,7 +77,7 @@ def running_program(mark: Path) -> dict[str, Any]:
 
 
 def refused(operator: Operator, name: str) -> str:
-    """Why the agent refuses what it was pushed, once it says so."""
+    """Return the agent's reason for refusing its pushed configuration, once it is reported."""
     return str(eventually(lambda: operator.report(name).get("config", {}).get("refused"), "it says why"))
 
 

@@ -332,7 +332,7 @@ def _name(node: ast.expr) -> str:
 
 
 def test_every_listener_is_known() -> None:
-    """Whoever adds one: let it call `require_protection`, or say here why it need not."""
+    """A new listener calls `require_protection` or is listed here with the reason why it need not."""
     found = {str(path.relative_to(ROOT)) for name in PACKAGES for path in (ROOT / name).rglob("*.py") if _listens(path)}
     assert found == CHECKED | ELSEWHERE.keys()
     for name in (*CHECKED, "pipeline/collector/collector_service.py", "pipeline/flows/sources/byte_server.py"):

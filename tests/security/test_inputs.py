@@ -1,4 +1,4 @@
-"""What a hostile writer of ZooKeeper, HDFS or Kafka can do with each input; the table is in docs/security.md."""
+"""Attacks by a hostile writer of ZooKeeper, HDFS or Kafka on each input; the table is in docs/security.md."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class _Liar(ServerHello):
 
 
 def test_the_token_does_not_travel_and_what_does_is_good_for_one_connection(tmp_path: Path) -> None:
-    """Somebody who heard a whole hello cannot say it again."""
+    """A recorded hello cannot be replayed."""
     heard: list[bytes] = []
     with serving(tokens(tmp_path / "server", ONE)) as server, socket.create_server(("127.0.0.1", 0)) as listener:
 

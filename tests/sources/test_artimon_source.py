@@ -34,7 +34,7 @@ def up_of(sink: KeepingSink, context: str) -> list[object]:
 
 
 def test_an_application_is_found_polled_and_its_end_told(tree: str, tmp_path: Path) -> None:
-    """What it counted last before it left in order is not lost; then its series end, and so does up."""
+    """The last count before an orderly exit is stored; then its series and `up` end."""
 
     async def run() -> None:
         sink, source = KeepingSink(), f"whole/{HOST}/0"

@@ -1,4 +1,4 @@
-"""What the agent says of endpoints, and who speaks for a source."""
+"""The agent's report of endpoints, and the process that owns a source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What status, doctor and the broker's configuration make of Kafka's quota."""
+"""Use of Kafka's quota by status, doctor and the broker's configuration."""
 
 from __future__ import annotations
 

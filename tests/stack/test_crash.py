@@ -1,4 +1,4 @@
-"""Whatever end the supervisor's process finds, no process of the stack outlives it."""
+"""No process of the stack survives the supervisor's process, however that ends."""
 
 from __future__ import annotations
 

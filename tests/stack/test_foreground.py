@@ -1,4 +1,4 @@
-"""What `artimon up` says while it waits for its parts."""
+"""Output of `artimon up` while it waits for its parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When `artimon status` calls a hop late, and when it does not."""
+"""Lateness of a hop in `artimon status`: when it is reported, and when not."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from artimon.stack.log_follower import LogFollower, tail
 
 
-def test_tail(tmp_path: Path) -> None:
+def test_tail_returns_the_last_lines(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     assert tail(log, 3) == []
     log.write_text("one\ntwo\nthree\n")

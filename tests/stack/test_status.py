@@ -1,4 +1,4 @@
-"""What `artimon status` makes of the figures of the parts."""
+"""Summary of the parts' figures in `artimon status`."""
 
 from __future__ import annotations
 

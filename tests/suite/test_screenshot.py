@@ -1,4 +1,4 @@
-"""Where the picture at the end of a proof goes: never over a file of the repository."""
+"""Place of the picture at the end of a proof: never over a file of the repository."""
 
 from __future__ import annotations
 

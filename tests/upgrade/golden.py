@@ -1,4 +1,4 @@
-"""What an earlier version left behind, copied to where today's program may go on with it."""
+"""Files of an earlier version, copied so that today's program may continue with them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def batches() -> list[tuple[Batch, int]]:
 
 
 def rows_of(numbers: range) -> Ledger:
-    """What these batches are in the raw table."""
+    """Return the rows of these batches in the raw table."""
     rows: Ledger = Counter()
     for number in numbers:
         one, _ = batch(number, EPOCH)

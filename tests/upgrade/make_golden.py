@@ -1,4 +1,4 @@
-"""How the folders under tests/golden/upgrade/ were made: `python -m tests.upgrade.make_golden FOLDER`, run once with
+"""Generator of the folders under tests/golden/upgrade/: `python -m tests.upgrade.make_golden FOLDER`, run once with
 the program of the version that the folder is named after, and never again. A new version adds a folder of its own.
 
 It holds one story. Agent `golden` has accepted ten batches, of every type, in its log. The raw table holds the first
@@ -58,7 +58,7 @@ EXTREMES: tuple[tuple[Value | None, ...], ...] = (
 
 
 def values_of(number: int) -> tuple[Value | None, ...]:
-    """What batch `number` holds, in the order of TEXTS."""
+    """Return the content of batch `number`, in the order of TEXTS."""
     plain = (number, number / 7, number % 2 == 0, f"v{number}", None if number == 5 else number)
     return EXTREMES[number] if number < len(EXTREMES) else plain
 

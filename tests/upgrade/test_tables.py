@@ -110,7 +110,7 @@ def ids(hdfs: str) -> dict[str, int]:
 
 
 def add_column(uri: str) -> None:
-    """What a newer writer does first: the table has one column more from then on."""
+    """The first action of a newer writer: the table has one more column from then on."""
     DeltaTable(uri).alter.add_columns([NEW])
 
 

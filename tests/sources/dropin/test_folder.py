@@ -252,7 +252,7 @@ def test_a_file_that_is_gone_ends_its_series_after_five_polls_not_before(tmp_pat
 
 
 def test_a_series_that_left_its_file_ends_after_five_polls(tmp_path: Path) -> None:
-    """Whether the file is written anew each time or stays as it is; also across a restart."""
+    """The same rules hold for a file that is rewritten and for one that stays; also across a restart."""
 
     async def run() -> None:
         world = World(tmp_path)

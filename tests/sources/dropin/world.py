@@ -96,7 +96,7 @@ class World:
         return [value for name, _, _, value in self.rows() if name == variable]
 
     def told(self) -> Mapping[tuple[str, str], Value]:
-        """What the agent says: (variable, file) -> value."""
+        """Return the agent's own variables: (variable, file) -> value."""
         return {(v.name, v.labels["file"]): v.value for v in self.dropin.variables(self.now)}
 
 

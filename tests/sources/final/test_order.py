@@ -64,7 +64,7 @@ async def nothing(_: World) -> None:
 def test_every_count_arrives_once(
     final_world: World, then: Callable[[World], Coroutine[Any, Any, None]], saved: bool
 ) -> None:
-    """Whatever came before the file; and the file is put there again after it was taken, over restarts."""
+    """Any polls before the file, and a file that is put back after it was taken, over restarts."""
 
     async def run() -> None:
         await polls(final_world)

@@ -131,7 +131,7 @@ def test_a_bad_answer_is_counted_and_named_and_the_next_good_one_taken(
 
 
 def test_a_server_that_is_down_is_named_and_its_series_end_after_five_periods(tmp_path: Path) -> None:
-    """When it comes back, the same process keeps the births of its counters: nothing is counted twice."""
+    """After an outage the same process keeps the start times of its counters: nothing is counted twice."""
 
     async def test(server: BeanServer, source: ArtimonSource, sink: KeepingSink) -> None:
         await until(lambda: last(sink, "jvm.gc.collections") == 5, "the first poll")

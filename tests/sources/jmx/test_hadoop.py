@@ -57,7 +57,7 @@ def now(sink: KeepingSink, source: str, name: str, **labels: str) -> Any:
 
 
 def bean(stack: Stack, part: str, name: str) -> dict[str, Any]:
-    """What the server itself says."""
+    """Return the values that the server itself reports."""
     place = target(stack, part)
     connection = http.client.HTTPConnection(place.host, place.port, timeout=60)
     try:

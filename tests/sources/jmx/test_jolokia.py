@@ -162,7 +162,7 @@ def zookeeper_agent(zookeeper_stack: Stack) -> str:
 
 
 def polled(tmp_path: Path, target: dict[str, Any], done: Any) -> tuple[KeepingSink, dict[str, Any]]:
-    """What an agent takes from one target until `done(sink)`."""
+    """Return the samples that an agent reads from one target until `done(sink)`."""
 
     async def run() -> tuple[KeepingSink, dict[str, Any]]:
         sink, file = KeepingSink(), tmp_path / "sources.yaml"

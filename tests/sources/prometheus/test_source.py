@@ -169,7 +169,7 @@ def test_births_that_the_page_tells(tmp_path: Path) -> None:
 
 
 def test_a_restart_of_the_agent_goes_on(tmp_path: Path) -> None:
-    """What was new before is not new after, and a counter that fell meanwhile is known to have fallen."""
+    """A known series is not new again, and the fall of a counter during the pause is detected."""
     births: list[int] = []
 
     async def before(world: World) -> None:

@@ -1,4 +1,4 @@
-"""When the counts of a drop-in file began: the rules one by one, and against a slow reference."""
+"""Start times of the counts of a drop-in file: the rules one by one, and against a slow reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is slow or gone is told within a time, with what was known."""
+"""Slow and lost parts are reported within a timeout, with their last known state."""
 
 from __future__ import annotations
 

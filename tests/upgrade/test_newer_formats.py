@@ -1,4 +1,4 @@
-"""What says that it is of a newer format is named, with what to do, and never half understood."""
+"""Files of a newer format are refused by name with a remedy, and never read in part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What many polls bring goes to the sink together, and nobody is refused for another's sake."""
+"""Readings of many polls reach the sink together, and a refusal affects only its own poll."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Behind:
 
 
 async def outcomes(behind: Behind, *given: PollResult) -> list[BaseException | None]:
-    """What became of each, all handed over at once."""
+    """Return the outcome of each reading, all delivered at once."""
     gathering = GroupCommitSink(behind)
     tasks = [asyncio.create_task(gathering.accept([one])) for one in given]
     await asyncio.sleep(0)

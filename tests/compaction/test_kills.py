@@ -64,7 +64,7 @@ def _run(builder: Builder, tmp_path: Path, point: str, nth: int) -> int:
 
 
 def _check(builder: Builder, point: str) -> None:
-    """What is kept for long is all there; of the rest, nothing is twice."""
+    """Classes with long retention are complete; no row of the others occurs twice."""
     found, wanted = held(builder.table.uri), expected(builder.ledger)
     assert _without_debug(found) == _without_debug(wanted), point
     assert found <= wanted, point

@@ -172,7 +172,7 @@ def test_an_error_names_function_series_window_and_line() -> None:
     assert "own function 'ratio' (line" in text
     assert 'x{a="1"} in the window that ends at 1970-01-01T00:00:20Z' in text
     assert "KeyError: 'missing'" in text
-    assert text.endswith('of test_own_calls.py: return float(labels["missing"])')
+    assert text.endswith('of test_udf_calls.py: return float(labels["missing"])')
     assert isinstance(wrong.value.__cause__, KeyError)
 
 
