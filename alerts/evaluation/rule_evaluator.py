@@ -35,7 +35,7 @@ Alerts = Mapping[str, Mapping[Labels, Alert]]
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """Result of one rule in one evaluation. If `error` is not "", its alerts stay as they are."""
+    """Result of one rule in one evaluation. If `error` is not "", its alerts without a step stay as they are."""
 
     steps: Sequence[AlertStep] = ()
     error: str = ""
@@ -65,22 +65,25 @@ class RuleEvaluator:
         if not self._in_time():
             return RuleResult(error="not evaluated: the time limit of the evaluation was reached before this rule")
         try:
-            steps = self._steps(rule, alerts)
+            steps, error = self._steps(rule, alerts)
         except RuleFailedError as problem:
             return RuleResult(error=str(problem), duration_ms=(perf_counter() - began) * 1000)
         except Exception as problem:  # a defect that affects one rule must not stop the others
             log.exception("rule %s", rule.name)
             error = f"{type(problem).__name__}: {problem}"
             return RuleResult(error=error, duration_ms=(perf_counter() - began) * 1000)
-        return RuleResult(steps, "", (perf_counter() - began) * 1000)
+        return RuleResult(steps, error, (perf_counter() - began) * 1000)
 
-    def _steps(self, rule: Rule, alerts: Mapping[Labels, Alert]) -> list[AlertStep]:
+    def _steps(self, rule: Rule, alerts: Mapping[Labels, Alert]) -> tuple[list[AlertStep], str]:
+        """(steps, reason why some alerts cannot be judged)."""
         newest, error, asked = self._query(rule)
         if error:
             raise RuleFailedError(error)
-        answer = values_by_alert(rule, newest)
+        answer, failed = values_by_alert(rule, newest)
         endings = _SeriesEndings(asked, {name for name, _ in rule.labels})
-        return advance(rule, alerts, answer, self._time_ms, endings, self._lagging)
+        steps = advance(rule, alerts, answer, self._time_ms, endings, self._lagging, failed)
+        more = f" (and {len(failed) - 1} more alerts)" if len(failed) > 1 else ""
+        return steps, f"{next(iter(failed.values()))}{more}" if failed else ""
 
     def _query(self, rule: Rule) -> tuple[NewestValues, str, list[BucketsSource]]:
         """(newest values, empty if nothing is selected; error or ""; queries sent to the store)."""

@@ -46,32 +46,28 @@ def newest_values(matrix: Matrix) -> NewestValues:
     return list(zip(matrix.keys, values, strict=True))
 
 
-def values_by_alert(rule: Rule, newest: NewestValues) -> dict[Labels, Value]:
-    """Labels of each alert -> newest value. RuleFailedError if two series would be the same alert."""
+def values_by_alert(rule: Rule, newest: NewestValues) -> tuple[dict[Labels, Value], dict[Labels, str]]:
+    """Labels of each alert -> newest value; labels that two series would share -> message."""
     found: dict[Labels, Value] = {}
+    failed: dict[Labels, str] = {}
     first: dict[Labels, SeriesKey] = {}
     for key, value in newest:
         labels = rule.alert_labels(key.labels)
         if labels in first:
             pair = " and ".join(series_text(one.name, dict(one.labels)) for one in (first[labels], key))
-            raise RuleFailedError(
-                f"{pair} give the same alert: select one variable, or reduce by the labels of the alert"
-            )
+            failed[labels] = f"{pair} give the same alert: select one variable, or reduce by the labels of the alert"
         first[labels] = key
         if value is not None:
             found[labels] = value
-    return found
+    return {labels: value for labels, value in found.items() if labels not in failed}, failed
 
 
 def verdict_on(rule: Rule, value: Value) -> AlertVerdict:
-    """Verdict on a value. RuleFailedError if the condition does not apply to its type."""
-    try:
-        if rule.threshold.holds(value):
-            return AlertVerdict(Outcome.TRUE, value)
-        if rule.resolve is not None and not rule.resolve.holds(value):
-            return AlertVerdict(Outcome.BETWEEN, value)
-    except ConditionError as problem:
-        raise RuleFailedError(str(problem)) from None
+    """Verdict on a value. ConditionError if the condition does not apply to its type."""
+    if rule.threshold.holds(value):
+        return AlertVerdict(Outcome.TRUE, value)
+    if rule.resolve is not None and not rule.resolve.holds(value):
+        return AlertVerdict(Outcome.BETWEEN, value)
     return AlertVerdict(Outcome.FALSE, value)
 
 
@@ -89,15 +85,27 @@ def verdict_without_data(rule: Rule, alert: Alert, now_ms: int, *, ended: bool, 
 
 
 def advance(
-    rule: Rule, alerts: Mapping[Labels, Alert], answer: AlertValues, now_ms: int, ended: HasEnded, lagging: bool = False
+    rule: Rule,
+    alerts: Mapping[Labels, Alert],
+    answer: AlertValues,
+    now_ms: int,
+    ended: HasEnded,
+    lagging: bool = False,
+    failed: dict[Labels, str] | None = None,
 ) -> list[AlertStep]:
     """Steps of the rule's alerts that exist before or after the evaluation at `now_ms`.
 
-    `alerts`: the alerts before. `ended`: True if all series behind these labels have ended. RuleFailedError: no
-    change."""
+    `alerts`: the alerts before. `ended`: True if all series behind these labels have ended. `failed`: alerts that
+    cannot be judged, with the reason; they stay as they are, and more are added here. RuleFailedError: no change."""
     steps = []
+    failed = {} if failed is None else failed
     for labels, value in answer.items():
-        known, verdict = alerts.get(labels), verdict_on(rule, value)
+        known = alerts.get(labels)
+        try:
+            verdict = verdict_on(rule, value)
+        except ConditionError as problem:
+            failed[labels] = str(problem)
+            continue
         if known is None and verdict.outcome is not Outcome.TRUE and rule.missing is not MissingDataPolicy.FIRE:
             continue
         alert, change = next_state(known, verdict, now_ms, rule.hold_ms)
@@ -107,7 +115,7 @@ def advance(
             alert = Alert(AlertPhase.INACTIVE, 0, 0, now_ms, value)
         steps.append(AlertStep(labels, alert, change))
     for labels, known in alerts.items():
-        if labels not in answer:
+        if labels not in answer and labels not in failed:
             steps.append(_step_without_value(rule, labels, known, now_ms, ended(labels), lagging))
     if sum(one.alert is not None for one in steps) > MAX_ALERTS:
         raise RuleFailedError(f"more than {MAX_ALERTS} alerts at once: reduce to fewer series, or narrow the selector")

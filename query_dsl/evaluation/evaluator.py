@@ -16,10 +16,11 @@ from artimon.model.grid import Grid
 from artimon.model.select import Store
 from query_dsl.evaluation.bucketize import bucketize_data, bucketize_samples
 from query_dsl.evaluation.class_reduction import reduce_classes
+from query_dsl.evaluation.defaults import Operand, constant_series, empty_operand
 from query_dsl.evaluation.execution import Answer, QueryExecution, TimedScalar, Value, grid_required, to_scalar
 from query_dsl.evaluation.fetches import evaluate_absent, explain_empty, fetch_data
 from query_dsl.evaluation.newest_times import read_newest_times
-from query_dsl.evaluation.operands import combine, combine_udf
+from query_dsl.evaluation.operands import combine_operands, combine_udf
 from query_dsl.evaluation.planner import plan
 from query_dsl.evaluation.pushed_reduction import push_down
 from query_dsl.evaluation.windows import replaces_times, run_at_samples, run_window
@@ -129,7 +130,7 @@ class QueryEvaluator(QueryExecution):
         """Return the series of the whole query with their notes. Raises QueryError, SelectError."""
         try:
             with enforced(self.budget):
-                value = self.evaluate(self.tree, self.plan.grid)
+                value = self._whole()
             if not isinstance(value, Matrix | RawSeries):
                 raise self._plain_value_error()
             self.check()
@@ -139,6 +140,53 @@ class QueryEvaluator(QueryExecution):
             raise
         notes = (*self.notes, *self.budget.notes())
         return value.with_notes(notes, self.complete, self.partial, self.origin())
+
+    def _whole(self) -> Value | RawSeries:
+        """Evaluate the tree. If it selects nothing and has a default, return one series of that value."""
+        try:
+            return self.evaluate(self.tree, self.plan.grid)
+        except NothingSelected as problem:
+            default = self.default_of(self.tree)
+            if default is None:
+                raise
+            self.note(f"{problem.message}; {default.value!r} stands for it")
+            return constant_series(default, self.plan.grid)
+
+    def side(self, node: Node, grid: Grid, function: str) -> Operand:
+        """Return the value of an operand with its default; an empty one if it selects nothing."""
+        try:
+            value = self.operand(node, grid, function)
+        except NothingSelected as problem:
+            return empty_operand(problem, grid, self.default_of(node), isinstance(node, nodes.ToScalar))
+        return Operand(value, value if isinstance(value, nodes.Scalar) else self.default_of(node))
+
+    def default_of(self, node: Node) -> nodes.Scalar | None:
+        """Return the default of the fetch, or the operator, below functions of one operand. Functions of single values
+        apply to it, others leave it as it is."""
+        above: list[nodes.Point | nodes.Unary] = []
+        while not isinstance(node, nodes.Fetch | Binary):
+            if isinstance(node, nodes.Point | nodes.Unary):
+                above.append(node)
+            child = getattr(node, "child", None)
+            if child is None:
+                return None
+            node = child
+        if isinstance(node, Binary):
+            value = self.folded.get(id(node))
+        else:
+            value = None if node.default is None else nodes.Scalar(node.default)
+        for one in reversed(above):
+            value = None if value is None else self._applied(one, value)
+        return value
+
+    def _applied(self, node: nodes.Point | nodes.Unary, value: nodes.Scalar) -> nodes.Scalar | None:
+        """Apply a function of single values, or a sign, to a default."""
+        if isinstance(node, nodes.Unary) and node.op == "invert":
+            return nodes.Scalar(not value.value)
+        function, args = (node.function, node.args) if isinstance(node, nodes.Point) else ("mul", (("number", -1),))
+        found = _pointwise(function, args, constant_series(value, Grid(self.plan.grid.end_ms, 1, 1)), self)
+        result = found.latest()[0]
+        return None if result is None or isinstance(result, str) else nodes.Scalar(result)
 
     def _plain_value_error(self) -> QueryError:
         return QueryError("the query is a plain value: begin with fetch('NAME'), and do not end with .scalar()")
@@ -340,8 +388,8 @@ def _reduce(run: QueryEvaluator, node: nodes.Reduce, grid: Grid) -> Value:
 
 
 def _apply(run: QueryEvaluator, node: nodes.Apply, grid: Grid) -> Value:
-    values = [run.operand(operand, grid, node.function.name) for operand in node.operands]
-    return combine_udf(node, values, grid, run)
+    operands = [run.side(operand, grid, node.function.name) for operand in node.operands]
+    return combine_udf(node, operands, grid, run)
 
 
 def _binary(run: QueryEvaluator, node: Binary, grid: Grid) -> Value:
@@ -349,14 +397,18 @@ def _binary(run: QueryEvaluator, node: Binary, grid: Grid) -> Value:
     chain = [node]
     while isinstance(chain[-1].left, Binary):
         chain.append(chain[-1].left)
-    value = run.operand(chain[-1].left, grid, chain[-1].op)
+    found = run.side(chain[-1].left, grid, chain[-1].op)
     for link in reversed(chain):
         try:
-            value = combine(link, value, run.operand(link.right, grid, link.op), grid, run)
+            found = combine_operands(link, found, run.side(link.right, grid, link.op), grid, run)
         except QueryError as problem:
             _attach_position(problem, link)
             raise
-    return value
+    if found.default is not None:
+        run.folded[id(node)] = found.default
+    if found.nothing is not None:
+        raise found.nothing
+    return found.value
 
 
 _EVALUATE: dict[type[Node], Callable[..., Value | RawSeries]] = {

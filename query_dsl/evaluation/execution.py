@@ -64,6 +64,8 @@ class QueryExecution(ABC):
         self.now_ms = plan.grid.end_ms if now_ms is None else now_ms
         self.budget = watch or QueryBudget()
         self.notes: list[str] = []
+        self.folded: dict[int, nodes.Scalar] = {}
+        """Defaults of the operators evaluated so far, by the id of their node."""
         self.complete = True
         self.partial = False
         self._fetched: list[StoreRequest] = []

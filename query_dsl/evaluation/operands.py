@@ -9,6 +9,7 @@ from itertools import repeat
 import numpy as np
 
 from artimon.model.grid import Grid
+from query_dsl.evaluation.defaults import Operand, common_problem, empty_operand, note_empty, spread, with_default
 from query_dsl.evaluation.execution import QueryExecution, TimedScalar, Value
 from query_dsl.evaluation.set_operators import combine_sets
 from query_dsl.evaluation.udf import result_type_of, run_udf_apply
@@ -21,36 +22,65 @@ from query_dsl.results.matrix import Matrix
 from query_dsl.results.result_cells import (
     BOOLEAN,
     DOUBLE,
-    INTEGER,
     STRING,
     Cells,
     Rows,
     SeriesKey,
-    doubles,
-    of_type,
     take,
 )
 from query_dsl.tree import nodes
 from query_dsl.tree.query_errors import QueryError
 
+Defaults = tuple[nodes.Scalar | None, nodes.Scalar | None]
+"""Values of the keys and points that the left, and the right operand lack."""
 
-def combine(node: nodes.Binary, left: Value, right: Value, grid: Grid, execution: QueryExecution) -> Value:
+
+def combine_operands(
+    node: nodes.Binary, left: Operand, right: Operand, grid: Grid, execution: QueryExecution
+) -> Operand:
+    """Apply the operator of `node` to two operands and to their defaults. If both select nothing, the result does."""
+    default = _fold(OPERATORS[node.op], left.default, right.default, grid)
+    problem = common_problem([left, right])
+    if problem is not None:
+        return empty_operand(problem, grid, default, False)
+    note_empty([left, right], node.op, execution)
+    return Operand(combine(node, left.value, right.value, grid, execution, (left.default, right.default)), default)
+
+
+def _fold(operator: Operator, left: nodes.Scalar | None, right: nodes.Scalar | None, grid: Grid) -> nodes.Scalar | None:
+    """Return the default of a result: of `or` that of its right side, else the operator of both."""
+    if operator.name == "set_or":
+        return right
+    if left is None or right is None or operator.family in ("set", "mask"):
+        return None
+    found = _two_scalars(operator, left, right, grid)
+    return found if isinstance(found, nodes.Scalar) else None
+
+
+def combine(
+    node: nodes.Binary,
+    left: Value,
+    right: Value,
+    grid: Grid,
+    execution: QueryExecution,
+    defaults: Defaults = (None, None),
+) -> Value:
     """Apply the operator of `node` to two values; series pair by label, a plain value pairs with every series."""
     operator = OPERATORS[node.op]
     if operator.family == "set":
-        return combine_sets(operator, node.match, left, right)
+        return combine_sets(operator, node.match, left, right, execution)
     if not isinstance(left, Matrix) and (operator.family == "mask" and isinstance(right, Matrix)):
         raise QueryError(f"{operator.name} keeps series of its left operand, and that is a plain value")
     if not isinstance(left, Matrix) and not isinstance(right, Matrix):
         return _two_scalars(operator, left, right, grid)
-    left, right = _accepted(operator, left, execution), _accepted(operator, right, execution)
+    left = with_default(_accepted(operator, left, execution), defaults[0], execution)
+    right = with_default(_accepted(operator, right, execution), defaults[1], execution)
     if operator.family == "mask" and isinstance(right, Matrix):
         right = execution.numeric_only(right, operator.name)
-    pairs = _pairs(operator, left, right, node.match)
-    if pairs.dropped:
-        execution.note(f"{operator.name}: {pairs.dropped} series without a partner were dropped")
-    fill = node.match.fill
-    ours, theirs = _side(left, pairs.left, grid, fill), _side(right, pairs.right, grid, fill)
+    pairs = _pairs(operator, left, right, node.match, (defaults[0] is not None, defaults[1] is not None))
+    execution.note(*pairs.notes)
+    fills = [node.match.fill if default is None else default.value for default in defaults]
+    ours, theirs = _side(left, pairs.left, grid, fills[0]), _side(right, pairs.right, grid, fills[1])
     keys = pairs.keys
     taken = accepted_rows(operator, ours.types, theirs.types, (_plain_text(left), _plain_text(right)))
     if not taken.all():
@@ -62,12 +92,14 @@ def combine(node: nodes.Binary, left: Value, right: Value, grid: Grid, execution
     return Matrix.in_order(keys, grid, column, _texts(left) if operator.family == "mask" else ())
 
 
-def _pairs(operator: Operator, left: Value, right: Value, match: nodes.LabelMatching) -> RowPairs:
+def _pairs(
+    operator: Operator, left: Value, right: Value, match: nodes.LabelMatching, stands: tuple[bool, bool]
+) -> RowPairs:
     """Return the rows that pair; a plain value on one side pairs with every row of the other."""
     if isinstance(left, Matrix) and isinstance(right, Matrix):
         if operator.family == "mask":
-            return _masked(operator, left, right, match)
-        pairs = pair_rows(left.keys, right.keys, match, operator.name)
+            return _masked(operator, left, right, match, stands[1])
+        pairs = pair_rows(left.keys, right.keys, match, operator.name, stands)
         if match.group_left is not None or match.group_right is not None:
             check_distinct(pairs.keys, pairs.keys, operator.name)
         return pairs
@@ -82,15 +114,15 @@ def _pairs(operator: Operator, left: Value, right: Value, match: nodes.LabelMatc
     return RowPairs(rows, rows, keys)
 
 
-def _masked(operator: Operator, left: Matrix, right: Matrix, match: nodes.LabelMatching) -> RowPairs:
+def _masked(operator: Operator, left: Matrix, right: Matrix, match: nodes.LabelMatching, stands: bool) -> RowPairs:
     """Pair series of the left, which keep names and labels, with their partners; many may share one."""
     if match.group_left is not None or match.group_right is not None or match.fill is not None:
         raise QueryError(
             f"{operator.name} keeps names and labels of its left operand, many of which may share one on the right: "
             "leave group_left=, group_right= and fill= out"
         )
-    pairs = pair_rows(left.keys, right.keys, replace(match, group_left=()), operator.name)
-    return RowPairs(pairs.left, pairs.right, [left.keys[row] for row in pairs.left.tolist()], pairs.dropped)
+    pairs = pair_rows(left.keys, right.keys, replace(match, group_left=()), operator.name, (False, stands))
+    return RowPairs(pairs.left, pairs.right, [left.keys[row] for row in pairs.left.tolist()], pairs.notes)
 
 
 def _accepted(operator: Operator, side: Value, execution: QueryExecution) -> Value:
@@ -117,10 +149,10 @@ def _plain_text(side: Value) -> str:
     return side.value if isinstance(side, nodes.Scalar) and isinstance(side.value, str) else ""
 
 
-def _side(side: Value, rows: Rows, grid: Grid, fill: float | None) -> Cells:
+def _side(side: Value, rows: Rows, grid: Grid, fill: float | bool | str | None) -> Cells:
     """Rows of one operand in the order of the pairs; a scalar, or `fill` for a missing partner, is broadcast."""
     if isinstance(side, nodes.Scalar):
-        return _spread(side.value, len(rows), grid.n)
+        return spread(side.value, len(rows), grid.n)
     if isinstance(side, TimedScalar):
         types, cells, present = side.column
         shape = (len(rows), grid.n)
@@ -130,19 +162,10 @@ def _side(side: Value, rows: Rows, grid: Grid, fill: float | None) -> Cells:
     there = rows != NONE
     if fill is None or there.all():
         return take(side.column, rows)
-    filled = _spread(fill, len(rows), grid.n)
+    filled = spread(fill, len(rows), grid.n)
     part = take(side.column, rows[there])
     filled.types[there], filled.cells[there], filled.present[there] = part
     return filled
-
-
-def _spread(value: float | bool | str, rows: int, n: int) -> Cells:
-    present = np.ones((rows, n), np.bool_)
-    if isinstance(value, str):
-        return of_type(STRING, np.zeros((rows, n), np.int64), present)
-    if isinstance(value, float):
-        return doubles(np.full((rows, n), value), present)
-    return of_type(BOOLEAN if isinstance(value, bool) else INTEGER, np.full((rows, n), int(value)), present)
 
 
 def _two_scalars(operator: Operator, left: Value, right: Value, grid: Grid) -> Value:
@@ -171,44 +194,51 @@ def _is_text(side: Value) -> bool:
     return not isinstance(side, Matrix) and bool(side.column.types[0] == STRING)
 
 
-def combine_udf(node: nodes.Apply, values: Sequence[Value], grid: Grid, execution: QueryExecution) -> Matrix:
+def combine_udf(node: nodes.Apply, operands: list[Operand], grid: Grid, execution: QueryExecution) -> Matrix:
     """Evaluate `apply(f, a, b, …)`: operands pair with the first one that has series, as in an operator; a plain value
-    pairs with every series."""
+    pairs with every series. Raises NothingSelected if all operands select nothing."""
     name, match = node.function.name, node.match
+    problem = common_problem(operands)
+    if problem is not None:
+        raise problem
+    note_empty(operands, name, execution)
+    values = [with_default(one.value, one.default, execution) for one in operands]
     sides = [value.keys for value in values if isinstance(value, Matrix)]
     if not sides:
         raise QueryError(f"{name} works on series: begin with fetch('NAME')")
-    rows, dropped = _match_operands(sides, match, name)
-    if dropped:
-        execution.note(f"{name}: {dropped} series without a partner were dropped")
+    stands = [one.default is not None or match.fill is not None for one in operands if isinstance(one.value, Matrix)]
+    rows, notes = _match_operands(sides, match, name, stands)
+    execution.note(*notes)
+    fills = [match.fill if one.default is None else one.default.value for one in operands]
     keys, every = list(rows), np.zeros(len(rows), np.intp)
     indices = iter(np.array(list(rows.values()), np.intp).reshape(len(rows), len(sides)).T)
     columns = [
-        (_side(value, next(indices) if isinstance(value, Matrix) else every, grid, match.fill), _texts(value))
-        for value in values
+        (_side(value, next(indices) if isinstance(value, Matrix) else every, grid, fill), _texts(value))
+        for value, fill in zip(values, fills, strict=True)
     ]
     owned = run_udf_apply(node.function.call, columns, keys, result_type_of(node.args), execution.budget)
     return Matrix.in_order(keys, grid, owned.column, owned.strings)
 
 
 def _match_operands(
-    sides: Sequence[tuple[SeriesKey, ...]], match: nodes.LabelMatching, name: str
-) -> tuple[Mapping[SeriesKey, list[int]], int]:
-    """Map each result key to its row in each operand; count dropped series. Raises QueryError as for operators."""
+    sides: Sequence[tuple[SeriesKey, ...]], match: nodes.LabelMatching, name: str, stands: Sequence[bool]
+) -> tuple[Mapping[SeriesKey, list[int]], list[str]]:
+    """Map each result key to its row in each operand; with notes on series that are left out. `stands`: True if a value
+    stands for what an operand lacks. Raises QueryError as for operators."""
     if len(sides) == 1:
         if match != nodes.LabelMatching():
             raise QueryError(f"{name}: on=, ignoring= and similar pair series, and there is one operand")
         keys = [SeriesKey("", key.labels) for key in sides[0]]
         check_distinct(keys, sides[0], f"{name} drops the name and")
-        return {key: [row] for row, key in enumerate(keys)}, 0
+        return {key: [row] for row, key in enumerate(keys)}, []
     if match.group_right is not None and len(sides) > 2:
         raise QueryError(f"{name}: group_right goes with two operands; let the first have many and say group_left")
-    dropped = 0
+    notes: list[str] = []
     found: dict[tuple[int, SeriesKey], list[int]] = {}
     keyed: dict[tuple[int, SeriesKey], SeriesKey] = {}
     for place, side in enumerate(sides[1:], 1):
-        pairs = pair_rows(sides[0], side, match, name)
-        dropped += pairs.dropped
+        pairs = pair_rows(sides[0], side, match, name, (stands[0], stands[place]))
+        notes += pairs.notes
         for left, right, key in zip(pairs.left, pairs.right, pairs.keys, strict=True):
             # labels taken from the right may give several left series one key: the row distinguishes them
             place_of = (left, SeriesKey("", ())) if match.group_left is not None and left != NONE else (NONE, key)
@@ -217,10 +247,16 @@ def _match_operands(
                 rows[0] = left
             rows[place] = right
             keyed[place_of] = _merged(keyed.get(place_of), key)
-    whole = {at: rows for at, rows in found.items() if match.fill is not None or NONE not in rows}
+    whole = {
+        at: rows
+        for at, rows in found.items()
+        if all(row != NONE or stand for row, stand in zip(rows, stands, strict=True))
+    }
     keys = [keyed[at] for at in whole]
     check_distinct(keys, keys, name)
-    return dict(zip(keys, whole.values(), strict=True)), dropped + len(found) - len(whole)
+    if len(found) > len(whole):
+        notes.append(f"{name}: left out {len(found) - len(whole)} series without a partner in every operand")
+    return dict(zip(keys, whole.values(), strict=True)), notes
 
 
 def _merged(before: SeriesKey | None, key: SeriesKey) -> SeriesKey:

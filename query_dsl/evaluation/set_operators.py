@@ -6,22 +6,29 @@ from itertools import pairwise
 
 import numpy as np
 
-from query_dsl.evaluation.execution import Value
+from query_dsl.evaluation.defaults import defaulted
+from query_dsl.evaluation.execution import QueryExecution, Value
 from query_dsl.functions.join import classify_operands, series_name
 from query_dsl.functions.operators import Operator
 from query_dsl.results.label_table import Codes
 from query_dsl.results.matrix import Matrix, sort_rows
 from query_dsl.results.result_cells import DOUBLE, STRING, Bools, Cells, SeriesKey, Types, as_floats, take
-from query_dsl.tree.nodes import LabelMatching
+from query_dsl.tree.nodes import LabelMatching, Scalar
 from query_dsl.tree.query_errors import QueryError
 
-_ALLOWED = {"group_left": None, "group_right": None, "fill": None, "unmatched": "error"}
+_ALLOWED = {"group_left": None, "group_right": None, "fill": None, "unmatched": "drop"}
 
 
-def combine_sets(operator: Operator, match: LabelMatching, left: Value, right: Value) -> Matrix:
+def combine_sets(
+    operator: Operator, match: LabelMatching, left: Value, right: Value, execution: QueryExecution
+) -> Matrix:
     """Combine by step. and: the left if some partner has a value; unless: the left if none has; or: the left, and the
     right if no matching left has a value. Any number may match. Series without values are left out."""
     name = operator.method.rstrip("_")
+    if operator.name == "set_or" and isinstance(left, Matrix) and isinstance(right, Scalar):
+        if match != LabelMatching():
+            raise QueryError("or with a number pairs no series: leave on= and ignoring= out")
+        return defaulted(left, right, execution)
     if not isinstance(left, Matrix) or not isinstance(right, Matrix):
         raise QueryError(f"{name} takes series on both sides, and one side is a plain value")
     for argument, default in _ALLOWED.items():

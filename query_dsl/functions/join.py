@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import NamedTuple
 
@@ -18,7 +18,9 @@ from query_dsl.tree.query_errors import QueryError, similar_hint
 from query_dsl.tree.selector import series_text
 
 NONE = -1
-"""Placeholder for a missing partner row; `fill` supplies its value."""
+"""Placeholder for a missing partner row; `fill` or a default supplies its value."""
+SHOWN_KEYS = 3
+"""Number of keys without a partner that a note names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,8 @@ class RowPairs:
     left: Rows
     right: Rows
     keys: list[SeriesKey]
-    dropped: int = 0
-    """Number of series dropped because of unmatched="drop"."""
+    notes: tuple[str, ...] = ()
+    """Notes that name the series without a partner that were left out."""
 
 
 def series_name(key: SeriesKey) -> str:
@@ -80,8 +82,16 @@ def classify_operands(
     return ClassifiedOperands(table, codes[: len(left)], codes[len(left) :], count)
 
 
-def pair_rows(left: Sequence[SeriesKey], right: Sequence[SeriesKey], match: LabelMatching, op: str) -> RowPairs:
-    """Pair the rows of both sides; QueryError on no or several partners, unless the query allows it."""
+def pair_rows(
+    left: Sequence[SeriesKey],
+    right: Sequence[SeriesKey],
+    match: LabelMatching,
+    op: str,
+    stands: tuple[bool, bool] = (False, False),
+) -> RowPairs:
+    """Pair the rows of both sides. Series without a partner are left out, or an error with unmatched="error"; several
+    partners are an error unless the query allows them. `stands`: True if a default stands for what the left, or the
+    right, lacks."""
     found = classify_operands(left, right, match)
     if match.group_left is None:
         _refuse_duplicates(found.left, left, found.classes, "left", match, op)
@@ -94,11 +104,16 @@ def pair_rows(left: Sequence[SeriesKey], right: Sequence[SeriesKey], match: Labe
     lonely_right = np.flatnonzero(first_rows(found.left, found.classes)[found.right] == NONE)
     if not len(lonely_left) and not len(lonely_right):
         return pairs
-    if match.fill is not None:
-        return _with_unmatched(pairs, lonely_left, lonely_right, found.table, len(left), match)
-    if match.unmatched == "drop":
-        return RowPairs(rows, partners, keys, len(lonely_left) + len(lonely_right))
-    raise _unmatched_error(lonely_left, lonely_right, (left, right), match, op)
+    alone, notes = [lonely_left, lonely_right], []
+    no_pair = not len(rows) and bool(left) and bool(right)
+    for side, stand in enumerate(reversed(stands)):
+        if stand or match.fill is not None or not len(alone[side]):
+            continue
+        if match.unmatched == "error":
+            raise _unmatched_error(lonely_left, lonely_right, (left, right), match, op)
+        notes.append(_unmatched_note(op, found.table, side * len(left) + alone[side], match, side, no_pair))
+        alone[side] = alone[side][:0]
+    return replace(_with_unmatched(pairs, alone[0], alone[1], found.table, len(left), match), notes=tuple(notes))
 
 
 def _refuse_duplicates(
@@ -201,6 +216,16 @@ def _unmatched_keys(
     return [_widened(key, table.keys[row], one) for key, row in zip(keys, rows.tolist(), strict=True)]
 
 
+def _unmatched_note(op: str, table: LabelTable, rows: Rows, match: LabelMatching, side: int, no_pair: bool) -> str:
+    """Name the first keys of series that are left out, `rows` of the table; `side`: 0 for the left, 1 for the right."""
+    keys = dict.fromkeys(keys_at(table, match.on, match.ignoring, rows))
+    shown = ", ".join(f"{series_name(key):.100}" for key in list(keys)[:SHOWN_KEYS])
+    more = f" and {len(keys) - SHOWN_KEYS} more" if len(keys) > SHOWN_KEYS else ""
+    remedy = "; no series pair: match fewer labels with on=[..] or ignoring=[..]" if no_pair else ""
+    mine, other = ("left", "right") if side == 0 else ("right", "left")
+    return f"{op}: left out {len(rows)} series on the {mine} without a partner on the {other}: {shown}{more}{remedy}"
+
+
 def _unmatched_error(
     left: Rows, right: Rows, sides: tuple[Sequence[SeriesKey], Sequence[SeriesKey]], match: LabelMatching, op: str
 ) -> QueryError:
@@ -210,7 +235,7 @@ def _unmatched_error(
     return QueryError(
         f"{op}: {len(left) + len(right)} series have no partner; the first is {series_name(key)} on the {side}: "
         f"nothing on the {other} has the key {series_text('', dict(labels))}; match fewer labels with on=[..] or "
-        'ignoring=[..], or say unmatched="drop" or fill='
+        'ignoring=[..], or leave unmatched="error" out, or say fill='
     )
 
 

@@ -51,8 +51,8 @@ def parse_matching(
         raise QueryError("say on=[..] or ignoring=[..], not both")
     if group_left is not None and group_right is not None:
         raise QueryError("say group_left=[..] or group_right=[..], not both")
-    if unmatched not in ("error", "drop"):
-        raise QueryError(f'unmatched={unmatched!r:.80}: say "error" or "drop"').with_culprit(unmatched)
+    if unmatched not in ("drop", "error"):
+        raise QueryError(f'unmatched={unmatched!r:.80}: say "drop" or "error"').with_culprit(unmatched)
     return LabelMatching(
         on=parse_labels(on, "on"),
         ignoring=parse_labels(ignoring, "ignoring"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from query_dsl.functions.registry import bind_arguments
 from query_dsl.functions.tables import MAP_STEPS, MAPPERS, OPERATORS, POINTS, REDUCERS, STEPS, entry_of
-from query_dsl.language.arguments import parse_labels, parse_matching, parse_null_rules, udf_arguments
+from query_dsl.language.arguments import parse_labels, parse_matching, parse_null_rules, parse_number, udf_arguments
 from query_dsl.language.expression_runner import ExpressionRunner, common_runner, runner_of
 from query_dsl.language.printer import print_node
 from query_dsl.results.matrix import Matrix
@@ -296,7 +296,8 @@ class Expr:
         return apply("set_and", self, other, **match)
 
     def or_(self, other: object, **match: Any) -> Expr:
-        """Return these series, and those of `other` where no series here with equal labels has a value."""
+        """Return these series, and those of `other` where no series here with equal labels has a value. A number stands
+        for whatever is missing here: `q.or_(0)`."""
         return apply("set_or", self, other, **match)
 
     def unless(self, other: object, **match: Any) -> Expr:
@@ -350,13 +351,15 @@ class Expr:
         return f"<query {self}>"
 
 
-def fetch(selector: str, *, resolution: str | None = None) -> Expr:
+def fetch(selector: str, *, resolution: str | None = None, default: float | bool | None = None) -> Expr:
     """Fetch the series that match the selector: `fetch('memcached.hits{dc="jb"}')`. resolution="raw" reads the history
-    and puts its samples into the same buckets."""
+    and puts its samples into the same buckets. `default` is the value of the operand above for what it lacks."""
     if resolution is not None and resolution not in RESOLUTIONS:
         hint = similar_hint(str(resolution), RESOLUTIONS)
         raise QueryError(f'resolution={resolution!r:.80}: say "raw", or nothing{hint}').with_culprit(resolution)
-    return Expr(nodes.Fetch(parse_selector(selector), resolution))
+    if default is not None and not isinstance(default, bool):
+        default = parse_number(default, "default")
+    return Expr(nodes.Fetch(parse_selector(selector), resolution, default))
 
 
 def samples(selector: str) -> Expr:
@@ -386,7 +389,7 @@ def apply(
     ignoring: Sequence[str] | None = None,
     group_left: Sequence[str] | None = None,
     group_right: Sequence[str] | None = None,
-    unmatched: str = "error",
+    unmatched: str = "drop",
     fill: float | None = None,
     gives: str | None = None,
 ) -> Expr:
@@ -417,6 +420,8 @@ FOLDING_OPERATORS = frozenset({"add", "mul", "min", "max", "and", "or"})
 def _binary(op: str, first: Expr, second: Expr, match: nodes.LabelMatching) -> Expr:
     for side in (first, second):
         side._require_grid(op)
+    if op == "set_or" and isinstance(second.node, nodes.Scalar) and isinstance(second.node.value, str):
+        raise QueryError(f"or takes a query or a number, not the text {second.node.value!r:.80}")
     # a sum of many terms counts as one level, because left operands are evaluated in a loop
     left_depth = first.depth if isinstance(first.node, nodes.Binary) else first.depth + 1
     node = nodes.Binary(op, first.node, second.node, match)

@@ -32,6 +32,7 @@ def _print(node: Node) -> tuple[str, int]:
             return ("-" if op == "neg" else "~") + _grouped(child, _UNARY), _UNARY
         case nodes.Fetch(selector=selector):
             more = f", resolution={node.resolution!r}" if node.resolution else ""
+            more += f", default={node.default!r}" if node.default is not None else ""
             return f"fetch({str(selector)!r}{more})", _ATOM
         case nodes.Samples(selector=selector):
             return f"samples({str(selector)!r})", _ATOM
@@ -100,7 +101,7 @@ def _match(match: LabelMatching) -> str:
         labels = getattr(match, name)
         if labels is not None:
             out += f", {name}={list(labels)!r}"
-    if match.unmatched != "error":
+    if match.unmatched != "drop":
         out += f", unmatched={match.unmatched!r}"
     return out + (f", fill={match.fill!r}" if match.fill is not None else "")
 

@@ -45,10 +45,12 @@ class Scalar(Node):
 
 @dataclass(frozen=True, slots=True)
 class Fetch(Node):
-    """Series that match the selector, on the grid of the query; `resolution` "raw" reads the history."""
+    """Series that match the selector, on the grid of the query; `resolution` "raw" reads the history. `default`: value
+    of the operand above, for keys and points that it lacks."""
 
     selector: Selector
     resolution: str | None = None
+    default: int | float | bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ class LabelMatching:
     ignoring: Labels | None = None
     group_left: Labels | None = None
     group_right: Labels | None = None
-    unmatched: str = "error"
+    unmatched: str = "drop"
     fill: int | float | None = None
 
 

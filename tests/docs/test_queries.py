@@ -21,19 +21,6 @@ DOCUMENTS = [
 ]
 SHOWN = {path: found for path in DOCUMENTS if (found := queries_of(path.read_text()))}
 NO_PARTNER = "have no partner"
-BARE = (
-    "(fetch('a') / fetch('b')).finite()",
-    "fetch('a') + fetch('b')",
-    "fetch('disk.size') - fetch('disk.used')",
-    "fetch('used') / fetch('size')",
-    "apply(\"min\", fetch('a'), fetch('b'))",
-    "apply(\"max\", fetch('a'), fetch('b'), fetch('c'))",
-    "(fetch('a') > 1) & (fetch('b') > 1)",
-    "(fetch('a') > 1) | (fetch('b') > 1)",
-    "fetch('disk.used').where(fetch('disk.size') > 0)",
-    "apply(\"negmask\", fetch('load'), fetch('maintenance'))",
-)
-"""Entries of docs/functions.md that show an operator by itself: they end with NO_PARTNER when an operand is empty."""
 NEEDS_HISTORY = "fetch('x', resolution=\"raw\")"
 
 
@@ -51,10 +38,7 @@ def failures(text: str) -> list[str]:
 @pytest.mark.parametrize("document", SHOWN, ids=lambda path: str(path.relative_to(ROOT)))
 def test_queries_are_answered_with_holes_in_the_data(document: Path) -> None:
     found = {text: failed for text in SHOWN[document] if text != NEEDS_HISTORY and (failed := failures(text))}
-    bare = {text: found.pop(text) for text in BARE if text in found} if document.name == "functions.md" else {}
     assert found == {}
-    assert len(bare) == (len(BARE) if document.name == "functions.md" else 0), "take it off BARE"
-    assert all(NO_PARTNER in failed and "for days" in failed for many in bare.values() for failed in many)
 
 
 def test_enough_is_found() -> None:
@@ -92,7 +76,7 @@ def test_where_queries_stand(line: str, found: list[str]) -> None:
 
 
 def test_a_join_without_partners_would_be_noticed() -> None:
-    failed = failures("apply(div, fetch('a'), fetch('b'), on=['host'])")
+    failed = failures("apply(div, fetch('a'), fetch('b'), on=['host'], unmatched='error')")
     assert all(NO_PARTNER in text for text in failed)
     assert [text.partition(":")[0] for text in failed] == [
         "a series of a is missing",

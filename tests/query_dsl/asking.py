@@ -168,7 +168,8 @@ OPS = ["+", "-", "*", "/", "%", "**", "==", "!=", "<", "<=", ">", ">="]
 @st.composite
 def of_series(draw: Any, depth: int = 2) -> str:
     """Text whose series keep the labels of those fetched."""
-    text = "fetch('" + draw(st.sampled_from(RARE if draw(st.integers(0, 30)) == 0 else SELECTORS)) + "')"
+    default = draw(st.sampled_from(["", "", "", "", ", default=0", ", default=2.5", ", default=True"]))
+    text = "fetch('" + draw(st.sampled_from(RARE if draw(st.integers(0, 15)) == 0 else SELECTORS)) + f"'{default})"
     if draw(st.integers(0, 7)) == 0:
         text += f".offset('{draw(st.integers(1, 4))}m')"
     for _ in range(draw(st.integers(0, depth))):
@@ -203,14 +204,14 @@ def reduced(draw: Any) -> str:
 
 MATCHES = [
     "", "", ", on=['host']", ", on=['rack']", ", ignoring=['host']", ", on=['rack'], group_left=['dc']",
-    ", on=['rack'], group_right=[]", ", unmatched='drop'", ", on=['host'], fill=0", ", on=['host'], unmatched='drop'",
+    ", on=['rack'], group_right=[]", ", unmatched='error'", ", on=['host'], fill=0", ", on=['host'], unmatched='error'",
 ]  # fmt: skip
 NAMED_OPS = ["add", "sub", "div", "mod", "min", "max", "lt", "eq", "mask", "negmask"]
 
 
 @st.composite
 def combined(draw: Any) -> str:
-    left = draw(of_series(1) | reduced())
+    left = draw(of_series(1) | reduced()) + draw(st.sampled_from(["", "", "", "", ".or_(0)", ".or_(-1.5)"]))
     match draw(st.integers(0, 5)):
         case 0:
             other = draw(st.sampled_from(["2", "0.5", "'a'", "True", "0", "-3", "inf", "nan"]))

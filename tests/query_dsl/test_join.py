@@ -65,15 +65,15 @@ def plain_pairs(left: list[SeriesKey], right: list[SeriesKey], match: LabelMatch
     found = {(i, j) for i, a in enumerate(mine) for j, b in enumerate(theirs) if a == b}
     lonely = [(i, NONE) for i, a in enumerate(mine) if a not in theirs]
     lonely += [(NONE, j) for j, b in enumerate(theirs) if b not in mine]
-    if not lonely or match.unmatched == "drop":
-        return found
-    return found | set(lonely) if match.fill is not None else "no partner"
+    if match.fill is not None:
+        return found | set(lonely)
+    return "no partner" if lonely and match.unmatched == "error" else found
 
 
 @PROFILE
 @given(
     keys(), keys(), LISTS, st.sampled_from(["on", "ignoring", "all"]), st.sampled_from(["left", "right", ""]),
-    st.sampled_from([{}, {"unmatched": "drop"}, {"fill": 0.0}]),
+    st.sampled_from([{}, {"unmatched": "error"}, {"fill": 0.0}]),
 )  # fmt: skip
 def test_pairs_are_those_of_a_plain_loop(
     left: list[SeriesKey], right: list[SeriesKey], labels: tuple[str, ...], how: str, group: str, rest: dict[str, Any]
@@ -129,14 +129,14 @@ def test_pairs_are_those_of_a_plain_loop(
         (
             [key("a", host="1"), key("a", host="2")],
             [key("b", host="1")],
-            LabelMatching(),
+            LabelMatching(unmatched="error"),
             'add: 1 series have no partner; the first is a{host="2"} on the left: nothing on the right has the key '
             '{host="2"}',
         ),
         (
             [key("a", host="1")],
             [key("b", host="1"), key("b", host="3")],
-            LabelMatching(),
+            LabelMatching(unmatched="error"),
             'the first is b{host="3"} on the right: nothing on the left has the key {host="3"}',
         ),
         ([key("a", host="1")], [key("b", host="1")], LabelMatching(on=("hots",)), "'hots' of on=['hots']; near: host"),
@@ -170,8 +170,11 @@ def test_fill_stands_for_the_missing_side() -> None:
     found = joined("add", left, right, fill=100)
     assert table(found) == {'{i="1"}': [101.0, None], '{i="2"}': [12.0, 12.0], '{i="3"}': [120.0, None]}
     asked = context()
-    assert table(joined("add", left, right, asked, unmatched="drop")) == {'{i="2"}': [12.0, 12.0]}
-    assert asked.notes == ["add: 2 series without a partner were dropped"]
+    assert table(joined("add", left, right, asked)) == {'{i="2"}': [12.0, 12.0]}
+    assert asked.notes == [
+        'add: left out 1 series on the left without a partner on the right: {i="1"}',
+        'add: left out 1 series on the right without a partner on the left: {i="3"}',
+    ]
 
 
 def test_labels_that_nobody_has() -> None:

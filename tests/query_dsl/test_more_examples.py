@@ -186,11 +186,11 @@ def test_share_of_used_space_of_each_rack() -> None:
 
 
 def test_a_volume_without_a_size() -> None:
-    """No partner is an error that names it; dropped, or taken as empty, on request."""
+    """Without a partner it is left out; an error that names it, or taken as empty, on request."""
     sub = "apply(sub, fetch('disk.used'), fetch('disk.size'), on=['host', 'volume']{})"
-    refuse(VOLUMES, sub.format("") + ".at('now')", "h3", 'volume="z"', "unmatched")
+    refuse(VOLUMES, sub.format(", unmatched='error'") + ".at('now')", "h3", 'volume="z"', "unmatched")
     dropped = {'{host="h1",volume="a"}': [-5.0], '{host="h1",volume="b"}': [-210.0], '{host="h2",volume="a"}': [-350.0]}
-    expect(VOLUMES, sub.format(", unmatched='drop'") + ".at('now')", dropped)
+    expect(VOLUMES, sub.format("") + ".at('now')", dropped)
     expect(VOLUMES, sub.format(", fill=0") + ".at('now')", {**dropped, '{host="h3",volume="z"}': [1.0]})
 
 

@@ -160,8 +160,9 @@ def e13() -> PlainStore:
 def test_worked_example_e13() -> None:
     text = "apply(add, fetch('l'), fetch('r'), on=['label0']{}).between(0, 30)"
     with pytest.raises(QueryError, match=r'1 series have no partner; the first is r\{label0="4253"\} on the right'):
-        evaluate(parse(text.format("")), e13(), 30 + SETTLE_MS)
-    found = evaluate(parse(text.format(', unmatched="drop"')), e13(), 30 + SETTLE_MS)
+        evaluate(parse(text.format(', unmatched="error"')), e13(), 30 + SETTLE_MS)
+    found = evaluate(parse(text.format("")), e13(), 30 + SETTLE_MS)
+    assert found.notes == ('add: left out 1 series on the right without a partner on the left: {label0="4253"}',)
     assert table(found) == {
         '{label0="42"}': [None, 42.0, None, 42.0, None, None],
         '{label0="53"}': [None, -42.0, None, 42.0, None, None],
@@ -220,8 +221,8 @@ def test_logic_leaves_out_series_that_are_not_boolean() -> None:
     with pytest.raises(QueryError, match=r"& needs BOOLEAN on both sides: compare first, as in \(a > 1\) & \(b > 1\)"):
         joined("and", *pairs((1, 2), (3, 4)))
     asked = context()
-    assert table(joined("mask", left, matrix([flags(True, h="1"), (key("up", h="2"), int, [1])]), asked,
-                        unmatched="drop")) == {'up{h="1"}': [True]}  # fmt: skip
+    right = matrix([flags(True, h="1"), (key("up", h="2"), int, [1])])
+    assert table(joined("mask", left, right, asked)) == {'up{h="1"}': [True]}
     assert "mask: 1 series that are not BOOLEAN left out" in asked.notes
 
 

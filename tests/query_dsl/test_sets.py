@@ -101,7 +101,7 @@ def test_texts_of_both_sides() -> None:
         joined("set_or", matrix([one("v", None, 1)]), right)
 
 
-@pytest.mark.parametrize("argument", [{"group_left": ()}, {"group_right": ()}, {"fill": 0}, {"unmatched": "drop"}])
+@pytest.mark.parametrize("argument", [{"group_left": ()}, {"group_right": ()}, {"fill": 0}, {"unmatched": "error"}])
 def test_no_grouping(argument: dict[str, Any]) -> None:
     side = matrix([one("x", 1)])
     with pytest.raises(QueryError, match=f"and takes on= or ignoring=, and not {next(iter(argument))}="):

@@ -129,10 +129,10 @@ def test_pairs_by_labels() -> None:
 
 def test_pairs_that_do_not_match() -> None:
     with pytest.raises(QueryError, match="1 series have no partner"):
-        disk_store().query(apply(share, USED, fetch("disk.size"), on=["host", "volume"]))
-    dropped = disk_store().query(apply(share, USED, fetch("disk.size"), on=["host", "volume"], unmatched="drop"))
+        disk_store().query(apply(share, USED, fetch("disk.size"), on=["host", "volume"], unmatched="error"))
+    dropped = disk_store().query(apply(share, USED, fetch("disk.size"), on=["host", "volume"]))
     assert len(dropped) == 2
-    assert "1 series without a partner were dropped" in str(dropped.notes)
+    assert 'left out 1 series on the right without a partner on the left: {host="b",volume="x"}' in str(dropped.notes)
     filled = disk_store().query(apply(share, USED, fetch("disk.size"), on=["host", "volume"], fill=0))
     assert by_series(filled)['{host="b",volume="x"}'] == [0.0, 0.0, 0.0]
 

@@ -144,7 +144,7 @@ def test_rows_of_the_answer_are_those_of_the_example(series: Mapping[str, Points
 
 
 def test_e13() -> None:
-    """Only ticks where both have a value; without a partner an error, or left out on request."""
+    """Only ticks where both have a value; without a partner left out, or an error on request."""
     text = "apply(add, fetch('a'), fetch('b'), on=['label0'])"
     assert of(E13, text, 30, "5ms", 5) == {
         '{label0="42"}': [42, NA, 42, NA, NA],
@@ -152,8 +152,8 @@ def test_e13() -> None:
     }
     lonely = {**E13, 'b{label0="4253"}': [(10, 1.0)]}
     with pytest.raises(QueryError, match=r"no partner.*4253"):
-        of(lonely, text, 30, "5ms", 5)
-    dropped = of(lonely, text.replace("on=['label0']", "on=['label0'], unmatched='drop'"), 30, "5ms", 5)
+        of(lonely, text.replace("on=['label0']", "on=['label0'], unmatched='error'"), 30, "5ms", 5)
+    dropped = of(lonely, text, 30, "5ms", 5)
     assert list(dropped) == ['{label0="42"}', '{label0="53"}']
 
 

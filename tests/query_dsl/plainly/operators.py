@@ -125,16 +125,23 @@ def grouped(rows: list[Row], match: Any, many: bool) -> dict[Any, list[Row]]:
 Pairs = list[tuple[Row | None, Row | None, dict[str, str]]]
 
 
-def pairs(left: Table, right: Table, match: Any, mask: bool = False) -> Pairs:
+Defaults = tuple[Plain | None, Plain | None]
+
+
+def pairs(left: Table, right: Table, match: Any, mask: bool = False, defaults: Defaults = (None, None)) -> Pairs:
     """(left, right, labels of the result); None where the partner is missing and another value takes its place."""
+    instead = [match.fill is not None or default is not None for default in defaults]
+    if mask:
+        instead[0] = False
     check_labels(match, (left, right))
     lefts = grouped(left.rows, match, match.group_left is not None or mask)
     rights = grouped(right.rows, match, match.group_right is not None)
-    if match.unmatched == "error" and match.fill is None and lefts.keys() != rights.keys():
+    lonely = [not instead[0] and rights.keys() - lefts.keys(), not instead[1] and lefts.keys() - rights.keys()]
+    if match.unmatched == "error" and any(lonely):
         raise Refused("series without a partner")
     out: Pairs = []
     for key in [*lefts, *(k for k in rights if k not in lefts)]:
-        if (key in lefts) != (key in rights) and match.fill is None:
+        if (key not in lefts and not instead[0]) or (key not in rights and not instead[1]):
             continue
         for a in lefts.get(key, [None]):
             for b in rights.get(key, [None]):
@@ -153,17 +160,15 @@ def labels_of(a: Row | None, b: Row | None, key: tuple[tuple[str, str], ...], ma
     return {k: v for k, v in labels.items() if v}
 
 
-def join(op: str, left: Table, right: Table, match: Any) -> Table:
+def join(op: str, left: Table, right: Table, match: Any, defaults: Defaults = (None, None)) -> Table:
     """An operator between two tables."""
-    if op not in ("eq", "ne", "and", "or"):
-        left, right = able(op, left, "left"), able(op, right, "right")
     if op in MASKS and (match.group_left is not None or match.group_right is not None or match.fill is not None):
         raise Refused(f"{op} takes no group_left, group_right or fill")
-    found = pairs(left, right, match, op in MASKS)
-    filling = Plain(match.fill)
+    found = pairs(left, right, match, op in MASKS, defaults)
+    fill = Plain(match.fill)
     kept: list[Row] = []
     for a, b, labels in found:
-        x, y = a or filling, b or filling
+        x, y = a or defaults[0] or fill, b or defaults[1] or fill
         types = plain_type(x), plain_type(y)
         if not takes(op, *types):
             continue
@@ -175,9 +180,32 @@ def join(op: str, left: Table, right: Table, match: Any) -> Table:
     return Table(left.grid, in_order(kept))
 
 
-def able(op: str, table: Table, side: str) -> Table:
+def filled(side: Table | Plain, default: Plain) -> Table | Plain:
+    """The default in place of missing points."""
+    if isinstance(side, Plain):
+        if side.values is None:
+            return side
+        row = as_row(Row("", {}, plain_type(side), side.values), default)
+        return Plain(None, row.values, row.type)
+    able = [row for row in side.rows if row.type != "STRING"]
+    if side.rows and not able:
+        raise Refused("a default cannot take STRING")
+    return Table(side.grid, [as_row(row, default) for row in able])
+
+
+def as_row(row: Row, default: Plain) -> Row:
+    """The row in a type that holds both, without missing values."""
+    given = plain_type(default)
+    if row.type == "STRING":
+        raise Refused("a default cannot take STRING")
+    kind = "DOUBLE" if given == "DOUBLE" else "INTEGER" if (given, row.type) == ("INTEGER", "BOOLEAN") else row.type
+    values = [cast(default.value if v is None else v, kind) for v in row.values]
+    return Row(row.name, row.labels, kind, [bool(v) if kind == "BOOLEAN" else v for v in values], row.newest)
+
+
+def able(op: str, table: Table | Plain, side: str) -> Table | Plain:
     """Without the STRING series that the operator cannot take."""
-    if op in MASKS and side == "left":
+    if isinstance(table, Plain) or op in ("eq", "ne", "and", "or") or (op in MASKS and side == "left"):
         return table
     rows = [r for r in table.rows if r.type != "STRING"]
     if table.rows and not rows:

@@ -15,6 +15,7 @@ from tests.query_dsl.plainly.things import (
     Answer,
     Cell,
     Grid,
+    Nothing,
     Plain,
     Raw,
     Refused,
@@ -40,8 +41,14 @@ def answer(query: str | Expr, world: World, now: int) -> Answer:
     if nodes.gives_samples(root):
         return sampled.answer(root, world, now)
     grid, base = planning.choose(root, world, now)
-    found = Walk(world, now, base).table(root, grid)
-    rows = found.rows
+    walk = Walk(world, now, base)
+    try:
+        rows = walk.table(root, grid).rows
+    except Nothing:
+        default = walk.default(root)
+        if default is None:
+            raise
+        rows = [Row("", {}, operators.plain_type(default), [default.value] * grid.n)]
     return Answer([r.text() for r in rows], [r.type for r in rows], [r.values for r in rows], grid.ends())
 
 
@@ -119,7 +126,7 @@ class Walk:
     def chosen(self, selector: Any) -> list[Raw]:
         found = [s for s in self.world.series if all(fits(m, s) for m in selector.matchers)]
         if not found:
-            raise Refused("no series fits")
+            raise Nothing("no series fits")
         return sorted(found, key=lambda s: order(Stream(s.name, dict(s.labels), s.type, [])))
 
     def visible(self, raw: Raw) -> list[Sample]:
@@ -290,16 +297,79 @@ class Walk:
     # --- two operands ---
 
     def binary(self, node: nodes.Binary, grid: Grid) -> Table | Plain:
-        left, right = self.value(node.left, grid), self.value(node.right, grid)
+        found = [self.operand(side, grid) for side in (node.left, node.right)]
+        series = [value for value, side in zip(found, (node.left, node.right), strict=True) if not literal(side)]
+        if series and not any(series):
+            raise Nothing("no operand has series")
+        left, right = (value or self.instead(side, grid)
+                       for value, side in zip(found, (node.left, node.right), strict=True))  # fmt: skip
+        if node.op == "set_or" and literal(node.right) and isinstance(left, Table):
+            return operators.filled(left, right)  # type: ignore[arg-type]
+        if isinstance(left, Table) and isinstance(right, Table) and node.op in SETS:
+            return operators.sets(SETS[node.op], left, right, node.match)
+        defaults = self.default(node.left), self.default(node.right)
+        left = self.whole(operators.able(node.op, left, "left"), defaults[0])
+        right = self.whole(operators.able(node.op, right, "right"), defaults[1])
         if isinstance(left, Plain) and isinstance(right, Plain):
             return plain_result(node.op, left, right, grid.n)
         if isinstance(left, Table) and isinstance(right, Table):
-            if node.op in SETS:
-                return operators.sets(SETS[node.op], left, right, node.match)
-            return operators.join(node.op, left, right, node.match)
+            return operators.join(node.op, left, right, node.match, defaults)
         if node.match != nodes.LabelMatching() or node.op in SETS:
             raise Refused("one side is a plain value: nothing to match")
         return operators.with_plain(node.op, left, right)
+
+    def whole(self, side: Table | Plain, default: Plain | None) -> Table | Plain:
+        return side if default is None else operators.filled(side, default)
+
+    def operand(self, node: nodes.Node, grid: Grid) -> Table | Plain | None:
+        """The value of an operand, None if it selects nothing."""
+        try:
+            return self.value(node, grid)
+        except Nothing:
+            return None
+
+    def instead(self, node: nodes.Node, grid: Grid) -> Table | Plain:
+        default = self.default(node) if isinstance(node, nodes.ToScalar) else None
+        return default or Table(grid, [])
+
+    def default(self, node: nodes.Node) -> Plain | None:
+        """The value of an operand for keys and points that it lacks."""
+        match node:
+            case nodes.Scalar(value=value):
+                return Plain(value)
+            case nodes.Fetch(default=value):
+                return None if value is None else Plain(value)
+            case nodes.Binary(op=op, left=left, right=right):
+                if op == "set_or":
+                    return self.default(right)
+                sides = self.default(left), self.default(right)
+                if op in (*SETS, *operators.MASKS) or None in sides:
+                    return None
+                return plain_result(op, sides[0], sides[1], 1)  # type: ignore[arg-type]
+        child = getattr(node, "child", None)
+        found = self.default(child) if child is not None else None
+        if found is None or literal(child):
+            return None
+        match node:
+            case nodes.Unary(op="invert"):
+                return Plain(not found.value)
+            case nodes.Unary():
+                return self.of_default(nodes.Point(node.child, "mul", (("number", -1),)), found)
+            case nodes.Point():
+                return self.of_default(node, found)
+        return found
+
+    def of_default(self, node: nodes.Point, found: Plain) -> Plain | None:
+        args = {**points.DEFAULTS.get(node.function, {}), **dict(node.args)}
+        kind = operators.plain_type(found)
+        if not points.takes(node.function, kind):
+            raise Refused(f"{node.function} cannot take the type")
+        value = points.point(node.function, Row("", {}, kind, [found.value]), [self.settled], args).values[0]
+        return None if value is None or isinstance(value, str) else Plain(value)
+
+
+def literal(node: object) -> bool:
+    return isinstance(node, nodes.Scalar)
 
 
 MANY: dict[str, Callable[..., list[Row]]] = {

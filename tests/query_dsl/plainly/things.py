@@ -16,6 +16,10 @@ class Refused(Exception):
     """The query has no answer; the text says why, in words of its own."""
 
 
+class Nothing(Refused):
+    """No series fits a selector."""
+
+
 class Sample(NamedTuple):
     time: int
     value: Value
