@@ -315,7 +315,7 @@ def _pointwise(name: str, said: nodes.BoundArguments, found: Matrix, run: QueryE
     """Apply a function of single values to the series that it accepts."""
     point = POINTS[name]
     found = run.accepted_series(found, name, numbers=point.numbers, texts=point.texts)
-    points = PointContext(found.grid.ends(), list(found.strings))
+    points = PointContext(found.grid.ends() - 1, list(found.strings))
     column = point.run(found.column, with_defaults(point, said), points)
     return Matrix(found.keys, found.grid, column, tuple(points.strings))
 
@@ -330,7 +330,7 @@ def _pointwise_samples(name: str, said: nodes.BoundArguments, found: RawSeries, 
     args = with_defaults(point, said)
     for kind in np.unique(found.types).tolist():  # all samples of one type in one row
         mine = np.flatnonzero(owner_types == kind)
-        points.ends = found.times[mine]
+        points.times = found.times[mine]
         row = Cells(np.array([kind], np.uint8), found.cells[mine][None, :], np.ones((1, len(mine)), np.bool_))
         column = point.run(row, args, points)
         types[found.types == kind] = column.types[0]

@@ -131,7 +131,8 @@ def offline(
     Times are epoch milliseconds, ISO 8601 or datetimes. Values are int (INTEGER), float (DOUBLE; one of them
     makes all numbers of its series DOUBLE), bool or str; None marks the end of the series, as does `ended` (a time per
     series). `step` is the step of a fetch. `kinds`: counter, gauge or unknown; `births`: the time at which the count
-    of a series began, or a list with one per sample. Raises QueryError that names the problem."""
+    of a series began, or a list with one per sample; 0 is an unknown time. Without a list, a declared counter that
+    falls began anew at the sample before. Raises QueryError that names the problem."""
     return LiteralStore(parse_all(series, kinds, births, ended), parse_duration(step, "step"))
 
 

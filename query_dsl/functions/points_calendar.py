@@ -31,25 +31,25 @@ PARTS: Mapping[str, Callable[[datetime], int]] = MappingProxyType(
 )
 
 
-def part_of(part: str, zone: str, ends: Ints) -> tuple[Ints, Bools]:
+def part_of(part: str, zone: str, times: Ints) -> tuple[Ints, Bools]:
     """Return the part of each time (n,), and a mask of the supported times: years 1 to 9999."""
     read, place = PARTS[part], ZoneInfo(zone)
-    known = (ends >= MIN_MS) & (ends <= MAX_MS)
+    known = (times >= MIN_MS) & (times <= MAX_MS)
     # historical UTC offsets have seconds, so whole minutes are too coarse
-    seconds, where = np.unique(np.where(known, ends, 0) // 1000, return_inverse=True)
+    seconds, where = np.unique(np.where(known, times, 0) // 1000, return_inverse=True)
     found = [read((EPOCH + timedelta(seconds=second)).astimezone(place)) for second in seconds.tolist()]
     return np.array(found, np.int64)[where], known
 
 
 def _calendar(column: Cells, args: Args, points: PointContext) -> Cells:
-    found, known = part_of(args["part"], args["zone"], points.ends)
+    found, known = part_of(args["part"], args["zone"], points.times)
     return of_type(INTEGER, np.broadcast_to(found, column.cells.shape), column.present & known)
 
 
 CALENDAR = read_only_table(
     PointFunction(
         name="calendar",
-        summary="A part of the date or time at the end of each bucket with a value (INTEGER); Monday is 1, Sunday 7.",
+        summary="A part of the date or time that a bucket covers: that of its end less one millisecond (INTEGER). Monday is 1, Sunday 7.",
         example="fetch('orders').calendar('hour', zone='Europe/Berlin')",
         case=Example(((-1.5, None, 4.0),), (4.0, None, 4.0)),
         case_args="'weekday'",

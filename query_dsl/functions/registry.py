@@ -251,10 +251,10 @@ def show_arguments(entry: Entry, said: BoundArguments) -> list[str]:
 
 @dataclass(slots=True)
 class PointContext:
-    """Context of a point function: `ends` (n,) of the buckets in epoch ms, and the string table `strings` of STRING
-    cells, which `add_text` extends."""
+    """Context of a point function: `times` (n,) in epoch ms, of each sample or the last that a bucket covers, and the
+    string table `strings` of STRING cells, which `add_text` extends."""
 
-    ends: Ints
+    times: Ints
     strings: list[str]
 
     def add_text(self, text: str) -> int:

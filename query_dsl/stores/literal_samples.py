@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeGuard
 
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
@@ -19,6 +20,9 @@ Time = int | float | str | datetime
 """Epoch milliseconds, ISO 8601, or a datetime."""
 SampleList = Sequence[tuple[Time, Value | None]]
 MAX_SAMPLES = 50_000_000
+UNKNOWN_START_MS = -(2**45)
+"""Start time of a count that began at an unknown time: before all samples, so that no window finds it."""
+Sample = tuple[int, int, ValueType, Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class LiteralSeries:
     """One series: samples of (time ms, birth ms, type, value); type ENDED marks the end of the series."""
 
     series: Series
-    samples: tuple[tuple[int, int, ValueType, Value], ...]
+    samples: tuple[Sample, ...]
 
 
 def parse_series(
@@ -34,7 +38,7 @@ def parse_series(
 ) -> LiteralSeries:
     """Check one series. Raises QueryError that names the series and the sample, and says how to write it."""
     name, labels = _named(text)
-    samples: list[tuple[int, int, ValueType, Value]] = []
+    samples: list[Sample] = []
     points = [_point(text, number, point) for number, point in enumerate(given)]
     born = _start_times(text, births, len(points))
     doubles = any(isinstance(value, float) for _, value in points)
@@ -49,7 +53,24 @@ def parse_series(
         samples.append((_time(text, ended, "ended"), 0, ValueType.ENDED, 0))
     first = next((type_ for _, _, type_, _ in sorted(samples, key=lambda s: s[0]) if type_ != ValueType.ENDED), None)
     about = Series(_fingerprint(name, labels), name, labels, first or ValueType.DOUBLE, _kind(text, kind))
+    if about.kind == Kind.COUNTER and not _one_per_sample(births):
+        samples = _restarted_at_falls(samples)
     return LiteralSeries(about, tuple(samples))
+
+
+def _restarted_at_falls(samples: list[Sample]) -> list[Sample]:
+    """Return the samples by time. After a fall the count began anew at the sample before it, as in drop-in files."""
+    made: list[Sample] = []
+    before: Sample | None = None
+    since = UNKNOWN_START_MS
+    for sample in sorted(samples, key=lambda one: one[0]):
+        time, birth, kind, value = sample
+        if kind in (ValueType.INTEGER, ValueType.DOUBLE):
+            if before is not None and value < before[3]:  # type: ignore[operator]  # both are numbers
+                since = before[0]
+            before = sample
+        made.append((time, birth if kind == ValueType.ENDED else max(since, birth), kind, value))
+    return made
 
 
 def _fingerprint(name: str, labels: dict[str, str]) -> int:
@@ -95,14 +116,18 @@ def _time(text: str, time: object, where: str) -> int:
 
 
 def _start_times(text: str, births: object, n: int) -> list[int]:
-    """Return one birth per sample; 0 (long ago) if none is given."""
+    """Return one start time per sample. 0, and none at all, is an unknown time."""
     if births is None:
-        return [0] * n
-    if isinstance(births, Sequence) and not isinstance(births, str):
-        if len(births) != n:
-            raise QueryError(f"births of {text}: {len(births)} for {n} samples; give one time, or one a sample")
-        return [_time(text, birth, "births") for birth in births]
-    return [_time(text, births, "births")] * n
+        return [UNKNOWN_START_MS] * n
+    if not _one_per_sample(births):
+        return [_time(text, births, "births") or UNKNOWN_START_MS] * n
+    if len(births) != n:
+        raise QueryError(f"births of {text}: {len(births)} for {n} samples; give one time, or one a sample")
+    return [_time(text, birth, "births") or UNKNOWN_START_MS for birth in births]
+
+
+def _one_per_sample(births: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(births, Sequence) and not isinstance(births, str)
 
 
 def _kind(text: str, kind: object) -> Kind:

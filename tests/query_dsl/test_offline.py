@@ -15,6 +15,7 @@ from artimon.model.grid import Grid
 from artimon.model.values import Kind
 from query_dsl import QueryError, evaluate, offline, parse
 from query_dsl.stores.levels import SETTLE_MS
+from query_dsl.stores.literal_samples import UNKNOWN_START_MS
 from tests.query_dsl.engine_worlds import made_of, request_of
 from tests.query_dsl.plain_store import MINUTE, PlainStore, Sample
 from tests.query_dsl.test_engines_auto import plain
@@ -63,7 +64,7 @@ def test_times_of_any_kind() -> None:
 
 def test_births_and_kinds_make_a_counter() -> None:
     points = [(MINUTE, 5), (2 * MINUTE, 8), (3 * MINUTE, 2)]
-    births = [0, 0, 2 * MINUTE + 30_000]
+    births = [1, 1, 2 * MINUTE + 30_000]
     store = offline({"c": points}, births={"c": births}, kinds={"c": "counter"})
     found = store.query("fetch('c').increase('1m').range('3m')")
     assert found.tolist(0) == [5, 3, 2]
@@ -131,6 +132,30 @@ def test_samples_of_another_type_are_left_out_and_counted() -> None:
     assert "1 samples left out: their type is not that of their series" in found.notes
 
 
+COUNTED = [(1, 5), (2, 9), (3, 4), (4, 10), (5, 1)]
+"""Minutes and values of a counter that restarts twice."""
+
+
+@pytest.mark.parametrize("function", ["increase", "rate", "delta"])
+@pytest.mark.parametrize("form", ["fetch('x').{f}('5m')", "samples('x').map('{f}', '5m').bucketize('last', '1m')"])
+@pytest.mark.parametrize("births", [None, 0, MINUTE - 1])
+def test_a_falling_counter_begins_anew(function: str, form: str, births: int | None) -> None:
+    """4 + 4 + 6 + 1 are counted from the first sample, from a known start 5 more; a gauge falls."""
+    samples = [(minute * MINUTE, value) for minute, value in COUNTED]
+    told = None if births is None else {"x": births}
+    text = form.format(f=function) + ".at('now')"
+    found = offline({"x": samples}, kinds={"x": "counter"}, births=told).query(text)
+    counted, seconds = (20, 240.001) if births else (15, 240)
+    expected = {"increase": counted, "rate": counted / seconds, "delta": -4}
+    assert found.latest() == [pytest.approx(expected[function])]
+
+
+def test_a_count_with_a_list_of_start_times_is_taken_as_it_is() -> None:
+    samples = [(minute * MINUTE, value) for minute, value in COUNTED[1:3]]
+    store = offline({"x": samples}, kinds={"x": "counter"}, births={"x": [1, 1]})
+    assert store.query("fetch('x').increase('2m').at('now')").latest() == [4]
+
+
 QUARTERS = st.integers(-50, 50).map(lambda whole: whole / 4)
 """Whatever their order, they add up to the same."""
 QUERIES = [
@@ -147,14 +172,14 @@ QUERIES = [
 @given(
     times=st.lists(st.integers(1, 20 * MINUTE), min_size=1, max_size=30, unique=True),
     double=st.booleans(),
-    births=st.lists(st.integers(0, 20 * MINUTE), max_size=3),
+    births=st.lists(st.integers(1, 20 * MINUTE), max_size=3),
     data=st.data(),
     text=st.sampled_from(QUERIES),
 )
 def test_answers_are_those_of_the_plain_store(times: Any, double: bool, births: Any, data: Any, text: str) -> None:
     times, births = sorted(times), sorted(births)
     values = [data.draw(QUARTERS if double else st.integers(-50, 50)) for _ in times]
-    born = [max([b for b in births if b <= t], default=0) for t in times]
+    born = [max([b for b in births if b <= t], default=UNKNOWN_START_MS) for t in times]
     slow = PlainStore().add("v", {}, [Sample(t, v, b) for t, v, b in zip(times, values, born, strict=True)])
     quick = offline({"v": list(zip(times, values, strict=True))}, births={"v": born})
     now = 20 * MINUTE + SETTLE_MS

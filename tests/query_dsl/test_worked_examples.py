@@ -130,7 +130,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("series", "text", "end", "rows"), CASES)
-def test_rows_of_the_answer_are_those_of_the_example(series: Mapping[str, Points], text: str, end: int, rows: dict[str, list[Any]]) -> None:
+def test_rows_of_the_answer_are_those_of_the_example(
+    series: Mapping[str, Points], text: str, end: int, rows: dict[str, list[Any]]
+) -> None:
     step = {800: "100ms", 9: "1ms"}.get(end, "10ms")
     if ".range(" in text:
         found = offline(dict(series), step=step).query(text, at=end + 15_000)

@@ -137,9 +137,9 @@ CASTS: dict[str, tuple[Callable[[Value], Cell], str]] = {
 }
 
 
-def calendar(end: int, args: Args) -> int:
-    """A part of the local time at the end of the bucket."""
-    moment = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=end)).astimezone(ZoneInfo(str(args["zone"])))
+def calendar(time: int, args: Args) -> int:
+    """A part of the local time."""
+    moment = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time)).astimezone(ZoneInfo(str(args["zone"])))
     return {
         "year": moment.year,
         "month": moment.month,
@@ -161,15 +161,15 @@ def takes(name: str, kind: str) -> bool:
     return name in CASTS or name == "calendar" or kind != "STRING"
 
 
-def point(name: str, row: Row, ends: list[int], args: Args) -> Row:
-    """The row after the function."""
+def point(name: str, row: Row, times: list[int], args: Args) -> Row:
+    """The row after the function; `times`: of the samples, or the last ones that the buckets cover."""
     kind, one = _function(name, row.type, args)
-    values = [None if v is None else one(v, end) for v, end in zip(row.values, ends, strict=True)]
+    values = [None if v is None else one(v, time) for v, time in zip(row.values, times, strict=True)]
     return Row(row.name, row.labels, kind, values, row.newest)
 
 
 def _function(name: str, kind: str, args: Args) -> tuple[str, Callable[[Any, int], Cell]]:
-    """(type of the result, function of (value, end of the bucket))."""
+    """(type of the result, function of (value, time))."""
     if name == "calendar":
         return "INTEGER", lambda v, end: calendar(end, args)
     if name in CASTS:

@@ -256,7 +256,7 @@ class Walk:
         able = [r for r in rows if points.takes(node.function, r.type)]
         if rows and not able:
             raise Refused(f"{node.function} cannot take the types")
-        return Table(grid, [points.point(node.function, r, grid.ends(), args) for r in able])
+        return Table(grid, [points.point(node.function, r, [end - 1 for end in grid.ends()], args) for r in able])
 
     def reduce(self, node: nodes.Reduce, grid: Grid) -> Table:
         name = str(node.function)
