@@ -49,7 +49,7 @@ def _calendar(column: Cells, args: Args, points: PointContext) -> Cells:
 CALENDAR = read_only_table(
     PointFunction(
         name="calendar",
-        summary="A part of the date or time that a bucket covers: that of its end less one millisecond (INTEGER). Monday is 1, Sunday 7.",
+        summary="A part of the date or time that a bucket covers, its end less 1 ms (INTEGER); Monday is 1, Sunday 7.",
         example="fetch('orders').calendar('hour', zone='Europe/Berlin')",
         case=Example(((-1.5, None, 4.0),), (4.0, None, 4.0)),
         case_args="'weekday'",

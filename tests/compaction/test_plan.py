@@ -87,7 +87,7 @@ def described(files: Iterable[LiveFile], settled: int) -> list[tuple[str, str, i
         ),
     ],
 )
-def test_due_jobs_of_a_list_of_files(files: list[LiveFile], settled: int, jobs: list[tuple[str, str, int, int]]) -> None:
+def test_due_jobs_of_files(files: list[LiveFile], settled: int, jobs: list[tuple[str, str, int, int]]) -> None:
     assert described(files, settled) == jobs
 
 
