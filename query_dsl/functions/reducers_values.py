@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -85,24 +87,36 @@ def _with_label(key: SeriesKey, label: str, text: str) -> SeriesKey:
 
 def histogram_quantile(members: ClassMembers, args: Args) -> Reduced:
     """Quantile of cumulative buckets with upper bounds in the label `le`, as defined by Prometheus."""
-    bounds, members = _bounded(members, args["le"])
+    return _of_histograms(members, args, "histogram_quantile", partial(_quantiles, args["q"]))
+
+
+def histogram_fraction(members: ClassMembers, args: Args) -> Reduced:
+    """Share of the values of a histogram in (lower, upper]."""
+    return _of_histograms(members, args, "histogram_fraction", partial(_fractions, args["lower"], args["upper"]))
+
+
+def _of_histograms(
+    members: ClassMembers, args: Args, name: str, run: Callable[[Floats, Floats, Bools], Floats]
+) -> Reduced:
+    """Apply `run` to the bounds (k, size), cumulative counts (k, size, n) and masks of histograms of equal size."""
+    bounds, members = _bounded(members, args["le"], name)
     buckets, present, codes, bounds = _coalesced(members, bounds)
     n = buckets.shape[1]
     out, some = np.full((len(members.classes), n), np.nan), np.zeros((len(members.classes), n), np.bool_)
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
     sizes = np.diff(np.append(starts, len(codes)))
     owners = codes[starts]
-    _note_endless(members, owners, bounds[starts + sizes - 1])
+    _note_endless(members, owners, bounds[starts + sizes - 1], name)
     with np.errstate(all="ignore"):
         for size in np.unique(sizes).tolist():
             chosen = sizes == size
             rows = starts[chosen][:, None] + np.arange(size)
-            out[owners[chosen]] = _quantiles(args["q"], bounds[rows], buckets[rows], present[rows])
+            out[owners[chosen]] = run(bounds[rows], buckets[rows], present[rows])
             some[owners[chosen]] = present[rows].any(axis=1)
     return Reduced(doubles(out, some))
 
 
-def _bounded(members: ClassMembers, label: str) -> tuple[Floats, ClassMembers]:
+def _bounded(members: ClassMembers, label: str, name: str) -> tuple[Floats, ClassMembers]:
     """Parse upper bounds; return them and the members that have one."""
     column = LabelTable(members.keys).column(label)
     parsed = [float(value) if _NUMBER.fullmatch(value) else math.nan for value in column.values]
@@ -111,9 +125,7 @@ def _bounded(members: ClassMembers, label: str) -> tuple[Floats, ClassMembers]:
     if unread.any():
         first = members.keys[int(np.argmax(unread))]
         shown = series_text(first.name, dict(first.labels))
-        members.note(
-            f"histogram_quantile: {int(unread.sum())} series without a number in {label} left out, such as {shown}"
-        )
+        members.note(f"{name}: {int(unread.sum())} series without a number in {label} left out, such as {shown}")
     return bounds[~unread], members.only(~unread)
 
 
@@ -135,13 +147,13 @@ def _coalesced(members: ClassMembers, bounds: Floats) -> tuple[Floats, Bools, In
     )
 
 
-def _note_endless(members: ClassMembers, owners: Ints, last: Floats) -> None:
+def _note_endless(members: ClassMembers, owners: Ints, last: Floats, name: str) -> None:
     """Add a note with the classes that lack the +Inf bucket."""
     lacking = owners[last != math.inf]
     if len(lacking):
         key = members.classes[int(lacking[0])]
         members.note(
-            f'histogram_quantile: {len(lacking)} classes without a bucket le="+Inf" are NaN, such as '
+            f'{name}: {len(lacking)} classes without a bucket le="+Inf" are NaN, such as '
             f"{series_text(key.name, dict(key.labels))}"
         )
 
@@ -168,6 +180,30 @@ def _quantiles(q: float, bounds: Floats, counts: Floats, present: Bools) -> Floa
     out = np.where(found, out, below)  # in the +Inf bucket: the bound below it
     known = present[:, -1] & (bounds[:, -1, None] == math.inf) & begun & (total != 0) & ~np.isnan(total)
     return np.where(known, out, math.nan)
+
+
+def _fractions(lower: float, upper: float, bounds: Floats, counts: Floats, present: Bools) -> Floats:
+    """Return the shares (k, n) of the counts in (lower, upper]."""
+    counts = _monotonic(counts, present)
+    total = counts[:, -1]
+    shares = (_count_below(upper, bounds, counts, present) - _count_below(lower, bounds, counts, present)) / total
+    known = present[:, -1] & (bounds[:, -1, None] == math.inf) & (total != 0)
+    return np.where(known, np.maximum(shares, 0.0), math.nan)
+
+
+def _count_below(value: float, bounds: Floats, counts: Floats, present: Bools) -> Floats:
+    """Return the counts (k, n) of the values up to `value`, which lie evenly inside a bucket."""
+    out, before, below = (np.zeros(counts[:, 0].shape) for _ in range(3))
+    begun = np.zeros(out.shape, np.bool_)
+    for place in range(counts.shape[1]):
+        checkpoint()
+        bound, here = bounds[:, place, None], present[:, place]
+        low = np.where(begun, below, np.minimum(bound, 0.0))
+        share = np.where(bound <= value, 1.0, np.clip((value - low) / (bound - low), 0.0, 1.0))
+        out = np.where(here & (share > 0), before + (counts[:, place] - before) * share, out)
+        before, below = np.where(here, counts[:, place], before), np.where(here, bound, below)
+        begun |= here
+    return out
 
 
 def _monotonic(counts: Floats, present: Bools) -> Floats:
@@ -215,5 +251,23 @@ ENTRIES = (
         carried="le",
         split="le",
         unit="that of the upper bounds",
+    ),
+    Reducer(
+        name="histogram_fraction",
+        summary="Share (DOUBLE, 0 to 1) of the values of a histogram above `lower` and up to `upper`, as those within "
+        'a limit of latency: classes are without the label of the upper bounds, le="+Inf" is needed, values lie evenly '
+        "inside a bucket.",
+        example="fetch('latency.bucket').rate(\"5m\").histogram_fraction(0, 0.3, without=[])",
+        case=Example(GIVEN, (float("nan"), None, float("nan"))),
+        case_args="lower=0, upper=1, le='i'",
+        run=histogram_fraction,
+        arguments=(
+            Argument("lower", "number", "values above it count", unit="that of the upper bounds"),
+            Argument("upper", "number", "values up to it count", unit="that of the upper bounds"),
+            Argument("le", "label", "the label of the upper bounds", "le"),
+        ),
+        carried="le",
+        split="le",
+        unit="share",
     ),
 )

@@ -139,6 +139,7 @@ POINTS = [
 REDUCERS = [
     "'sum'", "'mean'", "'min'", "'max'", "'count'", "'median'", "'sd'", "'var', ddof=0", "'range'", "'group'",
     "'first'", "'last'", "'argmin', 'host'", "'argmax', '__name__'", "'quantile', 0.9", "'quantile', 0.3, 'hazen'",
+    "'any'", "'all'", "'count_distinct'", "'join', '-'",
 ]  # fmt: skip
 CHOOSERS = [
     f"'{name}', {k}{rank}"

@@ -41,7 +41,7 @@ def disks() -> PlainStore:
         ("fetch('load').map('mea", "mea", ["mean"]),
         ("fetch('load').map(mea", "mea", ["mean"]),
         ("apply('su", "su", ["sub"]),
-        ("fetch('load').reduce('cou", "cou", ["count", "count_values"]),
+        ("fetch('load').reduce('cou", "cou", ["count", "count_distinct", "count_values"]),
         ("fetch('disk.used').sum(by=['", "", ["host", "rack"]),
         ("fetch('disk.used').sum(by=['rack', 'h", "h", ["host"]),
         ("fetch('load').sum(without=[\"", "", ["dc", "rack"]),

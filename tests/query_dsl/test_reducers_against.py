@@ -317,6 +317,89 @@ def test_quantiles_of_histograms(series: list[tuple[str, str, str]], q: float, b
     assert set(table(got)) == set(_histograms(rows, by_host))
 
 
+def plain_fraction(lower: float, upper: float, buckets: list[tuple[float, float]]) -> float:
+    """Share of (lower, upper] of (bound, cumulative count) pairs: each bucket's own count, spread evenly."""
+    together: dict[float, float] = {}
+    for bound, count in sorted(buckets):
+        together[bound] = together.get(bound, 0.0) + count
+    low, below, inside = min(next(iter(together)), 0.0), 0.0, 0.0
+    for bound, count in together.items():
+        own = max(count, below) - below
+        begin, end = max(low, lower), min(bound, upper)
+        if bound == math.inf:  # it lies at no place: only all of it is asked for
+            inside += own if upper == math.inf and lower < math.inf else 0.0
+        elif bound <= low:  # the first one, up to 0 or less: all of it lies at its bound
+            inside += own if lower < bound <= upper else 0.0
+        elif end > begin:
+            inside += own * (end - begin) / (bound - low)
+        low, below = bound, max(count, below)
+    return inside / below if below and max(together) == math.inf else math.nan
+
+
+EDGES = st.sampled_from([-math.inf, -1.0, 0.0, 0.3, 1.0, 4.0, 100.0, math.inf])
+
+
+@PROFILE
+@given(st.dictionaries(LE, st.lists(st.none() | st.integers(0, 30), min_size=2, max_size=2)), EDGES, EDGES)
+def test_fractions_of_histograms(series: dict[str, list[int | None]], lower: float, upper: float) -> None:
+    rows = [(key("b", le=le), float, values) for le, values in series.items()]
+    if not any(series):
+        return
+    got = table(reduce_(matrix(rows), "histogram_fraction", without=(), lower=lower, upper=upper))
+    for i in range(2):
+        held = [(float(le), float(v[i])) for le, v in series.items() if le not in ("x", "") and v[i] is not None]  # type: ignore[arg-type]
+        expect = plain_fraction(lower, upper, held) if held else None
+        for values in got.values():
+            assert near(values[i], expect), (held, values[i], expect)
+
+
+@PROFILE
+@given(matrices(VALUES), BY)
+def test_distinct_values(found: Matrix, by: tuple[str, ...]) -> None:
+    if not usable(found, by):
+        return
+    got = table(reduce_(found, "count_distinct", by))
+    for text, rows in classes(found, by).items():
+        if any(found.types[row] != STRING for row in rows):
+            rows = [row for row in rows if found.types[row] != STRING]
+        expect = [len({"NaN" if is_nan(v) else v for v in values}) for values in columns(found, rows)]
+        assert got[text] == expect
+
+
+@PROFILE
+@given(matrices({bool: st.booleans()}), BY)
+def test_any_and_all(found: Matrix, by: tuple[str, ...]) -> None:
+    if not usable(found, by):
+        return
+    got_any, got_all = table(reduce_(found, "any", by)), table(reduce_(found, "all", by))
+    for text, rows in classes(found, by).items():
+        held = columns(found, rows)
+        assert got_any[text] == [any(values) if values else None for values in held]
+        assert got_all[text] == [all(values) if values else None for values in held]
+
+
+@PROFILE
+@given(matrices({str: VALUES[str]}), BY, st.sampled_from(["", ", "]))
+def test_joined_texts(found: Matrix, by: tuple[str, ...], separator: str) -> None:
+    if not usable(found, by):
+        return
+    got = table(reduce_(found, "join", by, separator=separator))
+    for text, rows in classes(found, by).items():
+        assert got[text] == [separator.join(values) if values else None for values in columns(found, rows)]
+
+
+def test_what_truths_and_joins_refuse() -> None:
+    rows = [(key("x", a="1"), bool, [True]), (key("x", a="2"), int, [1])]
+    for name in ("any", "all"):
+        with pytest.raises(QueryError, match=rf'{name} needs BOOLEAN, and x{{a="2"}} is none: compare first'):
+            reduce_(matrix(rows), name)
+    with pytest.raises(QueryError, match=r'join takes STRING, and x{a="1"} is none: use to_string'):
+        reduce_(matrix(rows), "join", separator=", ")
+    long = [(key("x", a=str(i)), str, ["y" * 40_000]) for i in range(2)]
+    with pytest.raises(QueryError, match="join would make a text of 80002 characters from 2 members: at most 65536"):
+        reduce_(matrix(long), "join", separator=", ")
+
+
 def _histograms(rows: list[Any], by_host: bool) -> dict[str, list[tuple[str, list[Any]]]]:
     out: dict[str, list[tuple[str, list[Any]]]] = {}
     for one, _, values in rows:

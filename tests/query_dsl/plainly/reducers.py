@@ -75,10 +75,14 @@ SIMPLE: dict[str, tuple[Callable[[Members, Args], Cell], str]] = {
     "mad": (lambda m, a: deviation_of(_floats(m)) if m else None, "DOUBLE"),
     "first": (lambda m, a: m[0][1] if m else None, "same"),
     "last": (lambda m, a: m[-1][1] if m else None, "same"),
+    "any": (lambda m, a: any(v for _, v in m) if m else None, "BOOLEAN"),
+    "all": (lambda m, a: all(v for _, v in m) if m else None, "BOOLEAN"),
+    "count_distinct": (lambda m, a: len({"NaN" if is_nan(v) else v for _, v in m}), "INTEGER"),
+    "join": (lambda m, a: a["separator"].join(str(v) for _, v in m) if m else None, "text"),
     "argmin": (lambda m, a: _arg(m, a, min), "STRING"),
     "argmax": (lambda m, a: _arg(m, a, max), "STRING"),
 }
-TAKES_TEXT = frozenset({"count", "group", "first", "last", "count_values"})
+TAKES_TEXT = frozenset({"count", "group", "first", "last", "count_values", "count_distinct", "join"})
 DEFAULTS: dict[str, dict[str, Any]] = {
     "quantile": {"method": "linear"},
     "sd": {"ddof": 1},
@@ -86,6 +90,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "topk": {"rank": "last"},
     "bottomk": {"rank": "last"},
     "histogram_quantile": {"le": "le"},
+    "histogram_fraction": {"le": "le"},
+    "join": {"separator": ", "},
 }
 
 
@@ -97,7 +103,9 @@ def result_type(how: str, types: set[str]) -> str:
         return "INTEGER" if types <= {"INTEGER", "BOOLEAN"} else "DOUBLE"
     if how == "range":
         return "INTEGER" if types == {"INTEGER"} else "DOUBLE"
-    return how
+    if how in ("BOOLEAN", "text") and types != {{"text": "STRING"}.get(how, how)}:
+        raise Refused(f"{how} is needed")
+    return "STRING" if how == "text" else how
 
 
 def common(types: set[str]) -> str:

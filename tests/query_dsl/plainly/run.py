@@ -276,7 +276,7 @@ class Walk:
             classes.setdefault(class_of(row, node), []).append(row)
         rows: list[Row] = []
         for (title, pairs), members in classes.items():
-            if name in ("first", "last") and any(m.type != "STRING" for m in members):
+            if name in ("first", "last", "count_distinct") and any(m.type != "STRING" for m in members):
                 members = [m for m in members if m.type != "STRING"]
             rows += self.one_class(name, title, dict(pairs), members, grid, args, node.rules)
         return Table(grid, in_order(rows))
