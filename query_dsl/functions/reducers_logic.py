@@ -52,7 +52,7 @@ def count_distinct(members: ClassMembers, _args: Args) -> Reduced:
     for classes, rows in members.blocks():
         values, here = keys[rows], present[rows]
         order = np.lexsort((values, ~here), axis=1)
-        values, here = (np.take_along_axis(matrix, order, axis=1) for matrix in (values, here))
+        values, here = np.take_along_axis(values, order, axis=1), np.take_along_axis(here, order, axis=1)
         differs = np.ones(here.shape, np.bool_)
         differs[:, 1:] = values[:, 1:] != values[:, :-1]
         out[classes] = (differs & here).sum(axis=1)

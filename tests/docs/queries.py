@@ -113,7 +113,7 @@ def _reads(node: Node, labels: frozenset[str], above: frozenset[str]) -> Iterato
         yield Read(node.selector, labels, above)
         return
     function = getattr(node, "function", getattr(node, "op", ""))
-    deeper = labels | _compared(node) | ({"le"} if function == "histogram_quantile" else set())
+    deeper = labels | _compared(node) | ({"le"} if str(function).startswith("histogram_") else set())
     for at, child in enumerate(children(node)):
         taken = _named(node, "labels") if at and isinstance(node, Transform) else ()
         yield from _reads(child, deeper | {f"{ONE}{label}" for label in taken}, above | {str(function)})
