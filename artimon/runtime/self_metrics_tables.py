@@ -68,11 +68,13 @@ AGENT = (
     ),
     SelfMetric("artimon.agent.flow.events", "flow_events", "Events accepted by a flow", counter=True, labels=("flow",)),
     SelfMetric("artimon.agent.flow.refused", "flow_refused", "Calls refused", counter=True, labels=("flow", "reason")),
-    SelfMetric("artimon.agent.flow.delivered", "flow_delivered", "Parcels delivered", counter=True, labels=("flow",)),
-    SelfMetric("artimon.agent.flow.rejected", "flow_rejected", "Parcels quarantined", labels=("flow",)),
-    SelfMetric("artimon.agent.flow.waiting", "flow_waiting", "Parcels in the channel", labels=("flow",)),
     SelfMetric(
-        "artimon.agent.flow.oldest.ms", "flow_oldest_ms", "Age of the oldest parcel in it", "ms", labels=("flow",)
+        "artimon.agent.flow.delivered", "flow_delivered", "Event batches delivered", counter=True, labels=("flow",)
+    ),
+    SelfMetric("artimon.agent.flow.rejected", "flow_rejected", "Event batches quarantined", labels=("flow",)),
+    SelfMetric("artimon.agent.flow.waiting", "flow_waiting", "Event batches in the channel", labels=("flow",)),
+    SelfMetric(
+        "artimon.agent.flow.oldest.ms", "flow_oldest_ms", "Age of the oldest event batch in it", "ms", labels=("flow",)
     ),
     SelfMetric("artimon.agent.flow.deaths", "flow_deaths", "Threads that died", counter=True, labels=("flow",)),
     SelfMetric("artimon.agent.flow.alarms", "flow_alarms", "Work without progress", counter=True, labels=("flow",)),

@@ -49,18 +49,18 @@ class EventBatch:
         return len(events_of(self))
 
 
-def events_of(parcel: EventBatch) -> tuple[Event, ...]:
+def events_of(event_batch: EventBatch) -> tuple[Event, ...]:
     """Return the events, decoded if necessary; () for samples and announcements. Raises BatchError."""
-    if parcel.events or parcel.data is None:
-        return parcel.events
-    return decode_events(parcel.data)
+    if event_batch.events or event_batch.data is None:
+        return event_batch.events
+    return decode_events(event_batch.data)
 
 
-def memory_bytes(parcel: EventBatch) -> int:
+def memory_bytes(event_batch: EventBatch) -> int:
     """Return the memory that an event batch takes, in bytes, roughly; never 0."""
-    if parcel.data is not None:
-        return _BATCH_OVERHEAD + len(parcel.data)
-    return _BATCH_OVERHEAD + sum(map(event_bytes, parcel.events))
+    if event_batch.data is not None:
+        return _BATCH_OVERHEAD + len(event_batch.data)
+    return _BATCH_OVERHEAD + sum(map(event_bytes, event_batch.events))
 
 
 def batch_events(events: Iterable[Event]) -> Sequence[EventBatch]:
@@ -68,27 +68,27 @@ def batch_events(events: Iterable[Event]) -> Sequence[EventBatch]:
     return [EventBatch(portion) for portion in split_events(events)]
 
 
-def with_identity(parcel: EventBatch, numbers: LaneNumbers, source: str) -> EventBatch:
+def with_identity(event_batch: EventBatch, numbers: LaneNumbers, source: str) -> EventBatch:
     """Return the event batch with an identity; an existing one is kept."""
-    if parcel.id is not None:
-        return parcel
-    return EventBatch(parcel.events, numbers.use(numbers.lane_of(source)))
+    if event_batch.id is not None:
+        return event_batch
+    return EventBatch(event_batch.events, numbers.use(numbers.lane_of(source)))
 
 
-def with_identity_and_bytes(parcel: EventBatch, numbers: LaneNumbers, source: str, time_ms: int) -> EventBatch:
+def with_identity_and_bytes(event_batch: EventBatch, numbers: LaneNumbers, source: str, time_ms: int) -> EventBatch:
     """Return the event batch with identity and bytes. Raises BatchError beyond the limits of a batch, using no
     number."""
-    if parcel.id is not None:
-        return with_bytes(parcel, source, time_ms)
+    if event_batch.id is not None:
+        return with_bytes(event_batch, source, time_ms)
     lane = numbers.lane_of(source)
-    found = with_bytes(EventBatch(parcel.events, numbers.peek(lane)), source, time_ms)
+    found = with_bytes(EventBatch(event_batch.events, numbers.peek(lane)), source, time_ms)
     numbers.use(lane)
     return found
 
 
-def with_bytes(parcel: EventBatch, source: str, time_ms: int) -> EventBatch:
+def with_bytes(event_batch: EventBatch, source: str, time_ms: int) -> EventBatch:
     """Return an event batch that has an identity with its bytes; existing bytes are kept. Raises BatchError."""
-    if parcel.data is not None or parcel.id is None:
-        return parcel
-    batch = encode_events(parcel.id, source, time_ms, parcel.events)
-    return EventBatch(parcel.events, parcel.id, batch.data)
+    if event_batch.data is not None or event_batch.id is None:
+        return event_batch
+    batch = encode_events(event_batch.id, source, time_ms, event_batch.events)
+    return EventBatch(event_batch.events, event_batch.id, batch.data)

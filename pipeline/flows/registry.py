@@ -61,9 +61,9 @@ class Component:
     options: type[BaseModel]
     build: Callable[[Any, Context], Any]
     terminal: bool = True
-    """Of a sink: True if a delivered parcel is stored for good, False if it went to another agent."""
+    """Of a sink: True if a delivered event batch is stored for good, False if it went to another agent."""
     durable: bool = True
-    """Of a channel: True if accepted parcels survive the process."""
+    """Of a channel: True if accepted event batches survive the process."""
     branches: bool = True
     """Of a channel: True if several sinks can read it, each at its own pace."""
     outside: Mapping[str, Outside] | None = None

@@ -6,6 +6,7 @@ Everything that blocks takes a deadline in seconds. Nothing here decides or does
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
@@ -13,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 from pipeline.flows.event import Event, EventBatch
 
 Put = Callable[[Sequence[EventBatch]], None]
-"""Hands parcels from a source to its flow, all or none; when it returns they have the flow's guarantee. Raises
+"""Hands event batches from a source to its flow, all or none; when it returns they have the flow's guarantee. Raises
 ChannelFull (retry later), ChannelFailed, EventError (an event exceeds a limit: do not retry)."""
 Figures = dict[str, Any]
 """Counts and times of one part, for health and status; `problems` is a list of messages for the operator."""
@@ -46,12 +47,20 @@ class Take:
 
     `commit` raises ChannelFailed if the channel could not record it: the event batches are then delivered again."""
 
-    __slots__ = ("_commit", "_done", "_lock", "_rollback", "parcels")
+    __slots__ = ("_commit", "_done", "_lock", "_rollback", "event_batches")
 
-    def __init__(self, parcels: Sequence[EventBatch], commit: Callable[[], None], rollback: Callable[[], None]) -> None:
-        self.parcels = tuple(parcels)
+    def __init__(
+        self, event_batches: Sequence[EventBatch], commit: Callable[[], None], rollback: Callable[[], None]
+    ) -> None:
+        self.event_batches = tuple(event_batches)
         self._commit, self._rollback = commit, rollback
         self._lock, self._done = threading.Lock(), False
+
+    @property
+    def parcels(self) -> tuple[EventBatch, ...]:
+        """Deprecated name of `event_batches`, for channels and sinks of other packages."""
+        warnings.warn("Take.parcels is called event_batches now", DeprecationWarning, stacklevel=2)
+        return self.event_batches
 
     def commit(self) -> None:
         """Confirm delivery; the channel may forget the event batches."""
@@ -82,7 +91,7 @@ class Take:
             self.rollback()
 
     def __bool__(self) -> bool:
-        return bool(self.parcels)
+        return bool(self.event_batches)
 
 
 class ChannelReader(Protocol):
@@ -110,7 +119,7 @@ class Channel(ChannelReader, Protocol):
         """Open the channel. Raises ChannelFailed, or a typed error of its own that names the remedy."""
         ...
 
-    def put(self, parcels: Sequence[EventBatch], deadline_s: float) -> None:
+    def put(self, event_batches: Sequence[EventBatch], deadline_s: float) -> None:
         """Keep all event batches or none within `deadline_s`; event batches whose identity it has had are dropped and
         counted. Raises ChannelFull, ChannelFailed."""
         ...
@@ -155,7 +164,7 @@ class Sink(Protocol):
 
     def start(self) -> None: ...
 
-    def deliver(self, parcels: Sequence[EventBatch]) -> None:
+    def deliver(self, event_batches: Sequence[EventBatch]) -> None:
         """Deliver event batches; after the return they have the sink's durability, and the runner commits. Raises
         SinkFailed. Bounds every wait by a deadline of its own, or calls `context.progress()`."""
         ...
@@ -168,7 +177,7 @@ class Sink(Protocol):
 class Interceptor(Protocol):
     """Filter between a source and the channel."""
 
-    def __call__(self, parcels: Sequence[EventBatch]) -> Sequence[EventBatch]:
+    def __call__(self, event_batches: Sequence[EventBatch]) -> Sequence[EventBatch]:
         """Return the event batches, changed or fewer. One with an identity keeps its bytes, or is dropped whole."""
         ...
 

@@ -31,12 +31,12 @@ class Transaction:
         self._expect("new")
         self.phase = "open"
 
-    def put(self, parcels: Sequence[EventBatch]) -> None:
+    def put(self, event_batches: Sequence[EventBatch]) -> None:
         """Hold event batches in memory until `commit`."""
         self._expect("open")
         if self._taken:
             raise TransactionPhaseError("this transaction takes: put with another one")
-        self._put += parcels
+        self._put += event_batches
 
     def take(self, most: int, wait_s: float) -> tuple[EventBatch, ...]:
         """Take the next event batches; () if none came within `wait_s`."""
@@ -45,7 +45,7 @@ class Transaction:
             raise TransactionPhaseError("this transaction puts: take with another one")
         take = self._channel.take(most, wait_s)
         self._taken.append(take)
-        return take.parcels
+        return take.event_batches
 
     def commit(self) -> None:
         """Raises the errors of `Channel.put` and `Take.commit`; after ChannelFull it may be retried."""

@@ -23,7 +23,7 @@ from pipeline.wal.epoch import begin_epoch
 from pipeline.wal.file_system import LOCAL_FILE_SYSTEM, ensure_folder, replace_file
 from tests.pipeline.direct.test_stream import Sending, batch
 from tests.pipeline.durable import Durable
-from tests.pipeline.flows.parts import Sinks, flow, parcel
+from tests.pipeline.flows.parts import Sinks, event_batch, flow
 from tests.pipeline.flows.test_files_sink import sealed, sink
 from tests.pipeline.flows.test_flow import PLAIN
 from tests.waiting import eventually
@@ -125,7 +125,7 @@ def test_events_taken_by_a_flow_are_durable(tmp_path: Path, durable: Durable, ch
     running.start()
     try:
         for n in range(3):
-            running.put([parcel(n)])
+            running.put([event_batch(n)])
             assert durable.lacking(tmp_path) == []
     finally:
         sinks["one"].gate.set()
@@ -163,7 +163,7 @@ def test_a_file_cut_to_its_committed_length_is_durable(tmp_path: Path, durable: 
 
 
 def test_quarantined_files_are_durable(tmp_path: Path, durable: Durable) -> None:
-    SinkQuarantine(tmp_path / "rejected").add(parcel(1), "bad")
+    SinkQuarantine(tmp_path / "rejected").add(event_batch(1), "bad")
     assert durable.lacking(tmp_path) == []
 
 

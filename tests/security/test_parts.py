@@ -135,9 +135,9 @@ def test_a_link_in_an_allowed_folder_does_not_lead_out(tmp_path: Path, host: Hos
     source, heard = TailSource(options, context(tmp_path)), list[bytes]()
     source.start()
 
-    def put(parcels: Sequence[EventBatch]) -> None:
-        for parcel in parcels:
-            heard.extend(event.body for event in events_of(parcel))
+    def put(event_batches: Sequence[EventBatch]) -> None:
+        for event_batch in event_batches:
+            heard.extend(event.body for event in events_of(event_batch))
 
     while source.poll(put):
         pass

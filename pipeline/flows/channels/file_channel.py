@@ -42,7 +42,7 @@ from pipeline.wal.state_records import LogPosition, encode_acked, encode_cursor,
 log = logging.getLogger(__name__)
 
 _DISK_TIMEOUT_S = 10.0
-"""Least seconds that a put waits for the disk: a caller that gave up would not know whether its parcels were kept."""
+"""Least seconds that a put waits for the disk. After an earlier timeout the caller would not know the outcome."""
 _MIN_SEGMENTS = 8
 """Least number of segments in a quota, so that space is freed in small steps."""
 
@@ -57,7 +57,7 @@ class FileOptions(Options):
     segment_bytes: int = Field(default=64 * 1024 * 1024, ge=4 * 1024)
     lanes: int = Field(default=1, ge=1, le=64)
     parcels: int = Field(default=200_000, ge=1)
-    """Limit of parcels, since each takes memory: beyond it `put` waits and refuses, as at the quota."""
+    """Limit of event batches, since each takes memory: beyond it `put` waits and refuses, as at the quota."""
     cache_bytes: int = Field(default=0, ge=0)
 
 
@@ -86,15 +86,15 @@ class BatchCache:
         self._lock = threading.Lock()
         self._batches: dict[BatchId, tuple[EventBatch, int]] = {}
 
-    def add(self, parcels: Sequence[EventBatch]) -> None:
+    def add(self, event_batches: Sequence[EventBatch]) -> None:
         """Add the event batches that fit."""
         with self._lock:
-            for parcel in parcels:
-                cost = memory_bytes(parcel) + sum(len(e.body) + _EVENT_OBJECTS for e in parcel.events)
-                if parcel.id is None or parcel.id.lane == NO_LANE or self.bytes + cost > self.max_bytes:
+            for event_batch in event_batches:
+                cost = memory_bytes(event_batch) + sum(len(e.body) + _EVENT_OBJECTS for e in event_batch.events)
+                if event_batch.id is None or event_batch.id.lane == NO_LANE or self.bytes + cost > self.max_bytes:
                     continue
-                self._drop(parcel.id)
-                self._batches[parcel.id] = (parcel, cost)
+                self._drop(event_batch.id)
+                self._batches[event_batch.id] = (event_batch, cost)
                 self.bytes += cost
 
     def get(self, id: BatchId) -> EventBatch | None:
@@ -119,8 +119,10 @@ class SinkRoute:
 
     is_reachable = True
 
-    def __init__(self, sink: Sink, waiting: Callable[[], bool], parcel_of: Callable[[LogEntry], EventBatch]) -> None:
-        self._sink, self._waiting, self._parcel_of = sink, waiting, parcel_of
+    def __init__(
+        self, sink: Sink, waiting: Callable[[], bool], event_batch_of: Callable[[LogEntry], EventBatch]
+    ) -> None:
+        self._sink, self._waiting, self._event_batch_of = sink, waiting, event_batch_of
 
     def has_backlog(self, entries: Sequence[LogEntry]) -> bool:
         """As in Way."""
@@ -130,10 +132,10 @@ class SinkRoute:
     def send(self, entries: Sequence[LogEntry]) -> list[tuple[LogEntry, str]]:
         """Deliver all entries, or report all as refused."""
         try:
-            self._sink.deliver([self._parcel_of(entry) for entry in entries])
+            self._sink.deliver([self._event_batch_of(entry) for entry in entries])
         except Exception as error:
             if not isinstance(error, SinkFailed):
-                log.exception("unexpected error of the sink; its parcels go into the log")
+                log.exception("unexpected error of the sink; its event batches go into the log")
             return [(entry, str(error)) for entry in entries]
         return []
 
@@ -164,12 +166,12 @@ class FileChannel(LedgerChannel[LoggedBatch]):
         self._cache = BatchCache(options.cache_bytes)
         self._seen_file = AcceptedIdsFile(files, folder / "seen")
         self._in_flight: dict[BatchId, tuple[Future[list[LogPosition]], EventBatch]] = {}
-        """Parcels on their way to the disk or, past it, to the sink."""
+        """Event batches on their way to the disk or, past it, to the sink."""
         self._log_end = (0, 0)
         """Position behind the last place in the log."""
         self._log: WriteAheadLog | None = None
         self.damaged = 0
-        """Parcels that can no longer be read from the disk."""
+        """Event batches that can no longer be read from the disk."""
 
     def start(self) -> None:
         """Raises ChannelFailed if another process uses the folder, or the disk refuses."""
@@ -192,11 +194,11 @@ class FileChannel(LedgerChannel[LoggedBatch]):
         except (LogError, OSError) as error:
             raise ChannelFailed(f"{self._folder}: {error}") from error
 
-    def put(self, parcels: Sequence[EventBatch], deadline_s: float) -> None:
+    def put(self, event_batches: Sequence[EventBatch], deadline_s: float) -> None:
         wal, ends = self._wal(), self._clock.monotonic() + deadline_s
         while True:
             try:
-                for future in self._append(parcels):
+                for future in self._append(event_batches):
                     self._wait_for_disk(future, ends)
                 break
             except QuotaExceededError as error:
@@ -249,18 +251,18 @@ class FileChannel(LedgerChannel[LoggedBatch]):
             for entry in entries:
                 self._accepted.add(entry.header.id, now_ms)
 
-    def _append(self, parcels: Sequence[EventBatch]) -> list[Future[list[LogPosition]]]:
+    def _append(self, event_batches: Sequence[EventBatch]) -> list[Future[list[LogPosition]]]:
         """Append new event batches; return the futures of these, and of repeats that are not on the disk yet."""
         with self._number_lock:
-            waits, fresh = self._split_repeats(parcels)
+            waits, fresh = self._split_repeats(event_batches)
             if fresh and self._numbering is not None:
                 self._check_count(len(fresh))
                 found: list[EventBatch] = []
 
                 def entries_of(numbers: LaneNumbers) -> Iterator[LogEntry]:
                     now_ms = self._clock.now_ms()
-                    for parcel in fresh:
-                        found.append(with_identity_and_bytes(parcel, numbers, self._source, now_ms))
+                    for event_batch in fresh:
+                        found.append(with_identity_and_bytes(event_batch, numbers, self._source, now_ms))
                         yield _entry(found[-1])
 
                 if begun := self._numbering.append(entries_of):
@@ -269,27 +271,29 @@ class FileChannel(LedgerChannel[LoggedBatch]):
                     waits.append(begun[1])
         return waits
 
-    def _split_repeats(self, parcels: Sequence[EventBatch]) -> tuple[list[Future[list[LogPosition]]], list[EventBatch]]:
+    def _split_repeats(
+        self, event_batches: Sequence[EventBatch]
+    ) -> tuple[list[Future[list[LogPosition]]], list[EventBatch]]:
         waits: list[Future[list[LogPosition]]] = []
         fresh: list[EventBatch] = []
         mine: set[BatchId] = set()
         with self._cond:
-            for parcel in parcels:
-                id = parcel.id
+            for event_batch in event_batches:
+                id = event_batch.id
                 if id is not None and (id in mine or self._accepted.has(id)):
                     self.repeats += 1
                 elif id is not None and id in self._in_flight:
                     self.repeats += 1
                     waits.append(self._in_flight[id][0])
                 else:
-                    fresh.append(parcel)
+                    fresh.append(event_batch)
                     if id is not None and not _is_series(id):
                         mine.add(id)
         return waits, fresh
 
-    def _note_in_flight(self, parcels: Sequence[EventBatch], future: Future[list[LogPosition]]) -> None:
+    def _note_in_flight(self, event_batches: Sequence[EventBatch], future: Future[list[LogPosition]]) -> None:
         """Note event batches until the disk has answered, which may have happened already."""
-        known = {one.id: (future, one) for one in parcels if one.id is not None and not _is_series(one.id)}
+        known = {one.id: (future, one) for one in event_batches if one.id is not None and not _is_series(one.id)}
         with self._cond:
             self._in_flight.update(known)
 
@@ -300,7 +304,7 @@ class FileChannel(LedgerChannel[LoggedBatch]):
 
         future.add_done_callback(forget)
 
-    def _parcel_of(self, entry: LogEntry) -> EventBatch:
+    def _event_batch_of(self, entry: LogEntry) -> EventBatch:
         """Return the event batch of an entry, with its events if they are still in memory."""
         with self._cond:
             _, found = self._in_flight.get(entry.header.id, (None, None))
@@ -339,7 +343,7 @@ class FileChannel(LedgerChannel[LoggedBatch]):
         with self._cond:
             if len(self._ledger) + more > self._options.parcels:
                 raise QuotaExceededError(
-                    f"quota: {self._folder} holds {len(self._ledger)} of {self._options.parcels} parcels"
+                    f"quota: {self._folder} holds {len(self._ledger)} of {self._options.parcels} event batches"
                 )
 
     def _wait_for_room(self, wal: WriteAheadLog, reason: str, ends: float) -> None:
@@ -358,19 +362,19 @@ class FileChannel(LedgerChannel[LoggedBatch]):
 
     def _read(self, items: Sequence[LoggedBatch]) -> tuple[list[EventBatch], list[int]]:
         wal = self._wal()
-        parcels: list[EventBatch] = []
+        event_batches: list[EventBatch] = []
         lost: list[int] = []
         for index, kept in enumerate(items):
             cached = self._cache.get(kept.id) if not kept.is_series else None
             try:
-                parcels.append(cached or EventBatch((), kept.id, wal.read(kept.place)))
+                event_batches.append(cached or EventBatch((), kept.id, wal.read(kept.place)))
             except (CorruptRecordError, OSError) as error:
                 if is_temporary(error):
                     raise ChannelFailed(f"{self._folder} cannot be read now: {error}") from error
                 log.error("batch %s is lost: %s", kept.id, error)
                 self.damaged += 1
                 lost.append(index)
-        return parcels, lost
+        return event_batches, lost
 
     def _release_items(self, items: Iterable[LoggedBatch]) -> None:
         wal, free = self._log, list(items)
@@ -396,7 +400,7 @@ class FileChannel(LedgerChannel[LoggedBatch]):
         """Restore ledger and identities from the log."""
         found, now_ms = wal.recovered, self._clock.now_ms()
         if self._direct_sink is not None:
-            way = SinkRoute(self._direct_sink, self._has_backlog, self._parcel_of)
+            way = SinkRoute(self._direct_sink, self._has_backlog, self._event_batch_of)
             self._failover = FailoverLog(wal, way, self._clock, lambda _: 0, self._on_bypass)
         self._numbering = BatchNumberer(cast(WriteAheadLog, self._failover) if self._failover else wal, self._agent)
         held = sorted((*found.batches, *found.series), key=lambda one: one[1])
@@ -439,13 +443,13 @@ class FileChannel(LedgerChannel[LoggedBatch]):
         return self._log
 
 
-def _entry(parcel: EventBatch) -> LogEntry:
+def _entry(event_batch: EventBatch) -> LogEntry:
     """Return the log entry of an event batch. Raises BatchError for damaged bytes: none go into a log."""
-    if parcel.data is None:
-        raise BatchError(f"a parcel without bytes: {parcel.id}")
-    header: BatchHeader = verify_limits(parcel.data)
+    if event_batch.data is None:
+        raise BatchError(f"an event batch without bytes: {event_batch.id}")
+    header: BatchHeader = verify_limits(event_batch.data)
     kind = RecordType.SERIES if header.kind == BatchKind.SERIES else RecordType.BATCH
-    return LogEntry(kind, header, parcel.data)
+    return LogEntry(kind, header, event_batch.data)
 
 
 def _is_series(id: BatchId) -> bool:

@@ -72,23 +72,23 @@ class KafkaChannel:
         self._producer = self._call_with_timeout("opening the producer", self._new_producer)
         self._open = True
 
-    def put(self, parcels: Sequence[EventBatch], deadline_s: float) -> None:
+    def put(self, event_batches: Sequence[EventBatch], deadline_s: float) -> None:
         if not self._open:
             raise ChannelFailed("the channel is closed")
-        if self.waiting + len(parcels) > self._options.behind:
+        if self.waiting + len(event_batches) > self._options.behind:
             raise ChannelFull(f"{self.waiting} messages wait in {self._options.topic}, at most {self._options.behind}")
         if not self._put.acquire(timeout=deadline_s):
             raise ChannelFull(f"another put has waited for Kafka for {deadline_s:g} s")
         try:
-            sealed = self._without_repeats(parcels)
+            sealed = self._without_repeats(event_batches)
             if sealed:
                 self._transact(sealed)
         finally:
             self._put.release()
         with self._state:
-            for parcel in sealed:
-                if parcel.id is not None:
-                    self._accepted.add(parcel.id, self._clock.now_ms())
+            for event_batch in sealed:
+                if event_batch.id is not None:
+                    self._accepted.add(event_batch.id, self._clock.now_ms())
             self._accepted.limit_size(self._clock.now_ms())
 
     def take(self, most: int, wait_s: float) -> Take:
@@ -103,11 +103,13 @@ class KafkaChannel:
             until = {TopicPartition(r.topic, r.partition): r.offset + 1 for r in records}
             for record in records:
                 self._taken.setdefault(TopicPartition(record.topic, record.partition), record.offset)
-            parcels = [parcel for record in records if (parcel := self._parcel(record)) is not None]
-            self.taken += len(parcels)
-        if records and not parcels:  # no message is readable: count them and go on
+            event_batches = [
+                event_batch for record in records if (event_batch := self._event_batch(record)) is not None
+            ]
+            self.taken += len(event_batches)
+        if records and not event_batches:  # no message is readable: count them and go on
             self._commit(until)
-        return Take(parcels, lambda: self._commit(until), self._rollback)
+        return Take(event_batches, lambda: self._commit(until), self._rollback)
 
     def stop(self, deadline_s: float) -> None:
         self._open = False
@@ -130,19 +132,26 @@ class KafkaChannel:
         del id
         return False
 
-    def _without_repeats(self, parcels: Sequence[EventBatch]) -> list[EventBatch]:
+    def _without_repeats(self, event_batches: Sequence[EventBatch]) -> list[EventBatch]:
         with self._state:
-            fresh = [parcel for parcel in parcels if parcel.id is None or not self._accepted.has(parcel.id)]
-            self.repeats += len(parcels) - len(fresh)
-        return [with_identity_and_bytes(parcel, self._numbers, self._source, self._clock.now_ms()) for parcel in fresh]
+            fresh = [
+                event_batch
+                for event_batch in event_batches
+                if event_batch.id is None or not self._accepted.has(event_batch.id)
+            ]
+            self.repeats += len(event_batches) - len(fresh)
+        return [
+            with_identity_and_bytes(event_batch, self._numbers, self._source, self._clock.now_ms())
+            for event_batch in fresh
+        ]
 
-    def _transact(self, parcels: list[EventBatch]) -> None:
+    def _transact(self, event_batches: list[EventBatch]) -> None:
         """Write all in one transaction. On ChannelFailed the next put opens a new producer, which fences this one."""
         try:
             if self._producer is None:
                 self._producer = self._call_with_timeout("opening the producer", self._new_producer)
             producer = self._producer
-            self._call_with_timeout("a transaction", lambda: self._send(producer, parcels))
+            self._call_with_timeout("a transaction", lambda: self._send(producer, event_batches))
             self.problem = ""
         except ChannelFailed:
             broken, self._producer = self._producer, None
@@ -150,11 +159,11 @@ class KafkaChannel:
                 self._close("producer", broken, 1.0)
             raise
 
-    def _send(self, producer: Any, parcels: list[EventBatch]) -> None:
+    def _send(self, producer: Any, event_batches: list[EventBatch]) -> None:
         producer.begin_transaction()
         try:
             partitions = len(producer.partitions_for(self._options.topic) or {0})
-            sent = [self._send_one(producer, parcel, partitions) for parcel in parcels]
+            sent = [self._send_one(producer, event_batch, partitions) for event_batch in event_batches]
             producer.flush(timeout=self._options.call_s)
             for future in sent:
                 future.get(timeout=self._options.call_s)
@@ -163,11 +172,11 @@ class KafkaChannel:
             raise
         producer.commit_transaction()
 
-    def _send_one(self, producer: Any, parcel: EventBatch, partitions: int) -> Any:
-        lane = parcel.id.lane_id if parcel.id else ("", 0, 0)
-        return producer.send(self._options.topic, parcel.data, partition=partition_of(*lane, partitions))
+    def _send_one(self, producer: Any, event_batch: EventBatch, partitions: int) -> Any:
+        lane = event_batch.id.lane_id if event_batch.id else ("", 0, 0)
+        return producer.send(self._options.topic, event_batch.data, partition=partition_of(*lane, partitions))
 
-    def _parcel(self, record: Any) -> EventBatch | None:
+    def _event_batch(self, record: Any) -> EventBatch | None:
         """Return the event batch of a message; None, counted, for bytes that are not a batch."""
         try:
             return EventBatch((), verify_limits(record.value).id, record.value)

@@ -49,7 +49,7 @@ class LedgerChannel(Generic[T]):
         self.failure = ""
         """Reason for which the channel accepts nothing more, "" while it works."""
         self.repeats = 0
-        """Parcels dropped because their identity was accepted before."""
+        """Event batches dropped because their identity was accepted before."""
         self.taken = 0
 
     def take(self, most: int, wait_s: float) -> Take:
@@ -116,7 +116,7 @@ class LedgerChannel(Generic[T]):
             numbered = self._ledger.take(branch, most, MAX_TAKE_BYTES)
             self.taken += len(numbered)
         try:
-            parcels, lost = self._read([item for _, item in numbered])
+            event_batches, lost = self._read([item for _, item in numbered])
         except BaseException:
             self._roll_back(branch, [n for n, _ in numbered])
             raise
@@ -125,7 +125,7 @@ class LedgerChannel(Generic[T]):
             gone = {numbers[index] for index in lost}
             self._commit(branch, sorted(gone))
             numbers = [n for n in numbers if n not in gone]
-        return Take(parcels, lambda: self._commit(branch, numbers), lambda: self._roll_back(branch, numbers))
+        return Take(event_batches, lambda: self._commit(branch, numbers), lambda: self._roll_back(branch, numbers))
 
     def _read(self, items: Sequence[T]) -> tuple[list[EventBatch], list[int]]:
         """Return the event batches of items, and the indices of those that can no longer be read."""

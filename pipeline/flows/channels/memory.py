@@ -41,25 +41,29 @@ class MemoryChannel(LedgerChannel[EventBatch]):
         self._options = options
         self._numbers, self._source = LaneNumbers(agent), source
         self.lost = 0
-        """Parcels in the channel when it stopped."""
+        """Event batches in the channel when it stopped."""
 
     def start(self) -> None:
         with self._cond:
             self._open = True
 
-    def put(self, parcels: Sequence[EventBatch], deadline_s: float) -> None:
-        sizes = [memory_bytes(parcel) for parcel in parcels]
+    def put(self, event_batches: Sequence[EventBatch], deadline_s: float) -> None:
+        sizes = [memory_bytes(event_batch) for event_batch in event_batches]
         size = sum(sizes)
-        if size > self._options.bytes or len(parcels) > self._options.parcels:
-            raise ChannelFull(f"{len(parcels)} parcels of {size} bytes never fit: the channel has {self._limits()}")
+        if size > self._options.bytes or len(event_batches) > self._options.parcels:
+            raise ChannelFull(
+                f"{len(event_batches)} event batches of {size} bytes never fit: the channel has {self._limits()}"
+            )
         with self._cond:
-            self._cond.wait_for(lambda: not self._open or self._has_room(len(parcels), size), max(0.0, deadline_s))
+            self._cond.wait_for(
+                lambda: not self._open or self._has_room(len(event_batches), size), max(0.0, deadline_s)
+            )
             if not self._open:
                 raise ChannelFailed("the channel is closed")
-            if not self._has_room(len(parcels), size):
+            if not self._has_room(len(event_batches), size):
                 raise ChannelFull(f"{self._ledger.held_bytes} bytes wait in memory; the channel has {self._limits()}")
-            for parcel, one in zip(parcels, sizes, strict=True):
-                self._add(parcel, one)
+            for event_batch, one in zip(event_batches, sizes, strict=True):
+                self._add(event_batch, one)
             self._cond.notify_all()
         self._skip_excess()
 
@@ -70,16 +74,16 @@ class MemoryChannel(LedgerChannel[EventBatch]):
     def figures(self) -> Figures:
         return {**super().figures(), "limit_bytes": self._options.bytes, "lost": self.lost}
 
-    def _add(self, parcel: EventBatch, size: int) -> None:
+    def _add(self, event_batch: EventBatch, size: int) -> None:
         """Called under `_cond`."""
-        if parcel.id is not None and self._accepted.has(parcel.id):
+        if event_batch.id is not None and self._accepted.has(event_batch.id):
             self.repeats += 1
             return
-        parcel = with_identity(parcel, self._numbers, self._source)
-        self._ledger.add(parcel, size, since_ms=self._clock.now_ms())
-        if parcel.id is not None and parcel.id.lane != NO_LANE:
-            self._pending.add(parcel.id)
-            self._accepted.add(parcel.id, self._clock.now_ms())
+        event_batch = with_identity(event_batch, self._numbers, self._source)
+        self._ledger.add(event_batch, size, since_ms=self._clock.now_ms())
+        if event_batch.id is not None and event_batch.id.lane != NO_LANE:
+            self._pending.add(event_batch.id)
+            self._accepted.add(event_batch.id, self._clock.now_ms())
             self._accepted.limit_size(self._clock.now_ms())
 
     def _read(self, items: Sequence[EventBatch]) -> tuple[list[EventBatch], list[int]]:
@@ -90,7 +94,7 @@ class MemoryChannel(LedgerChannel[EventBatch]):
         return ledger.held_bytes + size <= self._options.bytes and ledger.held_count + count <= self._options.parcels
 
     def _limits(self) -> str:
-        return f"room for {self._options.parcels} parcels and {self._options.bytes} bytes"
+        return f"room for {self._options.parcels} event batches and {self._options.bytes} bytes"
 
 
 def _build(options: MemoryOptions, context: Context) -> MemoryChannel:

@@ -86,13 +86,13 @@ class SqlChannel(LedgerChannel[StoredRow]):
             self._close()
             raise ChannelFailed(f"{self._folder}: {error}") from error
 
-    def put(self, parcels: Sequence[EventBatch], deadline_s: float) -> None:
+    def put(self, event_batches: Sequence[EventBatch], deadline_s: float) -> None:
         ends = self._clock.monotonic() + deadline_s
-        self._wait_for_room(len(parcels), ends)
+        self._wait_for_room(len(event_batches), ends)
         with self._write_lock:
             before = self._numbers.copy()
             try:
-                rows = self._insert(self._without_repeats(parcels))
+                rows = self._insert(self._without_repeats(event_batches))
             except BaseException:
                 self._numbers = before
                 raise
@@ -128,31 +128,35 @@ class SqlChannel(LedgerChannel[StoredRow]):
                 raise ChannelFailed(self.failure or "the channel is closed")
             if not room():
                 held, quota = self._ledger.used_bytes, self._options.quota_bytes
-                raise ChannelFull(f"quota: {self._folder} holds {len(self._ledger)} parcels, {held} of {quota} bytes")
+                raise ChannelFull(
+                    f"quota: {self._folder} holds {len(self._ledger)} event batches, {held} of {quota} bytes"
+                )
 
-    def _without_repeats(self, parcels: Sequence[EventBatch]) -> list[EventBatch]:
+    def _without_repeats(self, event_batches: Sequence[EventBatch]) -> list[EventBatch]:
         """Return the event batches that were not accepted before, with identity and bytes."""
         fresh: list[EventBatch] = []
         mine: set[BatchId] = set()
-        for parcel in parcels:
-            if parcel.id is not None and (self._accepted.has(parcel.id) or parcel.id in mine):
+        for event_batch in event_batches:
+            if event_batch.id is not None and (self._accepted.has(event_batch.id) or event_batch.id in mine):
                 self.repeats += 1
                 continue
-            fresh.append(with_identity_and_bytes(parcel, self._numbers, self._source, self._clock.now_ms()))
-            if parcel.id is not None and parcel.id.lane != NO_LANE:  # announcements share one id and are no repeats
-                mine.add(parcel.id)
+            fresh.append(with_identity_and_bytes(event_batch, self._numbers, self._source, self._clock.now_ms()))
+            if (
+                event_batch.id is not None and event_batch.id.lane != NO_LANE
+            ):  # announcements share one id and are no repeats
+                mine.add(event_batch.id)
         return fresh
 
-    def _insert(self, parcels: list[EventBatch]) -> list[tuple[StoredRow, int]]:
+    def _insert(self, event_batches: list[EventBatch]) -> list[tuple[StoredRow, int]]:
         """Insert all event batches and the ranges of their lanes in one transaction."""
         rows: list[tuple[StoredRow, int]] = []
         lanes: dict[LaneId, LaneRanges] = {}
-        if not parcels:
+        if not event_batches:
             return rows
         with self._transaction() as connection:
             _delete_lanes(connection, self._lanes_to_delete)
-            for n, parcel in enumerate(parcels, self._next):
-                data, id = parcel.data or b"", parcel.id
+            for n, event_batch in enumerate(event_batches, self._next):
+                data, id = event_batch.data or b"", event_batch.id
                 if id is None:
                     continue
                 connection.execute("INSERT INTO parcels VALUES (?, ?, ?)", (n, len(data), data))
@@ -177,7 +181,7 @@ class SqlChannel(LedgerChannel[StoredRow]):
         lanes[lane].add(lane, id.sequence)
 
     def _read(self, items: Sequence[StoredRow]) -> tuple[list[EventBatch], list[int]]:
-        parcels: list[EventBatch] = []
+        event_batches: list[EventBatch] = []
         lost: list[int] = []
         with self._write_lock, self._as_channel_errors() as connection:
             for index, row in enumerate(items):
@@ -185,8 +189,8 @@ class SqlChannel(LedgerChannel[StoredRow]):
                 if found is None:
                     lost.append(index)
                 else:
-                    parcels.append(EventBatch((), row.id, found[0]))
-        return parcels, lost
+                    event_batches.append(EventBatch((), row.id, found[0]))
+        return event_batches, lost
 
     def _release_items(self, items: Iterable[StoredRow]) -> None:
         rows = list(items)

@@ -28,7 +28,7 @@ class FlowOptions(Options):
     idle_s: float = Field(default=0.2, gt=0, le=60)
     """Pause in seconds after a poll that found nothing, unless the source wakes its runner."""
     batch: int = Field(default=100, ge=1, le=10_000)
-    """Most parcels in one delivery."""
+    """Most event batches in one delivery."""
     off: bool = False
     """True for a flow that is validated but does not run."""
 

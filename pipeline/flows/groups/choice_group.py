@@ -104,13 +104,13 @@ class ChoiceGroup:
             if not member.start(self._options.start_s):
                 standing.record_failure(self._clock.monotonic())
 
-    def deliver(self, parcels: Sequence[EventBatch]) -> None:
+    def deliver(self, event_batches: Sequence[EventBatch]) -> None:
         """Deliver to the first sink that takes the event batches. Permanent refusals (retry=False) end the attempt."""
         reasons: dict[str, str] = {}
         while (standing := self._choose(reasons)) is not None:
             began = self._clock.monotonic()
             try:
-                self._start_sink(standing.name).deliver(parcels)
+                self._start_sink(standing.name).deliver(event_batches)
             except SinkFailed as error:
                 self._record_success(standing, None if error.retry else standing.mean_s)
                 if not error.retry:

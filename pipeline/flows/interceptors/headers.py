@@ -25,8 +25,8 @@ class PerEvent:
         self.counts: Counter[str] = Counter()
         """`dropped`: events removed; `final`: events that could not be changed any more."""
 
-    def __call__(self, parcels: Sequence[EventBatch]) -> Sequence[EventBatch]:
-        return [changed for parcel in parcels if (changed := self._parcel(parcel)) is not None]
+    def __call__(self, event_batches: Sequence[EventBatch]) -> Sequence[EventBatch]:
+        return [changed for event_batch in event_batches if (changed := self._event_batch(event_batch)) is not None]
 
     def figures(self) -> Figures:
         return dict(self.counts)
@@ -35,16 +35,16 @@ class PerEvent:
         """Return the event to pass on, None to drop it."""
         raise NotImplementedError
 
-    def _parcel(self, parcel: EventBatch) -> EventBatch | None:
-        events = events_of(parcel)
+    def _event_batch(self, event_batch: EventBatch) -> EventBatch | None:
+        events = events_of(event_batch)
         if not events:
-            return parcel
+            return event_batch
         kept = [changed for event in events if (changed := self.event(event)) is not None]
-        if parcel.id is not None and kept and not _changeable(parcel, kept):
+        if event_batch.id is not None and kept and not _changeable(event_batch, kept):
             self.counts["final"] += len(events)
-            return parcel
+            return event_batch
         self.counts["dropped"] += len(events) - len(kept)
-        return EventBatch(tuple(kept), parcel.id) if kept else None
+        return EventBatch(tuple(kept), event_batch.id) if kept else None
 
 
 class TimestampOptions(Options):
@@ -114,9 +114,9 @@ class DropHeaders(PerEvent):
         return Event({k: v for k, v in event.headers.items() if k not in self._names}, event.body)
 
 
-def _changeable(parcel: EventBatch, kept: Sequence[Event]) -> bool:
+def _changeable(event_batch: EventBatch, kept: Sequence[Event]) -> bool:
     """True if the event batch came with its events and they still fit into one batch (one identity, one batch)."""
-    return bool(parcel.events) and sum(map(check_limits, kept)) <= RAW_BYTES
+    return bool(event_batch.events) and sum(map(check_limits, kept)) <= RAW_BYTES
 
 
 def _address() -> str:

@@ -91,11 +91,11 @@ class Flow:
         finally:
             self._transition_lock.release()
 
-    def put(self, parcels: Sequence[EventBatch]) -> None:
+    def put(self, event_batches: Sequence[EventBatch]) -> None:
         """Put event batches as the flow's source would. Raises ChannelFull, ChannelFailed, EventError."""
         if self._entry is None:
             raise FlowError(f"flow {self.name} is {self.state}")
-        self._entry.put(parcels)
+        self._entry.put(event_batches)
 
     def pause(self) -> None:
         """Stop delivering to the sinks; the channel keeps new event batches."""

@@ -27,18 +27,18 @@ class FlowEntry:
     ) -> None:
         self._interceptors, self._put_into, self._put_s, self._clock = list(interceptors), into, put_s, clock
         self._lock = threading.Lock()
-        self.events = self.parcels = self.last_ms = 0
+        self.events = self.event_batches = self.last_ms = 0
         """Accepted since the flow started."""
         self.refused: Counter[str] = Counter()
         """Calls of which nothing was kept, by reason."""
         self.is_open = True
 
-    def put(self, parcels: Sequence[EventBatch]) -> None:
+    def put(self, event_batches: Sequence[EventBatch]) -> None:
         """Put all or none. Raises ChannelFull, ChannelFailed, EventError."""
         if not self.is_open:
             raise ChannelFull("the flow is paused or stopping: keep the event batches and retry")
         try:
-            passed = self._intercepted(_cut_to_fit(parcels))
+            passed = self._intercepted(_cut_to_fit(event_batches))
             if passed:
                 self._put_into(passed, self._put_s)
         except (FlowError, EventError) as error:
@@ -46,15 +46,15 @@ class FlowEntry:
                 self.refused[_refusal_reason(error)] += 1
             raise
         with self._lock:
-            self.parcels += len(passed)
-            self.events += sum(len(parcel.events) for parcel in passed)
+            self.event_batches += len(passed)
+            self.events += sum(len(event_batch.events) for event_batch in passed)
             self.last_ms = self._clock.now_ms()
 
     def figures(self) -> Figures:
         with self._lock:
             found: Figures = {
                 "events": self.events,
-                "parcels": self.parcels,
+                "parcels": self.event_batches,
                 "last_put_ms": self.last_ms,
                 "refused": dict(self.refused),
             }
@@ -62,26 +62,26 @@ class FlowEntry:
             found["interceptors"] = [{"name": name, **one.figures()} for name, one in self._interceptors]
         return found
 
-    def _intercepted(self, parcels: Sequence[EventBatch]) -> Sequence[EventBatch]:
+    def _intercepted(self, event_batches: Sequence[EventBatch]) -> Sequence[EventBatch]:
         for name, interceptor in self._interceptors:
-            if not parcels:
+            if not event_batches:
                 break
             try:
-                parcels = interceptor(parcels)
+                event_batches = interceptor(event_batches)
             except Exception as error:  # third-party code: nothing of this call is kept
                 log.exception("interceptor %s", name)
                 raise ChannelFailed(f"interceptor {name}: {type(error).__name__}: {error}") from error
-        return _cut_to_fit(parcels) if self._interceptors else parcels
+        return _cut_to_fit(event_batches) if self._interceptors else event_batches
 
 
-def _cut_to_fit(parcels: Sequence[EventBatch]) -> list[EventBatch]:
+def _cut_to_fit(event_batches: Sequence[EventBatch]) -> list[EventBatch]:
     """Return the event batches; those without an identity are cut so that each fits into a batch. Raises EventError."""
     fitting: list[EventBatch] = []
-    for parcel in parcels:
-        if parcel.data is not None or parcel.id is not None:
-            fitting.append(parcel)
+    for event_batch in event_batches:
+        if event_batch.data is not None or event_batch.id is not None:
+            fitting.append(event_batch)
         else:
-            fitting += [EventBatch(events) for events in split_events(parcel.events)]
+            fitting += [EventBatch(events) for events in split_events(event_batch.events)]
     return fitting
 
 

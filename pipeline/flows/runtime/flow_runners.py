@@ -177,15 +177,15 @@ class SinkRunner(Runner):
         self.failures_in_a_row = 0
         """Failures in a row."""
         self._one_by_one_left = 0
-        """Number of parcels that are still taken one by one, to find the one that the sink refuses."""
-        self.parcels = 0
+        """Number of event batches that are still taken one by one, to find the one that the sink refuses."""
+        self.event_batches = 0
         self.last_ms = 0
         self.problem = ""
 
     def figures(self) -> Figures:
         return {
             **super().figures(),
-            "delivered": self.parcels,
+            "delivered": self.event_batches,
             "last_delivery_ms": self.last_ms,
             "failures": dict(self.failures),
             "failing": self.problem,
@@ -216,15 +216,17 @@ class SinkRunner(Runner):
 
     def _deliver(self, take: Take) -> None:
         try:
-            self._sink.deliver(take.parcels)
+            self._sink.deliver(take.event_batches)
         except SinkFailed as error:
-            if error.retry or (len(take.parcels) == 1 and not self._quarantine(take.parcels[0], error.reason)):
+            if error.retry or (
+                len(take.event_batches) == 1 and not self._quarantine(take.event_batches[0], error.reason)
+            ):
                 take.rollback()
                 self._failed(error.reason, "sink")
                 return
-            if len(take.parcels) > 1:  # a permanent refusal: find the event batch at fault
+            if len(take.event_batches) > 1:  # a permanent refusal: find the event batch at fault
                 take.rollback()
-                self._one_by_one_left = len(take.parcels)
+                self._one_by_one_left = len(take.event_batches)
                 return
         except Exception as error:  # a defect of the sink; the next try may work
             log.exception("%s: deliver", self.name)
@@ -241,16 +243,16 @@ class SinkRunner(Runner):
             return
         self._one_by_one_left = max(0, self._one_by_one_left - 1)
         self.failures_in_a_row, self.problem = 0, ""
-        self.parcels += len(take.parcels)
+        self.event_batches += len(take.event_batches)
         self.last_ms = self._clock.now_ms()
 
-    def _quarantine(self, parcel: EventBatch, reason: str) -> bool:
+    def _quarantine(self, event_batch: EventBatch, reason: str) -> bool:
         try:
-            self._sink_quarantine.add(parcel, reason)
+            self._sink_quarantine.add(event_batch, reason)
         except OSError as error:
-            log.error("%s: %s cannot be quarantined: %s", self.name, parcel.id, error)
+            log.error("%s: %s cannot be quarantined: %s", self.name, event_batch.id, error)
             return False
-        log.error("%s: %s is quarantined: %s", self.name, parcel.id, reason)
+        log.error("%s: %s is quarantined: %s", self.name, event_batch.id, reason)
         return True
 
     def _failed(self, problem: str, kind: str) -> None:

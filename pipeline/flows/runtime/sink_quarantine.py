@@ -33,14 +33,16 @@ class SinkQuarantine:
         with self._lock:
             return len(self._names())
 
-    def add(self, parcel: EventBatch, reason: str) -> None:
+    def add(self, event_batch: EventBatch, reason: str) -> None:
         """Add an event batch durably. Raises OSError."""
         data = (
-            json.dumps({"reason": reason, "id": str(parcel.id) if parcel.id else ""}).encode() + b"\n" + _body(parcel)
+            json.dumps({"reason": reason, "id": str(event_batch.id) if event_batch.id else ""}).encode()
+            + b"\n"
+            + _body(event_batch)
         )
         with self._lock:
             names = self._names()
-            name = self._name(parcel, names)
+            name = self._name(event_batch, names)
             if sum(names.values()) + len(data) > self._most_bytes:
                 self._listed_at = 0
                 raise OSError(f"{self._folder} is full ({self._most_bytes} bytes): inspect and empty it")
@@ -49,10 +51,10 @@ class SinkQuarantine:
             names[name] = len(data)
             self._sizes, self._listed_at = names, self._changed_ns()
 
-    def _name(self, parcel: EventBatch, names: dict[str, int]) -> str:
+    def _name(self, event_batch: EventBatch, names: dict[str, int]) -> str:
         """Return the file name. The same event batch has the same name, so that adding it twice keeps it once."""
-        if parcel.id is not None:
-            id = parcel.id
+        if event_batch.id is not None:
+            id = event_batch.id
             return f"{id.agent.replace('/', '_')}-{id.epoch:016x}-{id.lane}-{id.sequence}.rejected"
         while f"unnamed-{self._next_unnamed}.rejected" in names:
             self._next_unnamed += 1
@@ -83,8 +85,8 @@ def _size(entry: os.DirEntry[str]) -> int:
         return 0
 
 
-def _body(parcel: EventBatch) -> bytes:
-    if parcel.data is not None:
-        return parcel.data
-    lines = ({"headers": dict(e.headers), "body": e.body.hex()} for e in events_of(parcel))
+def _body(event_batch: EventBatch) -> bytes:
+    if event_batch.data is not None:
+        return event_batch.data
+    lines = ({"headers": dict(e.headers), "body": e.body.hex()} for e in events_of(event_batch))
     return b"".join(json.dumps(line).encode() + b"\n" for line in lines)

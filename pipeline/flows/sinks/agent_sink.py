@@ -69,9 +69,9 @@ class AgentSink:
         self._client = CollectorClient(CollectorLink.of(context.agent, options.least_s, options.most_s), context.clock)
         self._directory: GroupDirectory | None = None
         self._encoded: dict[BatchId, bytes] = {}
-        """Bytes made here for parcels whose delivery has not ended: a retry must send the same bytes."""
+        """Bytes made here for event batches whose delivery has not ended: a retry must send the same bytes."""
         self._accepted: set[BatchId] = set()
-        """Parcels of the current delivery that a next agent has: a retry leaves them out, whichever agent it calls."""
+        """Event batches of the current delivery that a next agent has: retries to any agent leave them out."""
         self._stop = threading.Event()
         self.sent = self.bytes = 0
         self.failures: Counter[str] = Counter()
@@ -86,11 +86,11 @@ class AgentSink:
         else:
             self._client.update({text: CollectorEndpoint(*parse_address(text)) for text in self._options.to})
 
-    def deliver(self, parcels: Sequence[EventBatch]) -> None:
-        parcels = self._with_bytes(parcels)
-        self._send_all([parcel for parcel in parcels if parcel.id not in self._accepted])
+    def deliver(self, event_batches: Sequence[EventBatch]) -> None:
+        event_batches = self._with_bytes(event_batches)
+        self._send_all([event_batch for event_batch in event_batches if event_batch.id not in self._accepted])
         if self._options.ack == "terminal":
-            self._await_delivery([parcel.id for parcel in parcels if parcel.id is not None])
+            self._await_delivery([event_batch.id for event_batch in event_batches if event_batch.id is not None])
         self._encoded.clear()
         self._accepted.clear()
 
@@ -111,71 +111,71 @@ class AgentSink:
             "problems": [problem] if problem else [],
         }
 
-    def _with_bytes(self, parcels: Sequence[EventBatch]) -> list[EventBatch]:
+    def _with_bytes(self, event_batches: Sequence[EventBatch]) -> list[EventBatch]:
         """Encode event batches that have no bytes, and keep these until delivery: an identity always has the same
         bytes."""
         made = []
-        for parcel in parcels:
-            if parcel.data is None and parcel.id is not None:
-                data = self._encoded.get(parcel.id)
+        for event_batch in event_batches:
+            if event_batch.data is None and event_batch.id is not None:
+                data = self._encoded.get(event_batch.id)
                 if data is None:
-                    data = with_bytes(parcel, self._context.flow, self._clock.now_ms()).data or b""
-                    self._encoded[parcel.id] = data
-                parcel = EventBatch(parcel.events, parcel.id, data)
-            if parcel.data is None:
-                raise SinkFailed("a parcel without identity: the channel must give it one", retry=False)
-            made.append(parcel)
+                    data = with_bytes(event_batch, self._context.flow, self._clock.now_ms()).data or b""
+                    self._encoded[event_batch.id] = data
+                event_batch = EventBatch(event_batch.events, event_batch.id, data)
+            if event_batch.data is None:
+                raise SinkFailed("an event batch without identity: the channel must give it one", retry=False)
+            made.append(event_batch)
         return made
 
-    def _send_all(self, parcels: Sequence[EventBatch]) -> None:
+    def _send_all(self, event_batches: Sequence[EventBatch]) -> None:
         """Send all; halve the call as long as the next agent has no room for it."""
         at, most = 0, MAX_CALL_MESSAGES
-        while at < len(parcels):
+        while at < len(event_batches):
             try:
-                at += self._send(parcels[at : at + most])
+                at += self._send(event_batches[at : at + most])
             except _NextAgentFull as full:
                 if full.messages == 1:
                     raise
                 most = full.messages // 2
 
-    def _send(self, parcels: Sequence[EventBatch]) -> int:
+    def _send(self, event_batches: Sequence[EventBatch]) -> int:
         """Make one call; return the number of leading event batches that the next agent has now."""
         self._refresh_members()
         try:
-            endpoint, answers = self._client.send([parcel.data or b"" for parcel in parcels])
+            endpoint, answers = self._client.send([event_batch.data or b"" for event_batch in event_batches])
         except CollectorCallError as error:
             raise self._unreachable_error(error) from error
-        for parcel, answer in zip(parcels, answers, strict=False):
+        for event_batch, answer in zip(event_batches, answers, strict=False):
             if answer.position is None:
-                self._refused(endpoint, parcel, answer.reason, len(answers))
-            if parcel.id is not None and parcel.id.lane != NO_LANE:  # announcements share an identity
-                self._accepted.add(parcel.id)
+                self._refused(endpoint, event_batch, answer.reason, len(answers))
+            if event_batch.id is not None and event_batch.id.lane != NO_LANE:  # announcements share an identity
+                self._accepted.add(event_batch.id)
         self._context.progress()
         self.sent += len(answers)
-        self.bytes += sum(len(parcel.data or b"") for parcel in parcels[: len(answers)])
+        self.bytes += sum(len(event_batch.data or b"") for event_batch in event_batches[: len(answers)])
         return len(answers)
 
-    def _refused(self, endpoint: CollectorEndpoint, parcel: EventBatch, reason: str, messages: int) -> None:
+    def _refused(self, endpoint: CollectorEndpoint, event_batch: EventBatch, reason: str, messages: int) -> None:
         kind = reason.split(":", 1)[0]
         self.failures[kind] += 1
-        text = f"{endpoint.host}:{endpoint.port} refuses {parcel.id}: {reason}"
+        text = f"{endpoint.host}:{endpoint.port} refuses {event_batch.id}: {reason}"
         if kind == "full":
             raise _NextAgentFull(text, messages)
-        raise SinkFailed(text, retry=kind != "damaged" or _is_intact(parcel))
+        raise SinkFailed(text, retry=kind != "damaged" or _is_intact(event_batch))
 
     def _await_delivery(self, ids: list[BatchId]) -> None:
         """Wait until the next agent's sinks have all of them, asking at growing intervals."""
         wait, missing, last = _MIN_ASK_INTERVAL_S, ids, self._clock.monotonic()
         while missing:
             if self._stop.is_set():
-                raise SinkFailed("stopped before the end of the flow had all parcels")
+                raise SinkFailed("stopped before the end of the flow had all event batches")
             answers = self._ask_delivered(missing)
             left = [id for id, fine in zip(missing, answers, strict=False) if not fine]
             now = self._clock.monotonic()
             last = now if len(left) < len(missing) else last
             missing = left
             if missing and now - last > self._options.most_s:
-                raise SinkFailed(f"the end of the flow does not have {len(missing)} of {len(ids)} parcels yet")
+                raise SinkFailed(f"the end of the flow does not have {len(missing)} of {len(ids)} event batches yet")
             if missing:
                 self._context.progress()
                 self._clock.wait(self._stop, wait)
@@ -201,10 +201,10 @@ class AgentSink:
         return SinkFailed("no next agent can be reached" if known else "no next agent is known: is one registered?")
 
 
-def _is_intact(parcel: EventBatch) -> bool:
+def _is_intact(event_batch: EventBatch) -> bool:
     """True if the bytes are intact here, so that they were damaged on the way."""
     try:
-        verify(parcel.data or b"")
+        verify(event_batch.data or b"")
     except BatchError:
         return False
     return True

@@ -19,19 +19,19 @@ class NullSink:
     """Counts and drops event batches."""
 
     def __init__(self) -> None:
-        self.parcels = 0
+        self.event_batches = 0
 
     def start(self) -> None:
         """Nothing to open."""
 
-    def deliver(self, parcels: Sequence[EventBatch]) -> None:
-        self.parcels += len(parcels)
+    def deliver(self, event_batches: Sequence[EventBatch]) -> None:
+        self.event_batches += len(event_batches)
 
     def stop(self, deadline_s: float) -> None:
         """Nothing to close."""
 
     def figures(self) -> Figures:
-        return {"parcels": self.parcels}
+        return {"parcels": self.event_batches}
 
 
 class LogOptions(Options):
@@ -46,28 +46,28 @@ class LogSink:
 
     def __init__(self, options: LogOptions, name: str) -> None:
         self._options, self._name = options, name
-        self.parcels = self.left_out = 0
+        self.event_batches = self.left_out = 0
 
     def start(self) -> None:
         """Nothing to open."""
 
-    def deliver(self, parcels: Sequence[EventBatch]) -> None:
+    def deliver(self, event_batches: Sequence[EventBatch]) -> None:
         room = self._options.events
-        for parcel in parcels:
-            events = events_of(parcel)
-            if parcel.data is not None and not events:
-                log.info("%s: %s, %d bytes", self._name, parcel.id, len(parcel.data))
+        for event_batch in event_batches:
+            events = events_of(event_batch)
+            if event_batch.data is not None and not events:
+                log.info("%s: %s, %d bytes", self._name, event_batch.id, len(event_batch.data))
             for event in events[:room]:
                 log.info("%s: %s %r", self._name, dict(event.headers), event.body[: self._options.bytes])
             self.left_out += max(0, len(events) - room)
             room = max(0, room - len(events))
-        self.parcels += len(parcels)
+        self.event_batches += len(event_batches)
 
     def stop(self, deadline_s: float) -> None:
         """Nothing to close."""
 
     def figures(self) -> Figures:
-        return {"parcels": self.parcels, "left_out": self.left_out}
+        return {"parcels": self.event_batches, "left_out": self.left_out}
 
 
 LOG = Component("log", LogOptions, lambda options, context: LogSink(options, context.flow), outside={})

@@ -121,12 +121,12 @@ class FilesSink:
         self._thread = threading.Thread(target=self._finish_due_files, name="files", daemon=True)
         self._thread.start()
 
-    def deliver(self, parcels: Sequence[EventBatch]) -> None:
+    def deliver(self, event_batches: Sequence[EventBatch]) -> None:
         """Raises SinkFailed."""
         with self._lock:
             try:
                 self._recover()
-                self._write(self._without_repeats(parcels))
+                self._write(self._without_repeats(event_batches))
             except BatchError as error:
                 raise SinkFailed(str(error), retry=False) from error
             except OSError as error:
@@ -153,37 +153,37 @@ class FilesSink:
 
     # -- writing, under the lock
 
-    def _without_repeats(self, parcels: Sequence[EventBatch]) -> list[EventBatch]:
+    def _without_repeats(self, event_batches: Sequence[EventBatch]) -> list[EventBatch]:
         """Return the event batches that no file holds. Raises BatchError for samples, which are not events."""
         fresh: dict[object, EventBatch] = {}
-        for parcel in parcels:
-            if parcel.data is not None and not events_of(parcel):
-                raise BatchError(f"{parcel.id} holds no events: the sink files takes only events")
-            if parcel.id is None or not self._accepted.has(parcel.id):
-                fresh.setdefault(parcel.id or id(parcel), parcel)
-        self.counts["repeats"] += len(parcels) - len(fresh)
+        for event_batch in event_batches:
+            if event_batch.data is not None and not events_of(event_batch):
+                raise BatchError(f"{event_batch.id} holds no events: the sink files takes only events")
+            if event_batch.id is None or not self._accepted.has(event_batch.id):
+                fresh.setdefault(event_batch.id or id(event_batch), event_batch)
+        self.counts["repeats"] += len(event_batches) - len(fresh)
         return list(fresh.values())
 
-    def _write(self, parcels: Sequence[EventBatch]) -> None:
-        if not parcels:
+    def _write(self, event_batches: Sequence[EventBatch]) -> None:
+        if not event_batches:
             return
         placed: dict[str, list[Event]] = {}
-        for parcel in parcels:
-            for event in events_of(parcel):
+        for event_batch in event_batches:
+            for event in events_of(event_batch):
                 placed.setdefault(self._folder(event), []).append(event)
         for folder, events in placed.items():
             self._append(folder, events)
             self._context.progress()
-        self._commit(parcels)
+        self._commit(event_batches)
         self.counts["events"] += sum(map(len, placed.values()))
         self._roll([f for f, file in self._open.items() if self._is_full(file.rolling_file)])
 
-    def _commit(self, parcels: Sequence[EventBatch]) -> None:
+    def _commit(self, event_batches: Sequence[EventBatch]) -> None:
         """Save lengths and identities together, atomically."""
         now_ms = self._clock.now_ms()
-        for parcel in parcels:
-            if parcel.id is not None:
-                self._accepted.add(parcel.id, now_ms)
+        for event_batch in event_batches:
+            if event_batch.id is not None:
+                self._accepted.add(event_batch.id, now_ms)
         self._accepted.forget_silent(now_ms)
         for file in self._open.values():
             file.committed = file.rolling_file.length

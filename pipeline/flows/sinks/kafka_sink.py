@@ -45,7 +45,7 @@ class KafkaSink:
         self._broker: KafkaWriter | None = None
         self.counts: Counter[str] = Counter()
         self._encoded: dict[BatchId, bytes] = {}
-        """Bytes of parcels not delivered yet: a retry sends the same bytes."""
+        """Bytes of event batches not delivered yet: a retry sends the same bytes."""
         self.problem = ""
         self._address = context.shared.get("zookeeper", "")
         self._zookeeper: KazooClient | None = None
@@ -60,7 +60,7 @@ class KafkaSink:
         self._broker = KafkaWriter(self._options.bootstrap, self._clock, pins)
         self._check.start(self._stop)
 
-    def deliver(self, parcels: Sequence[EventBatch]) -> None:
+    def deliver(self, event_batches: Sequence[EventBatch]) -> None:
         """Raises SinkFailed."""
         broker = self._broker
         if broker is None:
@@ -70,7 +70,7 @@ class KafkaSink:
         except TopicsUnfitError as error:
             raise SinkFailed(str(error)) from error
         try:
-            messages = [self._message(broker, parcel) for parcel in parcels]
+            messages = [self._message(broker, event_batch) for event_batch in event_batches]
         except KafkaWriteError as error:
             raise SinkFailed(str(error)) from error
         except BatchError as error:
@@ -83,7 +83,7 @@ class KafkaSink:
         self._on_written(messages, [one for one in found if not isinstance(one, str)])
         self.problem = ""
         self._encoded.clear()
-        self.counts["parcels"] += len(parcels)
+        self.counts["parcels"] += len(event_batches)
         self.counts["bytes"] += sum(len(message.value) for message in messages)
 
     def stop(self, deadline_s: float) -> None:
@@ -102,14 +102,14 @@ class KafkaSink:
     def _on_written(self, messages: Sequence[KafkaMessage], positions: Sequence[Position]) -> None:
         """Called once Kafka has the messages; waits for nothing else here."""
 
-    def _message(self, broker: KafkaWriter, parcel: EventBatch) -> KafkaMessage:
-        data = parcel.data or (self._encoded.get(parcel.id) if parcel.id is not None else None)
+    def _message(self, broker: KafkaWriter, event_batch: EventBatch) -> KafkaMessage:
+        data = event_batch.data or (self._encoded.get(event_batch.id) if event_batch.id is not None else None)
         if data is None:
-            data = with_identity_and_bytes(parcel, self._numbers, self._flow, self._clock.now_ms()).data
+            data = with_identity_and_bytes(event_batch, self._numbers, self._flow, self._clock.now_ms()).data
             if data is None:
-                raise BatchError("a parcel without events and without bytes")
-            if parcel.id is not None:
-                self._encoded[parcel.id] = data
+                raise BatchError("an event batch without events and without bytes")
+            if event_batch.id is not None:
+                self._encoded[event_batch.id] = data
         return message_for(broker, self._options.prefix, parse_header(data), data)
 
 

@@ -43,10 +43,13 @@ class VarstoreSink(KafkaSink):
             raise SinkFailed("sink varstore needs ZooKeeper, and this agent has none")
         super().start()
 
-    def deliver(self, parcels: Sequence[EventBatch]) -> None:
-        if any(parcel.data is None or parse_header(parcel.data).kind == BatchKind.EVENTS for parcel in parcels):
+    def deliver(self, event_batches: Sequence[EventBatch]) -> None:
+        if any(
+            event_batch.data is None or parse_header(event_batch.data).kind == BatchKind.EVENTS
+            for event_batch in event_batches
+        ):
             raise SinkFailed("the memory store takes samples and announcements, no events", retry=False)
-        super().deliver(parcels)
+        super().deliver(event_batches)
 
     def _on_written(self, messages: Sequence[KafkaMessage], positions: Sequence[Position]) -> None:
         wanted: dict[str, dict[int, int]] = {}

@@ -119,29 +119,29 @@ class AgentSource:
                 good.append((index, EventBatch((), header.id, data)))
             except BatchError as error:
                 answers[index] = self._nack(f"damaged: {error}")
-        refused = self._put_batches([parcel for _, parcel in good])
-        for index, parcel in good:
-            answers[index] = self._nack(refused) if refused else self._answer(parcel)
+        refused = self._put_batches([event_batch for _, event_batch in good])
+        for index, event_batch in good:
+            answers[index] = self._nack(refused) if refused else self._answer(event_batch)
         return answers
 
-    def _put_batches(self, parcels: list[EventBatch]) -> str:
+    def _put_batches(self, event_batches: list[EventBatch]) -> str:
         """Put event batches into the flow; return the reason of a refusal, "" if there is none."""
-        if not parcels:
+        if not event_batches:
             return ""
         if self._put is None:
             return "full: the flow has not started"
         try:
-            self._put(parcels)
+            self._put(event_batches)
         except ChannelFull as error:
             return f"full: {error}"
         except (FlowError, BatchError) as error:
             return f"failed: {error}"
         return ""
 
-    def _answer(self, parcel: EventBatch) -> Any:
+    def _answer(self, event_batch: EventBatch) -> Any:
         with self._lock:
             self.messages += 1
-            self.bytes += len(parcel.data or b"")
+            self.bytes += len(event_batch.data or b"")
         return collector_idl().Answer(True, f"agent {self._context.agent}", self._context.flow, 0, 0, "", -1)
 
     def _nack(self, reason: str) -> Any:

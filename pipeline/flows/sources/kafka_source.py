@@ -49,10 +49,10 @@ class KafkaSource:
         self._options, self._context, self._clock = options, context, context.clock
         self._journal: SourceJournal | None = None
         self._consumer: Any = None
-        self._pending_parcels: deque[tuple[Any, list[Any]]] = deque()
+        self._pending_event_batches: deque[tuple[Any, list[Any]]] = deque()
         """Messages fetched and not put, by partition."""
         self._piece: tuple[PieceIntent, list[EventBatch], int] | None = None
-        """The pending piece, its parcels, and the number of their messages."""
+        """The pending piece, its event batches, and the number of their messages."""
         self._checked_at = 0.0
         self._moved = False
         """True if the consumer's position differs from the journal's."""
@@ -89,18 +89,18 @@ class KafkaSource:
         if journal.pending is not None:
             self._repeat(journal, put)
             return True
-        if not self._pending_parcels:
+        if not self._pending_event_batches:
             found = self._call(lambda: self._consumer.poll(timeout_ms=500, max_records=self._options.messages))
-            self._pending_parcels.extend(found.items())
-        if not self._pending_parcels:
+            self._pending_event_batches.extend(found.items())
+        if not self._pending_event_batches:
             self._check_partitions()
             return False
-        part, records = self._pending_parcels.popleft()
+        part, records = self._pending_event_batches.popleft()
         at = {**journal.state.get("offsets", {}), str(part.partition): records[-1].offset + 1}
         what = {"partition": part.partition, "from": records[0].offset, "until": records[-1].offset + 1}
         what["count"], what["digest"] = len(records), _digest(records)
         intent = journal.begin(self._clock.now_ms(), what, {"offsets": at})
-        self._piece = intent, self._parcels(journal, intent, records), len(records)
+        self._piece = intent, self._event_batches(journal, intent, records), len(records)
         self._repeat(journal, put)
         return True
 
@@ -118,9 +118,9 @@ class KafkaSource:
                 journal.drop()
                 self._assign()
                 return
-            self._piece = intent, self._parcels(journal, intent, records), len(records)
-        for parcel in self._piece[1]:
-            put([parcel])
+            self._piece = intent, self._event_batches(journal, intent, records), len(records)
+        for event_batch in self._piece[1]:
+            put([event_batch])
         journal.commit()
         self.problem = ""
         self.counts["messages"] += self._piece[2]
@@ -128,11 +128,11 @@ class KafkaSource:
         if self._moved:
             self._assign()
 
-    def _parcels(self, journal: SourceJournal, intent: PieceIntent, records: list[Any]) -> list[EventBatch]:
+    def _event_batches(self, journal: SourceJournal, intent: PieceIntent, records: list[Any]) -> list[EventBatch]:
         """Return the event batches of messages, always the same: batches keep their identity, events get the
         piece's."""
         if self._options.batches:
-            return [parcel for record in records if (parcel := self._batch(record)) is not None]
+            return [event_batch for record in records if (event_batch := self._batch(record)) is not None]
         events = [event for record in records if (event := self._event(record)) is not None]
         portions = list(split_events(events))
         return [journal.make_batch(intent, portion, part) for part, portion in enumerate(portions)]
@@ -193,7 +193,7 @@ class KafkaSource:
                 allow_auto_create_topics=False,
             )
         )
-        self._pending_parcels.clear()
+        self._pending_event_batches.clear()
         self._assign()
         self._moved = journal.pending is not None  # it is positioned before that piece, which is put first
 

@@ -103,7 +103,7 @@ class ThriftSource:
     def append(self, producer: bytes, sequence: int, time_ms: int, events: Sequence[Any]) -> Any:
         """Method of the IDL."""
         try:
-            self._put_batches(self._parcels(producer, sequence, time_ms, events))
+            self._put_batches(self._event_batches(producer, sequence, time_ms, events))
         except (BatchError, ValueError, TypeError, AttributeError) as error:
             return self._refuse("bad", error)
         except ChannelFull as error:
@@ -114,23 +114,23 @@ class ThriftSource:
             self.events += len(events)
         return events_idl().Taken(True, "")
 
-    def _put_batches(self, parcels: Sequence[EventBatch]) -> None:
+    def _put_batches(self, event_batches: Sequence[EventBatch]) -> None:
         """Put all event batches of one call; the channel drops repeats. Raises NumberUsed and the errors of a put."""
-        ids = [parcel.id for parcel in parcels if parcel.id is not None]
+        ids = [event_batch.id for event_batch in event_batches if event_batch.id is not None]
         if self._put is None:
             raise ChannelFull("the flow has not started")
         if not ids:
             return
         program, number = ids[0].epoch, ids[0].sequence
-        first = self._digests.claim(program, number, _digest(parcels))
+        first = self._digests.claim(program, number, _digest(event_batches))
         try:
-            self._put(parcels)
+            self._put(event_batches)
         except (ChannelFull, BatchError):
             if first:
                 self._digests.release(program, number)
             raise
 
-    def _parcels(self, producer: bytes, sequence: int, time_ms: int, events: Sequence[Any]) -> list[EventBatch]:
+    def _event_batches(self, producer: bytes, sequence: int, time_ms: int, events: Sequence[Any]) -> list[EventBatch]:
         if not 0 < len(producer) <= PRODUCER_BYTES:
             raise ValueError(f"a producer of {len(producer)} bytes: 1 to {PRODUCER_BYTES}")
         if sequence < 0 or time_ms < 0:
@@ -150,10 +150,10 @@ class ThriftSource:
         return events_idl().Taken(False, f"{word}: {error}")
 
 
-def _digest(parcels: Sequence[EventBatch]) -> int:
+def _digest(event_batches: Sequence[EventBatch]) -> int:
     """Return the digest of the events of a call, independent of its time."""
     hasher = xxhash.xxh3_64()
-    for event in (event for parcel in parcels for event in parcel.events):
+    for event in (event for event_batch in event_batches for event in event_batch.events):
         hasher.update(b"%r %d:" % (sorted(event.headers.items()), len(event.body)))
         hasher.update(event.body)
     return hasher.intdigest()

@@ -23,19 +23,19 @@ def event(n: int, size: int = 0) -> Event:
     return Event({"n": str(n)}, f"event {n}".encode().ljust(size, b"."))
 
 
-def parcel(*numbers: int, size: int = 0) -> EventBatch:
+def event_batch(*numbers: int, size: int = 0) -> EventBatch:
     return EventBatch(tuple(event(n, size) for n in numbers))
 
 
-def numbers_of(parcels: Sequence[EventBatch]) -> list[int]:
-    return [int(e.headers["n"]) for p in parcels for e in events_of(p)]
+def numbers_of(event_batches: Sequence[EventBatch]) -> list[int]:
+    return [int(e.headers["n"]) for p in event_batches for e in events_of(p)]
 
 
 class ListSink:
     """Records delivered events; fails with the text of `fails`; waits while `gate` is closed."""
 
     def __init__(self) -> None:
-        self.parcels: list[EventBatch] = []
+        self.event_batches: list[EventBatch] = []
         self.calls = 0
         self.fails: Callable[[Sequence[EventBatch]], SinkFailed | Exception | None] = lambda _: None
         self.gate = threading.Event()
@@ -45,30 +45,30 @@ class ListSink:
 
     @property
     def numbers(self) -> list[int]:
-        return numbers_of(self.parcels)
+        return numbers_of(self.event_batches)
 
     @property
     def ids(self) -> list[BatchId | None]:
-        return [p.id for p in self.parcels]
+        return [p.id for p in self.event_batches]
 
     def start(self) -> None:
         self.started += 1
 
-    def deliver(self, parcels: Sequence[EventBatch]) -> None:
+    def deliver(self, event_batches: Sequence[EventBatch]) -> None:
         self.calls += 1
         self.entered.set()
         if not self.gate.wait(60):
             raise SinkFailed("the gate stayed closed")
-        error = self.fails(parcels)
+        error = self.fails(event_batches)
         if error is not None:
             raise error
-        self.parcels += parcels
+        self.event_batches += event_batches
 
     def stop(self, deadline_s: float) -> None:
         self.stopped += 1
 
     def figures(self) -> Figures:
-        return {"parcels": len(self.parcels)}
+        return {"parcels": len(self.event_batches)}
 
     def down(self, reason: str = "down") -> None:
         self.fails = lambda _: SinkFailed(reason)

@@ -26,7 +26,7 @@ from pipeline.link.collector_client import CollectorCallError, Reply
 from pipeline.link.idl import collector_idl
 from pipeline.rolling_files.file_store import open_store
 from tests.faults.namenode_proxy import NameNodeProxy
-from tests.pipeline.flows.parts import Sinks, context, event, eventually_has, flow, numbers_of, parcel, until_full
+from tests.pipeline.flows.parts import Sinks, context, event, event_batch, eventually_has, flow, numbers_of, until_full
 from tests.waiting import eventually
 
 TIER = """
@@ -111,7 +111,7 @@ def test_tiers_fill_from_the_end_and_drain_in_order(tmp_path: Path) -> None:
     while client.next < refused_at + 20:
         client.send()
     eventually_has(sinks["one"], range(client.next), seconds=60)
-    assert [p.data for p in sinks["one"].parcels] == [message(n) for n in range(client.next)]
+    assert [p.data for p in sinks["one"].event_batches] == [message(n) for n in range(client.next)]
     eventually(lambda: first.waiting == second.waiting == 0, "empty")
     assert first.stop() == []
     assert second.stop() == []
@@ -215,7 +215,7 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 @pytest.mark.parametrize("delivery", ["end-to-end", "disk-failover", "best-effort"])
 def test_scenario_33_a_lost_reply_stores_nothing_twice(tmp_path: Path, delivery: str) -> None:
-    """Fault 26: the next agent has committed, the answer is lost, and the parcels are sent again under the same
+    """Fault 26: the next agent has committed, the answer is lost, and the event batches are sent again under the same
     identity, from any kind of channel."""
     sinks = Sinks()
     second = tier(tmp_path, sinks, "agent-2")
@@ -233,7 +233,7 @@ to = ["127.0.0.1:{port}"]
         first = flow(text, tmp_path / "agent-1", sinks, "agent-1")
         first.start()
         for n in range(5):
-            first.put([parcel(n)])
+            first.put([event_batch(n)])
         eventually(lambda: first.waiting == 0, "all over the hop")
         assert counts["lost"] == 3
         eventually_has(sinks["one"], range(5))
@@ -281,7 +281,7 @@ def test_scenario_35_retries_of_a_dead_peer_back_off(tmp_path: Path) -> None:
 
 
 def test_terminal_acks_wait_for_the_last_sink(tmp_path: Path) -> None:
-    """`ack = "terminal"`: the first agent keeps its parcels until the sink behind the second agent has them."""
+    """`ack = "terminal"`: the first agent keeps its event batches until the sink behind the second agent has them."""
     sinks = Sinks()
     sinks["one"].down()
     second = tier(tmp_path, sinks, "agent-2")
@@ -297,7 +297,7 @@ def test_terminal_acks_wait_for_the_last_sink(tmp_path: Path) -> None:
     second.stop()
 
 
-def test_parcels_damaged_in_transit_are_refused_with_the_reason(tmp_path: Path) -> None:
+def test_event_batches_damaged_in_transit_are_refused_with_the_reason(tmp_path: Path) -> None:
     sinks = Sinks()
     running = tier(tmp_path, sinks, "agent-1")
     client = FramedClient(collector_idl().Collector, "127.0.0.1", port_of(running))
@@ -323,7 +323,7 @@ def test_the_sink_reports_problems_of_its_peers(tmp_path: Path) -> None:
 
 
 def test_retries_send_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sink encodes parcels of a memory channel once."""
+    """The sink encodes event batches of a memory channel once."""
     calls: list[list[bytes]] = []
 
     def send(messages: Sequence[bytes]) -> Reply:
@@ -333,7 +333,7 @@ def test_retries_send_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyP
     sink = AgentSink(AgentSinkOptions(to=["127.0.0.1:1"]), context(tmp_path, Sinks()))
     monkeypatch.setattr(sink._client, "send", send)
     sink.start()
-    one = EventBatch(parcel(1).events, BatchId("client", 1, 0, 0))
+    one = EventBatch(event_batch(1).events, BatchId("client", 1, 0, 0))
     for _ in range(2):
         with pytest.raises(SinkFailed, match="no answer"):
             sink.deliver([one])
@@ -357,5 +357,5 @@ def test_a_full_flow_refuses_puts_of_its_own_program(tmp_path: Path) -> None:
         running.put([EventBatch((), BatchId("client", 1, 0, count), message(count))])
     sinks["one"].up()
     eventually_has(sinks["one"], range(count), seconds=60)
-    assert numbers_of(sinks["one"].parcels) == list(range(count))
+    assert numbers_of(sinks["one"].event_batches) == list(range(count))
     running.stop()

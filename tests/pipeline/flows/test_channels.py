@@ -21,7 +21,7 @@ from pipeline.flows.channels.sql_channel import SqlChannel, SqlOptions
 from pipeline.flows.event import EventBatch
 from pipeline.flows.spi import ChannelFailed
 from pipeline.flows.transaction import TransactionPhaseError
-from tests.pipeline.flows.parts import event, numbers_of, parcel, until_full
+from tests.pipeline.flows.parts import event, event_batch, numbers_of, until_full
 from tests.pipeline.helpers import FastFiles
 from tests.waiting import eventually
 
@@ -60,35 +60,35 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
 
 def taken(channel: Any, most: int = 100) -> list[int]:
     with channel.take(most, 30.0) as take:
-        return numbers_of(take.parcels)
+        return numbers_of(take.event_batches)
 
 
-def test_parcels_are_taken_in_order_and_deleted_after_commit(make: Make) -> None:
+def test_event_batches_are_taken_in_order_and_deleted_after_commit(make: Make) -> None:
     channel = make()
-    channel.put([parcel(1, 2), parcel(3)], 30.0)
-    channel.put([parcel(4)], 30.0)
+    channel.put([event_batch(1, 2), event_batch(3)], 30.0)
+    channel.put([event_batch(4)], 30.0)
     assert taken(channel, 2) == [1, 2, 3]
     assert taken(channel) == [4]
     assert not channel.take(1, 0.01)
     assert channel.waiting == 0
 
 
-def test_every_parcel_has_a_stable_identity(make: Make) -> None:
+def test_every_event_batch_has_a_stable_identity(make: Make) -> None:
     channel = make()
-    channel.put([parcel(1), parcel(2)], 30.0)
+    channel.put([event_batch(1), event_batch(2)], 30.0)
     take = channel.take(10, 30.0)
-    first = [p.id for p in take.parcels]
+    first = [p.id for p in take.event_batches]
     with pytest.raises(ZeroDivisionError), take:
         raise ZeroDivisionError
     with channel.take(10, 30.0) as take:
-        assert [p.id for p in take.parcels] == first
+        assert [p.id for p in take.event_batches] == first
     assert None not in first
     assert len(set(first)) == 2
 
 
-def test_rolled_back_parcels_are_taken_again_first_and_in_order(make: Make) -> None:
+def test_rolled_back_event_batches_are_taken_again_first_and_in_order(make: Make) -> None:
     channel = make()
-    channel.put([parcel(n) for n in range(6)], 30.0)
+    channel.put([event_batch(n) for n in range(6)], 30.0)
     one, two = channel.take(2, 30.0), channel.take(2, 1.0)
     two.rollback()
     one.rollback()
@@ -98,7 +98,7 @@ def test_rolled_back_parcels_are_taken_again_first_and_in_order(make: Make) -> N
 
 def test_takes_may_be_committed_in_any_order(make: Make) -> None:
     channel = make()
-    channel.put([parcel(n) for n in range(3)], 30.0)
+    channel.put([event_batch(n) for n in range(3)], 30.0)
     takes = [channel.take(1, 30.0) for _ in range(3)]
     for take in reversed(takes):
         take.commit()
@@ -110,11 +110,11 @@ def test_scenario_25_put_without_commit_is_absent_take_without_commit_comes_agai
     channel = make()
     transaction = channel.transaction()
     transaction.begin()
-    transaction.put([parcel(1)])
+    transaction.put([event_batch(1)])
     transaction.rollback()
     assert channel.waiting == 0
     with channel.transaction() as transaction:
-        transaction.put([parcel(2)])
+        transaction.put([event_batch(2)])
     with pytest.raises(AssertionError), channel.transaction() as transaction:
         assert numbers_of(transaction.take(5, 30.0)) == [3]
     with channel.transaction() as transaction:
@@ -126,9 +126,9 @@ def test_transactions_reject_calls_out_of_order(make: Make) -> None:
     channel = make()
     transaction = channel.transaction()
     with pytest.raises(TransactionPhaseError):
-        transaction.put([parcel(1)])
+        transaction.put([event_batch(1)])
     transaction.begin()
-    transaction.put([parcel(1)])
+    transaction.put([event_batch(1)])
     with pytest.raises(TransactionPhaseError):
         transaction.take(1, 0.0)
     transaction.close()
@@ -146,7 +146,7 @@ def test_scenario_31_full_refuses_and_keeps_what_it_has(make: Make) -> None:
     while len(seen) < count:
         seen += taken(channel)
     assert seen == list(range(count))
-    channel.put([parcel(99)], 30.0)  # there is room again
+    channel.put([event_batch(99)], 30.0)  # there is room again
     assert taken(channel) == [99]
 
 
@@ -176,24 +176,24 @@ def test_a_durable_channel_continues_after_a_restart(make: Make) -> None:
     durable = not isinstance(channel, MemoryChannel)
     id = BatchId("elsewhere", 77, 0, 5)
     other = EventBatch((), id, encode_events(id, "s", 1, [event(0)]).data)
-    channel.put([other, *(parcel(n) for n in range(1, 5))], 30.0)
+    channel.put([other, *(event_batch(n) for n in range(1, 5))], 30.0)
     channel.reader("a").take(4, 30.0).commit()
-    ids = [p.id for p in channel.reader("b").take(2, 30.0).parcels]
+    ids = [p.id for p in channel.reader("b").take(2, 30.0).event_batches]
     assert channel.oldest_ms > 0
     channel.stop(30.0)
     if not durable:
         assert channel.figures()["lost"] == 5
         return
     channel = make(branches)
-    assert numbers_of(channel.reader("a").take(9, 30.0).parcels) == [4]
+    assert numbers_of(channel.reader("a").take(9, 30.0).event_batches) == [4]
     again = channel.reader("b").take(9, 30.0)
-    assert numbers_of(again.parcels) == list(range(5))
-    assert [p.id for p in again.parcels][:2] == ids
+    assert numbers_of(again.event_batches) == list(range(5))
+    assert [p.id for p in again.event_batches][:2] == ids
     again.commit()
-    channel.put([other, parcel(6)], 30.0)
+    channel.put([other, event_batch(6)], 30.0)
     with channel.reader("b").take(9, 30.0) as take:
-        assert numbers_of(take.parcels) == [6]
-        assert take.parcels[0].id not in ids
+        assert numbers_of(take.event_batches) == [6]
+        assert take.event_batches[0].id not in ids
 
 
 def test_a_repeat_is_dropped_and_counted(make: Make) -> None:
@@ -201,11 +201,11 @@ def test_a_repeat_is_dropped_and_counted(make: Make) -> None:
     id = BatchId("elsewhere", 77, 0, 5)
     data = encode_events(id, "s", 1, [event(5)]).data
     channel.put([EventBatch((), id, data)], 30.0)
-    channel.put([EventBatch((), id, data), parcel(6)], 30.0)
+    channel.put([EventBatch((), id, data), event_batch(6)], 30.0)
     with channel.take(10, 30.0) as take:
-        assert numbers_of(take.parcels) == [5, 6]
-        assert take.parcels[0].id == id
-        assert take.parcels[0].data == data
+        assert numbers_of(take.event_batches) == [5, 6]
+        assert take.event_batches[0].id == id
+        assert take.event_batches[0].data == data
     channel.put([EventBatch((), id, data)], 30.0)
     assert channel.waiting == 0
     assert channel.repeats == 2
@@ -215,12 +215,14 @@ def test_a_repeat_is_dropped_and_counted(make: Make) -> None:
 def test_announcements_with_one_identity_are_not_repeats(make: Make) -> None:
     blocks = [SeriesBlock(f"s{n}", 0, 5, (SeriesInfo("a{}", ValueType.INTEGER),)) for n in range(3)]
     announced = [encode_series("elsewhere", block) for block in blocks]
-    parcels = [EventBatch((), batch.header.id, batch.data) for batch in announced]
+    event_batches = [EventBatch((), batch.header.id, batch.data) for batch in announced]
     channel = make()
-    channel.put(parcels[:2], 30.0)
-    channel.put(parcels[2:], 30.0)
+    channel.put(event_batches[:2], 30.0)
+    channel.put(event_batches[2:], 30.0)
     with channel.take(10, 30.0) as take:
-        assert [parcel.data for parcel in take.parcels] == [parcel.data for parcel in parcels]
+        assert [event_batch.data for event_batch in take.event_batches] == [
+            event_batch.data for event_batch in event_batches
+        ]
     assert channel.repeats == 0
 
 
@@ -228,14 +230,14 @@ def test_lanes_of_ended_programs_are_forgotten(make: Make, monkeypatch: pytest.M
     """Each sending program brings its own lanes. The newest are remembered, also after a restart."""
     monkeypatch.setattr(seen, "MAX_LANES", 20)
     ids = [BatchId("elsewhere", epoch, 0, 0) for epoch in range(60)]
-    parcels = [EventBatch((), id, encode_events(id, "s", 1, [event(id.epoch)]).data) for id in ids]
+    event_batches = [EventBatch((), id, encode_events(id, "s", 1, [event(id.epoch)]).data) for id in ids]
     channel = make()
-    for one in parcels:
+    for one in event_batches:
         channel.put([one], 30.0)
         taken(channel)
     if not isinstance(channel, FileChannel):  # which forgets them together with their segments
         assert len(channel._accepted.lanes) <= 20
-    channel.put(parcels[-5:], 30.0)
+    channel.put(event_batches[-5:], 30.0)
     assert channel.repeats == 5
     channel.stop(30.0)
     if isinstance(channel, SqlChannel):
@@ -249,7 +251,7 @@ def test_a_waiting_take_returns_on_data_and_on_stop(make: Make) -> None:
     found: list[Any] = []
 
     def take() -> None:
-        found.append(numbers_of(channel.take(1, 60.0).parcels))
+        found.append(numbers_of(channel.take(1, 60.0).event_batches))
         try:
             channel.take(1, 60.0)
         except ChannelFailed as error:
@@ -257,28 +259,28 @@ def test_a_waiting_take_returns_on_data_and_on_stop(make: Make) -> None:
 
     thread = threading.Thread(target=take)
     thread.start()
-    channel.put([parcel(1)], 30.0)
+    channel.put([event_batch(1)], 30.0)
     eventually(lambda: found == [[1]], "the first take")
     channel.stop(5.0)
     thread.join(20)
     assert found == [[1], "the channel is closed"]
     with pytest.raises(ChannelFailed):
-        channel.put([parcel(2)], 30.0)
+        channel.put([event_batch(2)], 30.0)
 
 
 def test_branches_have_cursors_of_their_own(make: Make) -> None:
     channel = make({"a": BranchPolicy(), "b": BranchPolicy()})
     a, b = channel.reader("a"), channel.reader("b")
-    channel.put([parcel(n) for n in range(4)], 30.0)
+    channel.put([event_batch(n) for n in range(4)], 30.0)
     with a.take(3, 30.0) as take:
-        assert numbers_of(take.parcels) == [0, 1, 2]
+        assert numbers_of(take.event_batches) == [0, 1, 2]
     b.take(2, 30.0).rollback()
     assert channel.waiting == 4
     with b.take(10, 30.0) as take:
-        assert numbers_of(take.parcels) == [0, 1, 2, 3]
+        assert numbers_of(take.event_batches) == [0, 1, 2, 3]
     assert channel.waiting == 1
     with a.take(10, 30.0) as take:
-        assert numbers_of(take.parcels) == [3]
+        assert numbers_of(take.event_batches) == [3]
     assert channel.waiting == 0
     with pytest.raises(KeyError):
         channel.reader("c")
@@ -293,18 +295,18 @@ def test_scenario_37_a_stuck_optional_branch_delays_no_other(make: Make) -> None
     for n in range(100):
         channel.put([EventBatch((event(n, 3000),))], 30.0)
         with must.take(10, 30.0) as take:
-            got += numbers_of(take.parcels)
+            got += numbers_of(take.event_batches)
     assert got == list(range(100))  # each once, independently of the other branch
     late = []
-    while (found := may.take(10, 0.05)).parcels:
-        late += numbers_of(found.parcels)
+    while (found := may.take(10, 0.05)).event_batches:
+        late += numbers_of(found.event_batches)
         found.commit()
     assert late
     assert late == list(range(late[0], 100))
     assert channel.figures()["branches"]["may"]["skipped"] == 100 - len(late)
 
 
-def test_parcels_are_done_once_the_required_branches_have_them(make: Make) -> None:
+def test_event_batches_are_done_once_the_required_branches_have_them(make: Make) -> None:
     channel = make({"must": BranchPolicy(), "may": BranchPolicy(required=False)})
     id = BatchId("elsewhere", 77, 0, 5)
     channel.put([EventBatch((), id, encode_events(id, "s", 1, [event(5)]).data)], 30.0)
@@ -315,19 +317,19 @@ def test_parcels_are_done_once_the_required_branches_have_them(make: Make) -> No
     assert not channel.done(id._replace(sequence=6))
 
 
-def test_concurrent_puts_and_takes_deliver_each_parcel_once(make: Make) -> None:
+def test_concurrent_puts_and_takes_deliver_each_event_batch_once(make: Make) -> None:
     channel = make()
     got: list[int] = []
     lock = threading.Lock()
 
     def put(first: int) -> None:
         for n in range(first, first + 50):
-            channel.put([parcel(n)], 60.0)
+            channel.put([event_batch(n)], 60.0)
 
     def take() -> None:
         while len(got) < 200:
             with channel.take(7, 0.1) as found, lock:
-                got.extend(numbers_of(found.parcels))
+                got.extend(numbers_of(found.event_batches))
 
     threads = [threading.Thread(target=put, args=(1000 * n,)) for n in range(4)]
     threads += [threading.Thread(target=take) for _ in range(3)]

@@ -19,7 +19,7 @@ from pipeline.wal.file_system import FileSystem
 from pipeline.wal.recovery import segment_path, segments_in
 from pipeline.wal.state_records import InvalidPayloadError, decode_cursor, encode_cursor
 from tests.crash_disk import CrashDisk, allow, refuse
-from tests.pipeline.flows.parts import event, numbers_of, parcel
+from tests.pipeline.flows.parts import event, event_batch, numbers_of
 from tests.pipeline.helpers import FastFiles
 from tests.seeds import fixed_and_drawn
 from tests.waiting import eventually
@@ -43,11 +43,11 @@ def opened(
 
 
 def rest(channel: FileChannel) -> list[EventBatch]:
-    """All waiting parcels, committed."""
+    """All waiting event batches, committed."""
     found: list[EventBatch] = []
     while channel.waiting:
         with channel.take(3, 5.0) as take:
-            found += take.parcels
+            found += take.event_batches
     return found
 
 
@@ -67,9 +67,9 @@ class NoDescriptors(FastFiles):
         return super().open(path)
 
 
-def test_parcels_are_kept_when_file_descriptors_run_out(tmp_path: Path) -> None:
+def test_event_batches_are_kept_when_file_descriptors_run_out(tmp_path: Path) -> None:
     channel = opened(tmp_path / "log")
-    channel.put([parcel(1)], 30.0)
+    channel.put([event_batch(1)], 30.0)
     channel.stop(30.0)
     files = NoDescriptors()
     channel = opened(tmp_path / "log", files)
@@ -84,7 +84,7 @@ def test_parcels_are_kept_when_file_descriptors_run_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(4), "file channel", 4))
 def test_scenario_26_replay_is_exact_after_a_power_failure_at_any_moment(seed: int) -> None:
-    """With small segments the file of identities is written during puts and takes. A parcel of a completed put is
+    """With small segments the file of identities is written during puts and takes. An event batch of a completed put is
     taken again unless it was committed, in order and under the same identity; repeats are recognised."""
     rng = random.Random(seed)
     files = CrashDisk()
@@ -99,13 +99,13 @@ def test_scenario_26_replay_is_exact_after_a_power_failure_at_any_moment(seed: i
                 put += 1
             case 2:
                 take = channel.take(rng.randrange(1, 5), 0.0)
-                ids.update(zip(numbers_of(take.parcels), [p.id for p in take.parcels], strict=True))
+                ids.update(zip(numbers_of(take.event_batches), [p.id for p in take.event_batches], strict=True))
                 open_takes.append(take)
             case _ if open_takes:
                 take = open_takes.pop(rng.randrange(len(open_takes)))
                 if rng.random() < 0.7:
                     take.commit()
-                    committed.update(numbers_of(take.parcels))
+                    committed.update(numbers_of(take.event_batches))
                 else:
                     take.rollback()
     left = files.survivor(rng)
@@ -121,7 +121,7 @@ def test_scenario_26_replay_is_exact_after_a_power_failure_at_any_moment(seed: i
 
 def test_an_open_take_is_repeated_after_a_restart(tmp_path: Path) -> None:
     channel = opened(tmp_path)
-    channel.put([parcel(n) for n in range(5)], 30.0)
+    channel.put([event_batch(n) for n in range(5)], 30.0)
     channel.take(2, 5.0).commit()
     channel.take(2, 5.0)
     channel.stop(30.0)
@@ -132,7 +132,7 @@ def test_an_open_take_is_repeated_after_a_restart(tmp_path: Path) -> None:
 
 def test_a_commit_after_stop_is_an_error(tmp_path: Path) -> None:
     channel = opened(tmp_path)
-    channel.put([parcel(1)], 30.0)
+    channel.put([event_batch(1)], 30.0)
     take = channel.take(1, 5.0)
     channel.stop(30.0)
     with pytest.raises(ChannelFailed):
@@ -141,14 +141,14 @@ def test_a_commit_after_stop_is_an_error(tmp_path: Path) -> None:
 
 def test_cursors_of_branches_survive_a_restart(tmp_path: Path) -> None:
     channel = opened(tmp_path, branches=BRANCHES)
-    channel.put([parcel(n) for n in range(5)], 30.0)
+    channel.put([event_batch(n) for n in range(5)], 30.0)
     channel.reader("a").take(5, 5.0).commit()
     channel.reader("b").take(2, 5.0).commit()
     channel.stop(30.0)
     channel = opened(tmp_path, branches={**BRANCHES, "new": BranchPolicy()})
     assert not channel.reader("a").take(5, 0.0)
-    assert numbers_of(channel.reader("b").take(5, 5.0).parcels) == [2, 3, 4]
-    assert numbers_of(channel.reader("new").take(9, 5.0).parcels) == [2, 3, 4]  # what is still there
+    assert numbers_of(channel.reader("b").take(5, 5.0).event_batches) == [2, 3, 4]
+    assert numbers_of(channel.reader("new").take(9, 5.0).event_batches) == [2, 3, 4]  # what is still there
     channel.stop(30.0)
 
 
@@ -166,7 +166,7 @@ def test_scenario_32_order_at_the_spill_boundary_survives_a_restart(tmp_path: Pa
     assert 0 < channel.figures()["cache_bytes"] <= 5_000
     channel.take(3, 5.0).commit()
     channel.take(3, 5.0).rollback()
-    assert numbers_of(channel.take(2, 5.0).parcels) == [3, 4]
+    assert numbers_of(channel.take(2, 5.0).event_batches) == [3, 4]
     channel.stop(30.0)
     channel = opened(tmp_path, cache=5_000)
     assert numbers_of(rest(channel)) == list(range(3, 20))
@@ -175,7 +175,7 @@ def test_scenario_32_order_at_the_spill_boundary_survives_a_restart(tmp_path: Pa
 
 def test_scenario_28_a_damaged_record_is_counted_and_the_rest_is_taken(tmp_path: Path) -> None:
     channel = opened(tmp_path)
-    channel.put([parcel(n) for n in range(4)], 30.0)
+    channel.put([event_batch(n) for n in range(4)], 30.0)
     (segment,) = segments_in(tmp_path)
     with segment_path(tmp_path, segment).open("r+b") as file:
         file.seek(-40, 2)
@@ -190,12 +190,12 @@ def test_scenario_28_a_damaged_record_is_counted_and_the_rest_is_taken(tmp_path:
 def test_scenario_29_a_full_disk_refuses_and_loses_nothing() -> None:
     files = CrashDisk()
     channel = opened(FOLDER, files)
-    channel.put([parcel(1)], 30.0)
+    channel.put([event_batch(1)], 30.0)
     files.full = True
     with pytest.raises(ChannelFull, match="No space"):
-        channel.put([parcel(2)], 30.0)
+        channel.put([event_batch(2)], 30.0)
     files.full = False
-    channel.put([parcel(3)], 30.0)
+    channel.put([event_batch(3)], 30.0)
     assert numbers_of(rest(channel)) == [1, 3]
     channel.stop(30.0)
 
@@ -203,13 +203,13 @@ def test_scenario_29_a_full_disk_refuses_and_loses_nothing() -> None:
 def test_a_failed_fsync_is_never_retried_as_good() -> None:
     files = CrashDisk()
     channel = opened(FOLDER, files)
-    channel.put([parcel(1)], 30.0)
+    channel.put([event_batch(1)], 30.0)
     files.before = refuse("fsync")
     with pytest.raises(ChannelFailed):
-        channel.put([parcel(2)], 30.0)
+        channel.put([event_batch(2)], 30.0)
     files.before = allow
     with pytest.raises(ChannelFailed):
-        channel.put([parcel(3)], 30.0)
+        channel.put([event_batch(3)], 30.0)
     assert channel.figures()["problems"]
     channel.stop(30.0)
     channel = opened(FOLDER, files)
@@ -293,7 +293,7 @@ def test_announcements_have_no_identity_and_are_never_repeats(tmp_path: Path) ->
     channel.stop(30.0)
     channel = opened(tmp_path)
     with channel.take(5, 5.0) as take:
-        assert [p.data for p in take.parcels] == [data]
+        assert [p.data for p in take.event_batches] == [data]
     assert channel.waiting == 0
     channel.stop(30.0)
 
@@ -321,7 +321,7 @@ def test_fsyncs_are_counted_and_shared(tmp_path: Path) -> None:
     """Fault 28: one fsync per put, none for takes and commits."""
     channel = opened(tmp_path)
     before = channel.figures()["fsyncs"]
-    channel.put([parcel(n) for n in range(50)], 30.0)
+    channel.put([event_batch(n) for n in range(50)], 30.0)
     rest(channel)
     assert channel.figures()["fsyncs"] == before + 1
     channel.stop(30.0)

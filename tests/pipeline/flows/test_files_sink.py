@@ -13,7 +13,7 @@ import pytest
 from artimon.model.batch import BatchId, Samples
 from artimon.model.batch_codec import encode_samples
 from pipeline.delivery.batch_numbers import LaneNumbers
-from pipeline.flows import event as parcels
+from pipeline.flows import event as event_batches
 from pipeline.flows.context import Context
 from pipeline.flows.event import Event, EventBatch
 from pipeline.flows.runtime.builtin_components import builtin_registry
@@ -27,7 +27,7 @@ NUMBERS = LaneNumbers("a", 7)
 
 def sealed(*bodies: str, **headers: str) -> EventBatch:
     events = tuple(Event(headers, body.encode()) for body in bodies)
-    return parcels.with_identity_and_bytes(EventBatch(events), NUMBERS, "f", 1_000)
+    return event_batches.with_identity_and_bytes(EventBatch(events), NUMBERS, "f", 1_000)
 
 
 def sink(folder: Path, uri: str, **options: Any) -> FilesSink:
@@ -80,13 +80,13 @@ def test_store_errors_name_the_file_once(local_store: LocalStore) -> None:
         local_store.length("c")
 
 
-def test_repeated_parcels_are_not_written_again(tmp_path: Path, local_store: LocalStore) -> None:
-    files, parcel = sink(tmp_path / "s", local_store.uri), sealed("1")
-    files.deliver([parcel])
-    files.deliver([parcel, sealed("2")])
+def test_repeated_event_batches_are_not_written_again(tmp_path: Path, local_store: LocalStore) -> None:
+    files, event_batch = sink(tmp_path / "s", local_store.uri), sealed("1")
+    files.deliver([event_batch])
+    files.deliver([event_batch, sealed("2")])
     files.stop(5)
     again = sink(tmp_path / "s", local_store.uri)
-    again.deliver([parcel, sealed("3")])
+    again.deliver([event_batch, sealed("3")])
     again.stop(5)
     assert lines(local_store) == ["1", "2", "3"]
     assert again.figures()["repeats"] == 1
@@ -180,19 +180,19 @@ def test_failures_of_the_store_at_any_step_lose_nothing(
         return writing
 
     monkeypatch.setattr(inner, "create", create)
-    parcels = [sealed(str(n)) for n in range(6)]
-    for n, parcel in enumerate(parcels):
+    event_batches = [sealed(str(n)) for n in range(6)]
+    for n, event_batch in enumerate(event_batches):
         broken["on"] = n % 2 == 0
         try:
-            files.deliver([parcel])
+            files.deliver([event_batch])
         except SinkFailed:
             broken["on"] = False
-            files.deliver([parcel])
+            files.deliver([event_batch])
         broken["on"] = False
-    files.deliver(parcels)  # the whole delivery again
+    files.deliver(event_batches)  # the whole delivery again
     files.stop(5)
     again = sink(tmp_path / "s", local_store.uri)
-    again.deliver(parcels)
+    again.deliver(event_batches)
     again.stop(5)
     assert sorted(lines(local_store)) == [str(n) for n in range(6)]
     assert broken["count"] > 0
@@ -204,8 +204,8 @@ def test_a_delivery_that_fails_half_way_leaves_no_events(
 ) -> None:
     """The part that was written into the first folders is discarded."""
     files = sink(tmp_path / "s", local_store.uri, path="{k}", open_files=open_files)
-    parcel, real = sealed("x", k="c"), files._store.create
-    both = [sealed("1", k="a"), sealed("2", k="b"), parcel]
+    event_batch, real = sealed("x", k="c"), files._store.create
+    both = [sealed("1", k="a"), sealed("2", k="b"), event_batch]
 
     def create(path: str) -> Any:
         if path.startswith("c/"):
@@ -282,9 +282,9 @@ def test_a_time_in_non_ascii_digits_is_ignored(tmp_path: Path, local_store: Loca
     assert files.figures()["events"] == 1
 
 
-def test_one_delivery_may_hold_the_same_parcel_twice(tmp_path: Path, local_store: LocalStore) -> None:
-    files, parcel = sink(tmp_path / "s", local_store.uri), sealed("1")
-    files.deliver([parcel, parcel])
+def test_one_delivery_may_hold_the_same_event_batch_twice(tmp_path: Path, local_store: LocalStore) -> None:
+    files, event_batch = sink(tmp_path / "s", local_store.uri), sealed("1")
+    files.deliver([event_batch, event_batch])
     files.stop(5)
     assert (lines(local_store), files.figures()["repeats"]) == (["1"], 1)
 
@@ -319,12 +319,12 @@ def test_a_kill_on_hdfs_loses_nothing(tmp_path: Path, hdfs: str) -> None:
 
     def delivered() -> bool:
         try:
-            again.deliver([parcel])
+            again.deliver([event_batch])
         except SinkFailed:
             return False
         return True
 
-    parcel = sealed("2")
+    event_batch = sealed("2")
     eventually(delivered, "the old file is finished")
     again.stop(20)
     assert lines(local_store) == ["1", "2"]

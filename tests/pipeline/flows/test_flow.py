@@ -21,7 +21,7 @@ from pipeline.flows.registry import Component, ComponentKind
 from pipeline.flows.runtime.flow import Flow
 from pipeline.flows.runtime.flow_runners import SourceRunner
 from pipeline.flows.spi import ChannelFull, SinkFailed
-from tests.pipeline.flows.parts import Sinks, eventually_has, flow, numbers_of, parcel, registry, until_full
+from tests.pipeline.flows.parts import Sinks, event_batch, eventually_has, flow, numbers_of, registry, until_full
 from tests.waiting import eventually
 
 PLAIN = """
@@ -48,7 +48,7 @@ def test_events_arrive_once_and_in_order(tmp_path: Path, delivery: str) -> None:
     sinks = Sinks()
     running = plain(tmp_path, sinks, delivery)
     for n in range(50):
-        running.put([parcel(n)])
+        running.put([event_batch(n)])
     eventually_has(sinks["one"], range(50))
     assert running.stop() == []
     assert running.state is LifecycleState.STOPPED
@@ -61,12 +61,12 @@ def test_a_failing_sink_is_retried_until_it_succeeds(tmp_path: Path, delivery: s
     sinks["one"].down()
     running = plain(tmp_path, sinks, delivery)
     for n in range(20):
-        running.put([parcel(n)])
+        running.put([event_batch(n)])
     eventually(lambda: sinks["one"].calls > 3, "tries")
     assert any("down" in text for text in running.figures()["problems"])
     sinks["one"].up()
     eventually_has(sinks["one"], range(20))
-    running.put([parcel(20)])
+    running.put([event_batch(20)])
     eventually_has(sinks["one"], range(21))
     eventually(lambda: not running.figures()["problems"], "no problem any more")
     running.stop()
@@ -75,12 +75,12 @@ def test_a_failing_sink_is_retried_until_it_succeeds(tmp_path: Path, delivery: s
 def test_disk_failover_bypasses_the_log_while_the_sink_works(tmp_path: Path) -> None:
     sinks = Sinks()
     running = plain(tmp_path, sinks, "disk-failover")
-    running.put([parcel(0)])
+    running.put([event_batch(0)])
     assert sinks["one"].numbers == [0]  # when put returns, without any runner
     before = running.figures()["channel"]["fsyncs"]
     sinks["one"].down()
-    running.put([parcel(1)])
-    running.put([parcel(2)])
+    running.put([event_batch(1)])
+    running.put([event_batch(2)])
     figures = running.figures()["channel"]
     assert (figures["direct"], figures["logged"]) == (1, 2)
     assert figures["fsyncs"] > before
@@ -88,7 +88,7 @@ def test_disk_failover_bypasses_the_log_while_the_sink_works(tmp_path: Path) -> 
     eventually_has(sinks["one"], [0, 1, 2])
 
     def straight_again() -> bool:
-        running.put([parcel(3)])
+        running.put([event_batch(3)])
         return bool(running.figures()["channel"]["direct"] > 1)
 
     eventually(straight_again, "direct delivery again")
@@ -99,9 +99,9 @@ def test_disk_failover_bypasses_the_log_while_the_sink_works(tmp_path: Path) -> 
 def test_events_logged_by_disk_failover_survive_a_restart(tmp_path: Path) -> None:
     sinks = Sinks()
     running = plain(tmp_path, sinks, "disk-failover")
-    running.put([parcel(0)])
+    running.put([event_batch(0)])
     sinks["one"].down()
-    running.put([parcel(1)])
+    running.put([event_batch(1)])
     running.stop()
     sinks["one"].up()
     running = plain(tmp_path, sinks, "disk-failover")
@@ -113,19 +113,21 @@ def test_best_effort_delivers_the_rest_when_it_stops(tmp_path: Path) -> None:
     sinks = Sinks()
     running = plain(tmp_path, sinks, "best-effort")
     for n in range(100):
-        running.put([parcel(n)])
+        running.put([event_batch(n)])
     running.stop()
     assert sinks["one"].numbers == list(range(100))
 
 
-def test_permanently_refused_parcels_are_rejected_and_the_rest_is_delivered(tmp_path: Path) -> None:
+def test_permanently_refused_event_batches_are_rejected_and_the_rest_is_delivered(tmp_path: Path) -> None:
     """Scenario 28 at the end of the flow."""
     sinks = Sinks()
-    sinks["one"].fails = lambda parcels: SinkFailed("bad", retry=False) if 3 in numbers_of(parcels) else None
+    sinks["one"].fails = lambda event_batches: (
+        SinkFailed("bad", retry=False) if 3 in numbers_of(event_batches) else None
+    )
     sinks["one"].gate.clear()
     running = plain(tmp_path, sinks)
     for n in range(8):
-        running.put([parcel(n)])
+        running.put([event_batch(n)])
     sinks["one"].gate.set()
     eventually_has(sinks["one"], [0, 1, 2, 4, 5, 6, 7])
     (aside,) = (tmp_path / "plain" / "rejected").iterdir()
@@ -138,12 +140,12 @@ def test_an_event_beyond_the_limits_refuses_its_whole_call(tmp_path: Path) -> No
     sinks = Sinks()
     running = plain(tmp_path, sinks)
     with pytest.raises(EventError, match="at most"):
-        running.put([parcel(1), EventBatch((Event({}, bytes(300_000)),))])
+        running.put([event_batch(1), EventBatch((Event({}, bytes(300_000)),))])
     with pytest.raises(EventError, match="headers"):
         running.put([EventBatch((Event({str(n): "" for n in range(65)}, b""),))])
     running.put([EventBatch(tuple(Event({"n": str(n)}, bytes(100_000)) for n in range(20)))])  # cut so that it fits
     eventually_has(sinks["one"], range(20))
-    assert len(sinks["one"].parcels) > 3
+    assert len(sinks["one"].event_batches) > 3
     assert running.figures()["in"]["refused"] == {"event": 2}
     running.stop()
 
@@ -152,14 +154,14 @@ def test_pause_stops_delivery_and_drain_empties_the_channel(tmp_path: Path) -> N
     sinks = Sinks()
     running = plain(tmp_path, sinks)
     running.pause()
-    running.put([parcel(1)])
+    running.put([event_batch(1)])
     eventually(lambda: running.figures()["runners"]["sink sink"]["paused"], "paused")
     running.stop_accepting()
     with pytest.raises(ChannelFull):
-        running.put([parcel(2)])
+        running.put([event_batch(2)])
     assert running.waiting == 1
     running.resume()
-    running.put([parcel(3)])
+    running.put([event_batch(3)])
     eventually_has(sinks["one"], [1, 3])
     running.stop()
 
@@ -192,7 +194,7 @@ def test_scenario_37_branches_continue_without_a_dead_optional_one(tmp_path: Pat
     eventually_has(sinks["a"], range(100))
     eventually_has(sinks["b"], range(100))
     sinks["b"].down()
-    running.put([parcel(100)])
+    running.put([event_batch(100)])
     eventually_has(sinks["a"], range(101))
     assert sinks["c"].numbers == []
     skipped = running.figures()["channel"]["branches"]["c"]["skipped"]
@@ -233,15 +235,15 @@ def test_failover_switches_to_the_next_sink_and_back(tmp_path: Path) -> None:
     sinks = Sinks()
     running = flow(GROUP.format(kind="failover"), tmp_path, sinks)
     running.start()
-    running.put([parcel(0)])
+    running.put([event_batch(0)])
     eventually_has(sinks["a"], [0])
     sinks["a"].down()
-    running.put([parcel(1)])
+    running.put([event_batch(1)])
     eventually_has(sinks["b"], [1])
     sinks["a"].up()
 
     def back() -> bool:
-        running.put([parcel(9)])
+        running.put([event_batch(9)])
         return sinks["a"].numbers[-1] == 9
 
     eventually(back, "the first sink again")
@@ -256,14 +258,14 @@ def test_balance_uses_all_sinks_but_failing_ones(tmp_path: Path, kind: str) -> N
     running.start()
     count = 0
     while not (sinks["a"].numbers and sinks["b"].numbers):
-        running.put([parcel(count)])
+        running.put([event_batch(count)])
         count += 1
         eventually(lambda: running.waiting == 0, "delivered")
         assert count < 1000
     sinks["a"].down()
     before = len(sinks["a"].numbers)
     for n in range(count, count + 10):
-        running.put([parcel(n)])
+        running.put([event_batch(n)])
     eventually(lambda: len(sinks["a"].numbers) + len(sinks["b"].numbers) == count + 10, "all")
     assert len(sinks["a"].numbers) == before
     assert sorted(sinks["a"].numbers + sinks["b"].numbers) == list(range(count + 10))
@@ -282,7 +284,7 @@ class Dying:
     def poll(self, put: Any) -> bool:
         if self.next >= 30:
             return False
-        put([parcel(self.next)])
+        put([event_batch(self.next)])
         self.next += 1
         if self.next in (10, 20):
             raise SystemExit
@@ -322,7 +324,7 @@ def ticking(running: Flow, until: Any, what: str) -> None:
 def test_scenario_40_a_thread_that_dies_is_restarted_and_counted(tmp_path: Path) -> None:
     sinks = Sinks()
     deaths = iter([SystemExit(), SystemExit()])
-    sinks["one"].fails = lambda parcels: next(deaths, None) if sinks["one"].calls % 3 == 1 else None  # type: ignore
+    sinks["one"].fails = lambda event_batches: next(deaths, None) if sinks["one"].calls % 3 == 1 else None  # type: ignore
     text = PLAIN.format(delivery="end-to-end", channel="").replace('"api"', '"dying"')
     running = built(text, tmp_path, sinks, component("dying", Dying()))
     running.start()
@@ -340,7 +342,7 @@ def test_scenario_40_work_without_progress_is_an_alarm(tmp_path: Path) -> None:
     text = PLAIN.format(delivery="end-to-end", channel="").replace('name = "plain"', 'name = "plain"\nstall_s = 0.05')
     running = built(text, tmp_path, sinks)
     running.start()
-    running.put([parcel(1)])
+    running.put([event_batch(1)])
     ticking(running, lambda: running.figures()["runners"]["sink sink"]["alarms"] == 1, "the alarm")
     assert any("no progress" in text for text in running.figures()["problems"])
     sinks["one"].gate.set()
@@ -361,7 +363,7 @@ def test_fault_29_an_idle_source_is_polled_at_once_when_it_wakes(tmp_path: Path)
         def poll(self, put: Any) -> bool:
             polls.append(monotonic())
             if there.is_set() and self.next == 0:
-                put([parcel(0)])
+                put([event_batch(0)])
                 self.next = 1
             return False
 
@@ -411,7 +413,7 @@ def test_fault_23_stop_is_bounded_when_any_part_hangs(tmp_path: Path) -> None:
     text = PLAIN.format(delivery="end-to-end", channel="").replace('name = "plain"', 'name = "plain"\nstop_s = 0.5')
     running = built(text, tmp_path, sinks)
     running.start()
-    running.put([parcel(1)])
+    running.put([event_batch(1)])
     eventually(sinks["one"].entered.is_set, "the sink hangs")
     began = monotonic()
     problems = running.stop()
@@ -440,7 +442,7 @@ def test_stop_interrupts_a_take_that_waits_for_data(
     else:
         durable = "best-effort" if channel == "memory" else "end-to-end"
         running = plain(tmp_path, sinks, durable, f'[flow.channel]\ntype = "{channel}"\n')
-    running.put([parcel(1)])
+    running.put([event_batch(1)])
     eventually(lambda: not running.waiting and all(sink.numbers == [1] for sink in sinks.values()), "it has arrived")
     began = monotonic()
     assert running.stop(60.0) == []
@@ -456,7 +458,7 @@ def test_a_failed_start_of_a_flow_is_retried(tmp_path: Path) -> None:
     assert "in use" in second.figures()["problems"][0]
     first.stop()
     ticking(second, lambda: second.state is LifecycleState.RUNNING, "the second flow")
-    second.put([parcel(5)])
+    second.put([event_batch(5)])
     eventually_has(sinks["one"], [5])
     second.stop()
 
@@ -465,7 +467,7 @@ def test_scenario_36_stop_just_after_start(tmp_path: Path) -> None:
     sinks = Sinks()
     for n in range(5):
         running = plain(tmp_path, sinks)
-        running.put([parcel(n)])
+        running.put([event_batch(n)])
         assert running.stop() == []
     running = plain(tmp_path, sinks)
     eventually_has(sinks["one"], range(5))
@@ -502,10 +504,10 @@ type = "list"
 """
     running = flow(text, tmp_path, sinks)
     running.start()
-    eventually(lambda: len(sinks["one"].parcels) == 1, "events")
+    eventually(lambda: len(sinks["one"].event_batches) == 1, "events")
     from pipeline.flows.event import events_of
 
-    first, second = events_of(sinks["one"].parcels[0])
+    first, second = events_of(sinks["one"].event_batches[0])
     assert first.headers.keys() == {"path", "status", "dc", "timestamp", "host"}
     assert (second.headers["path"], second.headers["status"], second.headers["dc"]) == ("/b", "500", "jb")
     assert running.figures()["in"]["interceptors"][0] == {"name": "regex-filter", "dropped": 1}
@@ -514,7 +516,7 @@ type = "list"
 
 def test_a_failing_interceptor_refuses_the_put(tmp_path: Path) -> None:
     class Broken:
-        def __call__(self, parcels: Sequence[EventBatch]) -> Sequence[EventBatch]:
+        def __call__(self, event_batches: Sequence[EventBatch]) -> Sequence[EventBatch]:
             raise ZeroDivisionError
 
         def figures(self) -> dict[str, Any]:
@@ -528,6 +530,6 @@ def test_a_failing_interceptor_refuses_the_put(tmp_path: Path) -> None:
     running = Flow(config, Context("agent-1", "", "", tmp_path, found))
     running.start()
     with pytest.raises(RuntimeError, match="interceptor broken"):
-        running.put([parcel(1)])
+        running.put([event_batch(1)])
     assert running.waiting == 0
     running.stop()

@@ -23,7 +23,7 @@ from pipeline.flows.config.flow_file import parse_flows
 from pipeline.flows.runtime.flow import Flow
 from pipeline.flows.runtime.flows import Flows
 from pipeline.flows.spi import ChannelFull, FlowError
-from tests.pipeline.flows.parts import Sinks, context, eventually_has, numbers_of, parcel, registry
+from tests.pipeline.flows.parts import Sinks, context, event_batch, eventually_has, numbers_of, registry
 from tests.waiting import eventually
 
 
@@ -65,16 +65,16 @@ def test_added_and_removed_flows_leave_the_others_running(flows: Flows, sinks: S
     flows.change([one("a", "a"), one("b", "b")])
     running(flows, "fixed", "a", "b")
     kept, replaced = flows.flow("a"), flows.flow("b")
-    kept.put([parcel(1)])
-    replaced.put([parcel(2)])
+    kept.put([event_batch(1)])
+    replaced.put([event_batch(2)])
     eventually_has(sinks["b"], [2])
     flows.change([one("a", "a"), one("b", "b", batch=7), one("c", "c", off=True)])
     running(flows, "fixed", "a", "b")
     assert flows.flow("a") is kept
     assert flows.flow("b") is not replaced
     with pytest.raises(ChannelFull):
-        replaced.put([parcel(3)])
-    flows.flow("b").put([parcel(4)])
+        replaced.put([event_batch(3)])
+    flows.flow("b").put([event_batch(4)])
     eventually_has(sinks["b"], [2, 4])
     flows.change([])
     running(flows, "fixed")
@@ -98,7 +98,7 @@ def test_scenario_36_a_stopped_flow_delivers_its_events_after_its_return(flows: 
     sinks["a"].down()
     for round_ in range(5):
         flows.change([one("a", "a", batch=round_ + 1)])
-        flows.flow("a").put([parcel(round_)])
+        flows.flow("a").put([event_batch(round_)])
     flows.change([])
     assert any("belongs to no flow" in text for text in flows.figures()["problems"])
     sinks["a"].up()
@@ -124,14 +124,14 @@ def test_modes_apply_to_every_flow(flows: Flows, sinks: Sinks) -> None:
     flows.set_mode(AgentMode.PAUSED)
     flow = flows.flow("fixed")
     eventually(lambda: all(r["paused"] for r in flow.figures()["runners"].values()), "paused")
-    flow.put([parcel(1)])
+    flow.put([event_batch(1)])
     assert flows.waiting() == 1
     flows.set_mode(AgentMode.DRAINING)
     eventually(lambda: flows.waiting() == 0, "drained")
     with pytest.raises(ChannelFull):
-        flow.put([parcel(2)])
+        flow.put([event_batch(2)])
     flows.set_mode(AgentMode.RUNNING)
-    flow.put([parcel(3)])
+    flow.put([event_batch(3)])
     eventually_has(sinks["fixed"], [1, 3])
 
 
@@ -146,7 +146,7 @@ def test_a_hanging_flow_does_not_delay_the_others(flows: Flows, sinks: Sinks) ->
     flows.change([one("hangs", "hangs", stop_s=30), one("fine", "fine")])
     running(flows, "fixed", "hangs", "fine")
     sinks["hangs"].gate.clear()
-    flows.flow("hangs").put([parcel(1)])
+    flows.flow("hangs").put([event_batch(1)])
     eventually(sinks["hangs"].entered.is_set, "it hangs")
     began = monotonic()
     problems = flows.stop(8.0)
@@ -188,11 +188,11 @@ def test_scenario_41_thousands_of_batches_leak_nothing(flows: Flows, sinks: Sink
 
     def many(first: int) -> tuple[int, int, int]:
         for n in range(first, first + 800, 50):
-            flow.put([parcel(m) for m in range(n, n + 50)])
+            flow.put([event_batch(m) for m in range(n, n + 50)])
         eventually(lambda: flow.waiting == 0, "delivered")
-        assert len(sink.parcels) == 800
-        assert numbers_of(sink.parcels[-1:]) == [first + 799]
-        sink.parcels.clear()
+        assert len(sink.event_batches) == 800
+        assert numbers_of(sink.event_batches[-1:]) == [first + 799]
+        sink.event_batches.clear()
         return files_open(), me.num_threads(), me.memory_info().rss
 
     many(0)

@@ -14,7 +14,7 @@ from pipeline.control.group_directory import GroupDirectory
 from pipeline.flows.config.flow_file import parse_flows
 from pipeline.flows.context import GROUPS
 from pipeline.flows.runtime.flow import Flow
-from tests.pipeline.flows.parts import Sinks, context, eventually_has, numbers_of, parcel, registry
+from tests.pipeline.flows.parts import Sinks, context, event_batch, eventually_has, numbers_of, registry
 from tests.pipeline.kafka_helpers import APPEND_TIME, collector, deduplicated, own_topics
 from tests.waiting import eventually
 
@@ -77,13 +77,13 @@ def test_a_sender_discovers_members_of_a_group_and_fails_over(tmp_path: Path, di
     names = ("agent-2", "agent-3")
     receivers = {name: started(RECEIVER.format(agent=name), tmp_path, sinks, name, directory) for name in names}
     sender = started(SENDER.format(group="tier-2"), tmp_path, sinks, "agent-1", directory)
-    sender.put([parcel(1)])
+    sender.put([event_batch(1)])
     eventually(lambda: sender.waiting == 0, "delivered")
     eventually(lambda: sender.figures()["sinks"]["sink"]["agents"] == 2, "both are known")
     first = eventually(lambda: next((name for name in names if sinks[name].numbers), ""), "it is received")
     other = next(name for name in names if name != first)
     assert receivers[first].stop() == []
-    sender.put([parcel(2)])
+    sender.put([event_batch(2)])
     eventually_has(sinks[other], [2], seconds=60)
     sender.stop()
     receivers[other].stop()
@@ -99,7 +99,7 @@ def test_events_go_to_kafka_through_the_collectors(
     with collector(zookeeper, kafka, prefix):
         sender = started(SENDER.format(group="collectors"), tmp_path, sinks, "agent-1", directory)
         for n in range(10):
-            sender.put([parcel(n)])
+            sender.put([event_batch(n)])
         eventually(lambda: sender.waiting == 0, "all in Kafka")
         sender.stop()
     found = deduplicated(kafka, f"{prefix}.events")

@@ -14,7 +14,7 @@ from artimon.model.event_codec import encode_events
 from pipeline.flows.channels.kafka_channel import KafkaChannel, KafkaOptions
 from pipeline.flows.event import EventBatch
 from pipeline.flows.spi import ChannelFailed, ChannelFull
-from tests.pipeline.flows.parts import event, numbers_of, parcel
+from tests.pipeline.flows.parts import event, event_batch, numbers_of
 from tests.pipeline.kafka_helpers import own_topics
 from tests.waiting import eventually
 
@@ -43,23 +43,23 @@ def opened(kafka: str) -> Iterator[Opened]:
 
 
 def taken(channel: KafkaChannel, count: int) -> list[EventBatch]:
-    """Next parcels, at least `count`, committed one take after another."""
+    """Next event batches, at least `count`, committed one take after another."""
     found: list[EventBatch] = []
 
     def more() -> bool:
         with channel.take(10, 2.0) as take:
-            found.extend(take.parcels)
+            found.extend(take.event_batches)
         return len(found) >= count
 
-    eventually(more, f"{count} parcels")
+    eventually(more, f"{count} event batches")
     return found
 
 
 @pytest.mark.stack
 def test_puts_takes_and_rollbacks_survive_restarts(opened: Opened) -> None:
     channel = opened()
-    channel.put([parcel(1), parcel(2)], 60.0)
-    channel.put([parcel(3)], 60.0)
+    channel.put([event_batch(1), event_batch(2)], 60.0)
+    channel.put([event_batch(3)], 60.0)
     first: Any = None
 
     def some() -> bool:
@@ -70,12 +70,12 @@ def test_puts_takes_and_rollbacks_survive_restarts(opened: Opened) -> None:
     eventually(some, "the first take")
     with pytest.raises(ChannelFailed, match="neither committed nor rolled back"):
         channel.take(1, 0.0)
-    ids = [p.id for p in first.parcels]
+    ids = [p.id for p in first.event_batches]
     first.rollback()
     again = taken(channel, 3)
     assert numbers_of(again) == [1, 2, 3]
     assert [p.id for p in again][: len(ids)] == ids
-    channel.put([parcel(4)], 60.0)
+    channel.put([event_batch(4)], 60.0)
     channel.put(again, 60.0)  # repeat: dropped
     assert channel.repeats == 3
     channel.stop(10.0)
@@ -84,10 +84,10 @@ def test_puts_takes_and_rollbacks_survive_restarts(opened: Opened) -> None:
 
 
 @pytest.mark.stack
-def test_uncommitted_parcels_go_to_the_next_owner_and_a_failed_commit_is_an_error(opened: Opened) -> None:
+def test_uncommitted_event_batches_go_to_the_next_owner_and_a_failed_commit_is_an_error(opened: Opened) -> None:
     """Scenario 38 for this channel, and fault 27: puts and commits of a fenced owner are errors."""
     old = opened()
-    old.put([parcel(1), parcel(2)], 60.0)
+    old.put([event_batch(1), event_batch(2)], 60.0)
     take: Any = None
 
     def some() -> bool:
@@ -101,11 +101,11 @@ def test_uncommitted_parcels_go_to_the_next_owner_and_a_failed_commit_is_an_erro
     assert numbers_of(taken(new, 2)) == [1, 2]
     with pytest.raises(ChannelFailed, match="commit"):
         take.commit()
-    new.put([parcel(3)], 60.0)
+    new.put([event_batch(3)], 60.0)
     with pytest.raises(ChannelFailed):
-        old.put([parcel(4)], 60.0)  # its producer was fenced: nothing of it is read
+        old.put([event_batch(4)], 60.0)  # its producer was fenced: nothing of it is read
     new._producer = None  # and is fenced itself once `old` opened another producer
-    new.put([parcel(5)], 60.0)
+    new.put([event_batch(5)], 60.0)
     assert numbers_of(taken(new, 2)) == [3, 5]
 
 
@@ -113,8 +113,8 @@ def test_uncommitted_parcels_go_to_the_next_owner_and_a_failed_commit_is_an_erro
 def test_a_full_channel_refuses_puts(opened: Opened) -> None:
     channel = opened(behind=2)
     with pytest.raises(ChannelFull, match="at most 2"):
-        channel.put([parcel(1), parcel(2), parcel(3)], 60.0)
-    channel.put([parcel(1)], 60.0)
+        channel.put([event_batch(1), event_batch(2), event_batch(3)], 60.0)
+    channel.put([event_batch(1)], 60.0)
     assert numbers_of(taken(channel, 1)) == [1]
 
 
@@ -161,7 +161,7 @@ def test_a_message_of_a_failed_poll_is_taken_again(monkeypatch: pytest.MonkeyPat
     channel._open = True
     with pytest.raises(ChannelFailed, match="no answer"):
         channel.take(10, 0.0)
-    assert numbers_of(channel.take(10, 0.0).parcels) == [7]
+    assert numbers_of(channel.take(10, 0.0).event_batches) == [7]
 
 
 def test_start_without_kafka_is_an_error() -> None:

@@ -47,18 +47,18 @@ class Into:
         self.arrived: dict[BatchId, EventBatch] = {}
         self.full = self.crash = False
 
-    def __call__(self, parcels: Sequence[EventBatch]) -> None:
+    def __call__(self, event_batches: Sequence[EventBatch]) -> None:
         if self.full:
             raise ChannelFull("full")
-        for parcel in parcels:
-            assert parcel.id is not None
-            assert self.arrived.setdefault(parcel.id, parcel).data == parcel.data
+        for event_batch in event_batches:
+            assert event_batch.id is not None
+            assert self.arrived.setdefault(event_batch.id, event_batch).data == event_batch.data
         if self.crash:
             raise KeyboardInterrupt
 
     @property
     def events(self) -> list[Event]:
-        return [event for parcel in self.arrived.values() for event in events_of(parcel)]
+        return [event for event_batch in self.arrived.values() for event in events_of(event_batch)]
 
 
 def produce(kafka: str, topic: str, bodies: Sequence[bytes], **more: Any) -> None:
@@ -103,9 +103,9 @@ def test_messages_become_events_once_in_spite_of_refusals_and_kills(kafka: str, 
     source.stop(2)
 
 
-def _delivered(sink: KafkaSink, parcels: Sequence[EventBatch]) -> bool:
+def _delivered(sink: KafkaSink, event_batches: Sequence[EventBatch]) -> bool:
     try:
-        sink.deliver(parcels)
+        sink.deliver(event_batches)
     except SinkFailed as failure:
         if "NotLeader" not in str(failure):
             raise
@@ -117,12 +117,12 @@ def test_batches_keep_identity_and_bytes_from_sink_to_source(kafka: str, prefix:
     sink = KafkaSink(KafkaSinkOptions(bootstrap=kafka, prefix=prefix), about(tmp_path))
     sink.start()
     numbers = LaneNumbers("agent", 7)
-    parcels = [with_identity_and_bytes(EventBatch((Event({}, b"%d" % n),)), numbers, "flow", 1) for n in range(4)]
-    eventually(lambda: _delivered(sink, parcels[:2]), "the broker to lead its new partitions")
-    sink.deliver(parcels[1:])  # the second comes twice: under one identity
+    event_batches = [with_identity_and_bytes(EventBatch((Event({}, b"%d" % n),)), numbers, "flow", 1) for n in range(4)]
+    eventually(lambda: _delivered(sink, event_batches[:2]), "the broker to lead its new partitions")
+    sink.deliver(event_batches[1:])  # the second comes twice: under one identity
     sink.stop(1)
     values = [value for _, _, _, value in read_topic(kafka, f"{prefix}.events")]
-    assert values == [p.data for p in (*parcels[:2], *parcels[1:])]  # one lane, one partition, in order
+    assert values == [p.data for p in (*event_batches[:2], *event_batches[1:])]  # one lane, one partition, in order
     source, into = (
         KafkaSource(KafkaSourceOptions(bootstrap=kafka, topic=f"{prefix}.events", batches=True), about(tmp_path)),
         Into(),
@@ -131,7 +131,7 @@ def test_batches_keep_identity_and_bytes_from_sink_to_source(kafka: str, prefix:
     produce(kafka, f"{prefix}.events", [b"no batch"])
     assert drain(source, into, 4) == [b"0", b"1", b"2", b"3"]
     eventually(lambda: source.poll(into) or source.figures().get("bad") == 1, "what is no batch is counted")
-    assert {id: p.data for id, p in into.arrived.items()} == {verify(p.data or b"").id: p.data for p in parcels}
+    assert {id: p.data for id, p in into.arrived.items()} == {verify(p.data or b"").id: p.data for p in event_batches}
     source.stop(2)
 
 
@@ -156,15 +156,15 @@ def test_samples_count_as_delivered_once_every_shard_has_them(kafka: str, zookee
     told: list[Any] = []
     sink.read_offsets = lambda _: told
     samples = encode_samples(BatchId("a", 1, 0, 0), "s", bytes(16), 1, 1, "default", Samples.of([(1, 1, 1, 5)]))
-    parcel = EventBatch((), samples.header.id, samples.data)
+    event_batch = EventBatch((), samples.header.id, samples.data)
     with pytest.raises(SinkFailed, match="not every shard"):
-        sink.deliver([parcel])
+        sink.deliver([event_batch])
     group = ShardGroup(ShardInfo("0", "h", 1, ""), 1)
     told[:] = [[(group, dict.fromkeys(range(3), 9))], [(group, dict.fromkeys(range(3), 9))]]
-    sink.deliver([parcel])
+    sink.deliver([event_batch])
     told[1] = None  # a shard that does not answer
     with pytest.raises(SinkFailed, match="not every shard"):
-        sink.deliver([parcel])
+        sink.deliver([event_batch])
     with pytest.raises(SinkFailed, match="takes samples") as refused:
         sink.deliver([EventBatch((Event({}, b"x"),))])
     assert not refused.value.retry

@@ -1,4 +1,4 @@
-"""Parcels that sinks refuse for good: bounded, and no longer counted once an operator has removed them."""
+"""Event batches that sinks refuse for good: bounded, and no longer counted once an operator has removed them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def named(sequence: int) -> EventBatch:
     return EventBatch((event(sequence),), BatchId("a", 1, 0, sequence))
 
 
-def test_an_emptied_folder_accepts_parcels_again(tmp_path: Path) -> None:
+def test_an_emptied_folder_accepts_event_batches_again(tmp_path: Path) -> None:
     """Two sinks of a flow share the folder and its limit."""
     SinkQuarantine(tmp_path / "one", FastFiles()).add(named(0), "bad")
     size = sum(path.stat().st_size for path in (tmp_path / "one").iterdir())
@@ -34,7 +34,7 @@ def test_an_emptied_folder_accepts_parcels_again(tmp_path: Path) -> None:
     assert one.count == other.count == 1
 
 
-def test_a_rejected_parcel_is_kept_once(tmp_path: Path) -> None:
+def test_a_rejected_event_batch_is_kept_once(tmp_path: Path) -> None:
     rejected = SinkQuarantine(tmp_path / "rejected", FastFiles())
     for _ in range(2):
         rejected.add(named(1), "bad")

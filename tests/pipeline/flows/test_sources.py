@@ -35,18 +35,18 @@ class Into:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.parcels: list[EventBatch] = []
+        self.event_batches: list[EventBatch] = []
         self.full = False
         self.calls = 0
         self._lock = threading.Lock()
 
-    def __call__(self, parcels: Sequence[EventBatch]) -> None:
+    def __call__(self, event_batches: Sequence[EventBatch]) -> None:
         with self._lock:
             self.calls += 1
             if self.full:
                 raise ChannelFull("no room")
-            self.parcels += parcels
-            self.events += [event for parcel in parcels for event in events_of(parcel)]
+            self.event_batches += event_batches
+            self.events += [event for event_batch in event_batches for event in events_of(event_batch)]
 
     @property
     def bodies(self) -> list[bytes]:
@@ -308,17 +308,17 @@ def test_open_connections_end_with_the_source(source: Made) -> None:
 
 
 def test_a_failing_channel_ends_no_thread(source: Made, into: Into) -> None:
-    udp, real = source("syslog"), into.parcels
+    udp, real = source("syslog"), into.event_batches
 
     class Broken:
         def __iadd__(self, _: Any) -> Any:
             raise KeyError("a defect")
 
-    into.parcels = Broken()  # type: ignore[assignment]
+    into.event_batches = Broken()  # type: ignore[assignment]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.sendto(b"<34>one", ("127.0.0.1", udp.port))
         eventually(lambda: udp.figures().get("lost") == 1, "it is counted")
-        into.parcels = real
+        into.event_batches = real
         sock.sendto(b"<34>two", ("127.0.0.1", udp.port))
     assert into.wait(1) == [b"two"]
 
@@ -356,10 +356,10 @@ def test_thrift_events_arrive_once_in_spite_of_lost_replies(source: Made, into: 
     thrift = source("thrift")
     client = EventsClient("127.0.0.1", thrift.port, 5)
     client.send([Event({"a": "1"}, b"x"), Event({}, b"y")])
-    before = [parcel.id for parcel in into.parcels]
+    before = [event_batch.id for event_batch in into.event_batches]
     client._sequence -= 1  # its reply was lost: the same call again
     client.send([Event({"a": "1"}, b"x"), Event({}, b"y")])
-    assert [parcel.id for parcel in into.parcels] == before * 2  # the channel knows it by this
+    assert [event_batch.id for event_batch in into.event_batches] == before * 2  # the channel knows it by this
     into.full = True
     with pytest.raises(EventsRefused, match="full: no room"):
         client.send([Event({}, b"z")], patience_s=0.2)

@@ -45,13 +45,13 @@ class Tail:
             os.close(file.descriptor)
         self.begin()
 
-    def put(self, parcels: Sequence[EventBatch]) -> None:
+    def put(self, event_batches: Sequence[EventBatch]) -> None:
         if self.refuse:
             raise ChannelFull("full")
-        for parcel in parcels:
-            assert parcel.id is not None
-            held = self.arrived.setdefault(parcel.id, parcel)
-            assert held.data == parcel.data  # one identity, one content
+        for event_batch in event_batches:
+            assert event_batch.id is not None
+            held = self.arrived.setdefault(event_batch.id, event_batch)
+            assert held.data == event_batch.data  # one identity, one content
         if self.crash:
             raise KeyboardInterrupt
 
@@ -61,7 +61,7 @@ class Tail:
         return self.lines()
 
     def lines(self) -> list[bytes]:
-        return [event.body for parcel in self.arrived.values() for event in events_of(parcel)]
+        return [event.body for event_batch in self.arrived.values() for event in events_of(event_batch)]
 
 
 @pytest.fixture
@@ -193,12 +193,12 @@ def test_a_name_that_is_not_utf_8_is_read(tail: Tail) -> None:
 def test_an_interceptor_may_extend_events_that_have_an_identity(tail: Tail) -> None:
     append(tail.logs / "a.log", "1\n")
     tail.drain()
-    (parcel,) = tail.arrived.values()
+    (event_batch,) = tail.arrived.values()
     host = StaticHeaders(StaticOptions(headers={"site": "here"}))
-    (changed,) = host([parcel])
-    assert (changed.id, changed.data) == (parcel.id, None)  # the channel makes the bytes
+    (changed,) = host([event_batch])
+    assert (changed.id, changed.data) == (event_batch.id, None)  # the channel makes the bytes
     assert changed.events[0].headers["site"] == "here"
-    hop = EventBatch((), parcel.id, parcel.data)
+    hop = EventBatch((), event_batch.id, event_batch.data)
     assert host([hop]) == [hop]
     assert host.figures()["final"] == 1
 
