@@ -36,6 +36,15 @@ def _chunk(data: Arrays, start: int, end: int) -> Arrays:
 
 def changes(data: Arrays, frame: WindowFrame) -> Cells:
     """Count the values that differ from their predecessor in the window; NaN equals NaN."""
+    present, differs = data.present, differing(data)
+    counted = integer_totals(differs.astype(np.int64), frame)
+    first, some = first_present(present, frame)
+    counted -= some & pick(differs, first)  # its predecessor lies before the window
+    return of_type(INTEGER, counted, some)
+
+
+def differing(data: Arrays) -> Bools:
+    """Return the mask (series, columns) of the values that differ from their predecessor; NaN equals NaN."""
     present = data.present
     before = _previous_present(present)
     cells = data.stats["last"]
@@ -45,11 +54,7 @@ def changes(data: Arrays, frame: WindowFrame) -> Cells:
     if double.any():
         a, b = _doubles(cells[double]), _doubles(earlier[double])
         differs[double] = (a != b) & ~(np.isnan(a) & np.isnan(b))
-    differs &= present & (before >= 0)
-    counted = integer_totals(differs.astype(np.int64), frame)
-    first, some = _first(present, frame)
-    counted -= some & pick(differs, first)  # its predecessor lies before the window
-    return of_type(INTEGER, counted, some)
+    return np.asarray(differs & present & (before >= 0))
 
 
 def resets(data: Arrays, frame: WindowFrame) -> Cells:
@@ -71,7 +76,7 @@ def _decreases(data: Arrays, frame: WindowFrame) -> Ints:
         falls[double] = _doubles(cells[double]) < _doubles(earlier[double])
     falls &= present & (before >= 0)
     counted = integer_totals(falls.astype(np.int64), frame)
-    first, some = _first(present, frame)
+    first, some = first_present(present, frame)
     stale = pick(data.stats["last_time"], pick(before, first)) < frame.start_ms - frame.max_gap_ms
     counted -= some & stale & pick(falls, first)
     return np.asarray(counted)
@@ -109,7 +114,7 @@ def _previous_present(present: Bools) -> Ints:
     return out
 
 
-def _first(present: Bools, frame: WindowFrame) -> tuple[Ints, Bools]:
+def first_present(present: Bools, frame: WindowFrame) -> tuple[Ints, Bools]:
     """Return the oldest present column of each window and the mask of windows that have one; (series, outputs)."""
     first = oldest_present(present)[:, frame.starts + 1]
     return first, np.asarray(first <= frame.ends)

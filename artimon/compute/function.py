@@ -87,6 +87,8 @@ class Function(Described):
     """True for functions of counters: gauges, and sums of counters, give a warning."""
     edges: bool = False
     """True if it reads only the first and the last two samples of a window, the one before it, and incarnations."""
+    grid_only: bool = False
+    """True if it needs buckets of known times and widths: raw samples are refused."""
 
     def of(self, data: Arrays, frame: WindowFrame, args: Args) -> Mapped:
         """Compute a value for every window with samples by the fastest implementation."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from artimon.compute import basic_windows, changes, differences, regression, spread
+from artimon.compute import basic_windows, changes, differences, durations, regression, spread
 from artimon.compute import exponential as smoothing
 from artimon.compute.function import Function
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
     {
         function.name: function
-        for module in (basic_windows, differences, changes, spread, smoothing, regression)
+        for module in (basic_windows, differences, changes, durations, spread, smoothing, regression)
         for function in module.FUNCTIONS
     }
 )

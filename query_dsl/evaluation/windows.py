@@ -18,7 +18,7 @@ from artimon.compute.succession import normalize_start_times
 from artimon.compute.window_frames import WindowFrame
 from artimon.model.grid import Grid
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind
-from query_dsl.evaluation.execution import QueryExecution
+from query_dsl.evaluation.execution import QueryExecution, grid_required
 from query_dsl.evaluation.udf import UdfResult, WindowSpans, result_type_of, run_udf_spans, run_udf_window
 from query_dsl.functions.join import series_name
 from query_dsl.functions.mappers import Mapper
@@ -284,6 +284,8 @@ def replaces_times(node: nodes.Node) -> bool:
 
 def accepted_samples(found: RawSeries, mapper: Mapper, execution: QueryExecution) -> RawSeries:
     """Keep the series that the function accepts; warn of gauges under a function for counters."""
+    if mapper.grid_only:
+        raise grid_required(mapper.name)
     if not mapper.strings:
         found = execution.numeric_only(found, mapper.name)
     gauges = np.flatnonzero(found.kinds == Kind.GAUGE)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from query_dsl.functions.registry import bind_arguments
 from query_dsl.functions.tables import MAP_STEPS, MAPPERS, OPERATORS, POINTS, REDUCERS, STEPS, entry_of
 from query_dsl.language.arguments import parse_labels, parse_matching, parse_null_rules, parse_number, udf_arguments
+from query_dsl.language.conditions import parse_comparison
 from query_dsl.language.expression_runner import ExpressionRunner, common_runner, runner_of
 from query_dsl.language.printer import print_node
 from query_dsl.results.matrix import Matrix
@@ -235,6 +236,9 @@ class Expr:
     def filter(self, condition: str, *args: object, **named: object) -> Expr:
         """Keep series that meet a condition: `.filter("last", ">", 5)`, or a selector: `.filter('{rack="r1"}')`."""
         if isinstance(condition, str) and condition not in STEPS["filter"] and not args and not named:
+            if parse_comparison(condition) is not None:
+                told = 'filter keeps whole series, as in .filter("last", ">", 5); write .where("> 5") to keep values'
+                raise QueryError(told).with_culprit(condition)
             if not any(mark in condition for mark in "{.*"):
                 entry_of("filter", condition)
             return self._step("filter", "fits", (condition,), {})
@@ -288,8 +292,19 @@ class Expr:
     # --- two operands ---
 
     def where(self, condition: object, **match: Any) -> Expr:
-        """Keep values where the condition is true; others become missing: `q.where(q > 5)`. `match` as in `apply`."""
-        return apply("mask", self, condition, **match)
+        """Keep values where the condition is true; others become missing: `q.where(q > 5)`, in short `q.where("> 5")`.
+        In text `value` stands for the series itself, `.where((value > 1) & (value < 5))`; in Python a function of it
+        does. `match` as in `apply`."""
+        return apply("mask", self, self._condition(condition), **match)
+
+    def _condition(self, condition: object) -> object:
+        """Return the condition of `where`; a text such as "> 5" is compared with the series."""
+        if isinstance(condition, str):
+            found = parse_comparison(condition)
+            if found is None:
+                raise QueryError(f'where takes a condition, as in "> 5", not {condition!r:.80}').with_culprit(condition)
+            return apply(found[0], self, found[1])
+        return condition(self) if callable(condition) else condition
 
     def and_(self, other: object, **match: Any) -> Expr:
         """Keep values where a matching series of `other` has a value. `match` as in `apply`."""

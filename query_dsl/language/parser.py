@@ -107,6 +107,8 @@ class _TreeConverter:
     def __init__(self, text: str) -> None:
         self.text = text
         self.lines = text.split("\n")
+        self.receivers: list[Expr] = []
+        """Series of the calls of `where` around, for which `value` stands; the innermost is the last."""
 
     def span(self, tree: ast.expr) -> nodes.Span:
         start = self.place(tree.lineno, tree.col_offset)
@@ -190,6 +192,8 @@ class _TreeConverter:
     def name(self, tree: ast.expr, name: str) -> Expr:
         if name in _NUMBERS:
             return Expr(nodes.Scalar(_NUMBERS[name], span=self.span(tree)))
+        if name == "value" and self.receivers:
+            return self.receivers[-1]
         if name in FUNCTIONS:
             raise self.fail(tree, f"call it: {name}(…)")
         near = similar_hint(name, FUNCTIONS)
@@ -216,7 +220,13 @@ class _TreeConverter:
             case ast.Attribute(value=receiver, attr=name):
                 if name not in METHODS:
                     raise self.fail_at_end(tree.func, name, self.unknown_method(name))
-                return self.invoke(tree, name, METHODS[name], [self.read(receiver)])
+                of = self.read(receiver)
+                if name != "where":
+                    return self.invoke(tree, name, METHODS[name], [of])
+                self.receivers.append(of)
+                found = self.invoke(tree, name, METHODS[name], [of])
+                self.receivers.pop()
+                return found
             case ast.Name(id=name):
                 if name not in FUNCTIONS:
                     raise self.fail(tree.func, foreign_hint(self.text) or self.unknown_function(name))

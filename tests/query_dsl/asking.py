@@ -113,6 +113,7 @@ def window_functions(draw: Any) -> tuple[str, str]:
     name = draw(
         st.sampled_from([*EXACT, "sum", "mean", "rate", "irate", "median", "sd", "var", "mad", "derivative"])
         | st.sampled_from(["quantile", "zscore", "ewma", "holt", "predict_linear"])
+        | st.sampled_from(["time_of_max", "time_of_min", "since_change", "longest_streak"])
     )
     share = draw(SHARES)
     extra = {

@@ -11,7 +11,7 @@ from query_dsl.functions.tables import STEPS
 from query_dsl.results.raw_series import RawSeries
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
-OTHERS = {"join_labels": 'fetch(\'b\'), on=["i"], labels=["v"]'}
+OTHERS = {"join_labels": 'fetch(\'b\'), on=["i"], labels=["v"]', "corr": "fetch('x') * 2, '3m'"}
 ENTRIES = [
     pytest.param(entry, id=f"{family} {entry.name}")
     for family in ("filter", "fill", "transform", "presence")

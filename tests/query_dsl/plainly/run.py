@@ -218,7 +218,7 @@ class Walk:
         for s in inside:
             buckets.setdefault(-(-(s.time - stop) // asked.step), []).append(s)
         before = [s for s in samples if s.time <= start]
-        args = {**DEFAULTS.get(asked.function, {}), **asked.args, "t": end}
+        args = {**DEFAULTS.get(asked.function, {}), **asked.args, "t": end, "step": asked.step}
         span = Span(
             start,
             stop,

@@ -26,7 +26,7 @@ from tests.query_dsl.plainly.things import (
     order,
     series_text,
 )
-from tests.query_dsl.plainly.windows import DEFAULTS, LOOKS_BACK, WINDOWS, Span, widened
+from tests.query_dsl.plainly.windows import DEFAULTS, GRID_ONLY, LOOKS_BACK, WINDOWS, Span, widened
 
 Streams = list[Stream]
 FIVE_MINUTES = 300_000
@@ -136,8 +136,8 @@ def windows(node: nodes.Window, world: World, after: int, until: int, now: int) 
     span = (after, until) if moved else (after - reach, until + node.after_ms)
     below = streams(node.child, world, *span, now)
     able = [s for s in below if s.type != "STRING" or WINDOWS[name].texts]
-    if below and not able:
-        raise Refused(f"{name} cannot take STRING")
+    if (below and not able) or name in GRID_ONLY:
+        raise Refused(f"{name} cannot take STRING, or samples")
     out = []
     for series in able:
         computed = not isinstance(bare(node.child), nodes.Samples)
@@ -210,8 +210,8 @@ def bucketized(node: nodes.Bucketize, world: World, grid: Grid, now: int) -> lis
     reach = asked.gap if name in LOOKS_BACK else 0
     below = streams(node.child, world, grid.start() - reach, grid.end, now)
     able = [s for s in below if s.type != "STRING" or WINDOWS[name].texts]
-    if below and not able:
-        raise Refused(f"{name} cannot take STRING")
+    if (below and not able) or name in GRID_ONLY:
+        raise Refused(f"{name} cannot take STRING, or samples")
     rows = []
     for series in able:
         computed = not isinstance(bare(node.child), nodes.Samples)

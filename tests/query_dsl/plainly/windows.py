@@ -331,6 +331,33 @@ def predict_linear(w: Span) -> Cell:
     return float(v0 + slope * ((w.args["t"] + w.args["horizon"] - w.lasts()[0].time) / 1000 - t0))
 
 
+def _time_of(w: Span, choose: Callable[[Any], Any]) -> Cell:
+    """Time of the newest of the chosen values; NaN only where there is nothing else."""
+    points = [s for s in w.lasts() if not is_nan(s.value)] or w.lasts()
+    if not points:
+        return None
+    values = [s.value for s in points]
+    wanted = values[-1] if is_nan(values[-1]) else choose(values)
+    return max(s.time for s in points if s.value == wanted or is_nan(wanted))
+
+
+def since_change(w: Span) -> Cell:
+    values = w.lasts()
+    found = [b.time for a, b in pairwise(values) if a.value != b.value and not (is_nan(a.value) and is_nan(b.value))]
+    return (w.args["t"] - found[-1]) / 1000 if found else None
+
+
+def longest_streak(w: Span) -> Cell:
+    """Seconds of the longest run of true buckets, each `step` wide."""
+    best, run, before, step = 0, 0, 0, w.args["step"]
+    for s in w.lasts():
+        number = -(-s.time // step)
+        true = not is_nan(s.value) and bool(s.value)
+        run = 0 if not true else run + 1 if number == before + 1 else 1
+        best, before = max(best, run), number
+    return best * step / 1000 if w.buckets else None
+
+
 WINDOWS: dict[str, Kindof] = {
     "last": Kindof(last, "same", True),
     "first": Kindof(first, "same", True),
@@ -345,6 +372,10 @@ WINDOWS: dict[str, Kindof] = {
     "irate": Kindof(irate, "DOUBLE"),
     "changes": Kindof(changes, "INTEGER", True),
     "resets": Kindof(resets, "INTEGER"),
+    "time_of_max": Kindof(lambda w: _time_of(w, max), "INTEGER"),
+    "time_of_min": Kindof(lambda w: _time_of(w, min), "INTEGER"),
+    "since_change": Kindof(since_change, "DOUBLE", True),
+    "longest_streak": Kindof(longest_streak, "DOUBLE"),
     "quantile": Kindof(quantile_over, "DOUBLE"),
     "median": Kindof(median, "DOUBLE"),
     "sd": Kindof(sd, "DOUBLE"),
@@ -357,6 +388,7 @@ WINDOWS: dict[str, Kindof] = {
     "predict_linear": Kindof(predict_linear, "DOUBLE"),
 }
 LOOKS_BACK = frozenset({"increase", "delta", "rate", "resets"})
+GRID_ONLY = frozenset({"time_of_max", "time_of_min", "longest_streak"})
 DEFAULTS: dict[str, dict[str, Any]] = {
     "quantile": {"method": "linear"},
     "sd": {"ddof": 1},
