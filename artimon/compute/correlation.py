@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from artimon.compute.cells import Bools, Floats
+from artimon.compute.cells import Bools, Floats, Ints
 from artimon.compute.checkpoint import checkpoint
 
 BLOCK_CELLS = 1 << 19
@@ -26,15 +26,17 @@ def correlations(x: Floats, y: Floats, both: Bools, width: int) -> tuple[Floats,
             a, b, there = (side[part] for side in windows)
             count = there.sum(axis=1, keepdims=True)
             with np.errstate(all="ignore"):
-                off_a, off_b = _centered(a, there, count), _centered(b, there, count)
-                spread = np.sqrt((off_a * off_a).sum(axis=1)) * np.sqrt((off_b * off_b).sum(axis=1))
+                off_a, off_b = _distances(a, there, count), _distances(b, there, count)
+                spread = np.sqrt((off_a * off_a).sum(axis=1) * (off_b * off_b).sum(axis=1))
                 out[row, part] = np.clip((off_a * off_b).sum(axis=1) / spread, -1.0, 1.0)
             known[row, part] = count[:, 0] >= 2
     return out, known
 
 
-def _centered(values: Floats, there: Bools, count: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Floats:
-    """Return the distances to the mean, 0 where missing. The first value is subtracted first: equal ones give 0."""
+def _distances(values: Floats, there: Bools, count: Ints) -> Floats:
+    """Return the distances to the mean, as shares of the greatest so that no square overflows; 0 where missing. The
+    first value is subtracted first: equal values give NaN."""
     base = np.take_along_axis(values, there.argmax(axis=1)[:, None], axis=1)
     off = np.where(there, values - base, 0.0)
-    return np.where(there, off - off.sum(axis=1, keepdims=True) / count, 0.0)
+    off = np.where(there, off - off.sum(axis=1, keepdims=True) / count, 0.0)
+    return np.asarray(off / np.abs(off).max(axis=1, keepdims=True))

@@ -45,7 +45,7 @@ def since_change(data: Arrays, frame: WindowFrame) -> Cells:
     newest = np.maximum.accumulate(columns, axis=1)[:, frame.ends]
     first, some = first_present(data.present, frame)
     ages = frame.end_ms - frame.lookahead_ms - pick(data.stats["last_time"], newest)
-    return doubles(ages / 1000.0, some & (newest > first))
+    return doubles(np.divide(ages, 1000.0, dtype=np.float64), some & (newest > first))
 
 
 def longest_streak(data: Arrays, frame: WindowFrame) -> Cells:
@@ -58,7 +58,7 @@ def longest_streak(data: Arrays, frame: WindowFrame) -> Cells:
         checkpoint()
         np.maximum(longest, np.minimum(streaks[:, first + column], column + 1), out=longest)
     some = integer_totals(data.present.astype(np.int64), frame) > 0
-    return doubles(longest * (data.grid.step_ms / 1000.0), some)
+    return doubles(np.multiply(longest, data.grid.step_ms / 1000.0, dtype=np.float64), some)
 
 
 def _truths(data: Arrays) -> Bools:
