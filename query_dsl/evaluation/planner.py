@@ -23,7 +23,7 @@ from query_dsl.stores.levels import (
 from query_dsl.tree import nodes
 from query_dsl.tree.nodes import Node
 from query_dsl.tree.query_errors import QueryError
-from query_dsl.tree.times import Instant, format_duration, format_time
+from query_dsl.tree.times import format_duration, format_time
 
 DEFAULT_RANGE_MS = 600_000
 MAX_POINTS = 11_000
@@ -100,6 +100,7 @@ def _plan_levels(
     if not covered and reach.unbounded:
         ring = choose_uncovered(fit, _length(wanted, now_ms), step_ms is not None, MAX_POINTS, now_ms)
         grid, notes = _grid(wanted, ring, step_ms, now_ms)
+    _check_ends(wanted, ring, grid.step_ms, now_ms)
     if grid.n > MAX_POINTS:
         raise QueryError(f"the range has {grid.n} buckets of {format_duration(grid.step_ms)}: use at most {MAX_POINTS}")
     raw = any(isinstance(node, nodes.Fetch) and node.resolution is not None for node in nodes.walk(tree))
@@ -155,6 +156,8 @@ def _exact_grid(wanted: TimeNode | None, step_ms: int | None, now_ms: int) -> tu
             length = end - start.resolve(now_ms)
             if length <= 0:
                 raise QueryError(f"between: the start does not lie before the end {format_time(end)}")
+            if step_ms is not None and not start.relative and not until.relative:
+                _check_end("end", end, end - length, step_ms)
         case nodes.At(instant=instant):
             end, length, notes = instant.resolve(now_ms), step_ms or DEFAULT_RANGE_MS, ()
         case nodes.Range(range_ms=range_ms):
@@ -239,8 +242,8 @@ def _grid(
     step = step_ms or ring.step_ms
     newest = (now_ms - SETTLE_MS) // step * step
     match wanted:
-        case nodes.Between(start=start, end=end):
-            return _between(start.resolve(now_ms), end, ring, step, now_ms)
+        case nodes.Between():
+            return _between(wanted, ring, step, now_ms)
         case nodes.At(instant=instant):
             asked = instant.resolve(now_ms)
             moved = min(asked, newest) // step * step
@@ -252,20 +255,46 @@ def _grid(
     return Grid(newest, step, -(-DEFAULT_RANGE_MS // step)), note
 
 
-def _between(start_ms: int, end: Instant, ring: LevelSnapshot, step: int, now_ms: int) -> tuple[Grid, tuple[str, ...]]:
-    asked = end.resolve(now_ms)
+def _between(wanted: nodes.Between, ring: LevelSnapshot, step: int, now_ms: int) -> tuple[Grid, tuple[str, ...]]:
+    """Return the buckets from the start to the end, or to the last settled one. Relative ends move to bucket ends."""
+    start_ms, asked = wanted.start.resolve(now_ms), wanted.end.resolve(now_ms)
     if start_ms >= asked:
         raise QueryError(f"between: the start {format_time(start_ms)} does not lie before the end {format_time(asked)}")
     moved = min(asked, ring.newest_ms) // ring.step_ms * ring.step_ms
-    notes: tuple[str, ...] = ()
-    if moved != asked and not end.relative:
-        why = (
-            "later buckets are still open" if asked > ring.newest_ms else f"buckets of {format_duration(ring.step_ms)}"
-        )
-        notes = (f"the grid ends at {format_time(moved)}, not at {format_time(asked)}: {why}",)
-    if moved <= start_ms:
+    n = -(-(moved - start_ms) // step)
+    if not wanted.start.relative and asked > moved and (wanted.end.relative or asked > ring.newest_ms):
+        n = (moved - start_ms) // step
+        moved = start_ms + n * step
+    if n <= 0:
         raise QueryError(
             f"between: no bucket of {format_duration(step)} ends in the range yet; the newest that has settled ends at "
             f"{format_time(ring.newest_ms)}"
         )
-    return Grid(moved, step, -(-(moved - start_ms) // step)), notes
+    notes: tuple[str, ...] = ()
+    if moved != asked and not wanted.end.relative:
+        notes = (f"the grid ends at {format_time(moved)}, not at {format_time(asked)}: later buckets are still open",)
+    return Grid(moved, step, n), notes
+
+
+def _check_ends(wanted: TimeNode | None, ring: LevelSnapshot, step: int, now_ms: int) -> None:
+    """Refuse fixed ends of `between` that are no ends of buckets: the first or last one would hold other samples."""
+    if not isinstance(wanted, nodes.Between):
+        return
+    start_ms, end_ms = wanted.start.resolve(now_ms), wanted.end.resolve(now_ms)
+    settled = not wanted.end.relative and end_ms <= ring.newest_ms
+    if not wanted.start.relative:
+        _check_end("start", start_ms, 0, ring.step_ms)
+        if settled:
+            _check_end("end", end_ms, start_ms, step)
+    if settled:
+        _check_end("end", end_ms, 0, ring.step_ms)
+
+
+def _check_end(what: str, asked: int, origin: int, step: int) -> None:
+    """Raise QueryError unless a bucket of that step, counted from `origin`, ends at that time."""
+    before = (asked - origin) // step * step + origin
+    if before != asked:
+        both = f"{format_time(before)} or {format_time(before + step)}"
+        raise QueryError(
+            f"between: no bucket of {format_duration(step)} ends at the {what} {format_time(asked)}: use {both}"
+        )

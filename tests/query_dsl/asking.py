@@ -236,7 +236,7 @@ def combined(draw: Any) -> str:
     return str(draw(st.sampled_from(last)))
 
 
-TIMES = [".range('10m')", ".range('20m')", ".at('now')", f".between({T - 12 * MINUTE}, {T - 3 * MINUTE})"]
+TIMES = [".range('10m')", ".range('20m')", ".at('now')", f".between({T - 12 * MINUTE}, {T - 2 * MINUTE})"]
 
 
 @st.composite
@@ -289,7 +289,7 @@ def sampled_questions(draw: Any) -> str:
         step = draw(st.sampled_from(["1m", "90s", "5m"]))
         text += f".bucketize('{name}', '{step}'{extra}{draw(st.sampled_from(['', '', ', min_count=2']))})"
         text += draw(st.sampled_from(["", "", ".reduce('max', by=['rack'])", ".map('abs')"]))
-    start, end = draw(st.sampled_from([(20, 0), (12, 3), (9.5, 1.25)]))
+    start, end = draw(st.sampled_from([(20, 0), (12, 3), (9.5, 2), (13, 0)]))
     return f"({text}).between({T - int(start * MINUTE)}, {T - int(end * MINUTE)})"
 
 

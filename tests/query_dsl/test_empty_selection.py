@@ -131,7 +131,7 @@ def test_a_history_that_does_not_answer_changes_no_message() -> None:
 def test_only_the_bucket_of_now_is_not_over_yet() -> None:
     """Samples that came after a range in the past lie in buckets that are over."""
     store = PlainStore().add("x", {}, [(NOW - MINUTE, 1)]).add("now", {}, [(NOW - 1_000, 1)])
-    past = evaluate(parse(f"fetch('x').between({NOW - 30 * MINUTE}, {NOW - 20 * MINUTE})"), store, NOW)
+    past = evaluate(parse(f"fetch('x').between({T - 30 * MINUTE}, {T - 20 * MINUTE})"), store, NOW)
     assert any("newest sample of all is of" in note and "not over" not in note for note in past.notes), past.notes
     open_ = evaluate(parse("fetch('now').at('now')"), store, NOW)
     assert any("and is not over yet" in note for note in open_.notes), open_.notes

@@ -6,7 +6,7 @@ import pytest
 
 from artimon.model.select import Buckets, SelectError, SelectRequest
 from artimon.model.values import Kind
-from query_dsl import Matrix, NothingSelected, QueryError, absent, apply, evaluate, fetch, parse
+from query_dsl import Matrix, NothingSelected, QueryError, absent, apply, evaluate, fetch, offline, parse
 from query_dsl.stores.levels import FINEST_SPARE_ROWS, SETTLE_MS
 from tests.query_dsl.plain_store import MINUTE, PlainSeries, PlainStore, Sample
 
@@ -291,3 +291,44 @@ def test_apply_pairs_thousands_by_label() -> None:
     free = evaluate(apply("sub", fetch("size"), fetch("used"), on=["volume"]).at("now"), store, NOW)
     assert len(free) == 2_000
     assert all(v == 100 - int(labels["volume"]) for v, labels in zip(free.latest(), free.labels, strict=True))
+
+
+THIRTEEN = [(T - HOUR + minute * MINUTE, 1) for minute in range(-5, 40)]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step", "told"),
+    [
+        (0, 13, "5m", "no bucket of 5m ends at the end .*: use .*T.*:10:00Z or .*:15:00Z"),
+        (0.5, 13, "1m", "no bucket of 1m ends at the start .*:00:30Z: use .*:00:00Z or .*:01:00Z"),
+        (0, 12.5, "1m", "no bucket of 1m ends at the end .*:12:30Z"),
+    ],
+)
+def test_fixed_ends_of_between_are_ends_of_buckets(start: float, end: float, step: str, told: str) -> None:
+    """13 samples lie in the interval; buckets of 5 minutes would hold 15."""
+    text = (
+        f"fetch('x').bucketize('sum', '{step}').between({T - HOUR + start * MINUTE:.0f}, {T - HOUR + end * MINUTE:.0f})"
+    )
+    for store in (PlainStore().add("x", {}, THIRTEEN), offline({"x": THIRTEEN})):
+        with pytest.raises(QueryError, match=told):
+            evaluate(parse(text), store, T + SETTLE_MS)
+        if step == "5m":
+            with pytest.raises(QueryError, match=told):
+                offline({"x": THIRTEEN}).query(text.replace("fetch", "samples"), at=T)
+
+
+def test_buckets_of_between_hold_what_lies_in_it() -> None:
+    text = f"fetch('x').bucketize('sum', '13m').between({T - HOUR}, {T - 47 * MINUTE})"
+    for store in (PlainStore().add("x", {}, THIRTEEN), offline({"x": THIRTEEN})):
+        assert evaluate(parse(text), store, T + SETTLE_MS).tolist(0) == [13]
+
+
+def test_an_open_end_of_between_leaves_whole_buckets() -> None:
+    """Counted from the start, which is fixed; relative ends move together."""
+    store = offline({"x": THIRTEEN})
+    now = T - 47 * MINUTE + SETTLE_MS
+    open_ = evaluate(parse(f"fetch('x').bucketize('sum', '5m').between({T - HOUR}, {T})"), store, now)
+    assert (open_.grid.end_ms, open_.tolist(0)) == (T - 50 * MINUTE, [5, 5])
+    assert "later buckets are still open" in open_.notes[0]
+    relative = evaluate(parse("fetch('x').between('now-10m', 'now-5m')"), store, now)
+    assert (relative.grid.n, relative.tolist(0)) == (5, [1] * 5)

@@ -57,8 +57,12 @@ def grid_of(time: tuple[Any, ...] | None, now: int, base: int, step: int) -> Gri
             start, end = a.resolve(now), b.resolve(now)
             if start >= end:
                 raise Refused("the start does not lie before the end")
-            last = min(end // base * base, settled) if step != base else min(end // step * step, newest)
-            return Grid(last, step, max(1, -(-(last - start // base * base) // step)))
+            if start % base or (end <= settled and (end % base or (end - start) % step)):
+                raise Refused("no bucket ends there")
+            n = (min(end, settled) - start) // step
+            if n < 1:
+                raise Refused("no bucket has settled")
+            return Grid(start + n * step, step, n)
     raise NotImplementedError(time)
 
 
@@ -68,7 +72,9 @@ def free(time: tuple[Any, ...] | None, now: int, step: int) -> Grid:
         start, end = time[1].resolve(now), time[2].resolve(now)
         if start >= end:
             raise Refused("the start does not lie before the end")
-        return Grid(end, step, -(-(end - start) // step))
+        if (end - start) % step:
+            raise Refused("no bucket ends there")
+        return Grid(end, step, (end - start) // step)
     return grid_of(time, now, step, step)
 
 

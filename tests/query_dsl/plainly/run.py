@@ -364,7 +364,7 @@ class Walk:
         kind = operators.plain_type(found)
         if not points.takes(node.function, kind):
             raise Refused(f"{node.function} cannot take the type")
-        value = points.point(node.function, Row("", {}, kind, [found.value]), [self.settled], args).values[0]
+        value = points.point(node.function, Row("", {}, kind, [found.value]), [self.settled - 1], args).values[0]
         return None if value is None or isinstance(value, str) else Plain(value)
 
 
