@@ -28,13 +28,14 @@ from query_dsl.functions.join import check_distinct
 from query_dsl.functions.registry import PointContext, with_defaults
 from query_dsl.functions.step import NewestTimes, StepCall
 from query_dsl.functions.tables import POINTS, STEPS
+from query_dsl.functions.transforms_labels import name_by_labels
 from query_dsl.functions.transforms_samples import shift_samples
 from query_dsl.language.expression import Expr
 from query_dsl.language.parser import parse
 from query_dsl.results.bucket_data import BucketData, from_cells
 from query_dsl.results.matrix import Matrix
 from query_dsl.results.raw_series import RawSeries
-from query_dsl.results.result_cells import BOOLEAN, Cells, SeriesKey, of_type
+from query_dsl.results.result_cells import BOOLEAN, Cells, of_type
 from query_dsl.stores.engine_store import as_engine_store
 from query_dsl.stores.query_limits import Limits, QueryBudget, make_budget
 from query_dsl.tree import nodes
@@ -369,9 +370,9 @@ def _step(run: QueryEvaluator, node: nodes.Transform, grid: Grid) -> Value | Raw
 def _named(run: QueryEvaluator, node: nodes.Named, grid: Grid) -> Value | RawSeries:
     found = run.evaluate(node.child, grid)
     if isinstance(found, RawSeries):
-        return found.renamed([SeriesKey(node.name, key.labels) for key in found.keys])
+        return found.renamed(name_by_labels(found.keys, node.name))
     found = run.matrix_of(found, "named")
-    keys = [SeriesKey(node.name, key.labels) for key in found.keys]
+    keys = name_by_labels(found.keys, node.name)
     check_distinct(keys, found.keys, "named", "name them apart")
     return Matrix.in_order(keys, grid, found.column, found.strings)
 

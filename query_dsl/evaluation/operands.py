@@ -50,7 +50,7 @@ def combine_operands(
 def _fold(operator: Operator, left: nodes.Scalar | None, right: nodes.Scalar | None, grid: Grid) -> nodes.Scalar | None:
     """Return the default of a result: of `or` that of its right side, else the operator of both."""
     if operator.name == "set_or":
-        return right
+        return None if right is not None and isinstance(right.value, str) else right
     if left is None or right is None or operator.family in ("set", "mask"):
         return None
     found = _two_scalars(operator, left, right, grid)

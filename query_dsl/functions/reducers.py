@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from query_dsl.functions import reducers_logic, reducers_rank, reducers_stats, reducers_values
+from query_dsl.functions import reducers_logic, reducers_members, reducers_rank, reducers_stats, reducers_values
 from query_dsl.functions.reducers_base import GIVEN, ClassMembers, Reduced, Reducer
 from query_dsl.results.result_cells import Cells, Example
 from query_dsl.tree.entry_table import read_only_table
@@ -75,6 +75,7 @@ ENTRIES: Mapping[str, Reducer] = read_only_table(
     *reducers_logic.ENTRIES,
     *reducers_stats.ENTRIES,
     *reducers_rank.ENTRIES,
+    *reducers_members.ENTRIES,
     *reducers_values.ENTRIES,
 )
 

@@ -119,3 +119,5 @@ class Reducer(Entry):
     """Name of the argument with a label that at least one series must have."""
     split: str = ""
     """Name of the argument with a label that distinguishes members of a class; classes exclude it."""
+    one_per_class: bool = True
+    """True if the result has one series per class, with the labels of the class; False if members keep their keys."""

@@ -125,6 +125,7 @@ ENTRIES = (
         case_args="k=1",
         pushed="topk",
         run=topk,
+        one_per_class=False,
         arguments=(_K, _RANK),
     ),
     Reducer(
@@ -136,6 +137,7 @@ ENTRIES = (
         case_args="k=1",
         pushed="bottomk",
         run=bottomk,
+        one_per_class=False,
         arguments=(_K, _RANK),
     ),
 )

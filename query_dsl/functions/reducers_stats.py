@@ -106,7 +106,7 @@ def value_range(members: ClassMembers, _args: Args) -> Reduced:
     return Reduced(Cells(np.where(integer, INTEGER, DOUBLE).astype(np.uint8), cells, present))
 
 
-_DDOF = Argument("ddof", "integer", "delta degrees of freedom: the divisor is n - ddof", 1, least=0, unit="values")
+DDOF = Argument("ddof", "integer", "delta degrees of freedom: the divisor is n - ddof", 1, least=0, unit="values")
 ENTRIES = (
     Reducer(
         name="quantile",
@@ -142,7 +142,7 @@ ENTRIES = (
         case=Example(GIVEN, (1.5, None, 0.0)),
         case_args="ddof=0",
         run=sd,
-        arguments=(_DDOF,),
+        arguments=(DDOF,),
     ),
     Reducer(
         name="var",
@@ -150,7 +150,7 @@ ENTRIES = (
         example="fetch('temperature').var(by=[\"rack\"])",
         case=Example(GIVEN, (4.5, None, None)),
         run=var,
-        arguments=(_DDOF,),
+        arguments=(DDOF,),
         unit="of the series, squared",
     ),
     Reducer(

@@ -230,6 +230,7 @@ ENTRIES = (
         case=Example(GIVEN, (1.0, None, None)),
         case_args="label='v'",
         run=count_values,
+        one_per_class=False,
         arguments=(Argument("label", "label", "the label that gets the value as a text"),),
         min_count=0,
         total=True,

@@ -23,6 +23,7 @@ MAX_GROUP_DIGITS = 5
 """Digits of the number of a group: longer ones cannot exist."""
 Keys = Sequence[SeriesKey]
 Relabel = Callable[[Keys, Args], list[SeriesKey]]
+_TEMPLATE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_]*)\}|[{}]")
 _REFERENCE = re.compile(r"\$(?:(\$)|([A-Za-z0-9_]+)|\{([A-Za-z0-9_]+)\})|\\(\d)")
 
 
@@ -60,6 +61,34 @@ def replace_sample_keys(found: RawSeries, keys: list[SeriesKey], function: str, 
     if same > len(found.keys) - len(set(found.keys)):
         context.note(f"{function}: {same} series share a key with another one: use merge to combine them")
     return found.renamed(keys)
+
+
+def parse_template(text: str) -> list[tuple[str, str]]:
+    """Split a name into texts, each with the label in braces behind it ("" for the last). Raises QueryError for a brace
+    that is not part of `{label}`, `{{` or `}}`."""
+    parts, literal, at = [], "", 0
+    for found in _TEMPLATE.finditer(text):
+        literal += text[at : found.start()]
+        at = found.end()
+        if found[1] is not None:
+            parts.append((literal, found[1]))
+            literal = ""
+        elif len(found[0]) == 2:
+            literal += found[0][0]
+        else:
+            raise QueryError(
+                f"named: write a label in braces, as in {{host}}, or {{{{ and }}}} for braces: {text!r:.80}"
+            ).with_culprit(text)
+    return [*parts, (literal + text[at:], "")]
+
+
+def name_by_labels(keys: Keys, template: str) -> list[SeriesKey]:
+    """Name series by a template; a label that a series lacks is "". Raises QueryError for a label that no series has,
+    and for a name that is too long."""
+    parts = parse_template(template)
+    check_labels(tuple(label for _, label in parts if label not in ("", NAME)), keys, f"named({template!r})")
+    names = ["".join(text + (key.get(label) if label else "") for text, label in parts) for key in keys]
+    return [set_label(key, NAME, name, "named") for key, name in zip(keys, names, strict=True)]
 
 
 def _relabel(keys: Keys, args: Args) -> list[SeriesKey]:

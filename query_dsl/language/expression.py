@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from query_dsl.functions.registry import bind_arguments
 from query_dsl.functions.tables import MAP_STEPS, MAPPERS, OPERATORS, POINTS, REDUCERS, STEPS, entry_of
+from query_dsl.functions.transforms_labels import parse_template
 from query_dsl.language.arguments import parse_labels, parse_matching, parse_null_rules, parse_number, udf_arguments
+from query_dsl.language.class_joins import match_classes
 from query_dsl.language.conditions import parse_comparison
 from query_dsl.language.expression_runner import ExpressionRunner, common_runner, runner_of
 from query_dsl.language.printer import print_node
@@ -226,9 +228,10 @@ class Expr:
         return self._wrap(nodes.Reduce(self.node, name, *classes, parse_null_rules(nulls, min_count), said))
 
     def named(self, name: str) -> Expr:
-        """Rename the series."""
+        """Rename the series. Labels in braces are replaced: `.named("{host} {code}")`; `{{` and `}}` are braces."""
         if not isinstance(name, str) or not name:
             raise QueryError(f"a name must be a non-empty text, not {name!r:.80}").with_culprit(name)
+        parse_template(name)
         return self._wrap(nodes.Named(self.node, checked_literal(name, "named")))
 
     # --- whole series ---
@@ -435,8 +438,7 @@ FOLDING_OPERATORS = frozenset({"add", "mul", "min", "max", "and", "or"})
 def _binary(op: str, first: Expr, second: Expr, match: nodes.LabelMatching) -> Expr:
     for side in (first, second):
         side._require_grid(op)
-    if op == "set_or" and isinstance(second.node, nodes.Scalar) and isinstance(second.node.value, str):
-        raise QueryError(f"or takes a query or a number, not the text {second.node.value!r:.80}")
+    match = match_classes(op, first.node, second.node, match)
     # a sum of many terms counts as one level, because left operands are evaluated in a loop
     left_depth = first.depth if isinstance(first.node, nodes.Binary) else first.depth + 1
     node = nodes.Binary(op, first.node, second.node, match)

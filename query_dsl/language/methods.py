@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from query_dsl.functions.operators_kernels import Operator
 from query_dsl.functions.registry import Entry
 from query_dsl.functions.step import Step
-from query_dsl.functions.tables import MAP_STEPS, MAPPERS, POINTS, REDUCERS, STEPS
+from query_dsl.functions.tables import MAP_STEPS, MAPPERS, OPERATORS, POINTS, REDUCERS, STEPS
 from query_dsl.language.expression import Expr, absent, apply, fetch, samples
 
 _POSITIONAL, _KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
@@ -21,6 +22,8 @@ _DEFINED_METHODS = (
     "range", "between", "at", "offset", "map", "rate", "increase", "delta", "bucketize", "reduce", "named", "filter",
     "fill", "transform", "scalar", "where", "and_", "or_", "unless",
 )  # fmt: skip
+_OF_CLASSES = {"zscore": "standardize"}
+"""Reducers that a window function of another name stands for, if `by` or `without` is given."""
 _RULES = {"nulls": "skip", "min_count": None}
 
 
@@ -74,6 +77,8 @@ def _reducer_method(entry: Entry) -> Callable[..., Expr]:
 
 def _window_method(entry: Entry, before: Mapping[str, Any], after: Mapping[str, Any]) -> Callable[..., Expr]:
     def call(self: Expr, *args: object, **named: Any) -> Expr:
+        if entry.name in _OF_CLASSES and ("by" in named or "without" in named):
+            return self.reduce(_OF_CLASSES[entry.name], *args, **named)
         if "window" in before and "window" in named:
             args = (named.pop("window"), *args)
         elif "window" in before and not args:
@@ -92,11 +97,38 @@ def _transform_method(entry: Step) -> Callable[..., Expr]:
     return _method(entry, call, _parameters(entry, {}, {}))
 
 
+_MATCHING = tuple(
+    parameter for parameter in inspect.signature(apply).parameters.values()
+    if parameter.kind is _KEYWORD and parameter.name != "gives"
+)  # fmt: skip
+"""Parameters of operators that say how series pair."""
+
+
+def _operator_method(operator: Operator, other: Callable[..., Expr] | None) -> Callable[..., Expr]:
+    """Method of an operator for a query as its operand. `other`: method of the same name for anything else."""
+    pairing = {parameter.name for parameter in _MATCHING}
+
+    def call(self: Expr, *args: object, **named: Any) -> Expr:
+        if other is not None and not (args and isinstance(args[0], Expr)) and not pairing & named.keys():
+            return other(self, *args, **named)
+        operands = [named.pop(name) for name in ("other", "number") if name in named]
+        return apply(operator.name, self, *args, *operands, **named)
+
+    own = [inspect.Parameter("self", _POSITIONAL), inspect.Parameter("other", _POSITIONAL)]
+    first = own if other is None else [*inspect.signature(other).parameters.values()]
+    method = _method(operator, call, inspect.Signature([*first, *_MATCHING]))
+    method.__doc__ = f'{operator.summary} As in a.{operator.name}(b, on=["host"]).'
+    if other is not None:
+        method.__doc__ = f"{other.__doc__} With a query, pairs series as {operator.symbol or operator.name} does."
+    return method
+
+
 def _methods() -> dict[str, Callable[..., Expr]]:
     methods: dict[str, Callable[..., Expr]] = {name: vars(Expr)[name] for name in _DEFINED_METHODS}
     made = [(name, _reducer_method(entry)) for name, entry in REDUCERS.items()]
     for name, entry in MAPPERS.items():
         gap = {"max_gap": None} if entry.predecessor else {}
+        gap |= {"by": None, "without": None} if name in _OF_CLASSES else {}
         made.append((name, _window_method(entry, {"window": None}, {"after": None, **_RULES, **gap})))
     made += [(name, _window_method(point, {}, {})) for name, point in POINTS.items()]
     made += [(name, _window_method(step, {}, {})) for name, step in MAP_STEPS.items()]
@@ -105,7 +137,11 @@ def _methods() -> dict[str, Callable[..., Expr]]:
     for name, method in made:
         if name not in methods and not hasattr(Expr, name):
             methods[name] = method
-            setattr(Expr, name, method)
+    for name, operator in OPERATORS.items():
+        if operator.family in ("arithmetic", "comparison"):
+            methods[name] = _operator_method(operator, methods.get(name))
+    for name, method in methods.items():
+        setattr(Expr, name, method)
     return methods
 
 

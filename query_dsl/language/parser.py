@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import FunctionType, MappingProxyType
 
-from query_dsl.functions.tables import STEPS
+from query_dsl.functions.tables import OPERATORS, STEPS
 from query_dsl.language.expression import Expr, apply, operand_of
 from query_dsl.language.methods import FUNCTIONS, METHODS, parameters_of
 from query_dsl.tree import nodes
@@ -39,8 +39,9 @@ _COMPARE: Mapping[type[ast.AST], str] = MappingProxyType(
 )
 _NUMBERS = MappingProxyType({"nan": float("nan"), "inf": float("inf")})
 _TAKES_NAME = frozenset({"map", "reduce", "apply", "bucketize"})
+_OPERATORS = frozenset(name for name, one in OPERATORS.items() if one.family in ("arithmetic", "comparison"))
 _TAKES_QUERY = frozenset(
-    {"apply", "where", "and_", "or_", "unless", "transform"}
+    {"apply", "where", "and_", "or_", "unless", "transform", *_OPERATORS}
     | {name for table in STEPS.values() for name, step in table.items() if step.operands}
 )
 """Calls that accept queries as arguments."""
@@ -277,6 +278,8 @@ class _TreeConverter:
         """Convert an argument to a literal, or to a query where the function takes queries."""
         literal = isinstance(tree, ast.Constant | ast.List) or (isinstance(tree, ast.Name) and tree.id in _NUMBERS)
         minus = isinstance(tree, ast.UnaryOp) and isinstance(tree.operand, ast.Constant | ast.Name)
+        if function in _OPERATORS:  # without a call it is a number: its method keeps the name
+            literal = not any(isinstance(part, ast.Call) for part in ast.walk(tree))
         return self.read(tree) if function in _TAKES_QUERY and not (literal or minus) else self.literal(tree)
 
     def literal(self, tree: ast.expr) -> object:

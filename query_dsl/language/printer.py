@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from query_dsl.functions.registry import Entry, show_arguments, show_instant
 from query_dsl.functions.tables import MAPPERS, OPERATORS, POINTS, REDUCERS, STEPS, built_in_names
+from query_dsl.language.class_joins import match_classes
 from query_dsl.tree import nodes
 from query_dsl.tree.nodes import Binary, LabelMatching, Node, NullRules, UserFunction
 from query_dsl.tree.times import format_duration
@@ -74,14 +75,21 @@ def _binary(node: Binary) -> tuple[str, int]:
     text, precedence = _print(chain[-1].left)
     for link in reversed(chain):
         operator = OPERATORS[link.op]
+        own = link.match not in (LabelMatching(), match_classes(link.op, link.left, link.right, LabelMatching()))
         if operator.method:
             left = text if precedence == _ATOM else f"({text})"
-            text = f"{left}.{operator.method}({_print(link.right)[0]}{_match(link.match)})"
+            match = (
+                ""
+                if link.match == match_classes(link.op, link.left, link.right, LabelMatching())
+                else _match(link.match)
+            )
+            text = f"{left}.{operator.method}({_print(link.right)[0]}{match})"
             precedence = _ATOM
             continue
-        if link.match != LabelMatching() or not operator.symbol:
+        if own or not operator.symbol:
             right = _print(link.right)[0]
-            text, precedence = f"apply({link.op!r}, {text}, {right}{_match(link.match)})", _ATOM
+            match = _match(link.match) if own else ""
+            text, precedence = f"apply({link.op!r}, {text}, {right}{match})", _ATOM
             continue
         # comparisons do not chain; other operators are left-associative
         power = operator.precedence == _POWER  # right-associative, and its right operand may have a sign

@@ -148,6 +148,10 @@ CHOOSERS = [
     for k in (1, 2)
     for rank in ("", ", rank='mean'", ", rank='max'", ", rank='each'")
 ]
+PLACERS = [
+    "'share'", "'standardize'", "'standardize', ddof=0", "'rank'", "'rank', ascending=True", "'running_sum'",
+    "'running_sum', share=True", "'running_sum', ascending=True",
+]  # fmt: skip
 FILTERS = [
     "'last', '>', 5", "'last', '==', 'a'", "'any', '<', 0.5", "'all', '>=', 1", "'max', '<', 30", "'min', '!=', 0",
     "'mean', '<=', 9", "'first', '==', 3", "'size', '>', 3", "'stale', '5m'", "'fresh', '90s'", "'top', 2",
@@ -199,6 +203,8 @@ def reduced(draw: Any) -> str:
     classes = draw(st.sampled_from(CLASSES))
     if draw(st.integers(0, 3)) == 0:
         return f"{text}.reduce({draw(st.sampled_from(CHOOSERS))}, {classes})"
+    if draw(st.integers(0, 3)) == 0:
+        return f"{text}.reduce({draw(st.sampled_from(PLACERS))}, {classes}{draw(st.sampled_from(RULES))})"
     if draw(st.integers(0, 7)) == 0:
         return f"fetch('m.*').reduce('count_values', 'v', {classes})"
     return f"{text}.reduce({draw(st.sampled_from(REDUCERS))}, {classes}{draw(st.sampled_from(RULES))})"
@@ -214,7 +220,10 @@ NAMED_OPS = ["add", "sub", "div", "mod", "min", "max", "lt", "eq", "mask", "negm
 @st.composite
 def combined(draw: Any) -> str:
     left = draw(of_series(1) | reduced()) + draw(st.sampled_from(["", "", "", "", ".or_(0)", ".or_(-1.5)"]))
-    match draw(st.integers(0, 5)):
+    match draw(st.integers(0, 6)):
+        case 6:
+            op, classes = draw(st.sampled_from(NAMED_OPS[:8])), draw(st.sampled_from(CLASSES[:-1]))
+            return f"({left}).{op}({draw(of_series(0))}.reduce('max', {classes}))"
         case 0:
             other = draw(st.sampled_from(["2", "0.5", "'a'", "True", "0", "-3", "inf", "nan"]))
             op = draw(st.sampled_from(OPS))
@@ -247,7 +256,7 @@ def questions(draw: Any) -> str:
         step = draw(st.sampled_from(["2m", "5m", "10m"]))
         text = f"{text}.bucketize('{name}', '{step}'{extra})"
     if draw(st.integers(0, 9)) == 0:
-        text = f"({text}).named('z')"
+        text = f"({text}).named('{draw(st.sampled_from(['z', '{host}-{rack}', '{__name__}']))}')"
     return f"({text})" + str(draw(st.sampled_from(TIMES)))
 
 

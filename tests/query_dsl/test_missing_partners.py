@@ -161,7 +161,7 @@ def test_what_stands_for_missing_keys_and_points(text: str, expect: dict[str, li
         ("fetch('c') * 2", "no variable is named 'c'"),
         ("fetch('c') * fetch('d')", "no variable is named 'c'"),
         ("fetch('c').sum(by=[])", "no variable is named 'c'"),
-        ("fetch('a').or_('x')", "or takes a query or a number, not the text 'x'"),
+        ("fetch('a').or_('x')", "a default is a number, True or False, not 'x'"),
         ("apply('set_or', fetch('a'), 0, on=['h'])", "or with a number pairs no series"),
         ("fetch('a', default='x')", "default takes a number, not 'x'"),
         ("fetch('a', fallback=1)", "fetch() has no argument fallback="),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.query_dsl.plainly.points import to_string
+from tests.query_dsl.plainly.points import quotient, to_string
 from tests.query_dsl.plainly.quantiles import quantile
 from tests.query_dsl.plainly.things import Cell, Refused, Row, Value, is_nan, number
 from tests.query_dsl.plainly.windows import adding, deviation_of, middle, spread
@@ -87,6 +87,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "quantile": {"method": "linear"},
     "sd": {"ddof": 1},
     "var": {"ddof": 1},
+    "standardize": {"ddof": 1},
+    "rank": {"ascending": False},
+    "running_sum": {"ascending": False, "share": False},
     "topk": {"rank": "last"},
     "bottomk": {"rank": "last"},
     "histogram_quantile": {"le": "le"},
@@ -191,6 +194,47 @@ def chosen_members(name: str, members: list[Row], n: int, args: Args) -> list[Ro
     if args["rank"] == "each":
         return best_each(members, args["k"], n, top)
     return best(ranked(members, args["rank"]), args["k"], top)
+
+
+def placed_members(name: str, members: list[Row], n: int, args: Args) -> list[Row]:
+    """Each member in its class: its rank, share, running sum or standard score."""
+    columns: list[list[Cell]] = []
+    for i in range(n):
+        present = [(place, m, value) for place, m in enumerate(members) if (value := m.values[i]) is not None]
+        found = dict(zip((place for place, _, _ in present), _places(name, present, args), strict=True))
+        columns.append([found.get(place) for place in range(len(members))])
+    kind = "INTEGER" if name == "rank" else "DOUBLE"
+    return [
+        Row(m.name, m.labels, kind, [column[place] for column in columns], m.newest) for place, m in enumerate(members)
+    ]
+
+
+def _before(one: Any, other: Any, args: Args) -> bool:
+    return bool(one < other if args["ascending"] else one > other)
+
+
+def _places(name: str, present: list[tuple[int, Row, Value]], args: Args) -> list[Cell]:
+    values = [value for _, _, value in present]
+    floats = [number(value) for value in values]
+    if name == "share":
+        return [quotient(value, sum(floats)) for value in floats]
+    if name == "standardize":
+        spread = _sd([(m, value) for _, m, value in present], args)
+        if spread is None:
+            return [None for _ in floats]
+        return [quotient(value - sum(floats) / len(floats), number(spread)) for value in floats]
+    numbers = [value for value in values if not is_nan(value)]
+    if name == "rank":
+        return [1 + sum(is_nan(own) or _before(other, own, args) for other in numbers) for own in values]
+    order = [i for i, value in enumerate(values) if not is_nan(value)]
+    order.sort(key=values.__getitem__, reverse=not args["ascending"])  # equal ones stay in canonical order
+    order += [i for i, v in enumerate(values) if is_nan(v)]
+    sums: list[Cell] = [None for _ in values]
+    total = 0.0
+    for i in order:
+        total += floats[i]
+        sums[i] = total
+    return [quotient(number(s), sum(floats)) if args["share"] else s for s in sums if s is not None]
 
 
 def counted_values(title: str, labels: dict[str, str], members: list[Row], n: int, args: Args) -> list[Row]:

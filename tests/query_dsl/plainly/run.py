@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -115,8 +116,11 @@ class Walk:
             case nodes.Reduce():
                 return self.reduce(node, grid)
             case nodes.Named(child=child, name=name):
-                rows = [replace(r, name=name) for r in self.table(child, grid).rows]
-                return Table(grid, in_order(rows))
+                rows = self.table(child, grid).rows
+                for label in re.findall(r"{(\w+)}", name):
+                    if rows and label != "__name__" and not any(label in r.labels for r in rows):
+                        raise Refused(f"no series has the label {label}")
+                return Table(grid, in_order([replace(r, name=named(name, r)) for r in rows]))
             case nodes.Transform():
                 return steps.step(self, node, grid)
         raise NotImplementedError(type(node).__name__)
@@ -368,6 +372,11 @@ class Walk:
         return None if value is None or isinstance(value, str) else Plain(value)
 
 
+def named(template: str, row: Row) -> str:
+    """The name that a row takes: labels in place of braces."""
+    return re.sub(r"{(\w+)}", lambda found: {**row.labels, "__name__": row.name}.get(found[1], ""), template)
+
+
 def literal(node: object) -> bool:
     return isinstance(node, nodes.Scalar)
 
@@ -375,6 +384,10 @@ def literal(node: object) -> bool:
 MANY: dict[str, Callable[..., list[Row]]] = {
     "topk": lambda name, title, labels, members, n, args: reducers.chosen_members(name, members, n, args),
     "bottomk": lambda name, title, labels, members, n, args: reducers.chosen_members(name, members, n, args),
+    **dict.fromkeys(
+        ("share", "standardize", "rank", "running_sum"),
+        lambda name, title, labels, members, n, args: reducers.placed_members(name, members, n, args),
+    ),
     "count_values": lambda name, *rest: reducers.counted_values(*rest),
     "histogram_quantile": lambda name, title, labels, members, n, args: [
         Row(title, labels, "DOUBLE", reducers.histogram(members, n, args))
