@@ -185,8 +185,11 @@ class QueryEvaluator(QueryExecution):
         if isinstance(node, nodes.Unary) and node.op == "invert":
             return nodes.Scalar(not value.value)
         function, args = (node.function, node.args) if isinstance(node, nodes.Point) else ("mul", (("number", -1),))
-        found = _pointwise(function, args, constant_series(value, Grid(self.plan.grid.end_ms, 1, 1)), self)
-        result = found.latest()[0]
+        one = constant_series(value, Grid(self.plan.grid.end_ms, 1, 1))
+        try:
+            result = _pointwise(function, args, one, self).latest()[0]
+        except QueryError:  # the function does not take it: what its series are decides
+            return None
         return None if result is None or isinstance(result, str) else nodes.Scalar(result)
 
     def _plain_value_error(self) -> QueryError:

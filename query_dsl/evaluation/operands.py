@@ -53,7 +53,10 @@ def _fold(operator: Operator, left: nodes.Scalar | None, right: nodes.Scalar | N
         return None if right is not None and isinstance(right.value, str) else right
     if left is None or right is None or operator.family in ("set", "mask"):
         return None
-    found = _two_scalars(operator, left, right, grid)
+    try:
+        found = _two_scalars(operator, left, right, grid)
+    except QueryError:  # the operator does not take it: what its series are decides
+        return None
     return found if isinstance(found, nodes.Scalar) else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from artimon.model.select import NAME
 from query_dsl.functions.tables import OPERATORS, REDUCERS
 from query_dsl.tree import nodes
 from query_dsl.tree.nodes import Binary, LabelMatching, Node
@@ -69,6 +70,8 @@ def labels_of(node: Node) -> ClassLabels | None:
             if isinstance(function, str) and not REDUCERS[function].one_per_class:
                 return SERIES
             labels = (by if by is not None else without) or ()
+            if NAME in labels:  # operators drop the name
+                return SERIES
             return ("by" if by is not None else "without", frozenset(labels), labels)
         case Binary():
             return _of_chain(node)

@@ -278,8 +278,8 @@ class _TreeConverter:
         """Convert an argument to a literal, or to a query where the function takes queries."""
         literal = isinstance(tree, ast.Constant | ast.List) or (isinstance(tree, ast.Name) and tree.id in _NUMBERS)
         minus = isinstance(tree, ast.UnaryOp) and isinstance(tree.operand, ast.Constant | ast.Name)
-        if function in _OPERATORS:  # without a call it is a number: its method keeps the name
-            literal = not any(isinstance(part, ast.Call) for part in ast.walk(tree))
+        if function in _OPERATORS:  # without a call or a name it is a number: its method keeps the name
+            literal = not any(isinstance(part, ast.Call | ast.Name) for part in ast.walk(tree)) or literal
         return self.read(tree) if function in _TAKES_QUERY and not (literal or minus) else self.literal(tree)
 
     def literal(self, tree: ast.expr) -> object:

@@ -115,6 +115,7 @@ def test_a_class_join_prints_as_it_was_written() -> None:
         "fetch('x') - fetch('x').topk(1, by=['rack'])",
         "fetch('x') - fetch('x').sum(by=[]).scalar()",
         "2 * fetch('x').mean(by=['rack'])",
+        "fetch('x') - fetch('x').mean(by=['__name__', 'rack'])",
         "fetch('x').or_(fetch('x').mean(by=['rack']))",
     ],
 )

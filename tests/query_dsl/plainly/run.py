@@ -349,7 +349,10 @@ class Walk:
                 sides = self.default(left), self.default(right)
                 if op in (*SETS, *operators.MASKS) or None in sides:
                     return None
-                return plain_result(op, sides[0], sides[1], 1)  # type: ignore[arg-type]
+                try:
+                    return plain_result(op, sides[0], sides[1], 1)  # type: ignore[arg-type]
+                except Refused:
+                    return None
         child = getattr(node, "child", None)
         found = self.default(child) if child is not None else None
         if found is None or literal(child):
@@ -367,7 +370,7 @@ class Walk:
         args = {**points.DEFAULTS.get(node.function, {}), **dict(node.args)}
         kind = operators.plain_type(found)
         if not points.takes(node.function, kind):
-            raise Refused(f"{node.function} cannot take the type")
+            return None
         value = points.point(node.function, Row("", {}, kind, [found.value]), [self.settled - 1], args).values[0]
         return None if value is None or isinstance(value, str) else Plain(value)
 
