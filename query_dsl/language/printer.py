@@ -76,19 +76,15 @@ def _binary(node: Binary) -> tuple[str, int]:
     for link in reversed(chain):
         operator = OPERATORS[link.op]
         own = link.match not in (LabelMatching(), match_classes(link.op, link.left, link.right, LabelMatching()))
-        if operator.method:
+        match = _match(link.match) if own else ""
+        text_right = isinstance(link.right, nodes.Scalar) and isinstance(link.right.value, str)
+        if operator.method and not text_right:  # `where` reads a text as a condition
             left = text if precedence == _ATOM else f"({text})"
-            match = (
-                ""
-                if link.match == match_classes(link.op, link.left, link.right, LabelMatching())
-                else _match(link.match)
-            )
             text = f"{left}.{operator.method}({_print(link.right)[0]}{match})"
             precedence = _ATOM
             continue
         if own or not operator.symbol:
             right = _print(link.right)[0]
-            match = _match(link.match) if own else ""
             text, precedence = f"apply({link.op!r}, {text}, {right}{match})", _ATOM
             continue
         # comparisons do not chain; other operators are left-associative
