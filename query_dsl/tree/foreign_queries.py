@@ -66,7 +66,6 @@ _ONE: Mapping[str, str] = MappingProxyType(
         "nonNegativeDerivative": ".increase()",
         "derivative": ".delta()",
         "absolute": ".abs()",
-        "integral": ".integrate()",
         "keepLastValue": '.fill("previous")',
         "sortByMaxima": '.sort("max", descending=True)',
         "aliasByNode": "",
@@ -80,9 +79,12 @@ _WITH: Mapping[str, Callable[[str, Args], str]] = MappingProxyType(
         "movingMedian": lambda of, args: f'{of}.map("median", {_duration(args[0])})',
         "summarize": lambda of, args: f"{of}.bucketize({_summary(args[1:])}, {_duration(args[0])})",
         "timeShift": lambda of, args: f"{of}.offset({_duration(args[0])})",
-        "groupByNode": lambda of, args: f'{of}.{_SERIES.get(args[-1].strip(chr(34) + chr(39)), "sum")}(by=["label"])',
+        "groupByNode": lambda of, args: f'{of}.{_series(args[-1])}(by=["label"])',
         "transformNull": lambda of, args: f'{of}.fill("value", {args[0]})',
         "highestCurrent": lambda of, args: f'{of}.filter("top", {args[0]})',
+        "highestAverage": lambda of, args: f'{of}.filter("top", {args[0]}, rank="mean")',
+        "highestMax": lambda of, args: f'{of}.filter("top", {args[0]}, rank="max")',
+        "limit": lambda of, args: f"{of}.limit({args[0]})",
         "alias": lambda of, args: f"{of}.named({args[0]})",
         "scale": lambda of, args: f"({of} * {args[0]})",
         "divideSeries": lambda of, args: f"({of} / {graphite(args[0])})",
@@ -90,8 +92,13 @@ _WITH: Mapping[str, Callable[[str, Args], str]] = MappingProxyType(
         "asPercent": lambda of, args: f"(100 * {of} / {graphite(args[0])})",
     }
 )
-GRAPHITE = re.compile(rf"\b({'|'.join([*_ONE, *_WITH])})\s*\(")
+GRAPHITE = re.compile(rf"(?<![.\w])({'|'.join([*_ONE, *_WITH, 'integral'])})\s*\(")
 """Calls that only Graphite has."""
+
+
+def _series(name: str) -> str:
+    """Return our reducer of an aggregation such as 'averageSeries'."""
+    return _SERIES.get(name.strip("'\"").removesuffix("Series"), "sum")
 
 
 def _summary(args: Args) -> str:
@@ -131,7 +138,16 @@ _FIELD = r"[\"`]?([\w.]+|\*)[\"`]?"
 _AGGREGATE = re.compile(rf"(\w+)\s*\(\s*{_FIELD}\s*\)(?:\s+as\s+\S+)?", re.IGNORECASE)
 _LABEL = re.compile(r"[\"`]?(\w+)[\"`]?\s*(=~|!~|!=|<>|=)\s*(?:'([^'\"\\]*)'|/([^/'\"\\]*)/)")
 _SINCE = re.compile(r"[\"`]?\w+[\"`]?\s*>=?\s*now\(\)\s*-\s*(?:interval\s*)?('?\d+\s*[a-z]+'?)", re.IGNORECASE)
-_BUCKETS = re.compile(r"time\s*\(\s*(\w+)\s*\)", re.IGNORECASE)
+_BUCKETS = re.compile(
+    r"time\s*\(\s*(\$?\w+)\s*\)"
+    r"|(?:time_bucket\s*\(\s*'([\w ]+)'|date_trunc\s*\(\s*'(\w+)')\s*,\s*[\"\w.]+\s*\)(?:\s+as\s+\w+)?",
+    re.IGNORECASE,
+)
+_UNITS = MappingProxyType({"second": "1s", "minute": "1m", "hour": "1h", "day": "1d", "week": "1w"})
+_DERIVATIVE = re.compile(
+    rf"(?:non_negative_)?derivative\s*\(\s*\w+\s*\(\s*{_FIELD}\s*\)\s*(?:,\s*1s\s*)?\)", re.IGNORECASE
+)
+_AMONG = re.compile(r"[\"`]?(\w+)[\"`]?\s+in\s*\(\s*('\w+'(?:\s*,\s*'\w+')*)\s*\)", re.IGNORECASE)
 
 
 def is_sql(text: str) -> bool:
@@ -144,35 +160,92 @@ def sql(text: str) -> str | None:
     """Translate a simple SELECT statement; None if it is not understood."""
     parts = _CLAUSES.split(text.strip().rstrip(";"))
     clauses = {" ".join(name.lower().split()): of.strip() for name, of in zip(parts[1::2], parts[2::2], strict=True)}
-    chosen, source = _AGGREGATE.fullmatch(clauses["select"]), re.fullmatch(rf"(?:[\"\w]+\.)*{_FIELD}", clauses["from"])
-    function = _REDUCERS.get(chosen[1].lower()) if chosen is not None else None
-    where = _conditions(clauses.get("where", ""))
-    if chosen is None or source is None or function is None or where is None or source[1] == "*":
-        return None
-    name = source[1] if chosen[2] in ("value", "*") else f"{source[1]}.{chosen[2]}"
-    matchers = f"{{{','.join(where[0])}}}" if where[0] else ""
+    items = split_arguments(clauses["select"])
     groups = split_arguments(clauses.get("group by", ""))
-    steps = [found[1] for group in groups if (found := _BUCKETS.fullmatch(group))]
-    labels = [group.strip('"`') for group in groups if group and not _BUCKETS.fullmatch(group)]
+    steps = [step for item in (*items, *groups) if (step := _step_of(item)) is not None]
+    columns = {item.strip('"`').split()[-1].strip('"`') for item in items[:-1]} | {
+        str(i + 1) for i in range(len(items))
+    }
+    labels = [name for group in groups if (name := group.strip('"`')) and _step_of(group) is None]
+    if steps:  # a bucket of time is named by its alias or its place among the columns
+        labels = [name for name in labels if name not in columns]
+    source, where = re.fullmatch(rf"(?:[\"\w]+\.)*{_FIELD}", clauses["from"]), _conditions(clauses.get("where", ""))
+    chosen = _chosen(items[-1])
+    plain = len(items) == 1 or bool(steps) or columns - {str(i + 1) for i in range(len(items))} <= {*labels}
+    if source is None or chosen is None or where is None or source[1] == "*" or not plain:
+        return None
     if not all(re.fullmatch(r"\w+|\*", label) for label in labels):
         return None
-    buckets = f'.bucketize("{function}", {_duration(steps[0])})' if steps else ""
+    function, field = chosen
+    name = source[1] if field in ("value", "*") else f"{source[1]}.{field}"
+    series = f"fetch('{name}{{{','.join(where[0])}}}')" if where[0] else f"fetch('{name}')"
+    return series + _aggregated(function, labels, steps[:1], where[1]) + _shown(clauses)
+
+
+def _step_of(item: str) -> str | None:
+    """Return the step of a bucket of time; None for other columns."""
+    found = _BUCKETS.fullmatch(item.strip())
+    if found is None:
+        return None
+    given = found[1] or found[2] or _UNITS.get((found[3] or "").lower(), "")
+    return '"auto"' if given.startswith("$") else _duration(given) if _DURATION.fullmatch(given) else None
+
+
+def _chosen(item: str) -> tuple[str, str] | None:
+    """Return (our function, "" for none; field) of the column that is asked for; None if it is not understood."""
+    change, bare = _DERIVATIVE.fullmatch(item), re.fullmatch(_FIELD, item)
+    if change is not None:
+        return "rate", change[1]
+    if bare is not None:
+        return None if bare[1] == "*" else ("", bare[1])
+    found = _AGGREGATE.fullmatch(item)
+    function = _REDUCERS.get(found[1].lower()) if found is not None else None
+    return None if found is None or function is None else (function, found[2])
+
+
+def _aggregated(function: str, labels: list[str], steps: list[str], within: str) -> str:
+    """Return the calls that aggregate over time and over series. A range without steps is one window."""
+    span = f".range({within})" if within else ""
     by = "without=[]" if labels == ["*"] else f"by=[{', '.join(f'{chr(34)}{label}{chr(34)}' for label in labels)}]"
-    total = "sum" if function == "count" and steps else function
-    return f"fetch('{name}{matchers}'){buckets}.{total}({by}){where[1]}"
+    total = {"count": "sum", "rate": "sum"}.get(function, function)
+    over_series = "" if function in ("sd", "median") else f".{total}({by})"
+    if not function:
+        return span
+    if steps == ['"auto"']:
+        return f'.map("{function}", "auto"){over_series}{span}'
+    if steps:
+        return f'.bucketize("{function}", {steps[0]}){over_series}{span}'
+    if within:
+        return f'.map("{function}", {within}){over_series}.at("now")'
+    return ".rate()" + over_series if function == "rate" else f".{function}({by})"
+
+
+def _shown(clauses: Mapping[str, str]) -> str:
+    """Return the calls of FILL, ORDER BY and LIMIT."""
+    fill, order = clauses.get("fill", "").strip("() ").lower(), clauses.get("order by", "").lower()
+    filled = (
+        f'.fill("{fill}")' if fill in ("previous", "linear") else f'.fill("value", {fill})' if fill.isdigit() else ""
+    )
+    ranked = "" if not order or order.startswith("time") else f".sort({'descending=True' if 'desc' in order else ''})"
+    limit = clauses.get("limit", "")
+    return filled + ranked + (f".limit({limit})" if limit.isdigit() else "")
 
 
 def _conditions(text: str) -> tuple[list[str], str] | None:
-    """Return the matchers of a WHERE clause and its time range; None if a condition is not understood."""
+    """Return the matchers of a WHERE clause and the length of its time range ("" for none); None if a condition is not
+    understood."""
     matchers, within = [], ""
     for part in re.split(r"\band\b", text, flags=re.IGNORECASE) if text else []:
-        label, since = _LABEL.fullmatch(part.strip()), _SINCE.fullmatch(part.strip())
+        label, since, among = (pattern.fullmatch(part.strip()) for pattern in (_LABEL, _SINCE, _AMONG))
         if label is not None:
             value = label[3] or "" if label[4] is None else _full_match(label[4])
             matchers.append(f'{label[1]}{label[2].replace("<>", "!=")}"{value}"')
         elif since is not None and _DURATION.fullmatch(since[1]):
-            within = f".range({_duration(since[1])})"
-        else:
+            within = _duration(since[1])
+        elif among is not None:
+            values = "|".join(re.findall(r"\w+", among[2]))
+            matchers.append(f'{among[1]}=~"{values}"')
+        elif part.strip() != "$timeFilter":
             return None
     return matchers, within
 

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from math import prod
 from types import MappingProxyType
 
 from artimon.runtime.text import closest_names
-from query_dsl.tree.foreign_queries import GRAPHITE, MAX_DEPTH, graphite, is_sql, outer_call, sql, top_level
+from query_dsl.tree.foreign_queries import (
+    GRAPHITE,
+    MAX_DEPTH,
+    graphite,
+    is_sql,
+    outer_call,
+    split_arguments,
+    sql,
+    top_level,
+)
 from query_dsl.tree.query_errors import has_long_words, similar_hint
 
 _OVER_TIME = re.compile(r"(avg|min|max|sum|count|last|first|quantile|stddev|stdvar|mad)_over_time")
@@ -149,7 +159,9 @@ def argument_hint(message: str) -> str:
 
 
 _METRIC = r"[a-zA-Z_:][\w:.]*"
-_SELECTOR = re.compile(rf"({_METRIC}(?:\{{[^{{}}]*\}})?)\s*(?:\[(\d[\w:]*)\])?\s*(?:offset\s+(\d\w*))?")
+_SELECTOR = re.compile(
+    rf"({_METRIC}|(?:{_METRIC})?\{{[^{{}}]*\}})\s*(?:\[(\d[\w:]*|\$__\w+)\])?\s*(?:offset\s+(\d\w*))?"
+)
 _CLASSES = r"(by|without)\s*\(([\w\s,]*)\)"
 _PREFIX_BY = re.compile(rf"([a-z_]+)\s*{_CLASSES}\s*\((.*)\)", re.DOTALL)
 _SUFFIX_BY = re.compile(rf"([a-z_]+)\s*\((.*)\)\s*{_CLASSES}", re.DOTALL)
@@ -164,13 +176,13 @@ _MAX_LENGTH = 4_000
 _MAX_HINT = 400
 """Maximum length of a translated query, in characters."""
 _MARKS = re.compile(
-    r"\[\d+(ms|[smhdwy])|\b(by|without|on|ignoring|group_left|group_right)\s*\(|\boffset\s+\d|[\w:.]\{\s*(\w+\s*[=!]|\})"
+    r"\[\d+(ms|[smhdwy])|\[\$__|\b(by|without|on|ignoring|group_left|group_right)\s*\(|\boffset\s+\d|[\w:.]\{\s*(\w+\s*[=!]|\})"
 )
 
 
 def foreign_hint(text: str) -> str:
     """Return a hint with our form of a text that looks like PromQL, Graphite, InfluxQL or SQL; "" for other texts."""
-    if len(text) > _MAX_LENGTH or re.search(r"\b(fetch|samples|absent|apply)\s*\(", text):
+    if len(text) > _MAX_LENGTH or re.search(r"\b(fetch|samples|absent|apply)\s*\(\s*['\"]|\bapply\s*\(", text):
         return ""
     if is_sql(text):
         language = "InfluxQL" if re.search(r"\btime\s*\(|\bnow\(\) - \d|/", text) else "SQL"
@@ -206,6 +218,9 @@ def translate_promql(text: str, depth: int = 0) -> str | None:
     whole = outer_call(text)
     if whole is not None and not whole[0]:
         return translate_promql(whole[1], depth + 1)
+    if text.startswith("-"):
+        of = translate_promql(text[1:], depth + 1)
+        return of and f"-{of}"
     return _translate_call(text, depth)
 
 
@@ -214,11 +229,14 @@ def _translate_call(text: str, depth: int) -> str | None:
     if call is None:
         return None
     name, inner = call
+    single = None if classes else _translate_single(name, inner, depth)
+    if single is not None:
+        return single
     number = _NUMBER.fullmatch(inner)
     before, inner = (f"{number[1]}, ", number[2]) if number is not None else ("", inner)
     windowed = _SELECTOR.fullmatch(inner)
     if windowed is not None and windowed[2] is not None and not classes:
-        over = _map_call(name, windowed[2], before)
+        over = _map_call(name, _window(windowed[2]), before)
         return over and _with_offset(f"fetch({windowed[1]!r}){over}", windowed[3])
     of = translate_promql(inner, depth + 1)
     if of is None:
@@ -228,6 +246,67 @@ def _translate_call(text: str, depth: int) -> str | None:
     here = _REDUCERS.get(name)
     return here and f"{of}.{here}({before}{classes or 'by=[]'}{_ARGUMENTS.get(here, '')})"
 
+
+def _translate_single(name: str, inner: str, depth: int) -> str | None:
+    """Translate a function of single values, or of windows with more arguments; None for others."""
+    first, *args = split_arguments(inner)
+    windowed = _SELECTOR.fullmatch(first)
+    if name == "absent" and windowed is not None and windowed[2] is None:
+        return f"absent({windowed[1]!r})"
+    if name == "count_values" and len(args) == 1:
+        of = translate_promql(args[0], depth + 1)
+        return of and f"{of}.count_values({first}, by=[])"
+    if windowed is not None and windowed[2] is not None:
+        over = _with_window(name, _window(windowed[2]), [_constant(arg) for arg in args])
+        return over and _with_offset(f"fetch({windowed[1]!r}){over}", windowed[3])
+    here = _of_values(name, args)
+    of = translate_promql(first, depth + 1) if here is not None else None
+    return f"{of}{here}" if of is not None else None
+
+
+def _constant(text: str) -> str:
+    """Return a product of whole numbers as one number; other texts as they are."""
+    return str(prod(map(int, text.split("*")))) if re.fullmatch(r"\d{1,9}(\s*\*\s*\d{1,9}){1,3}", text) else text
+
+
+def _window(window: str) -> str:
+    return "auto" if window.startswith("$") else window
+
+
+def _with_window(name: str, window: str, args: list[str]) -> str | None:
+    """Translate a function of a window that has arguments of its own, or another name here."""
+    match name, args:
+        case "deriv", []:
+            return f'.derivative("{window}")'
+        case "predict_linear", [seconds] if seconds.isdigit():
+            return f'.predict_linear("{window}", horizon="{seconds}s")'
+        case "holt_winters" | "double_exponential_smoothing", [alpha, beta]:
+            return f'.holt("{window}", alpha={alpha}, beta={beta})'
+    return None
+
+
+def _of_values(name: str, args: list[str]) -> str | None:
+    """Translate a function of single values or of whole series."""
+    match name, args:
+        case "clamp_min", [low]:
+            return f".clamp({low}, inf)"
+        case "clamp_max", [high]:
+            return f".clamp(-inf, {high})"
+        case "clamp", [low, high]:
+            return f".clamp({low}, {high})"
+        case "round", [nearest]:
+            found = re.fullmatch(r"1(0*)|0\.(0*1)", nearest)
+            return found and f".round({len(found[2]) if found[2] else -len(found[1])})"
+        case "label_replace", [_, _, _, _]:
+            return f".label_replace({', '.join(args)})"
+    return _PLAIN.get(name) if not args else None
+
+
+_PLAIN: Mapping[str, str] = MappingProxyType(
+    {name: f".{name}()" for name in ("abs", "ceil", "floor", "round", "sqrt", "exp", "sort", "scalar")}
+    | {name: EQUIVALENTS[name] for name in ("ln", "log2", "log10", "sort_desc")}
+)
+"""Functions without further arguments."""
 
 _SCALAR = re.compile(r"-?\d[\d.]*(?:[eE][+-]?\d+)?")
 _PRECEDENCE = (("or",), ("and", "unless"), ("==", "!=", ">", "<", ">=", "<="), ("+", "-"), ("*", "/", "%"), ("^",))
@@ -253,6 +332,9 @@ def _translate_operator(left: str, sign: str, right: str, depth: int) -> str | N
     if matching is None:  # it matches the empty text
         return None
     a, b = (translate_promql(side, depth + 1) for side in (left, right[matching.end() :]))
+    stands = re.fullmatch(r"vector\(([\d.]+)\)", right.strip())
+    if sign == "or" and stands is not None:
+        return a and f"{a}.or_({stands[1]})"
     if a is None or b is None:
         return None
     options = f", {matching[2]}={_listed(matching[3])}" if matching[2] else ""
@@ -268,9 +350,16 @@ def _translate_comparison(a: str, sign: str, b: str, options: str, as_value: boo
     """Translate a comparison: it keeps the values for which it is true, or with `bool` is true or false."""
     if options:
         return None
-    compared = f"({a} {sign} {b})"
-    kept = b if _SCALAR.fullmatch(a) else a
-    return compared if as_value or _SCALAR.fullmatch(kept) else f"{kept}.where{compared}"
+    if as_value or (_SCALAR.fullmatch(a) and _SCALAR.fullmatch(b)):
+        return f"({a} {sign} {b})"
+    if _SCALAR.fullmatch(b):
+        return f'{a}.where("{sign} {b}")'
+    if _SCALAR.fullmatch(a):
+        return f'{b}.where("{sign.translate(_TURNED)} {a}")'
+    return f"{a}.where({a} {sign} {b})"
+
+
+_TURNED = str.maketrans("<>", "><")
 
 
 def _listed(labels: str) -> str:

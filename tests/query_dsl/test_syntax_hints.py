@@ -29,6 +29,28 @@ PROMQL = [
     ("x offset 1d", None),
     ("rate(x[5m] offset 1d)", 'fetch(\'x\').rate("5m").offset("1d")'),
     ("count(x) by ()", "fetch('x').count(by=[])"),
+    ('count(up{a="b"} == 1)', 'fetch(\'up{a="b"}\').where("== 1").count(by=[])'),
+    ("5 < rate(x[5m])", 'fetch(\'x\').rate("5m").where("> 5")'),
+    ("rate(x[5m]) > rate(y[5m])", "fetch('x').rate(\"5m\").where(fetch('x').rate(\"5m\") > fetch('y').rate(\"5m\"))"),
+    ("predict_linear(x[1h], 4 * 3600) < 0", 'fetch(\'x\').predict_linear("1h", horizon="14400s").where("< 0")'),
+    ("deriv(x[6h])", "fetch('x').derivative(\"6h\")"),
+    ("holt_winters(x[1h], 0.5, 0.1)", "fetch('x').holt(\"1h\", alpha=0.5, beta=0.1)"),
+    ("clamp_min(rate(x[5m]), 0)", "fetch('x').rate(\"5m\").clamp(0, inf)"),
+    ("clamp_max(rate(x[5m]), 9)", "fetch('x').rate(\"5m\").clamp(-inf, 9)"),
+    ("round(sum(rate(x[5m])), 0.01)", "fetch('x').rate(\"5m\").sum(by=[]).round(2)"),
+    ("round(rate(x[5m]), 100)", "fetch('x').rate(\"5m\").round(-2)"),
+    ("log2(rate(x[5m]))", "fetch('x').rate(\"5m\").log(base=2)"),
+    ("sort_desc(sum(rate(x[5m])) by (job))", 'fetch(\'x\').rate("5m").sum(by=["job"]).sort(descending=True)'),
+    ('absent(up{job="a"})', "absent('up{job=\"a\"}')"),
+    ('count_values("v", up{job="a"})', 'fetch(\'up{job="a"}\').count_values("v", by=[])'),
+    ("sum(rate(x[5m])) or vector(0)", "fetch('x').rate(\"5m\").sum(by=[]).or_(0)"),
+    ("irate(x[$__rate_interval])", "fetch('x').irate(\"auto\")"),
+    ('-x{a="b"}', "-fetch('x{a=\"b\"}')"),
+    ('sum(rate({__name__=~"a.*"}[5m]))', 'fetch(\'{__name__=~"a.*"}\').rate("5m").sum(by=[])'),
+    (
+        "label_replace(up{a=\"b\"}, 'x', '$1', 'y', '(.*)')",
+        "fetch('up{a=\"b\"}').label_replace('x', '$1', 'y', '(.*)')",
+    ),
 ]
 
 
@@ -46,13 +68,71 @@ def test_simple_promql_is_told_as_a_query(text: str, here: str | None) -> None:
     "text",
     [
         "a > on(host) group_left(rack) b{x=\"1\"}",
-        "label_replace(up{a=\"b\"}, 'x', '$1', 'y', '(.*)')",
+        "timestamp(up{a=\"b\"})",
+        "predict_linear(x[1h], 4 * y)",
+        "round(x{a=\"b\"}, 0.3)",
         "max_over_time(rate(x[5m])[1h:1m])",
     ],
 )  # fmt: skip
 def test_other_promql_is_recognised(text: str) -> None:
     with pytest.raises(QueryError, match=r"this looks like PromQL; write a query like fetch\('NAME"):
         parse(text)
+
+
+OTHERS = [
+    (
+        "SELECT mean(a) FROM cpu WHERE $timeFilter GROUP BY time($__interval)",
+        'fetch(\'cpu.a\').map("mean", "auto").mean(by=[])',
+    ),
+    (
+        "SELECT max(a) FROM cpu WHERE time > now() - 1d",
+        'fetch(\'cpu.a\').map("max", "1d").max(by=[]).at("now")',
+    ),
+    ("SELECT stddev(a) FROM cpu WHERE time > now() - 1h", 'fetch(\'cpu.a\').map("sd", "1h").at("now")'),
+    (
+        "SELECT non_negative_derivative(mean(rx), 1s) FROM net GROUP BY time(10s), host",
+        'fetch(\'net.rx\').bucketize("rate", "10s").sum(by=["host"])',
+    ),
+    (
+        "SELECT sum(a) FROM cpu GROUP BY time(5m) fill(0)",
+        'fetch(\'cpu.a\').bucketize("sum", "5m").sum(by=[]).fill("value", 0)',
+    ),
+    ("SELECT a FROM cpu WHERE host = 'x'", "fetch('cpu.a{host=\"x\"}')"),
+    ("SELECT host, avg(a) FROM cpu GROUP BY host", "fetch('cpu.a').mean(by=[\"host\"])"),
+    ("SELECT min(a) FROM cpu WHERE host IN ('x', 'y')", "fetch('cpu.a{host=~\"x|y\"}').min(by=[])"),
+    (
+        "SELECT time_bucket('5 minutes', time) AS t, avg(a) FROM cpu GROUP BY t",
+        'fetch(\'cpu.a\').bucketize("mean", "5m").mean(by=[])',
+    ),
+    (
+        "select date_trunc('hour', ts), sum(a) from cpu group by 1",
+        'fetch(\'cpu.a\').bucketize("sum", "1h").sum(by=[])',
+    ),
+    (
+        "SELECT avg(a) FROM cpu GROUP BY rack ORDER BY avg(a) DESC LIMIT 5",
+        "fetch('cpu.a').mean(by=[\"rack\"]).sort(descending=True).limit(5)",
+    ),
+    (
+        "groupByNode(a.*.cpu, 1, 'averageSeries')",
+        'fetch(\'{__name__=~"a[.][^.]*[.]cpu"}\').mean(by=["label"])',
+    ),
+    ("highestMax(a.cpu, 3)", 'fetch(\'a.cpu\').filter("top", 3, rank="max")'),
+    ("limit(sortByMaxima(a.cpu), 5)", "fetch('a.cpu').sort(\"max\", descending=True).limit(5)"),
+]
+
+
+@pytest.mark.parametrize(("text", "here"), OTHERS)
+def test_sql_and_graphite_are_told_as_a_query(text: str, here: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        parse(text)
+    assert caught.value.message.endswith(f"; write {here}")
+    assert parse(str(parse(here))).equals(parse(here))
+
+
+def test_what_has_other_numbers_here_is_not_translated() -> None:
+    """The integral of Graphite is a sum of values, without their time."""
+    with pytest.raises(QueryError, match="this looks like Graphite; write a query like"):
+        parse("integral(a.b)")
 
 
 @pytest.mark.parametrize("text", ["fetch('a') fetch('b')", "fetch('rate(x[5m]) by (a)'", "1 +", "x" * 5_000 + "[5m]"])

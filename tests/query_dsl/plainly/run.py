@@ -166,6 +166,8 @@ class Walk:
             rows = self.over_samples(inner, asked, moved)
         else:
             rows = self.over_results(inner, asked, moved)
+        if asked.function.startswith("time_of"):  # times under an offset are moved, as the samples are
+            rows = [replace(r, values=[None if v is None else int(v) + offset for v in r.values]) for r in rows]
         return Table(grid, later(rows, offset))
 
     def step_below(self, child: nodes.Node, grid: Grid) -> bool:
