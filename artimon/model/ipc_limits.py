@@ -117,7 +117,9 @@ def _check_records(
         raise IpcError(f"{rows} rows declared: at most {limits.rows}")
     counts = _pairs(metadata, at + nodes, limits.columns)[::2] if nodes else ()
     if counts and not (min(counts) >= 0 and max(counts) <= max(limits.rows, limits.memory)):
-        raise IpcError(f"columns of {min(counts)} to {max(counts)} values")
+        raise IpcError(
+            f"columns declare {min(counts)} to {max(counts)} values: at most {max(limits.rows, limits.memory)}"
+        )
     spans = iter(_pairs(metadata, at + buffers, _BUFFERS_A_COLUMN * limits.columns) if buffers else ())
     compressed = compression and _check_compression(metadata, at + compression, limits)
     total = 0

@@ -151,7 +151,7 @@ def advance(state: RawState, writer: str, step: Increment) -> RawState:
     """Return the state after `step`. Raises TableStateError if an offset goes backwards."""
     current = state.current
     if current is None:
-        raise TableStateError("the table has not begun a topic: close the gap first")
+        raise TableStateError("the table has no current topic: an append that closes the gap must come first")
     until = dict(current.until)
     for partition, end in step.until.items():
         if partition not in until or end < until[partition]:

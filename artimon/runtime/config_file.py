@@ -294,8 +294,8 @@ def _span(event: Any) -> tuple[int, int]:
 
 
 def _json_tree(text: str, file: str) -> Element:
-    """Return the elements of a JSON text. JSON is YAML except for escapes, which are masked, and long keys, which lose
-    all positions."""
+    """Return the elements of a JSON text, read as YAML with masked escapes. A text that YAML refuses (long keys) has no
+    positions."""
     try:
         return _YamlTree(_ESCAPE.sub(lambda found: "x" * len(found[0]), text), file).build()
     except yaml.YAMLError:

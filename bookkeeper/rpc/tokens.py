@@ -64,7 +64,7 @@ class Tokens:
             return self._tokens
 
     def current(self) -> int:
-        """Check the file and return `trust`."""
+        """Re-read the file if it changed; return the version of the tokens."""
         with self._lock:
             self._refresh()
             return self.version

@@ -37,7 +37,7 @@ class MergeLimits:
     fan_in: int = MAX_FAN_IN
     """Runs that are open at once."""
     max_weight: int = MAX_RUN_BYTES
-    """Bytes that open runs take without their batches."""
+    """Limit of the bytes of all open runs, except for the batches in memory."""
 
 
 DEFAULT_LIMITS = MergeLimits()

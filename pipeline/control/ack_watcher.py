@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class AckListener(Protocol):
-    """Recipient of the state in ZooKeeper: a sender, or a hand-over to another site."""
+    """Recipient of the state in ZooKeeper: a sender, or a mirror to another site."""
 
     def update_collectors(self, found: dict[str, CollectorEndpoint]) -> None: ...
 

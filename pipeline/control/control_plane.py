@@ -312,7 +312,7 @@ class ControlPlane(ZooKeeperWatcher):
             act = self.runtime.roll_files if command.name == "roll" else self.runtime.release
             return CommandAnswer("done", act(command.arguments), now_ms)
         except Exception as error:
-            log.exception("command %s %s", command.name, command.id)
+            log.exception("command %s (id %s) failed", command.name, command.id)
             return CommandAnswer("failed", str(error) or repr(error), now_ms)
 
     def _write_answers(self) -> None:

@@ -45,10 +45,10 @@ class DirectRoute(Protocol):
 
 @dataclass(slots=True)
 class DirectBackoff:
-    """Decides whether the next batches of a line go straight. Pure.
+    """Decides whether the next batches of a line bypass the log. Pure.
 
-    They do not while the log holds a backlog of the line, or during the back-off after a failure. In both cases the log
-    takes them at once, and the sender that drains the log finds out when the way works again."""
+    They go into the log while it holds a backlog of the line, and during the back-off after a failure. The sender that
+    drains the log then detects when the direct route works again."""
 
     failures: int = 0
     not_before: float = 0.0
@@ -104,8 +104,8 @@ class FailoverLog:
         line_of: Callable[[LogEntry], int] = line_of_entry,
         passed: Callable[[Sequence[LogEntry]], None] = _ignore_entries,
     ) -> None:
-        """`line_of`: entries of one line keep their order; use few lines. `passed` gets the entries that bypassed the
-        log, before their caller gets the result."""
+        """`line_of`: number of an entry's line; each line keeps its order and has a thread. `passed`: called with the
+        entries that bypassed the log, before their caller gets the result."""
         self._log, self._route, self._clock = wal, way, clock
         self._line_of, self._on_bypass = line_of, passed
         self._cond = threading.Condition()

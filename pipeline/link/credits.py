@@ -66,8 +66,8 @@ class AgentCredits(Generic[Peer]):
         self._in_flight[peer] = self.in_flight(peer) + size
 
     def settle(self, peer: Peer, size: int, granted: int | None) -> None:
-        """End a call. `granted`: the new credit; NOT_TOLD by a collector without credits; None: no answer, so only the
-        least is allowed until the next one."""
+        """End a call. `granted`: the new credit; NO_CREDIT_INFO from a collector without credits; None: no answer, so
+        only the minimum is allowed until the next answer."""
         self.cancel(peer, size)
         if granted is None:
             self._granted.pop(peer, None)

@@ -12,7 +12,7 @@ class RollingFile:
     then unknown until `recover_length` has settled it."""
 
     def __init__(self, store: FileStore, path: str) -> None:
-        """Create the file and its folders; if this raises, the file may exist all the same."""
+        """Create the file and its folders; if this raises, the file may exist nevertheless."""
         self._store, self.path = store, path
         self._writer = store.create(path)
         self.length = 0

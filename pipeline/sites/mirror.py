@@ -1,4 +1,4 @@
-"""Hand-over of one site's Kafka to another site: reads the topics, sends the unchanged bytes to a collector there, and
+"""Mirror of one site's Kafka to another site: reads the topics, sends the unchanged bytes to a collector there, and
 saves offsets acked by the other site. Batches keep their identities, so repeats are dropped there."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _RETRY_S, _MAX_RETRY_S = 0.5, 10.0
 
 @dataclass(frozen=True, slots=True)
 class MirrorConfig:
-    """Hand-over from the Kafka of one site to the collectors registered in `zookeeper`, that of the other site. `name`:
+    """Mirror from the Kafka of one site to the collectors registered in `zookeeper`, that of the other site. `name`:
     name of the source, part of the path of the offsets. `level`: acked by the other site's Kafka or by its table."""
 
     name: str
@@ -66,7 +66,7 @@ class OffsetsNode:
         return self._read()[0]
 
     def save(self, until: Mapping[int, int]) -> None:
-        """Save offsets; never sets one back, even with concurrent hand-overs of the topic. Raises
+        """Save offsets; never sets one back, even with concurrent mirrors of the topic. Raises
         `artimon.runtime.zookeeper_watcher.ZOOKEEPER_ERRORS`, ValueError for an invalid node."""
         for _ in range(5):
             known, version = self._read()
@@ -113,7 +113,7 @@ class TopicMirror:
         """Partitions in which the consumer must seek back; its other records of them are ignored until then."""
         self._saved_offsets: dict[int, int] = {}
         self.messages = self.bytes = 0
-        self._retry = RetryLoop(f"hand-over of {self.topic}", clock, _RETRY_S, _MAX_RETRY_S)
+        self._retry = RetryLoop(f"mirror of {self.topic}", clock, _RETRY_S, _MAX_RETRY_S)
         self._refusal = ""
         """Reason of the last refusal at the other site, "" after an accepted batch."""
 
@@ -126,13 +126,13 @@ class TopicMirror:
 
     def apply_verdict(self, verdict: AckDecision[SourceMessage]) -> None:
         for key, evidence in verdict.resend:
-            log.warning("%s: message %s is handed over again: %s", self.topic, key, evidence)
+            log.warning("%s: message %s is mirrored again: %s", self.topic, key, evidence)
         with self._lock:
             self._seek_back |= self.progress.apply_verdict(verdict)
 
     @property
     def problem(self) -> str:
-        """Reason why nothing is handed over, "" while it is."""
+        """Reason why nothing is mirrored, "" while it is."""
         return self._retry.problem or self._refusal
 
     def figures(self) -> dict[str, Any]:
@@ -148,12 +148,12 @@ class TopicMirror:
             }
 
     def run(self, stop: threading.Event) -> None:
-        """Run until `stop`. Failures are retried; only acked messages are saved as handed over."""
+        """Run until `stop`. Failures are retried; only acked messages are saved as mirrored."""
         self._retry.run(lambda: self._run(stop), stop)
         self._client.close()
 
     def _run(self, stop: threading.Event) -> None:
-        """Hand over each generation of the topic to its end; stay in the newest one. A recreated topic has its own
+        """Mirror each generation of the topic to its end; stay in the newest one. A recreated topic has its own
         offsets."""
         broker = KafkaWriter(self._config.kafka, self._clock)
         try:
@@ -163,7 +163,7 @@ class TopicMirror:
             broker.close()
 
     def _follow(self, broker: KafkaWriter, info: TopicDescription, stop: threading.Event) -> None:
-        """Hand over one generation."""
+        """Mirror one generation."""
         consumer = None
         try:
             node = OffsetsNode(self._zookeeper, f"{self._config.name}-{info.cluster}", self.topic, info.topic_id)
@@ -188,7 +188,7 @@ class TopicMirror:
     def _is_finished(
         self, broker: KafkaWriter, info: TopicDescription, consumer: Any, parts: list[TopicPartition]
     ) -> bool:
-        """True once another generation replaced this one and all of this one was handed over."""
+        """True once another generation replaced this one and all of this one was mirrored."""
         if broker.describe_topic(self.topic).topic_id == info.topic_id:
             return False
         if not any(one.topic_id == info.topic_id for one in broker.generations(self.topic)):
@@ -274,7 +274,7 @@ class TopicMirror:
 
 
 class SiteMirror:
-    """Hand-over of samples and announcements from one site to another. `start`, `stop`, `figures`."""
+    """Mirror of samples and announcements from one site to another. `start`, `stop`, `figures`."""
 
     def __init__(self, config: MirrorConfig, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = zookeeper_client(config.zookeeper)

@@ -1,6 +1,6 @@
-"""Progress of the hand-over of a topic to another site. Pure: no I/O, no clock, no threads.
+"""Progress of the mirroring of a topic to another site. Pure: no I/O, no clock, no threads.
 
-An offset counts as handed over once everything below it is acked at the other site. Only such offsets are saved, so
+An offset counts as mirrored once everything below it is acked at the other site. Only such offsets are saved, so
 after a crash unacked messages are read and sent again, and the other site drops repeats by identity.
 """
 
@@ -34,7 +34,7 @@ class _MessageInFlight:
 
 @dataclass(slots=True)
 class MirrorProgress:
-    """By partition: `until`, below which all is handed over, and the messages in flight, in order of offsets."""
+    """By partition: `until`, below which all is mirrored, and the messages in flight, in order of offsets."""
 
     handed_until: dict[int, int] = field(default_factory=dict)
     compacted: bool = False
@@ -121,5 +121,5 @@ class MirrorProgress:
 
 
 def merge_offsets(ours: Mapping[int, int], theirs: Mapping[int, int]) -> dict[int, int]:
-    """Merge the offsets of two hand-overs of one topic: an offset never goes back."""
+    """Merge the offsets of two mirrors of one topic: an offset never goes back."""
     return {p: max(ours.get(p, 0), theirs.get(p, 0)) for p in {*ours, *theirs}}

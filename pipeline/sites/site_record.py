@@ -2,7 +2,7 @@
 `save_record` and `load_record` at the end touch the disk.
 
 Each lane has spans, [first sequence, site]: sequences from there on belong to that site; and `below`: from there on no
-sequence of the last span was ever handed to a call. `below` is on disk above a sequence before that is handed over.
+sequence of the last span was ever handed to a call. `below` is on disk above a sequence before that sequence is sent.
 """
 
 from __future__ import annotations

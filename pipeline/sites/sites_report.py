@@ -36,7 +36,7 @@ class SitesReport:
     missing: dict[LaneId, RangeSet] = field(default_factory=dict)
     union_count: int = 0
     contained: list[tuple[str, str]] = field(default_factory=list)
-    """(a, b): b holds every batch of a, because a was handed over to b."""
+    """(a, b): b holds every batch of a, because a was mirrored to b."""
 
     @property
     def is_exact(self) -> bool:
@@ -49,7 +49,9 @@ class SitesReport:
         if not self.is_exact:
             worst = [o for o in self.overlaps if (o.first, o.second) not in self.contained][:5]
             texts = "; ".join(f"lane {o.lane} {list(o.ranges)[:3]} in {o.first} and {o.second}" for o in worst)
-            raise SitesUnionError(f"two stores hold the same batches ({texts}): hand one site over to the other")
+            raise SitesUnionError(
+                f"two stores hold the same batches ({texts}): mirror one site to the other (`artimon handover`)"
+            )
         left_out = {first for first, _ in self.contained}
         return [name for name in self.batches if name not in left_out]
 

@@ -364,10 +364,10 @@ class LogCore:
             epochs.reason_for_new_epoch(self.folder, said, self._agent, self._host, self._lanes, self._files),
             found.damage_summary(),
             "an earlier fsync failed" if failed else "",
-            "no segment is left that records the sequences given away" if new and said is not None else "",
+            "no segment is left that records the sequences that were assigned" if new and said is not None else "",
         ]
         self.new_epoch_because = "; ".join(reason for reason in reasons if reason)
-        if said is None and new:  # a new log: no sequence was given away before
+        if said is None and new:  # a new log: no sequence was assigned before
             self.new_epoch_because = ""
         if said is not None and not self.new_epoch_because:
             self.epoch = said.number
@@ -435,7 +435,7 @@ class LogCore:
         tell(tickets, placed)
 
     def _mark_used(self, placed: WrittenEntries) -> None:
-        """Mark the sequences of written batches as given away."""
+        """Mark the sequences of written batches as assigned."""
         for entry, _ in placed:
             id = entry.header.id
             if entry.type == RecordType.BATCH and id.epoch == self.epoch and id.lane < len(self._written):

@@ -1,7 +1,7 @@
 """Content of a log folder at start. This module only reads; `pipeline.wal.repair` makes the repairs.
 
 Three steps, in this order: read, begin a new epoch if anything was cut or quarantined, repair. A crash between
-any two of them leads to the same decision at the next start, so a sequence is never given away twice.
+any two of them leads to the same decision at the next start, so a sequence is never assigned twice.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def count_of_newest(
     files: FileSystem, folder: Path, numbers: Sequence[int], failure: FsyncFailure | None, most: int
 ) -> int:
     """Return the number of last segments to read before anything is accepted: back to the last one with content, for
-    the sequences given away, and to the one whose fsync failed. Beyond these at most `most` bytes."""
+    the sequences that were assigned, and to the one whose fsync failed. Beyond these at most `most` bytes."""
     count = total = 0
     enough = False
     for number in reversed(numbers):

@@ -56,7 +56,7 @@ BACKOFF_AFTER_FAILURES = 3
 """Consecutive failed polls before the back-off of an endpoint begins."""
 MAX_BACKOFF_PERIODS = 8
 MAX_SLEEP_S = 30.0
-"""Maximum seconds between two looks at the clock while `sleep_until` waits."""
+"""Longest wait of `sleep_until` before it reads the clock again, in seconds."""
 END_S = 5.0
 
 

@@ -101,7 +101,7 @@ class PlacementResolver:
         try:
             replace_file(self._cache, json.dumps(self._names, indent=0).encode())
         except OSError as error:
-            log.warning("reverse names not kept in %s: %s", self._cache, error)
+            log.warning("names from reverse DNS cannot be saved in %s: %s", self._cache, error)
 
 
 def _read_names(cache: Path) -> dict[str, str]:

@@ -59,7 +59,7 @@ def _size(text: str) -> int:
 
 def _page(path: str) -> None:
     if not path.startswith("/"):
-        raise ValueError(f"{path!r:.200}: a path begins with /")
+        raise ValueError(f"{path!r:.200}: a path must begin with /")
 
 
 def _in_folder(text: str, info: ValidationInfo) -> Path:

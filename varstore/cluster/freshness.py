@@ -86,7 +86,7 @@ class Freshness:
     def __init__(self, now_s: float) -> None:
         self._lock = threading.Lock()
         self._fresh_ends: deque[tuple[float, LogEndOffsets]] = deque()
-        """(time since which the log may have ended there, ends), oldest first; without ends that all groups reached."""
+        """(earliest time of these ends, ends of the log), oldest first, without ends that all groups have reached."""
         self._newest: LogEndOffsets | None = None
         self._asked_s, self._looked_s = now_s, now_s
         self._resumed_s: float | None = None

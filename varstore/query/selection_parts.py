@@ -27,7 +27,7 @@ PART, LEAST_PART = 65_536, 4_096
 WINDOW_CELLS = 2_000_000
 """Limit of cells of a part in the columns that a window needs at a time."""
 CLASS_CELLS = 1_500_000
-"""Limit of cells of a part in the windows of its classes."""
+"""Limit of the result cells of a part: classes x windows."""
 KEPT_CLASSES, KEPT_MEMBERS, KEPT_ROWS = 2_000, 200_000, 100
 """Cache reduced rows for queries of at most this many classes, summed over parts, and members; the newest rows of each
 part, at most 8 MB a query."""

@@ -276,7 +276,7 @@ class BucketStore:
         self.incarnations.to_double(slots)
 
     def advance_head(self, append_ms: int) -> None:
-        """Advance the head to the append time of a batch, or that an import had reached."""
+        """Advance the head to the append time of a batch, or to the head of an import."""
         self.head_ms = max(self.head_ms, append_ms)
         # twice the time for which incarnations are shown, so that a late sample never restarts an incarnation that is
         # shown

@@ -297,7 +297,7 @@ class Ownership:
                 self.store.captures.remove(frozen.capture)
 
     def restore_journal(self, frozen: FrozenState) -> None:
-        """Put the journal of `frozen` back, as it was not saved."""
+        """Return the journal of `frozen` to the current one, because the snapshot was not saved."""
         with self._locks.announcing:
             if frozen.journal is None or self._journal is None:
                 self._journal = None

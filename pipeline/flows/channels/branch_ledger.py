@@ -33,7 +33,7 @@ class _LedgerItem(Generic[T]):
     wanted: int
     """Number of branches that have not committed it."""
     required: int
-    """Number of those that are required."""
+    """Number of required branches among them."""
     since_ms: int
 
 

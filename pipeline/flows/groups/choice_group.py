@@ -38,7 +38,7 @@ class SinkHealth:
         return not self.busy and now >= self.not_before
 
     def record_success(self, seconds: float, now: float, slow_s: float | None = None) -> None:
-        """Record a delivery of so many seconds. Above `slow_s` the sink gets a back-off as after a failure, since
+        """Record the seconds of a delivery. Above `slow_s` the sink gets a back-off as after a failure, since
         others may be faster."""
         self.busy = False
         self.delivered += 1
@@ -71,7 +71,7 @@ def by_turn(standings: list[SinkHealth], now: float, turn: int) -> list[SinkHeal
 
 
 def least_loaded(standings: list[SinkHealth], now: float, turn: int) -> list[SinkHealth]:
-    """Return the sinks that may be tried, the fastest of late first; untried ones before all others."""
+    """Return the sinks that may be tried, the fastest in recent deliveries first; untried ones before all others."""
     return sorted(by_turn(standings, now, turn), key=lambda s: s.mean_s)
 
 

@@ -38,7 +38,7 @@ _RESET_AFTER_S = 60.0
 
 @dataclass(slots=True)
 class RestartBackoff:
-    """Restart back-off of one runner. `deaths` counts all, `row` those in a row."""
+    """Restart back-off of one runner. `deaths` counts all deaths, `in_a_row` the consecutive ones."""
 
     deaths: int = 0
     in_a_row: int = 0
@@ -108,7 +108,7 @@ class Runner:
         if thread is not None and thread is not threading.current_thread():
             thread.join(max(0.0, deadline_s))
             if thread.is_alive():
-                raise TimeoutError(f"{self.name} is still busy after {deadline_s:g} s: left behind")
+                raise TimeoutError(f"{self.name} is still busy after {deadline_s:g} s: abandoned")
 
     def pause(self) -> None:
         """Begin no work until `resume`."""

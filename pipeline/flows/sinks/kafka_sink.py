@@ -79,7 +79,7 @@ class KafkaSink:
         failed = [one for one in found if isinstance(one, str)]
         if failed:
             self.problem = failed[0]
-            raise SinkFailed(f"{len(failed)} of {len(messages)}: {failed[0]}")
+            raise SinkFailed(f"Kafka refused {len(failed)} of {len(messages)} messages: {failed[0]}")
         self._on_written(messages, [one for one in found if not isinstance(one, str)])
         self.problem = ""
         self._encoded.clear()

@@ -69,7 +69,8 @@ class TargetSource(FixedOwner, ABC, Generic[Content]):
 
     @abstractmethod
     async def deliver(self, content: Content, series: SourceSeries, time_ms: int) -> int:
-        """Report refusals, deliver the rest and return the samples accepted. Raises SinkRefusedError: none was."""
+        """Report refusals, deliver the rest and return the number of accepted samples. Raises SinkRefusedError if the
+        sink accepted none."""
 
     def renew(self) -> None:
         """Reset the state of earlier polls: all series have ended."""
