@@ -70,7 +70,7 @@ class SeriesCounts:
     gauges: int = 0
     """Gauges under a function for counters."""
     approximate: int = 0
-    """Approximate values (not series)."""
+    """Number of approximate values; one series may have several."""
     wide: int = 0
     """Series with a value that int64 does not hold: all their values are DOUBLE."""
 

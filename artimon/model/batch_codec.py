@@ -113,8 +113,8 @@ def parse_header(data: bytes) -> BatchHeader:
         raise BatchError(f"starts with {magic!r}, not with {MAGIC!r}: not a batch")
     if version != VERSION:
         raise UnknownFormatError(
-            f"format version {version}: this program reads version {VERSION}; upgrade it, then replay what it set"
-            " aside (docs/upgrade.md)"
+            f"format version {version}: this program reads version {VERSION}; upgrade it, then replay the dead"
+            " letters (docs/upgrade.md)"
         )
     if len(data) > MAX_BYTES:
         raise BatchError(f"a batch of {len(data)} bytes: at most {MAX_BYTES}")

@@ -208,7 +208,7 @@ class _Schema:
         vector = _target(self._metadata, at)
         (count,) = _u32(self._metadata, vector)
         if count > len(self._metadata) // 4:
-            raise IpcError(f"a schema of {len(self._metadata)} bytes with a list of {count}")
+            raise IpcError(f"a schema of {len(self._metadata)} bytes declares a list of {count} elements")
         return [_target(self._metadata, vector + 4 + 4 * i) for i in range(count)]
 
 

@@ -82,7 +82,7 @@ class FinalFolder:
         except (FileRefusedError, FileSystemHangsError) as error:
             texts.append(str(error))
         except Exception as error:
-            log.exception("final snapshots in %s", self._dropin)
+            log.exception("final snapshots in %s cannot be read", self._dropin)
             texts.append(f"{self._dropin}: {type(error).__name__}: {error}")
         named = tuple(f"{_ABOUT}: {text}" for text in texts[:1])
         self._shared.figures.set_refused(_ABOUT, problems, named)

@@ -113,7 +113,7 @@ class LevelRows:
         return direct if direct.any() else None
 
     def _add_to(self, number: int, samples: LevelSamples) -> Mask | None:
-        """Add samples of one bucket; return a mask of those that did not go into an open row, None: none."""
+        """Add samples of one bucket; return a mask of those without an open row, or None if every row was open."""
         row = self._row(number)
         if row is None:
             return np.ones(len(samples.slots), np.bool_)
