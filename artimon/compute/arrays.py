@@ -49,7 +49,7 @@ class Arrays:
 
 
 def picked_lives(lives: npt.NDArray[np.void], rows: npt.NDArray[np.intp], of: int) -> npt.NDArray[np.void]:
-    """Return the incarnations of the chosen ones of `of` series, renumbered in the order of `rows`."""
+    """Return the incarnations of the series `rows` (of `of` in all), renumbered in this order."""
     place = np.full(of, -1, np.int64)
     place[rows] = np.arange(len(rows))
     kept: npt.NDArray[np.void] = lives[place[lives["row"]] >= 0]

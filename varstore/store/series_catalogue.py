@@ -48,7 +48,7 @@ class SeriesCatalogue:
         """First slot of the next slice; a pass ends at the end of the table."""
         self._pass_running = False
         self._passed_ms = 0
-        """Time floor of silence when the last pass began."""
+        """Limit in ms of the last pass over all slots: it removed series whose last sample is older."""
         self._maintained = 0
         self.expired = 0
         """Number of series removed because they were silent."""
