@@ -9,6 +9,7 @@ from itertools import repeat
 import numpy as np
 
 from artimon.model.grid import Grid
+from query_dsl.evaluation.carried_values import carry_sparse
 from query_dsl.evaluation.defaults import Operand, common_problem, empty_operand, note_empty, spread, with_default
 from query_dsl.evaluation.execution import QueryExecution, TimedScalar, Value
 from query_dsl.evaluation.set_operators import combine_sets
@@ -44,7 +45,10 @@ def combine_operands(
     if problem is not None:
         return empty_operand(problem, grid, default, False)
     note_empty([left, right], node.op, execution)
-    return Operand(combine(node, left.value, right.value, grid, execution, (left.default, right.default)), default)
+    operator = OPERATORS[node.op]
+    ours = carry_sparse(operator, node.left, left.value, right.value, grid, execution)
+    theirs = carry_sparse(operator, node.right, right.value, left.value, grid, execution)
+    return Operand(combine(node, ours, theirs, grid, execution, (left.default, right.default)), default)
 
 
 def _fold(operator: Operator, left: nodes.Scalar | None, right: nodes.Scalar | None, grid: Grid) -> nodes.Scalar | None:

@@ -38,7 +38,7 @@ def combine_sets(
     if operator.name == "set_or":
         others = any_present(left.present, found.left, found.classes)
         kept = operator.run(right.present, others[found.right])
-        return _without_empty(_unite_series(left, _masked(right, kept), name))
+        return _without_empty(unite_series(left, _masked(right, kept), name))
     partners = any_present(right.present, found.right, found.classes)
     return _sorted(_without_empty(_masked(left, operator.run(left.present, partners[found.left]))))
 
@@ -69,7 +69,7 @@ def _sorted(found: Matrix) -> Matrix:
     return Matrix.in_order(found.keys, found.grid, found.column, found.strings)
 
 
-def _unite_series(left: Matrix, right: Matrix, name: str) -> Matrix:
+def unite_series(left: Matrix, right: Matrix, name: str) -> Matrix:
     """Unite the series of both. Equal ones, which never have values at the same step, become one."""
     moved = _shift_texts(right, len(left.strings))
     types = np.concatenate([left.types, right.types])

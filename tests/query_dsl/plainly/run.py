@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -313,6 +314,7 @@ class Walk:
             return operators.filled(left, right)  # type: ignore[arg-type]
         if isinstance(left, Table) and isinstance(right, Table) and node.op in SETS:
             return operators.sets(SETS[node.op], left, right, node.match)
+        left, right = (self.carried(node.left, left, right, grid), self.carried(node.right, right, left, grid))
         defaults = self.default(node.left), self.default(node.right)
         left = self.whole(operators.able(node.op, left, "left"), defaults[0])
         right = self.whole(operators.able(node.op, right, "right"), defaults[1])
@@ -326,6 +328,33 @@ class Walk:
 
     def whole(self, side: Table | Plain, default: Plain | None) -> Table | Plain:
         return side if default is None else operators.filled(side, default)
+
+    def carried(self, node: nodes.Node, mine: Table | Plain, other: Table | Plain, grid: Grid) -> Table | Plain:
+        """Series with a sample in each n-th bucket keep the last one for n buckets."""
+        if isinstance(mine, Plain) or isinstance(other, Plain):
+            return mine
+        if len(mine.rows) >= len(other.rows) and not any(None in r.values for r in mine.rows):
+            return mine
+        path = path_to_fetch(node)
+        fetch = path[-1] if path else None
+        if path is None or not isinstance(fetch, nodes.Fetch):
+            return mine
+        moved = grid.earlier(sum(n.offset_ms for n in path if isinstance(n, nodes.Offset)))
+        lead = min(max(0, (moved.start() - self.held) // grid.step), max(15, 60 - grid.n))
+        rows = list(mine.rows)
+        periods: dict[Any, int] = {}
+        for raw in self.world.series:
+            if all(fits(m, raw) for m in fetch.selector.matchers):
+                places = sorted({-(-(s.time - moved.end) // grid.step) for s in self.visible(raw)})
+                periods[pairs_of(raw.labels)] = regular([p for p in places if -grid.n - lead < p <= 0])
+        for period in sorted(set(periods.values()) - {1}):
+            wide: nodes.Node = nodes.Window(fetch, "last", period * grid.step)
+            for one in reversed(path[:-1]):
+                wide = above(one, wide)
+            sparse = {labels for labels, found in periods.items() if found == period}
+            rows = [r for r in rows if pairs_of(r.labels) not in sparse]
+            rows += [r for r in self.table(wide, grid).rows if pairs_of(r.labels) in sparse]
+        return Table(mine.grid, in_order(rows))
 
     def operand(self, node: nodes.Node, grid: Grid) -> Table | Plain | None:
         """The value of an operand, None if it selects nothing."""
@@ -375,6 +404,41 @@ class Walk:
             return None
         value = points.point(node.function, Row("", {}, kind, [found.value]), [self.settled - 1], args).values[0]
         return None if value is None or isinstance(value, str) else Plain(value)
+
+
+def pairs_of(labels: Any) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(labels.items()))
+
+
+def path_to_fetch(node: nodes.Node) -> list[nodes.Node] | None:
+    """Nodes down to a fetch, through what neither joins nor reduces."""
+    path = [node]
+    while not isinstance(path[-1], nodes.Fetch):
+        match path[-1]:
+            case nodes.Range() | nodes.Between() | nodes.At() | nodes.Offset() | nodes.Point() | nodes.Unary():
+                path.append(path[-1].child)
+            case nodes.Binary(op=op, left=left, right=right) if op not in (*SETS, *operators.MASKS, "and", "or"):
+                if not literal(left) and not literal(right):
+                    return None
+                path.append(left if literal(right) else right)
+            case _:
+                return None
+    return path
+
+
+def above(node: nodes.Node, child: nodes.Node) -> nodes.Node:
+    """The node over another child."""
+    if isinstance(node, nodes.Binary):
+        return replace(node, left=child) if literal(node.right) else replace(node, right=child)
+    return replace(node, child=child)  # type: ignore[call-arg]
+
+
+def regular(places: list[int]) -> int:
+    """Distance of samples, in buckets: the least one, if all are multiples of it, and three and half are it."""
+    apart = [b - a for a, b in itertools.pairwise(places)]
+    least = min(apart, default=1)
+    same = sum(a == least for a in apart)
+    return least if same >= 3 and 2 * same >= len(apart) and all(a % least == 0 for a in apart) else 1
 
 
 def named(template: str, row: Row) -> str:
