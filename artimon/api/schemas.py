@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from artimon.model.values import CONTENTS
+
 Schema = dict[str, Any]
 
 
@@ -24,7 +26,7 @@ OPTIONAL_TIME: Schema = {**TIME, "type": ["integer", "null"]}
 FLAG: Schema = {"type": "boolean"}
 LABELS: Schema = {"type": "object", "additionalProperties": TEXT}
 ANY_OBJECT: Schema = {"type": "object", "additionalProperties": True}
-TYPE: Schema = {"type": "string", "enum": ["INTEGER", "DOUBLE", "BOOLEAN", "STRING"]}
+TYPE: Schema = {"type": "string", "enum": [one.name for one in CONTENTS]}
 
 ERROR = _object(
     {

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.values import ValueType
+from artimon.model.values import WHOLE_TYPES, ValueType
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -20,6 +20,9 @@ Types = npt.NDArray[np.uint8]
 DOUBLE, INTEGER, BOOLEAN, STRING = (
     int(t) for t in (ValueType.DOUBLE, ValueType.INTEGER, ValueType.BOOLEAN, ValueType.STRING)
 )
+
+
+_WHOLE = np.isin(np.arange(256), WHOLE_TYPES)
 
 
 class Cells(NamedTuple):
@@ -54,7 +57,7 @@ def of_type(kind: int, cells: Ints, present: Bools) -> Cells:
 
 def is_whole_number(types: Types) -> Bools:
     """Return the mask of series whose cells are exact integers (INTEGER, BOOLEAN)."""
-    return np.asarray((types == INTEGER) | (types == BOOLEAN))
+    return _WHOLE[types]
 
 
 def take(column: Cells, rows: npt.NDArray[np.intp] | Bools) -> Cells:

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.model.ranges import LaneId
-from artimon.model.values import Kind, Value, ValueType, cell_to_double, double_to_cell
+from artimon.model.value_traits import TRAITS
+from artimon.model.values import Kind, Value, ValueType, double_to_cell, type_of
 
 MAX_SAMPLES = 10_000
 MAX_BYTES = 512 * 1024
@@ -96,17 +97,8 @@ class Samples:
     def value(self, row: int) -> Value | None:
         """Return the value of one row as a Python object; None for an end marker."""
         cell = int(self.cell[row])
-        match ValueType(int(self.type[row])):
-            case ValueType.INTEGER:
-                return cell
-            case ValueType.DOUBLE:
-                return cell_to_double(cell)
-            case ValueType.BOOLEAN:
-                return bool(cell)
-            case ValueType.STRING:
-                return self.strings[cell]
-            case _:
-                return None
+        traits = TRAITS.get(ValueType(int(self.type[row])))
+        return None if traits is None else traits.value(cell, self.strings)
 
     def rows(self) -> list[tuple[int, int, int, Value | None]]:
         """Inverse of `of`."""
@@ -151,16 +143,10 @@ class _CellColumns:
         self.strings: list[str] = []
 
     def add(self, value: Value | None) -> None:
-        if value is None:
-            kind, cell = ValueType.ENDED, 0
-        elif isinstance(value, bool):
-            kind, cell = ValueType.BOOLEAN, int(value)
-        elif isinstance(value, int):
-            kind, cell = ValueType.INTEGER, value
-        elif isinstance(value, float):
-            kind, cell = ValueType.DOUBLE, double_to_cell(value)
-        else:
-            kind, cell = ValueType.STRING, len(self.strings)
+        kind = ValueType.ENDED if value is None else type_of(value)
+        cell = value if isinstance(value, int) else double_to_cell(value) if isinstance(value, float) else 0
+        if isinstance(value, str):
+            cell = len(self.strings)
             self.strings.append(value)
         self.types.append(kind)
         self.cells.append(cell)

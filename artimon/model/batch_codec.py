@@ -36,7 +36,8 @@ from artimon.model.batch import (
 )
 from artimon.model.ipc import ZSTD, read_ipc, write_ipc
 from artimon.model.ipc_limits import IpcError, IpcLimits, check_stream
-from artimon.model.values import Kind, ValueType
+from artimon.model.value_traits import TRAITS, VALUE_FIELDS, ValueTraits
+from artimon.model.values import CellContent, Kind, ValueType
 
 MAGIC = b"ARTB"
 VERSION = 1
@@ -50,13 +51,7 @@ _NAME_BYTES = (MAX_NAME_BYTES, MAX_SOURCE_BYTES, MAX_NAME_BYTES)  # agent, sourc
 _HEADER_RESERVE_BYTES = 64 * 1024
 """Reserve below MAX_DECODED for an encoder, bytes: Arrow counts padding in one place and not in another."""
 
-_COLUMNS = {
-    ValueType.INTEGER: ("integer", pa.int64()),
-    ValueType.DOUBLE: ("double", pa.float64()),
-    ValueType.BOOLEAN: ("boolean", pa.bool_()),
-    ValueType.STRING: ("string", pa.utf8()),
-}
-SAMPLE_SCHEMA = pa.schema([("series", pa.uint64()), ("time", pa.int64()), ("birth", pa.int64()), *_COLUMNS.values()])
+SAMPLE_SCHEMA = pa.schema([("series", pa.uint64()), ("time", pa.int64()), ("birth", pa.int64()), *VALUE_FIELDS])
 _SAMPLE_TYPES = [(field.name, field.type) for field in SAMPLE_SCHEMA]
 _SERIES_SCHEMA = pa.schema(
     [
@@ -171,7 +166,7 @@ def decode_columns(header: BatchHeader, data: bytes) -> pa.RecordBatch:
     _check_kind(header, BatchKind.SAMPLES)
     body = read_body(header, data)
     columns = body.columns if body.schema.equals(SAMPLE_SCHEMA) else _sample_columns(header, body)
-    _check_values(header, columns[-len(_COLUMNS) :])
+    _check_values(header, columns[-len(VALUE_FIELDS) :])
     return pa.record_batch(columns, schema=SAMPLE_SCHEMA)
 
 
@@ -219,17 +214,17 @@ def samples_from_body(body: pa.RecordBatch) -> Samples:
     types = np.full(rows, ValueType.ENDED, np.uint8)
     cells = np.zeros(rows, np.int64)
     strings: tuple[str, ...] = ()
-    for value_type, (name, _) in _COLUMNS.items():
-        at = body.schema.get_field_index(name)
+    for value_type, traits in TRAITS.items():
+        at = body.schema.get_field_index(traits.column)
         if at < 0:
             continue
         column = body.column(at)
         if rows and column.null_count == rows:
             continue
-        if value_type == ValueType.STRING:
+        if traits.content is CellContent.TEXT:
             strings, column = _intern(column)
         whole = column.null_count == 0
-        bits = _column_cells(value_type, column)
+        bits = _column_cells(traits, column)
         if whole:
             types[:] = value_type
             cells = bits
@@ -312,32 +307,19 @@ def _sample_table(samples: Samples) -> pa.RecordBatch:
     """Return the columns of samples; a type that does not occur has no column."""
     arrays: list[Any] = [pa.array(samples.fingerprint), pa.array(samples.time_ms), pa.array(samples.birth_ms)]
     fields = [SAMPLE_SCHEMA.field(i) for i in range(3)]
-    for value_type, (name, arrow_type) in _COLUMNS.items():
+    for value_type, traits in TRAITS.items():
         present = samples.type == value_type
         if not present.any():
             continue
-        arrays.append(_value_column(value_type, arrow_type, samples, present))
-        fields.append(pa.field(name, arrow_type))
+        absent = None if present.all() else ~present
+        arrays.append(traits.to_column(samples.cell, samples.strings, absent))
+        fields.append(pa.field(traits.column, traits.arrow))
     return pa.record_batch(arrays, schema=pa.schema(fields))
 
 
-def _value_column(value_type: ValueType, arrow_type: Any, samples: Samples, present: npt.NDArray[np.bool_]) -> Any:
-    absent = None if present.all() else ~present
-    match value_type:
-        case ValueType.INTEGER:
-            return pa.array(samples.cell, arrow_type, mask=absent)
-        case ValueType.DOUBLE:
-            return pa.array(samples.cell.view(np.float64), arrow_type, mask=absent, from_pandas=False)
-        case ValueType.BOOLEAN:
-            return pa.array(samples.cell != 0, arrow_type, mask=absent)
-        case _:
-            texts = [samples.strings[cell] if here else None for cell, here in zip(samples.cell, present, strict=True)]
-            return pa.array(texts, arrow_type)
-
-
-def _column_cells(value_type: ValueType, column: Any) -> npt.NDArray[np.int64]:
+def _column_cells(traits: ValueTraits, column: Any) -> npt.NDArray[np.int64]:
     """Return the 64-bit cells of a column; cells of nulls are arbitrary."""
-    if value_type == ValueType.BOOLEAN:
+    if traits.content is CellContent.FLAG:
         return np.asarray(column.fill_null(False).cast(pa.int64()))
     width = np.dtype(np.int64).itemsize
     buffer = column.buffers()[1]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
-from enum import IntEnum
+from collections.abc import Mapping
+from enum import Enum, IntEnum
+from types import MappingProxyType
 
 Value = int | float | bool | str
 
@@ -19,6 +21,27 @@ class ValueType(IntEnum):
     BOOLEAN = 2
     STRING = 3
     ENDED = 255
+
+
+class CellContent(Enum):
+    """Contents of the 64 bits of a cell: an int64, the bits of a float64, 0 or 1, or the index of a string."""
+
+    INT64 = "int64"
+    FLOAT64 = "float64"
+    FLAG = "flag"
+    TEXT = "text"
+
+
+CONTENTS: Mapping[ValueType, CellContent] = MappingProxyType(
+    {
+        ValueType.INTEGER: CellContent.INT64,
+        ValueType.DOUBLE: CellContent.FLOAT64,
+        ValueType.BOOLEAN: CellContent.FLAG,
+        ValueType.STRING: CellContent.TEXT,
+    }
+)
+WHOLE_TYPES = tuple(int(one) for one, content in CONTENTS.items() if content in (CellContent.INT64, CellContent.FLAG))
+"""Numbers of the types whose cells are exact integers."""
 
 
 class Kind(IntEnum):

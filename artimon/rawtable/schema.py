@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 from deltalake.transaction import AddAction, RemoveAction
 
+from artimon.model.value_traits import VALUE_FIELDS
+
 PARTITION_BY = ["period", "keep"]
 PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
 """Properties of the raw table. Checkpoints list no removed files: the process that removes a file tracks and deletes
@@ -20,10 +22,7 @@ FILE_SCHEMA = pa.schema(
         ("time", STAMP),
         ("birth", STAMP),
         ("future", pa.bool_()),
-        ("integer", pa.int64()),
-        ("double", pa.float64()),
-        ("boolean", pa.bool_()),
-        ("string", pa.utf8()),
+        *VALUE_FIELDS,
     ]
 )
 """Columns inside the data files; `period` and `keep` are partition values."""

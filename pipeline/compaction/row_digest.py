@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from artimon.model.value_traits import VALUE_COLUMNS
+
 Words = npt.NDArray[np.uint64]
 _MASK = 2**64 - 1
 _ODD = tuple(np.uint64(xxhash.xxh3_64_intdigest(f"column {n}".encode()) | 1) for n in range(16))
 """One odd factor for each column: the same value in another column gives another hash."""
-_VALUES = ("integer", "double", "boolean", "string")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def row_hashes(batch: Any) -> Words:
     mixed = _ODD[0] * _words(batch.column("source"))
     for n, name in enumerate(("series", "time", "birth", "future"), start=1):
         mixed += _ODD[n] * _words(batch.column(name))
-    for n, name in enumerate(_VALUES):
+    for n, name in enumerate(VALUE_COLUMNS):
         column = batch.column(name)
         if column.null_count == len(column):
             continue

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from artimon.model.value_traits import DICTIONARY, TRAITS
 from artimon.rawtable.file_statistics import FileStatistics
 from artimon.rawtable.schema import FILE_SCHEMA, DataFile
 from artimon.runtime import file_access as files
@@ -34,17 +35,13 @@ GROUP_BYTES = 64 * 1024 * 1024
 """Size at which a row group is closed early, because its strings are long."""
 BATCH_ROWS = 64
 """Rows between two checks of the size of a page: pages of long strings stay small."""
-_DICTIONARY = "dictionary"
 _CANDIDATES: dict[str, tuple[str, ...]] = {
-    "source": (_DICTIONARY,),
-    "series": ("DELTA_BINARY_PACKED", _DICTIONARY, "PLAIN"),
-    "time": ("DELTA_BINARY_PACKED", "PLAIN", _DICTIONARY),
-    "birth": ("DELTA_BINARY_PACKED", _DICTIONARY),
+    "source": (DICTIONARY,),
+    "series": ("DELTA_BINARY_PACKED", DICTIONARY, "PLAIN"),
+    "time": ("DELTA_BINARY_PACKED", "PLAIN", DICTIONARY),
+    "birth": ("DELTA_BINARY_PACKED", DICTIONARY),
     "future": ("PLAIN",),
-    "integer": ("DELTA_BINARY_PACKED", "PLAIN", _DICTIONARY),
-    "double": ("PLAIN", _DICTIONARY),
-    "boolean": ("PLAIN",),
-    "string": (_DICTIONARY, "DELTA_BYTE_ARRAY"),
+    **{one.column: one.encodings for one in TRAITS.values()},
 }
 """Encodings that every reader supports. Spark's does not support BYTE_STREAM_SPLIT."""
 
@@ -83,8 +80,8 @@ def choose_encoding(sample: Any, level: int) -> FileEncoding:
 
 
 def _encoding(names: dict[str, str]) -> FileEncoding:
-    dictionary = [column for column, name in names.items() if name == _DICTIONARY]
-    return FileEncoding(dictionary, {column: name for column, name in names.items() if name != _DICTIONARY})
+    dictionary = [column for column, name in names.items() if name == DICTIONARY]
+    return FileEncoding(dictionary, {column: name for column, name in names.items() if name != DICTIONARY})
 
 
 def _column_sizes(rows: Any, encoding: FileEncoding, level: int) -> dict[str, int]:

@@ -10,25 +10,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from artimon.model.value_traits import DICTIONARY, TRAITS, VALUE_COLUMNS
 from artimon.rawtable.file_statistics import PRUNED, FileStatistics
 from artimon.rawtable.schema import FILE_SCHEMA
 from pipeline.spark.message_checks import FUTURE_MS
 
 Ints = npt.NDArray[np.int64]
-_VALUES = ("integer", "double", "boolean", "string")
 _ENCODING = {
     "series": "DELTA_BINARY_PACKED",
     "time": "DELTA_BINARY_PACKED",
     "birth": "DELTA_BINARY_PACKED",
-    "integer": "DELTA_BINARY_PACKED",
-    "double": "PLAIN",
-    "boolean": "PLAIN",
+    **{one.column: one.encodings[0] for one in TRAITS.values() if one.encodings[0] != DICTIONARY},
 }
 ROW_GROUP = 1_000_000
 PARQUET: dict[str, Any] = {
     "compression": "zstd",
     "compression_level": 1,
-    "use_dictionary": ["source", "string"],
+    "use_dictionary": ["source", *(one.column for one in TRAITS.values() if one.encodings[0] == DICTIONARY)],
     "column_encoding": _ENCODING,
     "write_statistics": list(PRUNED),
 }
@@ -59,7 +57,7 @@ def sorted_table(parts: Sequence[SourceBatch]) -> pa.Table:
         _stamps(times[order]),
         _stamps(_joined(whole.column("birth"))[order]),
         pa.array((times > append + FUTURE_MS)[order]),
-        *(_take(whole.column(name), taken) for name in _VALUES),
+        *(_take(whole.column(name), taken) for name in VALUE_COLUMNS),
     ]
     return pa.table(columns, schema=FILE_SCHEMA)
 

@@ -172,11 +172,12 @@ class MatrixValues(QueryResult):
         stays NaN. If a series is named time, the time column is named `__time__`."""
         import pyarrow as pa
 
-        kinds = {DOUBLE: pa.float64(), INTEGER: pa.int64(), BOOLEAN: pa.bool_(), STRING: pa.utf8()}
+        from artimon.model.value_traits import TRAITS
+
         columns = [pa.array(self.grid.ends(), pa.timestamp("ms", tz="UTC"))]
         for i in range(len(self.keys)):
             data, missing = self._typed(i), ~self.present[i]
-            columns.append(pa.array(data, kinds[int(self.types[i])], mask=missing, from_pandas=False))
+            columns.append(pa.array(data, TRAITS[ValueType(int(self.types[i]))].arrow, mask=missing, from_pandas=False))
         names = self.series
         return pa.table(columns, names=["__time__" if "time" in names else "time", *names])
 

@@ -18,10 +18,6 @@ from query_dsl.results.provenance import Origin
 from query_dsl.results.query_result import QueryResult, Scalar, json_value, to_frame, typed_values
 from query_dsl.results.render import MAX_SERIES, cell_text, printable, remarks_of
 from query_dsl.results.result_cells import (
-    BOOLEAN,
-    DOUBLE,
-    INTEGER,
-    STRING,
     Bools,
     Ints,
     Rows,
@@ -38,7 +34,6 @@ if TYPE_CHECKING:
 
 SHOWN_SAMPLES = 3
 """Number of newest samples shown per series in a table."""
-_NAMES = {INTEGER: "integer", DOUBLE: "double", BOOLEAN: "boolean", STRING: "string"}
 
 
 class RawSeries(QueryResult):
@@ -250,27 +245,16 @@ def _arrow_table(answer: RawSeries) -> Any:
     """Build the columns series (dictionary), time (ms, UTC), integer, double, boolean, string."""
     import pyarrow as pa
 
+    from artimon.model.value_traits import TRAITS
+
     owner = answer.owner
     series = pa.DictionaryArray.from_arrays(pa.array(owner, pa.int32()), pa.array(answer.series, pa.utf8()))
     columns: dict[str, Any] = {"series": series, "time": pa.array(answer.times, pa.timestamp("ms", tz="UTC"))}
-    for kind, name in _NAMES.items():
-        columns[name] = _typed_column(answer, kind, np.asarray(answer.types[owner] != kind))
-    return pa.table(columns)
-
-
-def _typed_column(answer: RawSeries, kind: int, missing: Any) -> Any:
-    import pyarrow as pa
-
     cells = np.ascontiguousarray(answer.cells)
-    if kind == INTEGER:
-        return pa.array(cells, pa.int64(), mask=missing)
-    if kind == DOUBLE:
-        return pa.array(cells.view(np.float64), pa.float64(), mask=missing)
-    if kind == BOOLEAN:
-        return pa.array(cells == 1, pa.bool_(), mask=missing)
-    coded = np.where(missing, 0, cells).astype(np.int32)
-    texts = pa.array([*answer.strings, *([] if answer.strings else [""])], pa.utf8())
-    return texts.take(pa.array(coded, pa.int32(), mask=missing))
+    for kind, traits in TRAITS.items():
+        missing = np.asarray(answer.types[owner] != kind)
+        columns[traits.column] = traits.to_column(cells, answer.strings, missing)
+    return pa.table(columns)
 
 
 def _text_table(answer: RawSeries) -> str:

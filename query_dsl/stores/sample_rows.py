@@ -11,14 +11,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from artimon.compute.sample_order import double_order
-from artimon.model.values import ValueType
+from artimon.model.value_traits import TRAITS
+from artimon.model.values import CellContent, ValueType
 
 Ints = npt.NDArray[np.int64]
 Types = npt.NDArray[np.uint8]
 Bools = npt.NDArray[np.bool_]
-INTEGER, DOUBLE, BOOLEAN, STRING, ENDED = (np.uint8(int(t)) for t in ValueType)
+INTEGER, DOUBLE, BOOLEAN, STRING, ENDED = (
+    np.uint8(int(t))
+    for t in (ValueType.INTEGER, ValueType.DOUBLE, ValueType.BOOLEAN, ValueType.STRING, ValueType.ENDED)
+)
 NO_TYPE = np.uint8(0xFE)
-_COLUMNS = (("integer", INTEGER), ("double", DOUBLE), ("boolean", BOOLEAN), ("string", STRING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +80,14 @@ def _values(table: Any) -> tuple[Types, Ints, tuple[str, ...]]:
     n = len(table)
     types, cells = np.full(n, ENDED, np.uint8), np.zeros(n, np.int64)
     strings: tuple[str, ...] = ()
-    for name, type_ in _COLUMNS:
-        column = table.column(name)
+    for type_, traits in TRAITS.items():
+        column = table.column(traits.column)
         if column.null_count == n:
             continue
         held = column.drop_null().combine_chunks()
-        if type_ == STRING:
+        if traits.content is CellContent.TEXT:
             strings, own = _interned(held)
-        elif type_ == DOUBLE:
+        elif traits.content is CellContent.FLOAT64:
             own = held.to_numpy(zero_copy_only=False).view(np.int64)
         else:
             own = held.to_numpy(zero_copy_only=False).astype(np.int64)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from thriftpy2.thrift import TApplicationException
 
-from artimon.model.values import ValueType
+from artimon.model.values import CONTENTS, ValueType
 from bookkeeper.rpc.framed_server import FrameError, decode_reply, encode_call
 from bookkeeper.rpc.poll_service import idl
 from sources.base.source_errors import PolledElsewhereError, PollError
@@ -94,7 +94,7 @@ def _schema(schema_id: bytes, schema: Any, max_series: int) -> SourceSchema:
     types, kinds = np.frombuffer(schema.types, np.uint8), np.frombuffer(schema.kinds, np.uint8)
     if not (len(schema.labels) == len(types) == len(kinds) == n):
         raise ValueError(f"{n} names, {len(schema.labels)} labels, {len(types)} types, {len(kinds)} kinds")
-    if n and (types.max() > ValueType.STRING or kinds.max() > 2):
+    if n and (types.max() > max(CONTENTS) or kinds.max() > 2):
         raise ValueError("a type or a kind that does not exist")
     return SourceSchema(schema_id, schema.names, schema.labels, types, kinds, schema.help or {}, schema.units or {})
 

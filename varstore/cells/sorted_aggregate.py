@@ -15,11 +15,10 @@ import numpy.typing as npt
 from artimon.compute.bucketizer import bucketize_samples, coarsen_buckets, run_ends, run_starts
 from artimon.compute.sample_order import Cells, TypeBounds
 from artimon.compute.statistics import STATISTICS, Stats
-from artimon.model.values import ValueType
+from artimon.model.values import WHOLE_TYPES, ValueType
 from varstore.cells.cell_updates import CellUpdate, update_from_stats
 
 Mask = npt.NDArray[np.bool_]
-_INTEGER_TYPES = (int(ValueType.INTEGER), int(ValueType.BOOLEAN))
 
 
 @dataclass(slots=True)
@@ -88,7 +87,7 @@ def mask_aggregatable(rows: SortedRows, until_ms: int) -> tuple[Mask, Mask]:
     valued = rows.type != ValueType.ENDED
     odd = valued & (rows.type != np.repeat(first, rows.counts))
     odd[1:] |= (rows.time_ms[1:] <= rows.time_ms[:-1]) & (rows.series[1:] == rows.series[:-1])
-    good = ~np.logical_or.reduceat(odd, rows.starts) & ((first == ValueType.DOUBLE) | np.isin(first, _INTEGER_TYPES))
+    good = ~np.logical_or.reduceat(odd, rows.starts) & ((first == ValueType.DOUBLE) | np.isin(first, WHOLE_TYPES))
     keep = np.repeat(good, rows.counts)
     keep &= valued
     keep &= rows.time_ms <= until_ms

@@ -17,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from artimon.model.values import ValueType
+from artimon.model.value_traits import TRAITS, VALUE_COLUMNS
+from artimon.model.values import CellContent, ValueType
 from varstore.cells.open_block import CELL_BYTES
 from varstore.cells.slot_segments import SEGMENT
 from varstore.cells.sorted_aggregate import SortedAggregate, SortedRows, mask_aggregatable
@@ -29,7 +30,7 @@ RUN_ROWS = 32_768
 BATCH_ROWS = 131_072
 MAX_PIECE_SERIES = 16_384
 """Maximum number of series in one hold of the lock."""
-COLUMNS = ("source", "series", "time", "birth", "integer", "double", "boolean", "string")
+COLUMNS = ("source", "series", "time", "birth", *VALUE_COLUMNS)
 SAMPLES_PER_HOUR = 60
 """Least samples of a series: gives an estimate of the number of series before they are known."""
 SEGMENT_BYTES = CELL_BYTES * SEGMENT
@@ -261,25 +262,20 @@ def _milliseconds(column: Any) -> Ints:
 
 def _values(columns: Mapping[str, Any]) -> tuple[npt.NDArray[np.uint8], Ints, list[str]]:
     """Return type and cell of each row, and the strings that cells point to."""
-    n = len(columns["integer"])
+    n = len(columns["series"])
     types, cells = np.full(n, _ENDED, np.uint8), np.zeros(n, np.int64)
     strings: list[str] = []
-    for name, type_ in (
-        ("integer", ValueType.INTEGER),
-        ("double", ValueType.DOUBLE),
-        ("boolean", ValueType.BOOLEAN),
-        ("string", ValueType.STRING),
-    ):
-        column = columns[name]
+    for traits in TRAITS.values():
+        column = columns[traits.column]
         if column.null_count == n:
             continue
         there = column.is_valid().to_numpy(zero_copy_only=False)
-        types[there] = int(type_)
-        if type_ is ValueType.STRING:
+        types[there] = int(traits.type)
+        if traits.content is CellContent.TEXT:
             coded = column.drop_null().dictionary_encode()
             strings = coded.dictionary.to_pylist()
             cells[there] = coded.indices.to_numpy()
-        elif type_ is ValueType.BOOLEAN:
+        elif traits.content is CellContent.FLAG:
             cells |= column.fill_null(False).to_numpy(zero_copy_only=False)
         else:  # zero where null, so that columns can be combined by OR
             cells |= column.fill_null(0).to_numpy().view(np.int64)

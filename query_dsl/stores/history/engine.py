@@ -24,6 +24,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from kazoo.client import KazooClient
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.value_traits import VALUE_COLUMNS
 from artimon.rawtable.delta import first_line
 from artimon.rawtable.schema import FILE_SCHEMA, TableError, raw_uri
 from artimon.rawtable.table_reader import open_leased, read_with_retry
@@ -183,7 +184,7 @@ class History:
         told: Any = session.createDataFrame(about).withColumnsRenamed({"text": "series", "source_name": "source"})
         joined = rows.drop("source", "series").join(_broadcast(told), "pair").drop("pair")
         order = ["series", "name", "labels", "source", "type", "time", "birth", "future"]
-        frame: DataFrame = joined.select(*order, "integer", "double", "boolean", "string")
+        frame: DataFrame = joined.select(*order, *VALUE_COLUMNS)
         return frame
 
     def session(self) -> SparkSession:

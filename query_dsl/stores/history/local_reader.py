@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from artimon.model.value_traits import VALUE_COLUMNS
 from artimon.rawtable.parquet_reader import GroupReader
 from artimon.rawtable.schema import FILE_SCHEMA
 from query_dsl.stores.history.file_pruning import BOUNDS, STAMP, Ints, RawFile, RowFilter
@@ -18,7 +19,7 @@ from query_dsl.stores.history.sample_query import HistoryInterrupted, SampleQuer
 from query_dsl.stores.history.shares import Share, shares_of
 from query_dsl.stores.history.task_pool import TaskPool, TaskResult
 
-VALUES = ("birth", "future", "integer", "double", "boolean", "string")
+VALUES = ("birth", "future", *VALUE_COLUMNS)
 COLUMNS = ("time", *VALUES)
 Rows = npt.NDArray[np.int32]
 Progress = Callable[[float, str], None]

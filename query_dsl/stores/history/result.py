@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from artimon.model.value_traits import VALUE_COLUMNS, VALUE_FIELDS
 from artimon.model.values import Value
 from query_dsl.results.query_result import json_value, to_frame, to_polars
 from query_dsl.tree.times import format_time
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TIME = pa.timestamp("ms", tz="UTC")
-TYPES = ("integer", "double", "boolean", "string")
 _CODED = pa.dictionary(pa.int32(), pa.utf8())
 RESULT_SCHEMA = pa.schema(
     [
@@ -27,17 +27,14 @@ RESULT_SCHEMA = pa.schema(
         ("time", TIME),
         ("birth", TIME),
         ("future", pa.bool_()),
-        ("integer", pa.int64()),
-        ("double", pa.float64()),
-        ("boolean", pa.bool_()),
-        ("string", pa.utf8()),
+        *VALUE_FIELDS,
     ]
 )
 COLUMNS = ("series", "source", "time", "birth", "type", "value")
 
 
 class Sample(NamedTuple):
-    """One sample. `type` is one of TYPES, or "ended" for an end marker, which has no value."""
+    """One sample. `type` is one of VALUE_COLUMNS, or "ended" for an end marker, which has no value."""
 
     series: str
     source: str
@@ -87,10 +84,10 @@ class HistoryAnswer:
         for batch in self.table.to_batches(max_chunksize=10_000):
             times = [batch.column(name).cast(pa.int64()).to_pylist() for name in ("time", "birth")]
             texts = [batch.column(name).to_pylist() for name in ("series", "source")]
-            values = [batch.column(name).to_pylist() for name in TYPES]
+            values = [batch.column(name).to_pylist() for name in VALUE_COLUMNS]
             for text, source, time, birth, *given in zip(*texts, *times, *values, strict=True):
                 at = next((i for i, value in enumerate(given) if value is not None), None)
-                kind, value = ("ended", None) if at is None else (TYPES[at], given[at])
+                kind, value = ("ended", None) if at is None else (VALUE_COLUMNS[at], given[at])
                 yield Sample(text, source, time, birth, kind, value)
 
     def write_json(self, out: IO[str]) -> None:
