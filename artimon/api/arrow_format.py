@@ -16,16 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from artimon.model.values import ValueType
+from artimon.model.value_traits import TRAITS
+from artimon.model.values import CellContent, ValueType
 from query_dsl import Matrix
 
 BATCH_ROWS = 32_768
 """Target size of a record batch in cells; a batch has whole series."""
 COLUMNS = {
-    ValueType.INTEGER: ("integer", pa.int64()),
-    ValueType.DOUBLE: ("double", pa.float64()),
-    ValueType.BOOLEAN: ("boolean", pa.bool_()),
-    ValueType.STRING: ("string", pa.dictionary(pa.int32(), pa.utf8())),
+    kind: (traits.column, pa.dictionary(pa.int32(), pa.utf8()) if traits.content is CellContent.TEXT else traits.arrow)
+    for kind, traits in TRAITS.items()
 }
 
 
@@ -85,13 +84,10 @@ class _ArrowWriter:
         return pa.record_batch(columns, schema=self.schema)
 
     def _column(self, kind: ValueType, cells: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_]) -> Any:
-        if kind is ValueType.DOUBLE:
-            return pa.array(cells.view(np.float64), mask=~valid)
-        if kind is ValueType.BOOLEAN:
-            return pa.array(cells != 0, mask=~valid)
-        if kind is ValueType.STRING:
+        traits = TRAITS[kind]
+        if traits.content is CellContent.TEXT:
             return pa.DictionaryArray.from_arrays(pa.array(cells.astype(np.int32), mask=~valid), self._strings)
-        return pa.array(cells, mask=~valid)
+        return traits.to_column(cells, (), ~valid)
 
 
 def _string_array(texts: list[str]) -> Any:

@@ -17,18 +17,18 @@ from artimon.api.limited_store import LimitedStore, evaluate_query
 from artimon.api.query_executor import QueryExecutor
 from artimon.api.query_parameters import TIME_MAX_MS, QueryParameters
 from artimon.model.labels import LabelError, validate_labels, validate_name
-from artimon.model.values import ValueType
+from artimon.model.values import CONTENTS, CellContent, ValueType
 from artimon.runtime.exposure import KEEP_LOCAL, require_protection
 from bookkeeper.rpc.framed_server import FramedServer
 from query_dsl import Expr, Matrix, fetch
 from query_dsl.tree.selector import quote
 
 PREFIX = ".*"
-_LISTS: Mapping[ValueType, tuple[str, int | float | bool | str, int]] = {
-    ValueType.INTEGER: ("integers", 0, 9),
-    ValueType.DOUBLE: ("doubles", 0.0, 9),
-    ValueType.BOOLEAN: ("booleans", False, 2),
-    ValueType.STRING: ("strings", "", 5),
+_LISTS: Mapping[CellContent, tuple[str, int | float | bool | str, int]] = {
+    CellContent.INT64: ("integers", 0, 9),
+    CellContent.FLOAT64: ("doubles", 0.0, 9),
+    CellContent.FLAG: ("booleans", False, 2),
+    CellContent.TEXT: ("strings", "", 5),
 }
 """Field of the values in the IDL, stand-in for a missing value, and bytes of a cell."""
 _REASONS = {400: "bad", 413: "large", 503: "busy", 504: "late", 500: "defect"}
@@ -174,9 +174,9 @@ def to_thrift(matrix: Matrix) -> Any:
 
 def _row(matrix: Matrix, i: int, series: str) -> Any:
     key, kind = matrix.keys[i], ValueType(int(matrix.types[i]))
-    field, blank, _ = _LISTS[kind]
+    field, blank, _ = _LISTS[CONTENTS[kind]]
     values = [blank if value is None else value for value in matrix.tolist(i)]
-    if kind is ValueType.STRING:
+    if CONTENTS[kind] is CellContent.TEXT:
         values = [_text(str(value)) for value in values]
     row = idl().Row(
         series=_text(series),
@@ -200,9 +200,9 @@ def answer_size(matrix: Matrix) -> int:
     lengths = np.array([*(_length(text) for text in matrix.strings), 0], np.int64)
     for i, (series, key) in enumerate(zip(matrix.series, matrix.keys, strict=True)):
         kind = ValueType(int(matrix.types[i]))
-        size += 100 + _length(series) + _length(key.name) + matrix.grid.n * _LISTS[kind][2]
+        size += 100 + _length(series) + _length(key.name) + matrix.grid.n * _LISTS[CONTENTS[kind]][2]
         size += sum(8 + _length(label) + _length(value) for label, value in key.labels)
-        if kind is ValueType.STRING:
+        if CONTENTS[kind] is CellContent.TEXT:
             size += int(lengths[np.where(matrix.present[i], matrix.cells[i], -1)].sum())
     return size
 

@@ -13,11 +13,11 @@ import thriftpy2
 
 from bookkeeper.rpc.poll_turns import PollTurns
 from bookkeeper.runtime.wall_clock import now_ms
+from bookkeeper.variables.cell import VALUE_FIELDS
 from bookkeeper.variables.snapshot import SnapshotReader, VariableLayout
 from bookkeeper.variables.variable_registry import VariableRegistry
 
 IDL = Path(__file__).parents[1] / "bookkeeper.thrift"
-FIELDS = ("integer", "dbl", "truth", "str")
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class PollHandler:
             layout.cells[i].labels,
             type_,
             layout.kinds[i],
-            self._idl.Value(**{FIELDS[type_]: value}),
+            self._idl.Value(**{VALUE_FIELDS[type_]: value}),
             layout.help.get(name),
             layout.units.get(name),
         )

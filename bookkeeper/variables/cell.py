@@ -18,6 +18,10 @@ from bookkeeper.variables.validation import VariableRefused
 
 INTEGER, DOUBLE, BOOLEAN, STRING = 0, 1, 2, 3
 TYPE_NAMES = ("INTEGER", "DOUBLE", "BOOLEAN", "STRING")
+VALUE_FIELDS = ("integer", "dbl", "truth", "str")
+"""Field of each type in `Value` of bookkeeper.thrift."""
+PACK_FORMATS = ("q", "d", "q", "q")
+"""Format of the packed cell of each type, for `struct`; a STRING is packed as an index."""
 UNKNOWN, COUNTER, GAUGE = 0, 1, 2
 INT_MAX = (1 << 63) - 1
 INT_MIN = -(1 << 63)

@@ -46,7 +46,7 @@ class CellLookup:
         self.lock = threading.RLock()
         self.version = 0  # incremented when a variable is added, ends, or changes its type, kind or description
         self.table = CellTable()
-        self.integers, self.doubles, _, _ = self.table.routes
+        self.integers, self.doubles = self.table.routes[:2]
         self.expiry = Expiry()
         self.descriptions: dict[str, tuple[str, str, int]] = {}
         self.before_reads: tuple[Callable[[bool], None], ...] = ()

@@ -11,7 +11,7 @@ from typing import Any
 
 from bookkeeper.runtime.series_limits import SERIES, SERIES_PER_NAME
 from bookkeeper.variables.canonical import Key
-from bookkeeper.variables.cell import AnyCell
+from bookkeeper.variables.cell import TYPE_NAMES, AnyCell
 
 Route = dict[str, dict[tuple[str, ...], Any]]
 
@@ -36,7 +36,7 @@ class CellTable:
     def __init__(self, limit: int = SERIES, per_name: int = SERIES_PER_NAME) -> None:
         self.limit, self.per_name = limit, per_name
         self.count = 0
-        self.routes: tuple[Route, Route, Route, Route] = ({}, {}, {}, {})
+        self.routes: tuple[Route, ...] = tuple({} for _ in TYPE_NAMES)
         self._families: dict[str, dict[Key, AnyCell]] = {}
         self._valueless_changes = 0  # incremented whenever there may be one more cell without a value
         self._swept_at: dict[str, int] = {}  # `_idle` at the last sweep of a name's valueless cells; "" for all names

@@ -160,11 +160,12 @@ def _type_of(given: object) -> int:
     name = to_word(given).upper()
     code = TYPE_NAMES.index(name) if name in TYPE_NAMES else given
     try:
-        if to_int(code) in (INTEGER, DOUBLE, BOOLEAN, STRING):
+        if 0 <= to_int(code) < len(TYPE_NAMES):
             return to_int(code)
     except VariableRefused:
         pass
-    raise VariableRefused("callback", f"type {short_repr(given)}: give 'integer', 'double', 'boolean' or 'string'")
+    *names, last = (repr(name.lower()) for name in TYPE_NAMES)
+    raise VariableRefused("callback", f"type {short_repr(given)}: give {', '.join(names)} or {last}")
 
 
 def _name_of(function: object) -> str:

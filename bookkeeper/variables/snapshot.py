@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from bookkeeper.variables.canonical import canonical_unchecked
-from bookkeeper.variables.cell import BOOLEAN, DOUBLE, INTEGER, STRING, AnyCell
+from bookkeeper.variables.cell import BOOLEAN, DOUBLE, INTEGER, PACK_FORMATS, STRING, TYPE_NAMES, AnyCell
 from bookkeeper.variables.cell_lookup import SeriesId
 from bookkeeper.variables.variable_registry import VariableRegistry
 
@@ -119,12 +119,12 @@ class SnapshotReader:
 def make_layout(version: int, cells: list[AnyCell], descriptions: dict[str, tuple[str, str, int]]) -> VariableLayout:
     """Make the layout of `cells`, all of which have a value."""
     cells = sorted(cells, key=lambda cell: (cell.type, cell.name, cell.key))
-    groups = tuple([cell for cell in cells if cell.type == type_] for type_ in (INTEGER, DOUBLE, BOOLEAN, STRING))
+    groups = tuple([cell for cell in cells if cell.type == type_] for type_ in range(len(TYPE_NAMES)))
     types, kinds = bytes(cell.type for cell in cells), bytes(cell.kind for cell in cells)
     told = {cell.name: descriptions[cell.family] for cell in cells if cell.family in descriptions}
     help = {name: one[0] for name, one in told.items() if one[0]}
     units = {name: one[1] for name, one in told.items() if one[1]}
-    packers = tuple(struct.Struct(f"<{len(group)}{'d' if i == DOUBLE else 'q'}") for i, group in enumerate(groups))
+    packers = tuple(struct.Struct(f"<{len(groups[i])}{one}") for i, one in enumerate(PACK_FORMATS))
     schema_id = schema_digest(cells, types, kinds, help, units)
     return VariableLayout(version, cells, types, kinds, help, units, schema_id, groups, packers)
 
@@ -157,17 +157,12 @@ def present_rows(layout: VariableLayout) -> list[Any]:
 
 def pack(layout: VariableLayout) -> tuple[bytes, list[str]]:
     """Packed values in the layout's order, and the strings they index. Raises Gone if a variable has ended."""
-    integers, doubles, booleans, strings = layout.groups
-    packers = layout.packers
-    texts = [cell.value for cell in strings]
+    texts = [cell.value for cell in layout.groups[STRING]]
     index = {text: i for i, text in enumerate(dict.fromkeys(text for text in texts if text is not None))}
     try:
-        parts = (
-            packers[INTEGER].pack(*[cell.value for cell in integers]),
-            packers[DOUBLE].pack(*[cell.value for cell in doubles]),
-            packers[BOOLEAN].pack(*[cell.value for cell in booleans]),
-            packers[STRING].pack(*[index[text] for text in texts]),
-        )
+        values = [[cell.value for cell in group] for group in layout.groups]
+        values[STRING] = [index[text] for text in texts]
+        parts = [layout.packers[i].pack(*group) for i, group in enumerate(values)]
     except (struct.error, KeyError):  # a value was None
         raise StaleLayoutError from None
     return b"".join(parts), list(index)
