@@ -70,7 +70,7 @@ class _FirstBucket(NamedTuple):
     held: Ints
     """Samples in that bucket."""
     samples: Ints
-    """Samples in the whole window."""
+    """Samples in the window, as far as it matters: one, or more."""
 
 
 class RollingDifference(Rolling):
@@ -165,6 +165,8 @@ class RollingDifference(Rolling):
             counts = _counts_of(held, rows)
             samples += counts
             if not len(missing):
+                if (samples > 1).all():
+                    break
                 continue
             hit = missing[counts[missing] > 0]
             at_rows = rows[hit]

@@ -11,17 +11,31 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from artimon.compute.checkpoint import checkpoint
 from artimon.compute.window_frames import newest_present, oldest_present, pick
 from query_dsl.functions.registry import Argument
 from query_dsl.functions.step import Step, StepCall
 from query_dsl.results.matrix import Matrix
-from query_dsl.results.result_cells import BOOLEAN, DOUBLE, INTEGER, Bools, Cells, Example, Ints, as_floats, doubles
+from query_dsl.results.result_cells import (
+    BOOLEAN,
+    DOUBLE,
+    INTEGER,
+    Bools,
+    Cells,
+    Example,
+    Floats,
+    Ints,
+    as_floats,
+    doubles,
+)
 from query_dsl.tree.entry_table import read_only_table
 from query_dsl.tree.literals import checked_int64
 from query_dsl.tree.query_errors import QueryError
 from query_dsl.tree.times import format_duration, format_time
 
 MAX_COLUMNS = 20_000
+BLOCK_CELLS = 1 << 18
+"""Cells that are interpolated together: each of some ten temporary arrays takes 2 MB."""
 
 
 def neighbours(present: Bools) -> tuple[Ints, Ints]:
@@ -51,6 +65,17 @@ def fill_from_neighbours(column: Cells, near: Ints, farthest: int | None) -> Cel
 
 def fill_linear(column: Cells, farthest: int | None) -> Cells:
     """Interpolate linearly between the neighbours of missing columns, if at most `farthest` apart; DOUBLE."""
+    values, present = np.empty(column.cells.shape), np.empty(column.cells.shape, np.bool_)
+    each = max(1, BLOCK_CELLS // max(1, column.cells.shape[1]))
+    for start in range(0, len(values), each):
+        checkpoint()
+        rows = slice(start, start + each)
+        part = Cells(column.types[rows], column.cells[rows], column.present[rows])
+        values[rows], present[rows] = _interpolated(part, farthest)
+    return doubles(values, present)
+
+
+def _interpolated(column: Cells, farthest: int | None) -> tuple[Floats, Bools]:
     types, cells, present = column
     n = present.shape[1]
     before, after = neighbours(present)
@@ -65,7 +90,7 @@ def fill_linear(column: Cells, farthest: int | None) -> Cells:
         wide = ~np.isfinite(line) & np.isfinite(left) & np.isfinite(right)  # right - left overflowed
         if wide.any():
             line = np.where(wide, left * (1 - steps / apart) + right * (steps / apart), line)
-    return doubles(np.where(present, values, line), np.asarray(present | inside))
+    return np.where(present, values, line), np.asarray(present | inside)
 
 
 def typed_value(found: Matrix, value: float | bool | str) -> tuple[Matrix, Cells]:

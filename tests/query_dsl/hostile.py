@@ -36,6 +36,8 @@ FOREIGN = re.compile(
 """Sentences of the interpreter and of its libraries."""
 R = f".range('{POINTS_OF_LONG}m')"
 GROW = ".replace('.', '\\\\0\\\\0\\\\0\\\\0')"
+DENSE = ("fetch('many').fill('previous')", "fetch('{__name__=~\"many|count|huge|mixed\"}').fill('linear')")
+"""Matrices with a value in every cell."""
 HEAVY = [
     f"fetch('text'){GROW * 5}{R}",
     f"fetch('text'){GROW * 20}{R}",
@@ -84,6 +86,30 @@ HEAVY = [
     "fetch('count') + fetch('many') * fetch('huge')",
     f"fetch('many').bucketize('mean', '1ms'){R}",
     f"samples('many').bucketize('quantile', '1m', 0.5){R}",
+    f"fetch('count').longest_streak('9000m'){R}",
+    f"samples('count').map('since_change', '9000m'){R}",
+    f"fetch('count').corr(fetch('huge'), '9000m'){R}",
+    f"fetch('text').join('{'z' * 900}', by=[]){R}",
+    f"fetch('long').join(by=[]){R}",
+    *(f"{dense}.map('{name}', '9000m'){R}" for dense in DENSE for name in ("mean", "sd", "median", "rate", "changes")),
+    *(
+        f"{dense}.{call}{R}"
+        for dense in DENSE
+        for call in (
+            "time_of_max('9000m')",
+            "time_of_min('1000m')",
+            "since_change('9000m')",
+            "longest_streak('9000m')",
+            f"corr({DENSE[0]}, '9000m')",
+            "count_distinct(by=[])",
+            "to_string().join(by=[])",
+            "histogram_fraction(0, 1, le='host', without=[])",
+            "count_values('v', by=[])",
+            "where(value > 3).where(value < 9).where(value != 5).where('!= 6')",
+            "to_string().to_double()",
+            "integrate()",
+        )
+    ),
 ]
 ERRORS: dict[str, str] = {
     "too long": "fetch('x')" + " + 1" * 5_000,
@@ -269,6 +295,11 @@ def _series(rng: random.Random, value: Callable[[int], object], n: int = ROWS) -
     return {"x": [(times[shape](i), value(i)) for i in range(1, n + 1)]}
 
 
+def _dense(value: Callable[[int, int], object]) -> Data:
+    """Return 40 series with a value in each of 2,000 minutes."""
+    return {f"x{{i='{k}'}}": [(i * MINUTE, value(i, k)) for i in range(1, 2_001)] for k in range(40)}
+
+
 WRITTEN: dict[str, Callable[[], Data]] = {
     "nothing": dict,
     "no sample": lambda: {"x": []},
@@ -298,6 +329,10 @@ WRITTEN: dict[str, Callable[[], Data]] = {
     "types mixed": lambda: {"x": [(MINUTE, 1), (2 * MINUTE, "a"), (3 * MINUTE, True), (4 * MINUTE, 0.5)]},
     "falls at each step": lambda: {"x": [(i * MINUTE, 1_000_000 - i) for i in range(ROWS)]},
     "saw": lambda: {"x": [(i * MINUTE, i % 2 * (2**62)) for i in range(ROWS)]},
+    "dense doubles": lambda: _dense(lambda i, k: i * k * 0.1),
+    "dense integers at the edge": lambda: _dense(lambda i, k: 2**63 - 1 - i * k),
+    "dense truths": lambda: _dense(lambda i, k: (i + k) % 3 > 0),
+    "dense texts": lambda: _dense(lambda i, k: f"v{i * k % 101}"),
 }
 CHOICES: list[Callable[[random.Random], Callable[[int], object]]] = [
     lambda rng: lambda _i: rng.randint(-(2**63), 2**63 - 1),
@@ -316,6 +351,12 @@ ASKED = [
     "fetch('x').sum(by=[]).range('3000m') + fetch('x').count_values('v', by=[]).count(by=[])",
     "samples('x').map('sd', '500m').range('3000m')",
     "samples('x').rate('1000m').bucketize('max', '1h').range('3000m')",
+    "(fetch('x') > 1).longest_streak('2000m').any(by=[]).range('3000m')",
+    "fetch('x').time_of_max('2000m').range('3000m')",
+    "fetch('x').since_change('2000m').count_distinct(by=[]).range('3000m')",
+    "fetch('x').to_string().join(', ', by=[]).range('3000m')",
+    "fetch('x').corr(fetch('x'), '500m').range('3000m')",
+    "fetch('x').where(value > 1).where('< 9').range('3000m')",
 ]
 
 
@@ -385,6 +426,7 @@ def try_all(tasks: Iterator[tuple[str, Task]], limits: Limits) -> dict[str, Any]
         slowest, grown = max(slowest, (took, name)), max(grown, (peak_bytes() - before, name))
         if said or took > (limits.seconds or SECONDS) + GRACE_SECONDS:
             wrong.append(f"{name[:300]!r}: {took:.1f} s {said}")
+        del task  # and its store, before the next one is made
     return {"wrong": wrong, "slowest": slowest, "grown": grown, "bytes": peak_bytes() - base}
 
 
@@ -413,6 +455,7 @@ def data_tasks(seed: int, count: int) -> Iterator[tuple[str, Task]]:
             continue
         for text in ASKED:
             yield f"{name}: {text}", partial(complaint, text, store)
+        del store  # before the next one is made
 
 
 def main(kind: str, seed: str, count: str, seconds: str, only: str = "") -> int:
