@@ -25,7 +25,7 @@ Points = list[tuple[int, Value]]
 POINTS = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 3)), min_size=1, max_size=14).map(
     lambda points: sorted(points)
 )
-NUMBERS = [name for name, mapper in MAPPERS.items() if mapper.case.given]
+NUMBERS = [name for name, mapper in MAPPERS.items() if mapper.case.given and not mapper.grid_only]
 
 
 def answered(text: str, store: PlainStore, limits: Limits | None = None) -> Any:

@@ -133,7 +133,7 @@ def test_windows_of_many_widths(seed: int, monkeypatch: pytest.MonkeyPatch) -> N
     assert run("sum", ticks, 700, 40) == expect
 
 
-ALL: dict[str, dict[str, Any]] = {name: {} for name in FUNCTIONS} | {
+ALL: dict[str, dict[str, Any]] = {name: {} for name, one in FUNCTIONS.items() if not one.grid_only} | {
     "quantile": {"q": 0.3},
     "ewma": {"alpha": 0.5},
     "holt": {"alpha": 0.5, "beta": 0.5},
