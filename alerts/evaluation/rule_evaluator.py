@@ -19,9 +19,10 @@ from alerts.evaluation.verdicts import (
     values_by_alert,
 )
 from alerts.state.alert import Alert, RuleMemory
-from alerts.state.rule import Labels, Rule
+from alerts.state.rule import AcceptedAnswer, Labels, Rule
 from artimon.model.select import Buckets, SelectError, Store
-from query_dsl import NothingSelected, QueryError, evaluate
+from query_dsl import Matrix, NothingSelected, QueryError, evaluate
+from query_dsl.evaluation.windows import APPROXIMATE
 from query_dsl.stores.levels import SETTLE_MS
 
 log = logging.getLogger(__name__)
@@ -99,13 +100,25 @@ class RuleEvaluator:
         newest: NewestValues = []
         error = ""
         try:
-            newest = newest_values(evaluate(rule.query, self._store, self._time_ms + SETTLE_MS))
+            accepts_partial = AcceptedAnswer.PARTIAL in rule.accept
+            matrix = evaluate(rule.query, self._store, self._time_ms + SETTLE_MS, partial_windows=accepts_partial)
+            newest, error = newest_values(matrix), _doubt(rule, matrix)
         except NothingSelected:
             pass
         except (QueryError, SelectError) as problem:
             error = problem.message if isinstance(problem, QueryError) else str(problem)
         partial = self._store.partial
         return newest, error or (f"the answer is incomplete: {partial}" if partial else ""), self._store.answers
+
+
+def _doubt(rule: Rule, matrix: Matrix) -> str:
+    """Return the reason why the values of an answer are not judged; "" if they are exact, or accepted by the rule."""
+    if not matrix.complete and AcceptedAnswer.PARTIAL not in rule.accept:
+        return f"the answer is truncated: {'; '.join(matrix.notes)}"
+    near = [note for note in matrix.notes if APPROXIMATE in note]
+    if near and AcceptedAnswer.APPROXIMATE not in rule.accept:
+        return f"{'; '.join(near)}: use another function, or write accept: [approximate]"
+    return ""
 
 
 class _SeriesEndings:

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationInfo, create_model, model_validator
 from alerts.receivers.receiver_kind import ReceiverKind, receiver_kinds
 from alerts.state.conditions import Condition, parse_condition
 from alerts.state.notification import target_of
-from alerts.state.rule import MissingDataPolicy, ParsedRuleFile, Receiver, Rule, check_template
+from alerts.state.rule import AcceptedAnswer, MissingDataPolicy, ParsedRuleFile, Receiver, Rule, check_template
 from artimon.model.labels import validate_labels
 from artimon.runtime.config_file import ConfigFile, parse_config
 from artimon.runtime.config_model import (
@@ -140,6 +140,7 @@ class RuleSection(Section):
         default_factory=dict, max_length=MAX_LABELS
     )
     receivers: tuple[Text, ...] = Field(default=(), max_length=MAX_ADDRESSES)
+    accept: tuple[Annotated[AcceptedAnswer, choice({one.value: one for one in AcceptedAnswer})], ...] = ()
     summary: Annotated[str, parsed(_summary, blank=False)] = "{rule}: {value}, and the threshold is {threshold}"
 
     def build(self, file: str, line: int) -> Rule:
@@ -147,7 +148,7 @@ class RuleSection(Section):
         return Rule(
             self.name, self.expr.text or "", tree_at_now(self.expr), self.threshold, self.resolve, self.hold,
             self.missing, tuple(sorted(self.labels.items())), tuple(dict.fromkeys(self.receivers)), self.summary,
-            file, line,
+            file, line, self.accept,
         )  # fmt: skip
 
 

@@ -31,6 +31,15 @@ class MissingDataPolicy(StrEnum):
     FIRE = "fire"
 
 
+class AcceptedAnswer(StrEnum):
+    """Answers that a rule judges although they may not be exact; else they are errors of the rule."""
+
+    PARTIAL = "partial"
+    """Windows that the store does not hold whole."""
+    APPROXIMATE = "approximate"
+    """Points computed from buckets in place of samples."""
+
+
 class TemplateError(ValueError):
     """Unmatched brace; `position` counts characters from the start."""
 
@@ -76,6 +85,7 @@ class Rule:
     summary: str
     file: str
     line: int
+    accept: tuple[AcceptedAnswer, ...] = ()
 
     @cached_property
     def digest(self) -> str:

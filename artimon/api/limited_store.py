@@ -118,9 +118,9 @@ class LimitedStore(ForwardingStore):
         return self._call(lambda: self.store.samples(replace(request, limit=min(request.limit, allowed))))
 
 
-def evaluate_query(query: str | Expr, store: LimitedStore, now_ms: int) -> Matrix:
+def evaluate_query(query: str | Expr, store: LimitedStore, now_ms: int, partial_windows: bool = False) -> Matrix:
     """Evaluate a query within the limits. Raises QueryError or SelectError, see `refusal`."""
-    matrix = require_matrix(_prepare_query(query, store, now_ms).answer())
+    matrix = require_matrix(_prepare_query(query, store, now_ms, partial_windows).answer())
     cells = len(matrix) * matrix.grid.n
     if cells > store.limits.cells_answered:
         raise QueryTooLargeError(
@@ -130,9 +130,9 @@ def evaluate_query(query: str | Expr, store: LimitedStore, now_ms: int) -> Matri
     return matrix
 
 
-def explain_query(query: str | Expr, store: LimitedStore, now_ms: int) -> Explanation:
+def explain_query(query: str | Expr, store: LimitedStore, now_ms: int, partial_windows: bool = False) -> Explanation:
     """Explain a query, which runs within the limits. Raises as `evaluate_query`."""
-    return explain_prepared(_prepare_query(query, store, now_ms))
+    return explain_prepared(_prepare_query(query, store, now_ms, partial_windows))
 
 
 def _limits(store: LimitedStore) -> QueryLimits:
@@ -140,10 +140,12 @@ def _limits(store: LimitedStore) -> QueryLimits:
     return QueryLimits(samples=store.limits.samples_read, memory_bytes=store.limits.cells_read * CELL_BYTES * FETCHES)
 
 
-def _prepare_query(query: str | Expr, store: LimitedStore, now_ms: int) -> QueryEvaluator:
+def _prepare_query(
+    query: str | Expr, store: LimitedStore, now_ms: int, partial_windows: bool = False
+) -> QueryEvaluator:
     """Prepare a query and set the store's `columns`. Raises QueryTooLargeError if the buckets of a single series exceed
     the limit."""
-    evaluator = prepare(query, store, now_ms, make_budget(_limits(store), store.check))
+    evaluator = prepare(query, store, now_ms, make_budget(_limits(store), store.check), partial_windows)
     planned = evaluator.plan
     windows_ms = sum((node.before_ms or 0) + node.after_ms for node in walk(evaluator.tree) if isinstance(node, Window))
     span_ms = planned.grid.n * planned.grid.step_ms + windows_ms

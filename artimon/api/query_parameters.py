@@ -17,13 +17,14 @@ MAX_FIELDS = 16
 @dataclass(frozen=True, slots=True)
 class QueryParameters:
     """Parameters of a query, not yet validated. `time_ms` None: now; `format` None: by the header Accept; `explain`:
-    return the explanation instead of the answer."""
+    return the explanation instead of the answer; `partial_windows`: answer windows that are not held whole."""
 
     text: str | None
     time_ms: int | None = None
     format: str | None = None
     engine: str | None = None
     explain: bool = False
+    partial_windows: bool = False
 
     def validate(self, limits: ApiLimits) -> str:
         """Return the text. Raises ApiError if it is missing, invalid Unicode, or too long."""
@@ -76,18 +77,23 @@ def _form(body: bytes) -> dict[str, Any]:
 
 def _make_parameters(found: dict[str, Any]) -> QueryParameters:
     text, time_ms, named = found.get("q"), found.get("time_ms"), found.get("format")
-    engine, explain = found.get("engine"), found.get("explain", False)
+    engine = found.get("engine")
     if text is not None and not isinstance(text, str):
         raise ApiError(400, "q must be a string")
     if named is not None and not isinstance(named, str):
         raise ApiError(400, "format must be a string, such as csv")
     if engine is not None and not isinstance(engine, str):
         raise ApiError(400, "engine must be a string, such as history")
-    if explain not in (True, False, "0", "1", "true", "false", ""):
-        raise ApiError(400, "explain must be 1 or 0")
-    explained = explain in (True, "1", "true")
-    if time_ms is None:
-        return QueryParameters(text, None, named, engine, explained)
-    if isinstance(time_ms, bool) or not isinstance(time_ms, int) or not 0 <= time_ms <= TIME_MAX_MS:
+    if time_ms is not None and (
+        isinstance(time_ms, bool) or not isinstance(time_ms, int) or not 0 <= time_ms <= TIME_MAX_MS
+    ):
         raise ApiError(400, f"time_ms must be whole epoch milliseconds, 0 to {TIME_MAX_MS}")
-    return QueryParameters(text, time_ms, named, engine, explained)
+    flags = (_flag(found, "explain"), _flag(found, "partial_windows"))
+    return QueryParameters(text, time_ms, named, engine, *flags)
+
+
+def _flag(found: dict[str, Any], name: str) -> bool:
+    value = found.get(name, False)
+    if value not in (True, False, "0", "1", "true", "false", ""):
+        raise ApiError(400, f"{name} must be 1 or 0")
+    return value in (True, "1", "true")

@@ -47,6 +47,9 @@ EngineParameter = Annotated[
     str | None, Query(description="memory, history, or auto (default): the history for ranges older than memory")
 ]
 ExplainParameter = Annotated[bool, Query(description="Return plan and cost of the query instead of the answer")]
+PartialParameter = Annotated[
+    bool, Query(description="Answer windows that memory does not hold whole; else they are NA")
+]
 LimitParameter = Annotated[int, Query(ge=1, description="Maximum number of entries, at most the limit `found`")]
 PrefixParameter = Annotated[str, Query(max_length=2_000, description="Prefix of the entries")]
 
@@ -77,9 +80,10 @@ class Routes:
         format: FormatParameter = None,
         engine: EngineParameter = None,
         explain: ExplainParameter = False,
+        partial_windows: PartialParameter = False,
     ) -> Response:
         """Evaluate `q` to a matrix on one grid, in JSON, CSV or Arrow."""
-        return await self.answer(request, QueryParameters(q, time_ms, format, engine, explain))
+        return await self.answer(request, QueryParameters(q, time_ms, format, engine, explain, partial_windows))
 
     async def query_posted(self, request: Request) -> Response:
         """Evaluate `q` with `time_ms`, `format`, `engine` and `explain_query` in a form or a JSON object."""
@@ -93,11 +97,11 @@ class Routes:
         gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
         now_ms = self._executor.clock.now_ms() if question.time_ms is None else question.time_ms
         if question.explain:
-            told = lambda store: explain_query(text, store, now_ms).to_dict()  # noqa: E731
+            told = lambda store: explain_query(text, store, now_ms, question.partial_windows).to_dict()  # noqa: E731
             return await self._run(request, told, question.engine)
 
         def work(store: LimitedStore) -> tuple[BufferedAnswer, dict[str, str]]:
-            matrix = evaluate_query(text, store, now_ms)
+            matrix = evaluate_query(text, store, now_ms, question.partial_windows)
             pieces = until_cancelled(form.write(matrix), store)
             most = self._limits.answer_bytes
             parcel = buffer_answer(pieces, self._executor.budget, most=most, gzip=gzip, smaller=form.smaller_hint)

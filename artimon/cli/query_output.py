@@ -33,6 +33,7 @@ class QueryOptions:
     series: int = 40
     explain: bool = False
     every_s: float | None = None
+    partial_windows: bool = False
 
 
 def run_query(session: Session, asking: QueryOptions, out: TextIO | None = None, terminal: bool | None = None) -> int:
@@ -83,6 +84,8 @@ def _watch_query(session: Session, asking: QueryOptions, painter: Painter) -> No
 def _answer(session: Session, asking: QueryOptions, painter: Painter) -> Iterator[str]:
     """Run the query, then yield the output in pieces."""
     options: dict[str, Any] = {} if asking.engine == "auto" else {"engine": asking.engine}
+    if asking.partial_windows:
+        options["partial_windows"] = True
     if asking.explain:
         plan = session.explain(asking.text, at=asking.at, **options)
         lines = [plan.to_json()] if asking.format == "json" else [printable(line) for line in str(plan).split("\n")]

@@ -54,12 +54,14 @@ def evaluate(
     check: Callable[[], None] | None = None,
     limits: Limits | None = None,
     stop: threading.Event | None = None,
+    partial_windows: bool = False,
 ) -> Matrix:
     """Return the answer to a query at `now_ms`: series on a grid. Raises SelectError of the store, or QueryError, as
     LimitExceeded beyond one of the `limits` and QueryCancelled once `stop` is set.
 
-    `check` is called before each node and often while the store answers; it may raise to end the evaluation."""
-    return require_matrix(answer(query, store, now_ms, check, limits, stop))
+    `check` is called before each node and often while the store answers; it may raise to end the evaluation.
+    Windows that the store does not hold whole are NA; `partial_windows` answers them from what is held."""
+    return require_matrix(answer(query, store, now_ms, check, limits, stop, partial_windows))
 
 
 def answer(
@@ -69,17 +71,20 @@ def answer(
     check: Callable[[], None] | None = None,
     limits: Limits | None = None,
     stop: threading.Event | None = None,
+    partial_windows: bool = False,
 ) -> Answer:
     """Evaluate like `evaluate`, but return raw samples if the query yields them."""
-    return prepare(query, store, now_ms, make_budget(limits, check, stop)).answer()
+    return prepare(query, store, now_ms, make_budget(limits, check, stop), partial_windows).answer()
 
 
-def prepare(query: str | Expr, store: Store, now_ms: int, watch: QueryBudget) -> QueryEvaluator:
+def prepare(
+    query: str | Expr, store: Store, now_ms: int, watch: QueryBudget, partial_windows: bool = False
+) -> QueryEvaluator:
     """Plan a query and return its evaluator. Raises QueryError, SelectError."""
     expr = read_query(query)
     try:
         own = as_engine_store(store).watching(watch)
-        planned = plan(expr.node, own.levels(), now_ms, own.reach())
+        planned = plan(expr.node, own.levels(), now_ms, own.reach(), partial_windows)
     except QueryError as problem:
         _attach_position(problem, expr.node)
         _attach_text(problem, expr.text)

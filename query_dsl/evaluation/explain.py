@@ -108,11 +108,12 @@ def explain(
     limits: Limits | None = None,
     check: Callable[[], None] | None = None,
     stop: threading.Event | None = None,
+    partial_windows: bool = False,
 ) -> Explanation:
     """Explain how `store` answers the query at `now_ms`; with `run` (the default) the query runs and is measured.
 
     Raises as `evaluate`."""
-    return explain_prepared(prepare(query, store, now_ms, make_budget(limits, check, stop)), run)
+    return explain_prepared(prepare(query, store, now_ms, make_budget(limits, check, stop), partial_windows), run)
 
 
 def explain_prepared(evaluator: QueryEvaluator, run: bool = True) -> Explanation:

@@ -45,6 +45,8 @@ class Plan:
     engine: Engine = "memory"
     why: str = ""
     any_step: bool = False
+    partial_windows: bool = False
+    """True if windows that the store holds in part are answered; else they are NA."""
 
     def level(self, step_ms: int) -> LevelSnapshot | None:
         """Return the level of that step; a boundless store has one for any multiple of its finest step, or any step."""
@@ -57,7 +59,13 @@ class Plan:
         return replace(model, step_ms=step_ms, newest_ms=max(model.newest_ms, self.grid.end_ms))
 
 
-def plan(tree: Node, levels: Sequence[tuple[int, int]], now_ms: int, reach: StoreReach = MEMORY) -> Plan:
+def plan(
+    tree: Node,
+    levels: Sequence[tuple[int, int]],
+    now_ms: int,
+    reach: StoreReach = MEMORY,
+    partial_windows: bool = False,
+) -> Plan:
     """Plan a query. Raises QueryError if its parts need different grids, or a grid that is not possible."""
     if not levels:
         raise QueryError("the store has no levels: is a shard running?")
@@ -75,7 +83,8 @@ def plan(tree: Node, levels: Sequence[tuple[int, int]], now_ms: int, reach: Stor
             raise _at_node(
                 bucketize, QueryError(f"bucketize step {asked} is not a multiple of a level's step: {steps}")
             )
-        return _plan_levels(tree, wanted, step_ms, rings, fit, now_ms, reach)
+        planned = _plan_levels(tree, wanted, step_ms, rings, fit, now_ms, reach)
+        return replace(planned, partial_windows=partial_windows)
     except QueryError as problem:
         raise _at_node(wanted, problem) from None
 
@@ -90,15 +99,17 @@ def _plan_levels(
     reach: StoreReach,
 ) -> Plan:
     """Plan over the levels; `fit`: the levels whose step divides `step_ms`, if it is given."""
-    back = _max_offset_ms(tree)
+    offset_ms = _look_back_ms(tree, None)
     covered = False
     for ring in fit:
         grid, notes = _grid(wanted, ring, step_ms, now_ms)
-        covered = grid.start_ms - back >= ring.span_start_ms
+        back = _look_back_ms(tree, ring.step_ms)
+        covered = grid.start_ms - offset_ms >= ring.span_start_ms and grid.start_ms - back >= ring.held_start_ms
         if covered:
             break
     if not covered and reach.unbounded:
-        ring = choose_uncovered(fit, _length(wanted, now_ms), step_ms is not None, MAX_POINTS, now_ms)
+        length = _length(wanted, now_ms) + _look_back_ms(tree, fit[0].step_ms) - offset_ms
+        ring = choose_uncovered(fit, length, step_ms is not None, MAX_POINTS, now_ms)
         grid, notes = _grid(wanted, ring, step_ms, now_ms)
     _check_ends(wanted, ring, grid.step_ms, now_ms)
     if grid.n > MAX_POINTS:
@@ -116,7 +127,7 @@ def _engine(reach: StoreReach, ring: LevelSnapshot, covered: bool, raw: bool) ->
     """Return the engine that answers, and the reason for the level."""
     level = format_duration(ring.step_ms)
     if covered:
-        why = f"{level} is the finest level that covers the range"
+        why = f"{level} is the finest level that covers the range and its windows"
         if raw:
             why += '; resolution "raw" asks for the history'
     elif not reach.unbounded:
@@ -212,14 +223,17 @@ def _at_node(node: Node | None, problem: QueryError) -> QueryError:
     return problem if node is None or node.span is None else problem.with_position(node.span[0], None, node.span[1])
 
 
-def _max_offset_ms(tree: Node) -> int:
-    """Largest time shift of any leaf, in milliseconds."""
+def _look_back_ms(tree: Node, step_ms: int | None) -> int:
+    """Longest distance from the grid to the data of a leaf, in milliseconds: offsets and, if a step is given, the parts
+    of windows before the first bucket."""
     most, waiting = 0, [(tree, 0)]
     while waiting:
-        node, offset = waiting.pop()
-        offset += _offset_ms(node)
-        most = max(most, offset)
-        waiting.extend((child, offset) for child in nodes.children(node))
+        node, back = waiting.pop()
+        back += _offset_ms(node)
+        if step_ms is not None and isinstance(node, nodes.Window) and node.before_ms is not None:
+            back += max(0, node.before_ms - step_ms)
+        most = max(most, back)
+        waiting.extend((child, back) for child in nodes.children(node))
     return most
 
 

@@ -20,10 +20,11 @@ from query_dsl.evaluation.execution import QueryExecution
 from query_dsl.evaluation.fetches import below_times, held_grid, note_unsampled
 from query_dsl.evaluation.windows import (
     WindowColumns,
+    cut_windows,
     note_approximate,
+    note_cut,
     note_gauges,
     note_left_out,
-    note_unheld,
     note_wide,
     window_columns,
 )
@@ -121,6 +122,8 @@ def _aggregate(pushed: _PushedReduce, grid: Grid, execution: QueryExecution) -> 
     if ring is None:
         return None
     held = held_grid(framed.wide, ring)
+    if _must_mask(framed, held, execution):
+        return None
     found = execution.aggregate(_request(pushed, framed, held))
     counts = found.counts
     numeric = counts.sampled - counts.left_out
@@ -137,6 +140,20 @@ def _aggregate(pushed: _PushedReduce, grid: Grid, execution: QueryExecution) -> 
     return _matrix(pushed.reduce, grid, found, keys)
 
 
+def _must_mask(framed: WindowColumns, held: Grid, execution: QueryExecution) -> bool:
+    """True if windows are NA because the store does not hold them whole, which shards do not know."""
+    if execution.plan.partial_windows:
+        return False
+    first_held, frame = _first_held(framed, held), framed.frame
+    cut = cut_windows(frame, first_held)
+    return bool((cut & ((frame.ends >= first_held) | (framed.mapper.name == "count"))).any())
+
+
+def _first_held(framed: WindowColumns, held: Grid) -> int:
+    """Return the first column of `framed.wide` that the store holds."""
+    return (held.start_ms - framed.wide.start_ms) // held.step_ms
+
+
 def _request(pushed: _PushedReduce, framed: WindowColumns, held: Grid) -> AggregateRequest:
     frame, wide, rules = framed.frame, framed.wide, pushed.window.rules
     windows = WindowPlan(
@@ -145,7 +162,7 @@ def _request(pushed: _PushedReduce, framed: WindowColumns, held: Grid) -> Aggreg
         width=frame.width,
         first_end=int(frame.ends[0]),
         each=int(frame.ends[1] - frame.ends[0]) if len(frame.ends) > 1 else 1,
-        left=(held.start_ms - wide.start_ms) // wide.step_ms,
+        left=_first_held(framed, held),
         right=(wide.end_ms - held.end_ms) // wide.step_ms,
         max_gap_ms=frame.max_gap_ms,
         min_count=rules.min_count,
@@ -205,7 +222,7 @@ def _add_notes(
     if counts.gauges:
         note_gauges(mapper, counts.gauges, SeriesKey(dict(found.gauge)[NAME], found.gauge[1:]), execution)
     shown = Grid(framed.wide.end_ms + pushed.inner_ms, framed.wide.step_ms, framed.wide.n)
-    note_unheld(framed, (held.start_ms - framed.wide.start_ms) // held.step_ms, shown, execution)
+    note_cut(framed, _first_held(framed, held), shown, execution)
     note_wide(mapper, counts.wide, execution)
     note_approximate(mapper, counts.approximate, execution)
     if counts.texts:

@@ -37,8 +37,9 @@ class QueryRunner:
 
         `engine`: "memory"; "history", which puts raw samples into the same buckets; or "auto": memory where one of its
         levels reaches, else the history, or both combined. `options`: `limits`, the resources that it may use
-        (query_dsl.stores.query_limits.Limits); `stop`, a threading.Event that ends the query once set. With `at` a
-        repeated query has the same answer while its data is retained. Raises QueryError (as LimitExceeded,
+        (query_dsl.stores.query_limits.Limits); `stop`, a threading.Event that ends the query once set;
+        `partial_windows`, to answer windows that the store does not hold whole, which are NA else. With `at` a repeated
+        query has the same answer while its data is retained. Raises QueryError (as LimitExceeded,
         QueryCancelled or HistoryError) and SelectError."""
         expression = read_query(query)
         with self._engine(engine) as store:

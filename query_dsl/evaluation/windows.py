@@ -6,7 +6,7 @@ A window over buckets evaluates its child on a wider grid than its own; `nulls` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from artimon.compute.window_frames import WindowFrame
 from artimon.model.grid import Grid
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind
 from query_dsl.evaluation.execution import QueryExecution, grid_required
+from query_dsl.evaluation.fetches import below_times
 from query_dsl.evaluation.udf import UdfResult, WindowSpans, result_type_of, run_udf_spans, run_udf_window
 from query_dsl.functions.join import series_name
 from query_dsl.functions.mappers import Mapper
@@ -27,7 +28,7 @@ from query_dsl.functions.tables import MAPPERS
 from query_dsl.results.bucket_data import BucketData, is_numeric, share_equal_texts
 from query_dsl.results.matrix import Matrix
 from query_dsl.results.raw_series import RawSeries
-from query_dsl.results.result_cells import Example, Ints, SeriesKey
+from query_dsl.results.result_cells import Bools, Example, Ints, SeriesKey
 from query_dsl.stores.query_limits import LimitExceeded
 from query_dsl.tree import nodes
 from query_dsl.tree.query_errors import QueryError
@@ -37,6 +38,8 @@ MIN_DEFAULT_GAP_MS = 300_000
 """Least default of max_gap_ms, within which the value before a window is searched."""
 MAX_WINDOW_COLUMNS = 20_000
 """Maximum number of buckets per series that a window function reads."""
+APPROXIMATE = "points are approximate"
+"""Words of the notes on such points."""
 Windowed = nodes.Window | nodes.Bucketize
 
 
@@ -55,7 +58,7 @@ def window_columns(
 ) -> WindowColumns:
     """Return the columns that `node` reads for `grid`; `base_step_ms`: step of the child (default: the grid's)."""
     mapper = mapper_of(node, execution)
-    step = base_step_ms or grid.step_ms
+    step = base_step_ms or finer_step_ms(node, grid, execution) or grid.step_ms
     before = _steps(node.before_ms or grid.step_ms, step, mapper, execution)
     after = _steps(node.after_ms, step, mapper, execution)
     gap_ms = node.max_gap_ms if node.max_gap_ms is not None else max(MIN_DEFAULT_GAP_MS, 2 * step)
@@ -74,6 +77,22 @@ def window_columns(
     return WindowColumns(mapper, grid, wide, frame)
 
 
+def finer_step_ms(node: nodes.Window, grid: Grid, execution: QueryExecution) -> int | None:
+    """Return the step of the coarsest level that holds, whole, the windows that are no multiple of the step of `grid`.
+    None: there is no such level, or they are multiples."""
+    spans = (node.before_ms or grid.step_ms, node.after_ms)
+    child, offset_ms = below_times(node.child)
+    if not any(ms % grid.step_ms for ms in spans) or not isinstance(child, nodes.Fetch):
+        return None
+    first_ms = grid.start_ms + grid.step_ms - offset_ms - spans[0]
+    fit = [
+        ring.step_ms
+        for ring in execution.plan.levels
+        if not any(ms % ring.step_ms for ms in (grid.step_ms, offset_ms, *spans)) and ring.holds(first_ms)
+    ]
+    return max(fit, default=None)
+
+
 def run_window(node: nodes.Window, grid: Grid, execution: QueryExecution, base_step_ms: int | None = None) -> Matrix:
     """Apply the window function of `node` at every end of `grid`; `base_step_ms`: see `window_columns`."""
     framed = window_columns(node, grid, execution, base_step_ms)
@@ -81,13 +100,17 @@ def run_window(node: nodes.Window, grid: Grid, execution: QueryExecution, base_s
     data = execution.statistics(node.child, framed.wide, mapper.statistics)
     data = _accepted(data, mapper, execution)
     _warn(mapper, data, node, execution)
-    note_unheld(framed, data.first_held, data.grid, execution)
+    cut = note_cut(framed, data.first_held, data.grid, execution)
+    if execution.plan.partial_windows:
+        data = replace(data, first_held=0)
     found = mapper.of(data, frame, with_defaults(mapper, node.args))
     note_wide(mapper, count_wide(mapper, data.types, found.column.types), execution)
     if rules.nulls == "error":
         _refuse_empty(mapper, data, frame)
     least = None if isinstance(found, UdfResult) else rules.min_count  # user-defined functions have applied min_count
     column = mask_windows(found.column, mapper, data, frame, least, rules.nulls == "propagate")
+    if cut.any() and not execution.plan.partial_windows:
+        column = column._replace(present=column.present & ~cut)
     if found.approximate is not None:
         note_approximate(mapper, int((found.approximate & column.present).sum()), execution)
     strings = found.strings if isinstance(found, UdfResult) else data.strings if mapper.strings else ()
@@ -179,7 +202,7 @@ def note_gauges(mapper: Mapper, series: int, first: SeriesKey, execution: QueryE
 def note_approximate(mapper: Mapper, points: int, execution: QueryExecution) -> None:
     """Add a note on the number of approximate points."""
     if points:
-        execution.note(f"{mapper.name}: {points} points are approximate, from buckets that hold more than one sample")
+        execution.note(f"{mapper.name}: {points} {APPROXIMATE}, from buckets that hold more than one sample")
 
 
 def note_wide(mapper: Mapper, series: int, execution: QueryExecution) -> None:
@@ -188,24 +211,31 @@ def note_wide(mapper: Mapper, series: int, execution: QueryExecution) -> None:
         execution.note(f"{mapper.name}: {series} series exceed 64 bits: their values are DOUBLE, rounded beyond 2^53")
 
 
-def note_unheld(framed: WindowColumns, first_held: int, wide: Grid, execution: QueryExecution) -> None:
-    """Add notes on points whose window (or the value before it) begins before the data of the store. `wide` is the
-    grid of the data; the store holds its columns from `first_held` on."""
-    if first_held == 0:
-        return
+def cut_windows(frame: WindowFrame, first_held: int) -> Bools:
+    """Return the mask (outputs,) of windows that begin before column `first_held`."""
+    return np.asarray(frame.starts + 1 < first_held)
+
+
+def note_cut(framed: WindowColumns, first_held: int, wide: Grid, execution: QueryExecution) -> Bools:
+    """Add notes on points whose window (or the value before it) begins before the data of the store; return the mask of
+    these windows. `wide` is the grid of the data; the store holds its columns from `first_held` on."""
     mapper, frame, grid = framed.mapper, framed.frame, framed.grid
-    execution.complete &= bool(frame.ends[0] >= first_held)
-    empty = int((frame.ends < first_held).sum())
-    if empty:
+    cut, empty = cut_windows(frame, first_held), frame.ends < first_held
+    if empty.any():
+        covered = grid.n - int(empty.sum())
         execution.note(
             f"memory reaches back to {format_time(int(wide.ends()[first_held]) - wide.step_ms)}: "
-            f"{grid.n - empty} of {grid.n} buckets ({100 * (grid.n - empty) // grid.n} %) are covered"
+            f"{covered} of {grid.n} buckets ({100 * covered // grid.n} %) are covered"
         )
-    reach = frame.starts + 1 - (1 if mapper.predecessor else 0)
-    short = int(((reach < first_held) & (frame.ends >= first_held)).sum())
+    execution.complete &= not cut.any()
+    short = int((cut & ~empty).sum())
     if short:
-        what = "or the value before it " if mapper.predecessor else ""
-        execution.note(f"{mapper.name}: the window {what}of {short} points begins before what memory holds")
+        shown = "partial" if execution.plan.partial_windows else "NA; partial_windows=True shows what there is"
+        execution.note(f"{mapper.name}: the window of {short} points begins before what memory holds: {shown}")
+    alone = int((frame.starts + 1 == first_held).sum()) if mapper.predecessor and first_held else 0
+    if alone:
+        execution.note(f"{mapper.name}: the value before the window of {alone} points is not in memory")
+    return cut
 
 
 def _refuse_empty(mapper: Mapper, data: BucketData, frame: WindowFrame) -> None:

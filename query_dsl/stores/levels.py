@@ -62,7 +62,16 @@ class LevelSnapshot:
     @property
     def held_start_ms(self) -> int:
         """Time at and before which no bucket is held, not even as predecessor."""
-        return ALWAYS_MS if self.unbounded else self.span_start_ms - self.spare * self.step_ms
+        return ALWAYS_MS if self.unbounded else self.ring_start_ms
+
+    @property
+    def ring_start_ms(self) -> int:
+        """Time at and before which the memory of the level holds no bucket."""
+        return self.span_start_ms - self.spare * self.step_ms
+
+    def holds(self, start_ms: int) -> bool:
+        """True if the memory of the level holds everything from a time on."""
+        return start_ms >= self.ring_start_ms
 
 
 def level_snapshots(

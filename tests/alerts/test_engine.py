@@ -13,6 +13,7 @@ from alerts.evaluation.verdicts import MISSING_MS
 from alerts.state.alert_database import FILE
 from alerts.state.rule import AlertsError
 from artimon.model.select import Buckets, SelectRequest
+from artimon.model.values import Kind
 from tests.alerts.worlds import MINUTE, World, rule_text
 from tests.query_dsl.plain_store import PlainSeries, PlainStore
 from varstore.cluster.varstore_client import StoreUnavailable
@@ -411,3 +412,44 @@ def test_series_of_the_store_are_as_written(world: World) -> None:
     world.tick({"a": 1})
     world.tick({"a": 2})
     assert [type(s) for s in world.store.series] == [PlainSeries]
+
+
+LONG = 'rules:\n- {{name: long, expr: "{expr}", threshold: "{threshold}", missing: keep{more}}}\n'
+
+
+def test_an_increase_of_six_hours_fires(world: World) -> None:
+    """Five a minute are 1,800 in six hours."""
+    labels, first = {"host": "a"}, world.time - 10 * 60 * MINUTE
+    counts = [(first + i * MINUTE - 10_000, 5 * i) for i in range(1, 602)]
+    world.store.add("errors", labels, counts, Kind.COUNTER, birth=first - MINUTE)
+    world.write(LONG.format(expr="fetch('errors').increase('6h')", threshold="> 100", more=""))
+    world.tick()
+    assert world.error("long") == ""
+    assert world.told() == ["firing a"]
+    assert [shown["value"] for shown in world.engine.view().alerts()] == [1800]
+
+
+def test_a_truncated_answer_is_an_error_unless_accepted(world: World) -> None:
+    """Memory holds three days, of the newest in buckets of an hour."""
+    world.store.add("up", {"host": "a"}, [(world.time - 60 * MINUTE, 0)])
+    text = "fetch('up').map('mean', '30d')"
+    world.write(LONG.format(expr=text, threshold="< 1", more=""))
+    world.tick()
+    assert "truncated" in world.error("long")
+    assert "begins before what memory holds" in world.error("long")
+    assert world.told() == []
+    world.write(LONG.format(expr=text, threshold="< 1", more=", accept: [partial]"))
+    world.tick({"a": 0})
+    assert (world.error("long"), world.told()) == ("", ["firing a"])
+
+
+def test_an_approximate_answer_is_an_error_unless_accepted(world: World) -> None:
+    """Of two samples a bucket keeps the last."""
+    world.store.add("up", {"host": "a"}, [(world.time + MINUTE - 10_000 - i * 1_000, 0) for i in range(2)])
+    text = "fetch('up').map('median', '5m')"
+    world.write(LONG.format(expr=text, threshold="< 1", more=""))
+    world.tick()
+    assert "are approximate" in world.error("long")
+    world.write(LONG.format(expr=text, threshold="< 1", more=", accept: [approximate]"))
+    world.tick({"a": 0})
+    assert (world.error("long"), world.told()) == ("", ["firing a"])

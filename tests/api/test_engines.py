@@ -49,6 +49,15 @@ def test_engines_by_name(both: Client) -> None:
     assert both.ask("fetch('http.requests').range('20m')", engine="memory").headers["x-artimon-engine"] == "memory"
 
 
+def test_partial_windows_are_answered_on_request(client: Client) -> None:
+    text = "fetch('http.requests').map('count', '5d').range('2h')"
+    assert client.ask(text).json["series"] == [] or client.ask(text).json["series"][0]["values"] == [None] * 2
+    for flag in ("1", "true"):
+        assert client.ask(text, partial_windows=flag).json["series"][0]["values"][-1] > 0
+    wrong = client.ask(text, partial_windows="some")
+    assert wrong.status in (400, 422)
+
+
 def test_without_a_history_it_is_refused(client: Client) -> None:
     refused = client.ask("fetch('http.requests')", engine="history")
     assert refused.status == 400

@@ -202,7 +202,7 @@ def _settles(future: Any) -> bool:
         ({"series": 1}, FETCH, "limit of 1"),
         ({"cells_read": 10}, FETCH + ".range('20m')", "20 buckets"),
         ({"cells_read": 35}, FETCH + ".range('20m')", "limit of 35"),
-        ({}, FETCH + ".map(max, '20000d')", "buckets"),
+        ({"cells_read": 100_000}, FETCH + ".map(max, '20000d')", "buckets"),
         ({"cells_answered": 39}, FETCH + ".range('20m')", "40 cells"),
     ],
 )

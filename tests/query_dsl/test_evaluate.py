@@ -105,17 +105,42 @@ def test_one_request_for_equal_fetches() -> None:
     assert len(store.requests) == 1
 
 
-def test_a_window_that_begins_before_what_memory_holds_says_so() -> None:
-    """At the left edge a mean has fewer samples; an increase that would be too small is missing."""
-    mean = asked("fetch('c').map(mean, '30m').range('1h')")
-    assert mean.present.all()
-    assert "12 points begins before what memory holds" in " ".join(mean.notes)
-    increase = asked("fetch('c').increase('30m').range('1h')")
-    values = increase.tolist(0)
-    assert values == [None] * 12 + [29] + [30] * 47
-    assert "the value before it of 13 points" in " ".join(increase.notes)
-    assert mean.complete
-    assert FINEST_SPARE_ROWS == 17
+@pytest.mark.parametrize("function", ["mean", "count", "increase", "median", "changes"])
+def test_a_window_that_begins_before_what_memory_holds_is_missing(function: str) -> None:
+    """For every function alike; `partial_windows` shows what there is. The level has rows for 17 minutes more."""
+    text = f"fetch('c').map('{function}', '30m').range('1h')"
+    store = PlainStore(STORE.series, ((MINUTE, 60),))
+    found = evaluate(parse(text), store, NOW)
+    held = 60 - (30 - FINEST_SPARE_ROWS - 1)
+    assert found.present.tolist() == [[False] * (60 - held) + [True] * held]
+    assert f"the window of {60 - held} points begins before what memory holds: NA" in " ".join(found.notes)
+    assert not found.complete
+    partly = evaluate(parse(text), store, NOW, partial_windows=True)
+    assert partly.present.all()
+    assert partly.tolist(0)[60 - held :] == found.tolist(0)[60 - held :]
+    assert "begins before what memory holds: partial" in " ".join(partly.notes)
+
+
+def test_the_level_holds_range_windows_and_offset() -> None:
+    """A mean of a day at one time needs the level of a day, an increase of six hours that of a day, too."""
+    for text, step in (
+        ("fetch('c').map('mean', '1d').at('now')", 15 * MINUTE),
+        ("fetch('c').increase('6h').at('now')", 15 * MINUTE),
+        ("fetch('c').increase('3h').at('now')", 5 * MINUTE),
+        ("fetch('c').increase('30m').range('1h')", 5 * MINUTE),
+        ("fetch('c').increase('30m').map('max', '3h').at('now')", 5 * MINUTE),
+        ("fetch('c').increase('30m').map('max', '4h').at('now')", 15 * MINUTE),
+        ("fetch('c').increase('6h').offset('2d').at('now')", HOUR),
+    ):
+        found = asked(text)
+        assert (found.grid.step_ms, found.complete) == (step, True), text
+
+
+def test_windows_of_different_lengths_use_the_level_that_holds_them() -> None:
+    """On one output grid; a short window reads a finer level at its ends, not a longer window."""
+    found = asked("apply('sub', fetch('c').increase('6h'), fetch('c').increase('5m')).at('now')")
+    assert (found.grid.step_ms, found.latest()) == (15 * MINUTE, [355])
+    assert found.notes == ()
 
 
 def test_a_window_of_ten_minutes_over_the_whole_hour_is_whole() -> None:

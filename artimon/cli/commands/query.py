@@ -72,6 +72,10 @@ def query(
         str | None,
         typer.Option(metavar="[SECONDS]", callback=_every, help="Repeat the query (every 10 s) until Ctrl-C."),
     ] = None,
+    partial_windows: Annotated[
+        bool,
+        typer.Option("--partial-windows", help="Answer windows that memory does not hold whole; else they are NA."),
+    ] = False,
     series: Annotated[int, typer.Option(min=1, help="Maximum number of lines in the table.")] = 40,
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Charts and names in ASCII.")] = False,
 ) -> None:
@@ -90,6 +94,7 @@ def query(
             engine=engine,
             explain=explain,
             every_s=None if watch is None else _seconds(watch),
+            partial_windows=partial_windows,
             series=series,
             ascii_only=ascii_only,
         )

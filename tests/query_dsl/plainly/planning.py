@@ -32,10 +32,12 @@ def said(root: nodes.Node) -> tuple[Any, ...] | None:
     return chosen
 
 
-def reach(node: nodes.Node) -> int:
-    """Distance before the grid of the farthest shifted fetch."""
+def reach(node: nodes.Node, step: int | None = None) -> int:
+    """Distance before the grid of the farthest fetch: shifts, and with a step the rest of windows."""
     own = node.offset_ms if isinstance(node, nodes.Offset) else 0
-    return own + max(map(reach, nodes.children(node)), default=0)
+    if step and isinstance(node, nodes.Window) and node.before_ms:
+        own += max(0, node.before_ms - step)
+    return own + max((reach(child, step) for child in nodes.children(node)), default=0)
 
 
 def output_step(root: nodes.Node) -> int | None:
@@ -89,6 +91,8 @@ def choose(root: nodes.Node, world: World, now: int) -> tuple[Grid, int]:
         if coarse is not None and coarse % base:
             continue
         grid = grid_of(time, now, base, coarse or base)
-        if grid.start() - back >= (now - SETTLE) // base * base - base * count:
+        span = (now - SETTLE) // base * base - base * count
+        spare = base * world.spare[0 if base == world.levels[0][0] else 1]
+        if grid.start() - back >= span and grid.start() - reach(root, base) >= span - spare:
             return grid, base
     raise Refused("no level covers the range")

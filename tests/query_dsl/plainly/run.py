@@ -160,16 +160,30 @@ class Walk:
             offset += inner.offset_ms if isinstance(inner, nodes.Offset) else 0
             inner = inner.child
         step = self.base if grid.step % self.base == 0 and self.step_below(inner, grid) else grid.step
+        walk = self.finer(before, after, grid, offset) if isinstance(inner, nodes.Fetch) else None
+        step = walk.base if walk else step
         before, after = -(-before // step) * step, -(-after // step) * step  # rounded up
         asked = Asked(str(function), args, before, after, rules, gap or max(FIVE_MINUTES, 2 * step), step)
         moved = grid.earlier(offset)
         if isinstance(inner, nodes.Fetch):
-            rows = self.over_samples(inner, asked, moved)
+            rows = (walk or self).over_samples(inner, asked, moved)
         else:
             rows = self.over_results(inner, asked, moved)
         if asked.function.startswith("time_of"):  # times under an offset are moved, as the samples are
             rows = [replace(r, values=[None if v is None else int(v) + offset for v in r.values]) for r in rows]
         return Table(grid, later(rows, offset))
+
+    def finer(self, before: int, after: int, grid: Grid, offset: int) -> Walk | None:
+        """The coarsest level that holds windows which are no multiples of the step of the grid."""
+        if before % grid.step == 0 and after % grid.step == 0:
+            return None
+        levels = [Walk(self.world, self.now, base) for base, _ in self.world.levels]
+        first = grid.ends()[0] - offset - before
+        fit = [
+            one for one in levels
+            if not any(ms % one.base for ms in (grid.step, offset, before, after)) and first >= one.held
+        ]  # fmt: skip
+        return fit[-1] if fit else None
 
     def step_below(self, child: nodes.Node, grid: Grid) -> bool:
         """True if the operand is on the grid of the level."""
@@ -251,7 +265,7 @@ class Walk:
             return None
         if len(span.samples()) < least:
             return None
-        if asked.function in LOOKS_BACK and span.start < self.held:
+        if not span.computed and span.start < self.held:
             return None
         return WINDOWS[asked.function].run(span)
 
