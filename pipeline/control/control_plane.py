@@ -1,7 +1,7 @@
 """The agent's side of the control plane: one thread that reads ZooKeeper, decides, acts and reports.
 
-Decisions are those of decide.py and commands.py; a decision is on the disk before it is carried out. Without ZooKeeper
-everything goes on with the last known state, also after a restart of the agent.
+`rollout` and `agent_commands` decide; a decision is on the disk before it is carried out. Without ZooKeeper the agent
+continues with the last known state, also after a restart.
 """
 
 from __future__ import annotations

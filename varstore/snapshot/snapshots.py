@@ -401,7 +401,7 @@ def frames_of(folder: SnapshotFolder, manifest: Manifest, usable: Usable) -> Ite
         elif frame.kind != "head" and not asked:
             asked = True
             if not usable(groups):
-                raise SnapshotFormatError(f"{manifest.name}: its positions cannot be continued")
+                raise SnapshotFormatError(f"{manifest.name}: feeding cannot continue at its offsets")
         count += 1
         yield frame
     yield SnapshotFrame("end", {"parts": count}, {})
