@@ -162,7 +162,7 @@ def test_a_long_computation_ends_between_its_steps() -> None:
     with pytest.raises(QueryCancelledError):
         evaluate(parse(" + ".join(["fetch('heat')"] * 100)), guarded, NOW, check)
     assert steps == 5
-    assert len(store.requests) == 1
+    assert len(store.requests) <= 2  # the buckets, and the counts that tell the period of a series with gaps
 
 
 def test_a_client_that_leaves_frees_its_turn() -> None:
