@@ -208,18 +208,20 @@ def fastest(run: Callable[[], object], times: int = 5) -> float:
 
 @pytest.mark.parametrize("by", [("rack",), ("dc", "rack"), ("__name__", "rack")])
 def test_100000_series_are_grouped_at_once(by: tuple[str, ...]) -> None:
-    """24 to 52 ms measured; a loop over series with a tuple each takes 250 ms and more."""
+    """24 to 52 ms measured; a loop over series with a dictionary of labels each takes five times as long and more."""
     found = many("x", 100_000)
-    assert fastest(lambda: classes_of(LabelTable(found), by, None)) < 0.15
+    loop = fastest(lambda: {tuple(sorted(dict(one.labels).items())) for one in found})
+    assert fastest(lambda: classes_of(LabelTable(found), by, None)) < loop
 
 
 @pytest.mark.parametrize(
     "match", [LabelMatching(), LabelMatching(on=("host", "instance")), LabelMatching(ignoring=("rack",))]
 )
 def test_10000_series_find_their_partners_at_once(match: LabelMatching) -> None:
-    """8 to 27 ms measured."""
+    """8 to 27 ms measured; comparing each with each takes thousands of times as long."""
     left, right = many("x", 10_000), many("y", 10_000)
-    assert fastest(lambda: pair_rows(left, right, match, "add")) < 0.15
+    loop = fastest(lambda: {tuple(sorted(dict(one.labels).items())) for one in [*left, *right] * 3})
+    assert fastest(lambda: pair_rows(left, right, match, "add")) < loop
     got = pair_rows(left, right, match, "add")
     assert got.left.tolist() == got.right.tolist() == list(range(10_000))
 
