@@ -6,7 +6,7 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -19,9 +19,11 @@ from alerts.state.alert_database import AlertDatabase, open_database
 from alerts.state.publication import ALERTS_PATH
 from alerts.state.rule import AlertsError
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.select import Store
 from artimon.runtime.health import HealthFile, Publish, unpublished
 from artimon.runtime.process_options import Health, Option, Zookeeper, in_milliseconds, process_name
 from artimon.runtime.zookeeper_client import EphemeralNode, zookeeper_client
+from query_dsl.stores.auto_store import AutoStore
 from varstore.cluster.varstore_client import VarstoreClient
 
 log = logging.getLogger(__name__)
@@ -55,6 +57,8 @@ class AlertsConfig:
     smtp_settings: Annotated[Path | None, Option("JSON file, mode 0600: starttls, ca, user, password, sender.")] = None
     settle_ms: Annotated[int, in_milliseconds("Delay after its end until a bucket is settled.", "--settle")] = 15_000
     health: Health = None
+    hdfs: str | None = None
+    """URI of the file system of the raw table, for rules that memory alone cannot answer; None: they fail."""
 
 
 def run_alerts(
@@ -63,8 +67,11 @@ def run_alerts(
     *,
     clock: Clock = SYSTEM_CLOCK,
     publish: Publish = unpublished,
+    history: Callable[[Store], Callable[[], Store]] | None = None,
 ) -> None:
-    """Run the engine until `stop`. Raises AlertsError if its configuration is unusable."""
+    """Run the engine until `stop`. Raises AlertsError if its configuration is unusable.
+
+    `history`: returns a function that opens the history; it gets the memory store."""
     with ExitStack() as closing:
         closing.callback(os.close, _lock_folder(config.data))
         database, memory, damage = open_database(config.data, clock.now_ms())
@@ -82,6 +89,7 @@ def run_alerts(
             memory,
             clock,
             newest_samples=lambda: _newest_samples(store),
+            past=None if history is None else AutoStore(store, history(store), clock),
         )
         running = AlertsProcess(engine, senders, database, clock, damage)
         running.registration = EphemeralNode(client, f"{ALERTS_PATH}/{config.id}", engine.display(running.mail()))

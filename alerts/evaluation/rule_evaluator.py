@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
+from alerts.evaluation.rule_history import RuleHistory
 from alerts.evaluation.shared_store import BucketsSource, SharedStore, popular_names
 from alerts.evaluation.verdicts import (
     AlertStep,
@@ -22,6 +23,7 @@ from alerts.state.alert import Alert, RuleMemory
 from alerts.state.rule import AcceptedAnswer, Labels, Rule
 from artimon.model.select import Buckets, SelectError, Store
 from query_dsl import Matrix, NothingSelected, QueryError, evaluate
+from query_dsl.evaluation.fetches import NOTHING_HELD
 from query_dsl.evaluation.windows import APPROXIMATE
 from query_dsl.stores.levels import SETTLE_MS
 
@@ -29,6 +31,7 @@ log = logging.getLogger(__name__)
 
 STEP_MS = 60_000
 MAX_LAG_MS = 300_000
+TRUNCATED = "the answer is truncated"
 
 Alerts = Mapping[str, Mapping[Labels, Alert]]
 """Rule name -> labels -> alert."""
@@ -41,6 +44,8 @@ class RuleResult:
     steps: Sequence[AlertStep] = ()
     error: str = ""
     duration_ms: float = 0.0
+    truncated: bool = False
+    """True if memory does not hold the windows or the range of the rule."""
 
 
 class RuleEvaluator:
@@ -60,24 +65,31 @@ class RuleEvaluator:
         """Number of queries sent to the store."""
         return self._store.queries
 
-    def evaluate_rule(self, rule: Rule, alerts: Mapping[Labels, Alert]) -> RuleResult:
-        """Compute the next states of the rule's alerts."""
+    def evaluate_rule(
+        self, rule: Rule, alerts: Mapping[Labels, Alert], history: RuleHistory | None = None
+    ) -> RuleResult:
+        """Compute the next states of the rule's alerts, from memory or, if given, with the history."""
         began = perf_counter()
         if not self._in_time():
             return RuleResult(error="not evaluated: the time limit of the evaluation was reached before this rule")
         try:
-            steps, error = self._steps(rule, alerts)
+            steps, error = self._steps(rule, alerts, history)
         except RuleFailedError as problem:
-            return RuleResult(error=str(problem), duration_ms=(perf_counter() - began) * 1000)
+            duration_ms = (perf_counter() - began) * 1000
+            return RuleResult((), str(problem), duration_ms, isinstance(problem, TruncatedError))
         except Exception as problem:  # a defect that affects one rule must not stop the others
             log.exception("rule %s", rule.name)
             error = f"{type(problem).__name__}: {problem}"
             return RuleResult(error=error, duration_ms=(perf_counter() - began) * 1000)
         return RuleResult(steps, error, (perf_counter() - began) * 1000)
 
-    def _steps(self, rule: Rule, alerts: Mapping[Labels, Alert]) -> tuple[list[AlertStep], str]:
+    def _steps(
+        self, rule: Rule, alerts: Mapping[Labels, Alert], history: RuleHistory | None
+    ) -> tuple[list[AlertStep], str]:
         """(steps, reason why some alerts cannot be judged)."""
-        newest, error, asked = self._query(rule)
+        newest, error, asked = self._query(rule) if history is None else self._read(rule, history)
+        if error.startswith(TRUNCATED):
+            raise TruncatedError(error)
         if error:
             raise RuleFailedError(error)
         answer, failed = values_by_alert(rule, newest)
@@ -95,6 +107,15 @@ class RuleEvaluator:
                 self._answers[rule.expr] = found
         return found
 
+    def _read(self, rule: Rule, history: RuleHistory) -> tuple[NewestValues, str, list[BucketsSource]]:
+        """See `_query`; of memory and history."""
+        try:
+            return *history.answer(rule, self._time_ms + SETTLE_MS), []
+        except NothingSelected:
+            return [], "", []
+        except (QueryError, SelectError) as problem:
+            return [], problem.message if isinstance(problem, QueryError) else str(problem), []
+
     def _evaluated(self, rule: Rule) -> tuple[NewestValues, str, list[BucketsSource]]:
         self._store.begin()
         newest: NewestValues = []
@@ -102,19 +123,25 @@ class RuleEvaluator:
         try:
             accepts_partial = AcceptedAnswer.PARTIAL in rule.accept
             matrix = evaluate(rule.query, self._store, self._time_ms + SETTLE_MS, partial_windows=accepts_partial)
-            newest, error = newest_values(matrix), _doubt(rule, matrix)
+            newest, error = newest_values(matrix), doubt(rule, matrix)
         except NothingSelected:
             pass
         except (QueryError, SelectError) as problem:
             error = problem.message if isinstance(problem, QueryError) else str(problem)
+            if error.startswith(NOTHING_HELD):
+                error = f"{TRUNCATED}: {error}"
         partial = self._store.partial
         return newest, error or (f"the answer is incomplete: {partial}" if partial else ""), self._store.answers
 
 
-def _doubt(rule: Rule, matrix: Matrix) -> str:
+class TruncatedError(RuleFailedError):
+    """Rule whose windows or range memory does not hold."""
+
+
+def doubt(rule: Rule, matrix: Matrix) -> str:
     """Return the reason why the values of an answer are not judged; "" if they are exact, or accepted by the rule."""
     if not matrix.complete and AcceptedAnswer.PARTIAL not in rule.accept:
-        return f"the answer is truncated: {'; '.join(matrix.notes)}"
+        return f"{TRUNCATED}: {'; '.join(matrix.notes)}"
     near = [note for note in matrix.notes if APPROXIMATE in note]
     if near and AcceptedAnswer.APPROXIMATE not in rule.accept:
         return f"{'; '.join(near)}: use another function, or write accept: [approximate]"

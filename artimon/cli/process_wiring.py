@@ -300,4 +300,6 @@ def run_alerts_process(config: AlertsConfig) -> None:
         mails = mail.load_settings(config.smtp, config.sender, config.smtp_settings)
         config = replace(config, receivers={mail.RECEIVER.name: mails})
         with published_metrics("alerts", config.id, config.zookeeper, stop) as publish:
-            run_alerts(config, stop, publish=publish)
+            hdfs = config.hdfs
+            history = None if hdfs is None else lambda memory: opener(hdfs, config.zookeeper, memory)
+            run_alerts(config, stop, publish=publish, history=history)

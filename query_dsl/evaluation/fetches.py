@@ -22,6 +22,8 @@ from query_dsl.tree.times import format_duration, format_time
 LabelSet = tuple[tuple[str, str], ...]
 SHOWN_VALUES = 5
 """Number of label values that an error lists if none is similar."""
+NOTHING_HELD = "memory holds buckets"
+"""First words of the error for a range of which memory holds nothing."""
 MAX_EXPECTED = 10_000
 """Maximum number of expected label sets of one `absent`."""
 
@@ -76,7 +78,7 @@ def held_grid(grid: Grid, ring: LevelSnapshot) -> Grid:
     start, end = max(grid.start_ms, ring.held_start_ms), min(grid.end_ms, ring.newest_ms)
     if start >= end:
         raise QueryError(
-            f"memory holds buckets of {format_duration(ring.step_ms)} from {format_time(ring.held_start_ms)} to "
+            f"{NOTHING_HELD} of {format_duration(ring.step_ms)} from {format_time(ring.held_start_ms)} to "
             f"{format_time(ring.newest_ms)}, nothing of ({format_time(grid.start_ms)} .. {format_time(grid.end_ms)}]: "
             'the history (engine="auto" or "history") reaches further'
         )

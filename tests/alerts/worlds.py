@@ -12,6 +12,7 @@ from alerts.receivers.mail import RECEIVER, load_settings
 from alerts.state.alert_database import AlertDatabase, open_database
 from alerts.state.notification import AlertLetter
 from artimon.model.clock import ManualClock
+from artimon.model.select import Store
 from artimon.model.values import Value
 from tests.query_dsl.plain_store import PlainSeries, PlainStore, Sample
 
@@ -43,6 +44,7 @@ class World:
     newest: list[int] = field(default_factory=list)
     hook: Callable[[str], None] = lambda _step: None
     to: tuple[str, ...] = ("ops@example.org",)
+    past: Store | None = None
 
     def __post_init__(self) -> None:
         self.rules = self.folder / "rules"
@@ -71,7 +73,7 @@ class World:
         self._database, memory, self.damage = open_database(self.folder / "data", self.clock.now_ms(), self.hook)
         config = EngineConfig("test", self.rules, self.to, self.page)
         self._engine = AlertEngine(
-            config, self.store, self._database, memory, self.clock, newest_samples=lambda: self.newest
+            config, self.store, self._database, memory, self.clock, newest_samples=lambda: self.newest, past=self.past
         )
 
     def close(self) -> None:

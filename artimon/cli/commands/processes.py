@@ -144,5 +144,5 @@ def alerts(
     from alerts.engine_process import AlertsConfig
     from artimon.cli import process_wiring as processes
 
-    settings = given.make(AlertsConfig, rules=rules or Path())
+    settings = given.make(AlertsConfig, rules=rules or Path(), hdfs=given.defaults.hdfs)
     processes.run_alerts_process(settings if rules else replace(settings, rules=settings.data / "rules"))
