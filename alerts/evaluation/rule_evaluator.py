@@ -24,7 +24,7 @@ from alerts.state.rule import AcceptedAnswer, Labels, Rule
 from artimon.model.select import Buckets, SelectError, Store
 from query_dsl import Matrix, NothingSelected, QueryError, evaluate
 from query_dsl.evaluation.fetches import NOTHING_HELD
-from query_dsl.evaluation.windows import APPROXIMATE
+from query_dsl.evaluation.windows import APPROXIMATE, ROUNDED_UP
 from query_dsl.stores.levels import SETTLE_MS
 
 log = logging.getLogger(__name__)
@@ -142,9 +142,9 @@ def doubt(rule: Rule, matrix: Matrix) -> str:
     """Return the reason why the values of an answer are not judged; "" if they are exact, or accepted by the rule."""
     if not matrix.complete and AcceptedAnswer.PARTIAL not in rule.accept:
         return f"{TRUNCATED}: {'; '.join(matrix.notes)}"
-    near = [note for note in matrix.notes if APPROXIMATE in note]
+    near = [note for note in matrix.notes if APPROXIMATE in note or ROUNDED_UP in note]
     if near and AcceptedAnswer.APPROXIMATE not in rule.accept:
-        return f"{'; '.join(near)}: use another function, or write accept: [approximate]"
+        return f"{'; '.join(near)}: use another function or window, or write accept: [approximate]"
     return ""
 
 

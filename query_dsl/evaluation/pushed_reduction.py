@@ -25,6 +25,7 @@ from query_dsl.evaluation.windows import (
     note_cut,
     note_gauges,
     note_left_out,
+    note_open,
     note_wide,
     window_columns,
 )
@@ -223,6 +224,7 @@ def _add_notes(
         note_gauges(mapper, counts.gauges, SeriesKey(dict(found.gauge)[NAME], found.gauge[1:]), execution)
     shown = Grid(framed.wide.end_ms + pushed.inner_ms, framed.wide.step_ms, framed.wide.n)
     note_cut(framed, _first_held(framed, held), shown, execution)
+    note_open(framed, 0, execution)
     note_wide(mapper, counts.wide, execution)
     note_approximate(mapper, counts.approximate, execution)
     if counts.texts:

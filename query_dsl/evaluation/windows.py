@@ -40,6 +40,8 @@ MAX_WINDOW_COLUMNS = 20_000
 """Maximum number of buckets per series that a window function reads."""
 APPROXIMATE = "points are approximate"
 """Words of the notes on such points."""
+ROUNDED_UP = "is rounded up"
+"""Words of the notes on windows that are longer than asked for."""
 Windowed = nodes.Window | nodes.Bucketize
 
 
@@ -101,6 +103,7 @@ def run_window(node: nodes.Window, grid: Grid, execution: QueryExecution, base_s
     data = _accepted(data, mapper, execution)
     _warn(mapper, data, node, execution)
     cut = note_cut(framed, data.first_held, data.grid, execution)
+    note_open(framed, below_times(node.child)[1], execution)
     if execution.plan.partial_windows:
         data = replace(data, first_held=0)
     found = mapper.of(data, frame, with_defaults(mapper, node.args))
@@ -155,7 +158,7 @@ def _steps(ms: int, step: int, mapper: Mapper, execution: QueryExecution) -> int
     count = -(-ms // step)
     if ms % step:
         execution.note(
-            f"{mapper.name}: the window {format_duration(ms)} is rounded up to {format_duration(count * step)}, a "
+            f"{mapper.name}: the window {format_duration(ms)} {ROUNDED_UP} to {format_duration(count * step)}, a "
             f"multiple of the step {format_duration(step)}"
         )
     return count
@@ -236,6 +239,20 @@ def note_cut(framed: WindowColumns, first_held: int, wide: Grid, execution: Quer
     if alone:
         execution.note(f"{mapper.name}: the value before the window of {alone} points is not in memory")
     return cut
+
+
+def note_open(framed: WindowColumns, offset_ms: int, execution: QueryExecution) -> None:
+    """Add a note on points whose window reaches ahead, beyond the newest settled bucket. `offset_ms`: time by which the
+    data lies before the windows."""
+    ring = execution.plan.level(framed.wide.step_ms)
+    if not framed.frame.lookahead_ms or ring is None:
+        return
+    late = int((framed.frame.end_ms - offset_ms > ring.newest_ms).sum())
+    if late:
+        execution.complete = False
+        execution.note(
+            f"{framed.mapper.name}: the window of {late} points ends after the newest settled bucket: partial"
+        )
 
 
 def _refuse_empty(mapper: Mapper, data: BucketData, frame: WindowFrame) -> None:

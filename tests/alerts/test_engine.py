@@ -443,6 +443,21 @@ def test_a_truncated_answer_is_an_error_unless_accepted(world: World) -> None:
     assert (world.error("long"), world.told()) == ("", ["firing a"])
 
 
+@pytest.mark.parametrize(
+    ("expr", "told"),
+    [
+        ("fetch('up').map('count', '7m').offset('2h')", "is rounded up to 10m"),
+        ("fetch('up').map('count', '5m', after='5m')", "ends after the newest settled bucket"),
+    ],
+)
+def test_another_window_than_asked_for_decides_nothing(world: World, expr: str, told: str) -> None:
+    world.store.add("up", {"host": "a"}, [(world.time - i * MINUTE - 10_000, 1) for i in range(200)])
+    world.write(LONG.format(expr=expr, threshold="> 0", more=""))
+    world.tick()
+    assert told in world.error("long")
+    assert world.told() == []
+
+
 def test_an_approximate_answer_is_an_error_unless_accepted(world: World) -> None:
     """Of two samples a bucket keeps the last."""
     world.store.add("up", {"host": "a"}, [(world.time + MINUTE - 10_000 - i * 1_000, 0) for i in range(2)])
