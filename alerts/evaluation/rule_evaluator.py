@@ -142,7 +142,8 @@ def doubt(rule: Rule, matrix: Matrix) -> str:
     """Return the reason why the values of an answer are not judged; "" if they are exact, or accepted by the rule."""
     if not matrix.complete and AcceptedAnswer.PARTIAL not in rule.accept:
         return f"{TRUNCATED}: {'; '.join(matrix.notes)}"
-    near = [note for note in matrix.notes if APPROXIMATE in note or ROUNDED_UP in note]
+    coarse = matrix.grid.step_ms > STEP_MS  # the finest level has no window of 90 s, and the note says so
+    near = [note for note in matrix.notes if APPROXIMATE in note or (coarse and ROUNDED_UP in note)]
     if near and AcceptedAnswer.APPROXIMATE not in rule.accept:
         return f"{'; '.join(near)}: use another function or window, or write accept: [approximate]"
     return ""
