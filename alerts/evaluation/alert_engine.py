@@ -14,14 +14,8 @@ from time import perf_counter
 from typing import Any
 
 from alerts.evaluation.alert_view import AlertView
-from alerts.evaluation.rule_evaluator import (
-    STEP_MS,
-    RuleEvaluator,
-    RuleResult,
-    doubt,
-    end_orphaned_alerts,
-    is_lagging,
-)
+from alerts.evaluation.rule_answer import STEP_MS
+from alerts.evaluation.rule_evaluator import RuleEvaluator, RuleResult, end_orphaned_alerts, is_lagging
 from alerts.evaluation.rule_history import RuleHistory
 from alerts.evaluation.verdicts import AlertStep
 from alerts.rules.rule_folder import ActiveRules, RuleFolder
@@ -82,7 +76,7 @@ class AlertEngine:
         """`past`: memory and history together, for rules that memory alone cannot answer."""
         self._config, self._store, self._database, self._clock = config, store, database, clock
         self._state, self._newest_samples = memory, newest_samples
-        self._history = None if past is None else RuleHistory(past, doubt)
+        self._history = None if past is None else RuleHistory(past)
         self._folder = RuleFolder(config.rules, config.default, memory.files)
         self._active = ActiveRules()
         self._results: dict[str, RuleResult] = {}
@@ -136,7 +130,7 @@ class AlertEngine:
         before = {name: known.alerts for name, known in memory.known.items() if name not in gone}
         judged = {name: evaluator.evaluate_rule(rule, before.get(name, {})) for name, rule in force.rules.items()}
         if self._history is not None:  # after all others, which a slow history must not delay
-            self._history.retain({rule.expr for rule in force.rules.values()})
+            self._history.retain(force.rules.values())
             for name in [name for name, result in judged.items() if result.truncated]:
                 judged[name] = evaluator.evaluate_rule(force.rules[name], before.get(name, {}), self._history)
         self._database.hook("evaluated")

@@ -5,33 +5,28 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
+from alerts.evaluation.rule_answer import STEP_MS, RuleAnswer, read_answer
 from alerts.evaluation.rule_history import RuleHistory
 from alerts.evaluation.shared_store import BucketsSource, SharedStore, popular_names
 from alerts.evaluation.verdicts import (
     AlertStep,
-    NewestValues,
     RuleFailedError,
     advance,
     end_alert,
-    newest_values,
     values_by_alert,
 )
 from alerts.state.alert import Alert, RuleMemory
-from alerts.state.rule import AcceptedAnswer, Labels, Rule
+from alerts.state.rule import Labels, Question, Rule
 from artimon.model.select import Buckets, SelectError, Store
-from query_dsl import Matrix, NothingSelected, QueryError, evaluate
-from query_dsl.evaluation.fetches import NOTHING_HELD
-from query_dsl.evaluation.windows import APPROXIMATE, ROUNDED_UP
+from query_dsl import evaluate
 from query_dsl.stores.levels import SETTLE_MS
 
 log = logging.getLogger(__name__)
 
-STEP_MS = 60_000
 MAX_LAG_MS = 300_000
-TRUNCATED = "the answer is truncated"
 
 Alerts = Mapping[str, Mapping[Labels, Alert]]
 """Rule name -> labels -> alert."""
@@ -56,8 +51,9 @@ class RuleEvaluator:
     ) -> None:
         rules = list(rules)
         self._store = SharedStore(store, popular_names(rule.query.node for rule in rules))
-        self._shared_expressions = {text for text, count in Counter(rule.expr for rule in rules).items() if count > 1}
-        self._answers: dict[str, tuple[NewestValues, str, list[BucketsSource]]] = {}
+        asked = Counter(rule.question for rule in rules)
+        self._shared_questions = {question for question, count in asked.items() if count > 1}
+        self._answers: dict[Question, RuleAnswer] = {}
         self._time_ms, self._lagging, self._in_time = time_ms, lagging, in_time
 
     @property
@@ -72,81 +68,44 @@ class RuleEvaluator:
         began = perf_counter()
         if not self._in_time():
             return RuleResult(error="not evaluated: the time limit of the evaluation was reached before this rule")
+        steps: Sequence[AlertStep] = ()
+        answer = RuleAnswer()
         try:
-            steps, error = self._steps(rule, alerts, history)
+            answer = self._query(rule) if history is None else history.answer(rule, self._time_ms + SETTLE_MS)
+            steps, error = ((), answer.error) if answer.error else self._steps(rule, alerts, answer)
         except RuleFailedError as problem:
-            duration_ms = (perf_counter() - began) * 1000
-            return RuleResult((), str(problem), duration_ms, isinstance(problem, TruncatedError))
+            error = str(problem)
         except Exception as problem:  # a defect that affects one rule must not stop the others
             log.exception("rule %s", rule.name)
             error = f"{type(problem).__name__}: {problem}"
-            return RuleResult(error=error, duration_ms=(perf_counter() - began) * 1000)
-        return RuleResult(steps, error, (perf_counter() - began) * 1000)
+        return RuleResult(steps, error, (perf_counter() - began) * 1000, answer.truncated)
 
-    def _steps(
-        self, rule: Rule, alerts: Mapping[Labels, Alert], history: RuleHistory | None
-    ) -> tuple[list[AlertStep], str]:
+    def _steps(self, rule: Rule, alerts: Mapping[Labels, Alert], answer: RuleAnswer) -> tuple[list[AlertStep], str]:
         """(steps, reason why some alerts cannot be judged)."""
-        newest, error, asked = self._query(rule) if history is None else self._read(rule, history)
-        if error.startswith(TRUNCATED):
-            raise TruncatedError(error)
-        if error:
-            raise RuleFailedError(error)
-        answer, failed = values_by_alert(rule, newest)
-        endings = _SeriesEndings(asked, {name for name, _ in rule.labels})
-        steps = advance(rule, alerts, answer, self._time_ms, endings, self._lagging, failed)
+        values, failed = values_by_alert(rule, answer.newest)
+        endings = _SeriesEndings(answer.sources, {name for name, _ in rule.labels})
+        steps = advance(rule, alerts, values, self._time_ms, endings, self._lagging, failed)
         more = f" (and {len(failed) - 1} more alerts)" if len(failed) > 1 else ""
         return steps, f"{next(iter(failed.values()))}{more}" if failed else ""
 
-    def _query(self, rule: Rule) -> tuple[NewestValues, str, list[BucketsSource]]:
-        """(newest values, empty if nothing is selected; error or ""; queries sent to the store)."""
-        found = self._answers.get(rule.expr)
+    def _query(self, rule: Rule) -> RuleAnswer:
+        """Return the answer of memory, once for rules with equal questions."""
+        found = self._answers.get(rule.question)
         if found is None:
             found = self._evaluated(rule)
-            if rule.expr in self._shared_expressions:
-                self._answers[rule.expr] = found
+            if rule.question in self._shared_questions:
+                self._answers[rule.question] = found
         return found
 
-    def _read(self, rule: Rule, history: RuleHistory) -> tuple[NewestValues, str, list[BucketsSource]]:
-        """See `_query`; of memory and history."""
-        try:
-            return *history.answer(rule, self._time_ms + SETTLE_MS), []
-        except NothingSelected:
-            return [], "", []
-        except (QueryError, SelectError) as problem:
-            return [], problem.message if isinstance(problem, QueryError) else str(problem), []
-
-    def _evaluated(self, rule: Rule) -> tuple[NewestValues, str, list[BucketsSource]]:
+    def _evaluated(self, rule: Rule) -> RuleAnswer:
         self._store.begin()
-        newest: NewestValues = []
-        error = ""
-        try:
-            accepts_partial = AcceptedAnswer.PARTIAL in rule.accept
-            matrix = evaluate(rule.query, self._store, self._time_ms + SETTLE_MS, partial_windows=accepts_partial)
-            newest, error = newest_values(matrix), doubt(rule, matrix)
-        except NothingSelected:
-            pass
-        except (QueryError, SelectError) as problem:
-            error = problem.message if isinstance(problem, QueryError) else str(problem)
-            if error.startswith(NOTHING_HELD):
-                error = f"{TRUNCATED}: {error}"
+        now_ms = self._time_ms + SETTLE_MS
+        answer = read_answer(
+            rule, lambda: evaluate(rule.query, self._store, now_ms, partial_windows=rule.accepts_partial)
+        )
         partial = self._store.partial
-        return newest, error or (f"the answer is incomplete: {partial}" if partial else ""), self._store.answers
-
-
-class TruncatedError(RuleFailedError):
-    """Rule whose windows or range memory does not hold."""
-
-
-def doubt(rule: Rule, matrix: Matrix) -> str:
-    """Return the reason why the values of an answer are not judged; "" if they are exact, or accepted by the rule."""
-    if not matrix.complete and AcceptedAnswer.PARTIAL not in rule.accept:
-        return f"{TRUNCATED}: {'; '.join(matrix.notes)}"
-    coarse = matrix.grid.step_ms > STEP_MS  # the finest level has no window of 90 s, and the note says so
-    near = [note for note in matrix.notes if APPROXIMATE in note or (coarse and ROUNDED_UP in note)]
-    if near and AcceptedAnswer.APPROXIMATE not in rule.accept:
-        return f"{'; '.join(near)}: use another function or window, or write accept: [approximate]"
-    return ""
+        error = answer.error or (f"the answer is incomplete: {partial}" if partial else "")
+        return replace(answer, error=error, sources=self._store.answers)
 
 
 class _SeriesEndings:

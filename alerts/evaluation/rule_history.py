@@ -2,40 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 
-from alerts.evaluation.verdicts import NewestValues, newest_values
-from alerts.state.rule import Rule
-from artimon.model.select import Store
+from alerts.evaluation.rule_answer import RuleAnswer, read_answer
+from alerts.state.rule import Question, Rule
+from artimon.model.select import SelectError, Store
 from query_dsl import Matrix
 from query_dsl.evaluation.evaluator import prepare, require_matrix
 from query_dsl.stores.query_limits import Limits, make_budget
 
-READ_TIMEOUT_S = 10.0
-"""Timeout of the query of one rule in seconds: some tens of files, and less than a fifth of an evaluation."""
+READ_LIMITS = Limits(seconds=10.0, memory_bytes=256 * 1024**2, samples=50_000_000)
+"""Limits of the query of one rule: a fifth of an evaluation, a third of the memory of the engine."""
 
 
 class RuleHistory:
     """Reads the history once for each bucket of a rule's grid, which is as long as the rule's windows demand: for a
     window of 30 days once an hour. Belongs to the engine's thread."""
 
-    def __init__(self, store: Store, doubt: Callable[[Rule, Matrix], str]) -> None:
-        """`store`: memory and history; `doubt`: reason why an answer is not judged, or ""."""
-        self._store, self._doubt = store, doubt
-        self._answers: dict[str, tuple[int, NewestValues, str]] = {}
-        """Text of a rule -> end of its grid, newest values, and the reason why they are not judged."""
+    def __init__(self, store: Store) -> None:
+        """`store`: memory and history."""
+        self._store = store
+        self._matrices: dict[Question, Matrix] = {}
+        """Last whole answer to each question."""
 
-    def answer(self, rule: Rule, now_ms: int) -> tuple[NewestValues, str]:
-        """Return the newest values, and the reason why they are not judged. Raises QueryError, SelectError."""
-        query = prepare(rule.query, self._store, now_ms, make_budget(Limits(seconds=READ_TIMEOUT_S), None))
-        end_ms = query.plan.grid.end_ms
-        known = self._answers.get(rule.expr)
-        if known is None or known[0] != end_ms:
-            matrix = require_matrix(query.answer())
-            reason = "the answer is incomplete: " + "; ".join(matrix.notes) if matrix.partial else ""
-            known = self._answers[rule.expr] = (end_ms, newest_values(matrix), reason or self._doubt(rule, matrix))
-        return known[1], known[2]
+    def answer(self, rule: Rule, now_ms: int) -> RuleAnswer:
+        """Return the answer of memory and history."""
+        return read_answer(rule, lambda: self._matrix(rule, now_ms))
 
-    def retain(self, texts: set[str]) -> None:
+    def _matrix(self, rule: Rule, now_ms: int) -> Matrix:
+        """Return the last answer while its grid holds, else read. Raises QueryError, SelectError."""
+        query = prepare(rule.query, self._store, now_ms, make_budget(READ_LIMITS, None), rule.accepts_partial)
+        known = self._matrices.get(rule.question)
+        if known is not None and known.grid == query.plan.grid:
+            return known
+        matrix = require_matrix(query.answer())
+        if matrix.partial:
+            raise SelectError(f"the answer is incomplete: {'; '.join(matrix.notes)}")
+        self._matrices[rule.question] = matrix
+        return matrix
+
+    def retain(self, rules: Iterable[Rule]) -> None:
         """Forget the answers of other rules."""
-        self._answers = {text: known for text, known in self._answers.items() if text in texts}
+        asked = {rule.question for rule in rules}
+        self._matrices = {question: known for question, known in self._matrices.items() if question in asked}

@@ -40,6 +40,9 @@ class AcceptedAnswer(StrEnum):
     """Points computed from buckets in place of samples."""
 
 
+Question = tuple[str, tuple[AcceptedAnswer, ...]]
+
+
 class TemplateError(ValueError):
     """Unmatched brace; `position` counts characters from the start."""
 
@@ -86,6 +89,16 @@ class Rule:
     file: str
     line: int
     accept: tuple[AcceptedAnswer, ...] = ()
+
+    @property
+    def accepts_partial(self) -> bool:
+        """True if the rule judges windows that the store does not hold whole."""
+        return AcceptedAnswer.PARTIAL in self.accept
+
+    @property
+    def question(self) -> Question:
+        """Query and accepted answers: rules with equal ones have one answer."""
+        return self.expr, self.accept
 
     @cached_property
     def digest(self) -> str:

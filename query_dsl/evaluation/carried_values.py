@@ -107,11 +107,9 @@ def _period(present: Bools) -> int:
     if len(apart) < LEAST_DISTANCES:
         return 1
     least = int(apart.min())
-    return (
-        least
-        if not (apart % least).any() and int((apart == least).sum()) * 2 >= max(len(apart), 2 * LEAST_DISTANCES)
-        else 1
-    )
+    equal = int((apart == least).sum())
+    regular = not (apart % least).any() and equal >= LEAST_DISTANCES and equal * 2 >= len(apart)
+    return least if regular else 1
 
 
 def _select(found: Matrix, labels: set[LabelPairs], inside: bool) -> Matrix:

@@ -15,15 +15,13 @@ from query_dsl.results.matrix import Matrix
 from query_dsl.results.result_cells import BOOLEAN, Bools, SeriesKey, of_type
 from query_dsl.stores.levels import SETTLE_MS, LevelSnapshot
 from query_dsl.tree import nodes
-from query_dsl.tree.query_errors import NothingSelected, QueryError, similar_hint
+from query_dsl.tree.query_errors import NothingHeld, NothingSelected, QueryError, similar_hint
 from query_dsl.tree.selector import Selector, accepts, matcher_text, parse_selector, series_text
 from query_dsl.tree.times import format_duration, format_time
 
 LabelSet = tuple[tuple[str, str], ...]
 SHOWN_VALUES = 5
 """Number of label values that an error lists if none is similar."""
-NOTHING_HELD = "memory holds buckets"
-"""First words of the error for a range of which memory holds nothing."""
 MAX_EXPECTED = 10_000
 """Maximum number of expected label sets of one `absent`."""
 
@@ -74,11 +72,11 @@ def below_times(node: nodes.Node) -> tuple[nodes.Node, int]:
 
 
 def held_grid(grid: Grid, ring: LevelSnapshot) -> Grid:
-    """Return the part of `grid` that the ring can hold. Raises QueryError if there is none."""
+    """Return the part of `grid` that the ring can hold. Raises NothingHeld if there is none."""
     start, end = max(grid.start_ms, ring.held_start_ms), min(grid.end_ms, ring.newest_ms)
     if start >= end:
-        raise QueryError(
-            f"{NOTHING_HELD} of {format_duration(ring.step_ms)} from {format_time(ring.held_start_ms)} to "
+        raise NothingHeld(
+            f"memory holds buckets of {format_duration(ring.step_ms)} from {format_time(ring.held_start_ms)} to "
             f"{format_time(ring.newest_ms)}, nothing of ({format_time(grid.start_ms)} .. {format_time(grid.end_ms)}]: "
             'the history (engine="auto" or "history") reaches further'
         )

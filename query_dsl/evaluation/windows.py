@@ -81,7 +81,7 @@ def window_columns(
 
 def finer_step_ms(node: nodes.Window, grid: Grid, execution: QueryExecution) -> int | None:
     """Return the step of the coarsest level that holds, whole, the windows that are no multiple of the step of `grid`.
-    None: there is no such level, or they are multiples."""
+    None: no level does, or they are multiples."""
     spans = (node.before_ms or grid.step_ms, node.after_ms)
     child, offset_ms = below_times(node.child)
     if not any(ms % grid.step_ms for ms in spans) or not isinstance(child, nodes.Fetch):

@@ -15,9 +15,9 @@ from query_dsl.functions.tables import MAP_STEPS, MAPPERS, OPERATORS, POINTS, RE
 from query_dsl.functions.transforms_labels import parse_template
 from query_dsl.language.arguments import parse_labels, parse_matching, parse_null_rules, parse_number, udf_arguments
 from query_dsl.language.class_joins import match_classes
-from query_dsl.language.conditions import parse_comparison
 from query_dsl.language.expression_runner import ExpressionRunner, common_runner, runner_of
 from query_dsl.language.printer import print_node
+from query_dsl.language.short_conditions import parse_comparison
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree import nodes
 from query_dsl.tree.entry_table import function_name, look_up

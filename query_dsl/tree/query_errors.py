@@ -74,6 +74,10 @@ def _shortened(message: str) -> str:
     )
 
 
+class NothingHeld(QueryError):
+    """The store holds nothing of the range."""
+
+
 class NothingSelected(QueryError):
     """A selector that matches no series. The message names the matcher that rejects all of them."""
 

@@ -317,7 +317,7 @@ _MATCHING = re.compile(
 
 
 def _split_operator(text: str) -> tuple[str, str, str] | None:
-    """Return the left side, the operator that binds least, and the right side; None if there is no operator."""
+    """Return the left side, the operator that binds least, and the right side; None without an operator."""
     tokens = top_level(text)
     for signs in _PRECEDENCE:
         found = [(at, token) for at, token in tokens[1:] if token in signs]

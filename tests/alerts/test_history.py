@@ -78,3 +78,24 @@ def test_without_a_history_the_rule_says_what_is_missing(old: World) -> None:
     old.tick({"b": 0})
     assert "truncated" in old.error("budget")
     assert old.told() == ["firing b"]
+
+
+def test_an_incomplete_answer_is_not_kept(old: World) -> None:
+    """A shard that does not answer: the next evaluation reads again."""
+    old.store.partial, old.store.notes = True, ("shard 1 is not there",)
+    old.tick({"b": 1})
+    assert "incomplete" in old.error("budget")
+    old.store.partial, old.store.notes = False, ()
+    old.tick({"b": 1})
+    assert (old.error("budget"), old.told()) == ("", ["firing a"])
+
+
+def test_rules_that_accept_different_answers_share_none(old: World) -> None:
+    """One query, once judged from what memory holds and once refused."""
+    old.past = None
+    rule = "- {{name: {name}, expr: \"fetch('up').map('mean', '30d')\", threshold: '< 1', missing: keep{more}}}\n"
+    old.write("rules:\n" + rule.format(name="whole", more="") + rule.format(name="part", more=", accept: [partial]"))
+    old.store.add("up", {"host": "a"}, [(START - 60 * MINUTE, 0)])
+    old.tick()
+    assert "truncated" in old.error("whole")
+    assert (old.error("part"), old.told()) == ("", ["firing a"])

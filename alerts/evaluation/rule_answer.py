@@ -1,0 +1,59 @@
+"""Answer to the query of a rule: its newest values, or the reason why they are not judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from alerts.evaluation.shared_store import BucketsSource
+from alerts.evaluation.verdicts import NewestValues, newest_values
+from alerts.state.rule import AcceptedAnswer, Rule
+from artimon.model.select import SelectError
+from query_dsl import Matrix, NothingSelected, QueryError
+from query_dsl.evaluation.windows import APPROXIMATE, ROUNDED_UP
+from query_dsl.tree.query_errors import NothingHeld
+
+STEP_MS = 60_000
+"""Step of the finest level, and period of the evaluations."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleAnswer:
+    """Newest values, none if nothing is selected. If `error` is not "", they are not judged."""
+
+    newest: NewestValues = ()
+    error: str = ""
+    truncated: bool = False
+    """True if the store does not hold the windows or the range of the rule."""
+    sources: Sequence[BucketsSource] = ()
+    """Queries sent to the store."""
+
+
+def read_answer(rule: Rule, ask: Callable[[], Matrix]) -> RuleAnswer:
+    """Return the answer that `ask` gives; its errors become those of the rule."""
+    try:
+        matrix = ask()
+    except NothingSelected:
+        return RuleAnswer()
+    except NothingHeld as problem:
+        return _truncated(problem.message)
+    except QueryError as problem:
+        return RuleAnswer(error=problem.message)
+    except SelectError as problem:
+        return RuleAnswer(error=str(problem))
+    if not matrix.complete and not rule.accepts_partial:
+        return _truncated("; ".join(matrix.notes))
+    return RuleAnswer(newest_values(matrix), _doubt(rule, matrix))
+
+
+def _truncated(reason: str) -> RuleAnswer:
+    return RuleAnswer(error=f"the answer is truncated: {reason}", truncated=True)
+
+
+def _doubt(rule: Rule, matrix: Matrix) -> str:
+    """Return the reason why the values are not exact, "" if they are, or if the rule accepts them."""
+    coarse = matrix.grid.step_ms > STEP_MS  # the finest level has no window of 90 s, and the note says so
+    near = [note for note in matrix.notes if APPROXIMATE in note or (coarse and ROUNDED_UP in note)]
+    if near and AcceptedAnswer.APPROXIMATE not in rule.accept:
+        return f"{'; '.join(near)}: use another function or window, or write accept: [approximate]"
+    return ""
