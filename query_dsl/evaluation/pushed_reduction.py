@@ -26,6 +26,7 @@ from query_dsl.evaluation.windows import (
     note_gauges,
     note_left_out,
     note_open,
+    open_windows,
     note_wide,
     window_columns,
 )
@@ -147,7 +148,8 @@ def _must_mask(framed: WindowColumns, held: Grid, execution: QueryExecution) -> 
         return False
     first_held, frame = _first_held(framed, held), framed.frame
     cut = cut_windows(frame, first_held)
-    return bool((cut & ((frame.ends >= first_held) | (framed.mapper.name == "count"))).any())
+    unknown = cut & ((frame.ends >= first_held) | (framed.mapper.name == "count"))
+    return bool((unknown | open_windows(framed, 0, execution)).any())
 
 
 def _first_held(framed: WindowColumns, held: Grid) -> int:

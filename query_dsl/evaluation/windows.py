@@ -63,7 +63,7 @@ def window_columns(
     step = base_step_ms or finer_step_ms(node, grid, execution) or grid.step_ms
     before = _steps(node.before_ms or grid.step_ms, step, mapper, execution)
     after = _steps(node.after_ms, step, mapper, execution)
-    gap_ms = node.max_gap_ms if node.max_gap_ms is not None else max(MIN_DEFAULT_GAP_MS, 2 * step)
+    gap_ms = node.max_gap_ms if node.max_gap_ms is not None else max(MIN_DEFAULT_GAP_MS, 2 * grid.step_ms)
     # the value before a window may lie in any bucket within the gap
     lead = _lead_columns(gap_ms, step, execution) if mapper.predecessor else 0
     each = grid.step_ms // step
@@ -103,7 +103,9 @@ def run_window(node: nodes.Window, grid: Grid, execution: QueryExecution, base_s
     data = _accepted(data, mapper, execution)
     _warn(mapper, data, node, execution)
     cut = note_cut(framed, data.first_held, data.grid, execution)
-    note_open(framed, below_times(node.child)[1], execution)
+    ahead = note_open(framed, below_times(node.child)[1], execution)
+    if data.stored:
+        cut |= ahead
     if execution.plan.partial_windows:
         data = replace(data, first_held=0)
     found = mapper.of(data, frame, with_defaults(mapper, node.args))
@@ -233,26 +235,38 @@ def note_cut(framed: WindowColumns, first_held: int, wide: Grid, execution: Quer
     execution.complete &= not cut.any()
     short = int((cut & ~empty).sum())
     if short:
-        shown = "partial" if execution.plan.partial_windows else "NA; partial_windows=True shows what there is"
-        execution.note(f"{mapper.name}: the window of {short} points begins before what memory holds: {shown}")
+        execution.note(
+            f"{mapper.name}: the window of {short} points begins before what memory holds: {_shown(execution)}"
+        )
     alone = int((frame.starts + 1 == first_held).sum()) if mapper.predecessor and first_held else 0
     if alone:
         execution.note(f"{mapper.name}: the value before the window of {alone} points is not in memory")
     return cut
 
 
-def note_open(framed: WindowColumns, offset_ms: int, execution: QueryExecution) -> None:
-    """Add a note on points whose window reaches ahead, beyond the newest settled bucket. `offset_ms`: time by which the
-    data lies before the windows."""
+def open_windows(framed: WindowColumns, offset_ms: int, execution: QueryExecution) -> Bools:
+    """Return the mask (outputs,) of windows that reach ahead, beyond the newest settled bucket. `offset_ms`: time by
+    which the data lies before the windows."""
     ring = execution.plan.level(framed.wide.step_ms)
     if not framed.frame.lookahead_ms or ring is None:
-        return
-    late = int((framed.frame.end_ms - offset_ms > ring.newest_ms).sum())
-    if late:
+        return np.zeros(framed.grid.n, np.bool_)
+    return np.asarray(framed.frame.end_ms - offset_ms > ring.newest_ms)
+
+
+def note_open(framed: WindowColumns, offset_ms: int, execution: QueryExecution) -> Bools:
+    """Add a note on the points of `open_windows`; return their mask."""
+    ahead = open_windows(framed, offset_ms, execution)
+    if late := int(ahead.sum()):
         execution.complete = False
+        shown = _shown(execution)
         execution.note(
-            f"{framed.mapper.name}: the window of {late} points ends after the newest settled bucket: partial"
+            f"{framed.mapper.name}: the window of {late} points ends after the newest settled bucket: {shown}"
         )
+    return ahead
+
+
+def _shown(execution: QueryExecution) -> str:
+    return "partial" if execution.plan.partial_windows else "NA; partial_windows=True shows what there is"
 
 
 def _refuse_empty(mapper: Mapper, data: BucketData, frame: WindowFrame) -> None:

@@ -152,3 +152,14 @@ def test_difference_beyond_int64_is_a_double() -> None:
     """Differences outside int64 are DOUBLE, never wrapped."""
     store = PlainStore(level_table=((10, 50),)).add("g", {}, [(10, -(2**63)), (20, 2**63 - 1)])
     assert evaluate(fetch("g").delta().between(0, 20), store, 20 + SETTLE_MS).tolist(0) == [None, 2.0**64]
+
+
+@pytest.mark.parametrize("step_ms", [60_000, 300_000, 900_000, 3_600_000])
+def test_the_gap_of_buckets_follows_the_step_of_the_answer(step_ms: int) -> None:
+    """A value 20 minutes before the bucket is its predecessor, whichever level serves it; one 2 h 20 min before is not."""
+    hour = 3_600_000
+    for before_ms, increase in [(20 * 60_000, 55), (140 * 60_000, 5)]:
+        store = PlainStore(level_table=((step_ms, 10 * hour // step_ms),))
+        store.add("c", {}, [(4 * hour - before_ms, 100), (5 * hour - 60_000, 150), (5 * hour, 155)], Kind.COUNTER)
+        query = fetch("c").bucketize("increase", "1h").between(4 * hour, 5 * hour)
+        assert evaluate(query, store, 5 * hour + SETTLE_MS).tolist(0) == [increase]

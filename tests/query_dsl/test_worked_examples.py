@@ -18,7 +18,7 @@ NA = None
 
 def of(series: Mapping[str, Points], text: str, end: int, step: str = "10ms", start: int = 0) -> dict[str, list[Any]]:
     store = offline({name: list(points) for name, points in series.items()}, step=step)
-    found = store.query(f"({text}).between({start}, {end})", at=end + 15_000)
+    found = store.query(f"({text}).between({start}, {end})", at=end + 15_030)  # windows of `after` are settled, too
     return by_series(found)
 
 

@@ -163,7 +163,7 @@ class Walk:
         walk = self.finer(before, after, grid, offset) if isinstance(inner, nodes.Fetch) else None
         step = walk.base if walk else step
         before, after = -(-before // step) * step, -(-after // step) * step  # rounded up
-        asked = Asked(str(function), args, before, after, rules, gap or max(FIVE_MINUTES, 2 * step), step)
+        asked = Asked(str(function), args, before, after, rules, gap or max(FIVE_MINUTES, 2 * grid.step), step)
         moved = grid.earlier(offset)
         if isinstance(inner, nodes.Fetch):
             rows = (walk or self).over_samples(inner, asked, moved)
@@ -265,7 +265,7 @@ class Walk:
             return None
         if len(span.samples()) < least:
             return None
-        if not span.computed and span.start < self.held:
+        if not span.computed and (span.start < self.held or (asked.after and span.end > self.settled)):
             return None
         return WINDOWS[asked.function].run(span)
 
