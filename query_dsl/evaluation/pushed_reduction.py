@@ -26,8 +26,8 @@ from query_dsl.evaluation.windows import (
     note_gauges,
     note_left_out,
     note_open,
-    open_windows,
     note_wide,
+    open_windows,
     window_columns,
 )
 from query_dsl.functions.equivalence_classes import class_key

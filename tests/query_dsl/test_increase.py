@@ -156,7 +156,7 @@ def test_difference_beyond_int64_is_a_double() -> None:
 
 @pytest.mark.parametrize("step_ms", [60_000, 300_000, 900_000, 3_600_000])
 def test_the_gap_of_buckets_follows_the_step_of_the_answer(step_ms: int) -> None:
-    """A value 20 minutes before the bucket is its predecessor, whichever level serves it; one 2 h 20 min before is not."""
+    """A value 20 minutes before the bucket is its predecessor at every level; one 2 h 20 min before is not."""
     hour = 3_600_000
     for before_ms, increase in [(20 * 60_000, 55), (140 * 60_000, 5)]:
         store = PlainStore(level_table=((step_ms, 10 * hour // step_ms),))

@@ -40,8 +40,8 @@ def both_shards() -> Together:
 @pytest.mark.parametrize("call", CALLS)
 def test_the_same_as_from_buckets(call: str, both_shards: Together) -> None:
     before = both_shards.pushed
-    for reducer in ("sum", "max"):
-        text = f"fetch('m0').map({call}).{reducer}(by=['rack']).offset('2m').range('15m')"  # windows of `after` are settled
+    for reducer in ("sum", "max"):  # two minutes earlier, so that windows of `after` are settled
+        text = f"fetch('m0').map({call}).{reducer}(by=['rack']).offset('2m').range('15m')"
         found = same(text, both_shards)
         assert isinstance(found, Matrix)
         assert found.present.any()
