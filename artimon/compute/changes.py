@@ -135,6 +135,7 @@ def _function(
     strings: bool = False,
     predecessor: bool = False,
     edges: bool = False,
+    pair: bool = False,
     exact: bool = False,
 ) -> Function:
     """Build an entry. `exact`: the result is exact even if buckets hold more than one sample."""
@@ -153,6 +154,7 @@ def _function(
         births=not strings,
         counter=not strings,
         edges=edges,
+        pair=pair,
     )
 
 
@@ -166,6 +168,7 @@ FUNCTIONS = (
         _TIMED,
         last_rate,
         edges=True,
+        pair=True,
     ),
     _function(
         "changes",

@@ -119,6 +119,7 @@ FUNCTIONS = (
         "seconds",
         since_change,
         strings=True,
+        pair=True,
     ),
     _function(
         "longest_streak",

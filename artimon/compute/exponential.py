@@ -96,6 +96,7 @@ FUNCTIONS = (
         case_args="0.5, 0.1",
         statistics=("last",),
         run=last_value_function(double_exponential, moves=True),
+        pair=True,
         params=(_ALPHA, _BETA),
     ),
 )

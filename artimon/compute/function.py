@@ -76,6 +76,8 @@ class Function(Described):
     params: tuple[Param, ...] = ()
     """Arguments besides the window; `run` gets all of them."""
     min_count: int = 1
+    pair: bool = False
+    """True if one value has no result, unless `ddof` is 0."""
     total: bool = False
     """True if a window without samples has a result at `min_count` 0 (0 for sum and count)."""
     strings: bool = False

@@ -93,6 +93,7 @@ FUNCTIONS = (
         unit="of the series, per second",
         statistics=_TIMED,
         run=last_value_function(slope),
+        pair=True,
     ),
     Function(
         name="predict_linear",
@@ -102,6 +103,7 @@ FUNCTIONS = (
         case_args="'10ms'",
         statistics=_TIMED,
         run=last_value_function(prediction, moves=True),
+        pair=True,
         params=(Param("horizon", "duration", summary="how far ahead"),),
     ),
 )

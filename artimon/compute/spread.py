@@ -141,6 +141,7 @@ FUNCTIONS = (
         case=Example(ROW, (None, 18.0**0.5, None, None)),
         statistics=("last",),
         run=last_value_function(deviation),
+        pair=True,
         params=(_DDOF,),
     ),
     Function(
@@ -151,6 +152,7 @@ FUNCTIONS = (
         unit="of the series, squared",
         statistics=("last",),
         run=last_value_function(variance),
+        pair=True,
         params=(_DDOF,),
     ),
     Function(
@@ -169,6 +171,7 @@ FUNCTIONS = (
         unit="standard deviations",
         statistics=("last",),
         run=last_value_function(score, blocks="robust"),
+        pair=True,
         params=(_ROBUST, _DDOF),
     ),
 )

@@ -76,6 +76,8 @@ def window_columns(
     ends = first_end + each * np.arange(grid.n, dtype=np.int64)
     width_ms = (before + after) * step
     frame = WindowFrame(ends, before + after, grid.ends() + after * step, width_ms, gap_ms, after * step)
+    if mapper.pair and frame.width == 1 and dict(node.args).get("ddof") != 0:
+        execution.note(f"{mapper.name}: one value has no result: give a window of several steps, as in '10m'")
     return WindowColumns(mapper, grid, wide, frame)
 
 

@@ -300,3 +300,19 @@ def test_equal_texts_are_no_change() -> None:
     assert evaluate(query, store, 60 + SETTLE_MS).tolist(0) == [0, 0, 1, 1, 0, 1]
     words = evaluate(parse("fetch('x').map('last', '20ms').between(0, 60)"), store, 60 + SETTLE_MS)
     assert words.tolist(0) == ["a", "a", "b", "b", "b", "a"]
+
+
+ONE_STEP = ["map('sd')", "map('var')", "map('zscore')", "derivative()", "predict_linear(None, '1h')", "map('irate')"]
+
+
+@pytest.mark.parametrize("call", ONE_STEP)
+def test_a_note_says_that_one_value_has_no_result(call: str) -> None:
+    store = PlainStore(level_table=((60_000, 60),)).add("x", {}, [(60_000 * i, float(i)) for i in range(1, 30)])
+    found = evaluate(parse(f"fetch('x').{call}.range('3m')"), store, 29 * 60_000 + SETTLE_MS)
+    assert found.tolist(0) == [None] * 3
+    assert any("one value has no result: give a window" in note for note in found.notes)
+
+
+def test_functions_that_need_two_values_are_marked() -> None:
+    one = {name: values(name, [[5.0]], 1, **OF_LAST[name])[0] for name in OF_LAST}
+    assert {name for name, row in one.items() if row == [None]} == {n for n in OF_LAST if FUNCTIONS[n].pair}
