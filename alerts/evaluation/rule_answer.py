@@ -11,10 +11,13 @@ from alerts.state.rule import AcceptedAnswer, Rule
 from artimon.model.select import SelectError
 from query_dsl import Matrix, NothingSelected, QueryError
 from query_dsl.evaluation.windows import APPROXIMATE, ROUNDED_UP
+from query_dsl.stores.query_limits import Limits
 from query_dsl.tree.query_errors import NothingHeld
 
 STEP_MS = 60_000
 """Step of the finest level, and period of the evaluations."""
+RULE_LIMITS = Limits(seconds=10.0)
+"""Limits of the query of one rule: a fifth of an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from alerts.evaluation.rule_answer import STEP_MS, RuleAnswer, read_answer
+from alerts.evaluation.rule_answer import RULE_LIMITS, STEP_MS, RuleAnswer, read_answer
 from alerts.evaluation.rule_history import RuleHistory
 from alerts.evaluation.shared_store import BucketsSource, SharedStore, popular_names
 from alerts.evaluation.verdicts import (
@@ -101,7 +101,8 @@ class RuleEvaluator:
         self._store.begin()
         now_ms = self._time_ms + SETTLE_MS
         answer = read_answer(
-            rule, lambda: evaluate(rule.query, self._store, now_ms, partial_windows=rule.accepts_partial)
+            rule,
+            lambda: evaluate(rule.query, self._store, now_ms, limits=RULE_LIMITS, partial_windows=rule.accepts_partial),
         )
         partial = self._store.partial
         error = answer.error or (f"the answer is incomplete: {partial}" if partial else "")

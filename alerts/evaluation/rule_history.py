@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from alerts.evaluation.rule_answer import RuleAnswer, read_answer
+from alerts.evaluation.rule_answer import RULE_LIMITS, RuleAnswer, read_answer
 from alerts.state.rule import Question, Rule
 from artimon.model.select import SelectError, Store
 from query_dsl import Matrix
 from query_dsl.evaluation.evaluator import prepare, require_matrix
-from query_dsl.stores.query_limits import Limits, make_budget
+from query_dsl.stores.query_limits import make_budget
 
-READ_LIMITS = Limits(seconds=10.0, memory_bytes=256 * 1024**2, samples=50_000_000)
-"""Limits of the query of one rule: a fifth of an evaluation, a third of the memory of the engine."""
+READ_LIMITS = replace(RULE_LIMITS, memory_bytes=256 * 1024**2, samples=50_000_000)
+"""Limits of the query of one rule to the history: a third of the memory of the engine."""
 
 
 class RuleHistory:

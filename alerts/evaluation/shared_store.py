@@ -13,6 +13,7 @@ import numpy.typing as npt
 from artimon.compute.aggregate import Aggregate, AggregateRequest, AggregatingStore, NotPushed
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Buckets, Matcher, SelectError, SelectRequest, Series, Store
+from query_dsl.stores.query_limits import QueryBudget
 from query_dsl.tree import nodes
 from query_dsl.tree.nodes import Node, walk
 from query_dsl.tree.selector import accepts
@@ -95,6 +96,10 @@ class SharedStore:
         if found.partial:
             self._notes.append(found.notes)
         return found
+
+    def watching(self, watch: QueryBudget) -> SharedStore:  # noqa: ARG002
+        """Return this store, whose answers the rules share: its requests have deadlines of their own."""
+        return self
 
     def levels(self) -> tuple[tuple[int, int], ...]:
         """See Store."""

@@ -276,7 +276,7 @@ def _between(wanted: nodes.Between, ring: LevelSnapshot, step: int, now_ms: int)
         raise QueryError(f"between: the start {format_time(start_ms)} does not lie before the end {format_time(asked)}")
     moved = min(asked, ring.newest_ms) // ring.step_ms * ring.step_ms
     n = -(-(moved - start_ms) // step)
-    if not wanted.start.relative and asked > moved and (wanted.end.relative or asked > ring.newest_ms):
+    if not wanted.start.relative and (wanted.end.relative or asked > ring.newest_ms):
         n = (moved - start_ms) // step
         moved = start_ms + n * step
     if n <= 0:

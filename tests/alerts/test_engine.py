@@ -3,17 +3,20 @@ exactly once."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from alerts.evaluation import rule_evaluator
 from alerts.evaluation.verdicts import MISSING_MS
 from alerts.state.alert_database import FILE
 from alerts.state.rule import AlertsError
 from artimon.model.select import Buckets, SelectRequest
 from artimon.model.values import Kind
+from query_dsl.stores.query_limits import Limits
 from tests.alerts.worlds import MINUTE, World, rule_text
 from tests.query_dsl.plain_store import PlainSeries, PlainStore
 from varstore.cluster.varstore_client import StoreUnavailable
@@ -291,6 +294,19 @@ def test_a_rule_that_cannot_be_judged_is_in_error_alone(world: World, expr: str,
         world.store.add(name, {"host": "a"}, [(world.time + MINUTE - 10_000, value)])
     world.tick({"a": 0})
     assert told in world.error("odd")
+    assert world.told() == ["firing a"]
+
+
+def test_a_rule_that_takes_too_long_stops_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_evaluator, "RULE_LIMITS", Limits(seconds=0.2))
+    grow = ".replace('.', '\\\\0\\\\0\\\\0\\\\0')" * 5
+    slow = {"name": "slow", "expr": f"fetch('word'){grow}", "threshold": "== 'x'", "missing": "keep"}
+    world.write(json.dumps({"rules": [slow]}), "a.yaml")
+    world.write(rule_text(), "b.yaml")
+    for i in range(200):
+        world.store.add("word", {"host": str(i)}, [(world.time + MINUTE - 10_000, f"{i:03} " * 15)])
+    world.tick({"a": 0})
+    assert "longer than its limit of 0.2 s" in world.error("slow")
     assert world.told() == ["firing a"]
 
 

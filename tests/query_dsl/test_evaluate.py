@@ -357,3 +357,5 @@ def test_an_open_end_of_between_leaves_whole_buckets() -> None:
     assert "later buckets are still open" in open_.notes[0]
     relative = evaluate(parse("fetch('x').between('now-10m', 'now-5m')"), store, now)
     assert (relative.grid.n, relative.tolist(0)) == (5, [1] * 5)
+    ends = evaluate(parse(f"fetch('x').bucketize('sum', '5m').between({T - HOUR}, 'now-47m')"), store, T)
+    assert (ends.grid.start_ms, ends.tolist(0)) == (T - HOUR, [5, 5])  # 'now-47m' is the end of a bucket

@@ -59,12 +59,15 @@ def grid_of(time: tuple[Any, ...] | None, now: int, base: int, step: int) -> Gri
             start, end = a.resolve(now), b.resolve(now)
             if start >= end:
                 raise Refused("the start does not lie before the end")
-            if start % base or (end <= settled and (end % base or (end - start) % step)):
+            if not a.relative and start % base:
                 raise Refused("no bucket ends there")
-            n = (min(end, settled) - start) // step
+            if not b.relative and end <= settled and (end % base or (not a.relative and (end - start) % step)):
+                raise Refused("no bucket ends there")
+            last = min(end, settled) // base * base
+            n = -(-(last - start) // step) if a.relative else (last - start) // step
             if n < 1:
                 raise Refused("no bucket has settled")
-            return Grid(start + n * step, step, n)
+            return Grid(last if a.relative else start + n * step, step, n)
     raise NotImplementedError(time)
 
 
