@@ -19,6 +19,7 @@ import pyarrow as pa
 from artimon.model.value_traits import TRAITS
 from artimon.model.values import CellContent, ValueType
 from query_dsl import Matrix
+from query_dsl.tree.calendar_units import grid_fields
 
 BATCH_ROWS = 32_768
 """Target size of a record batch in cells; a batch has whole series."""
@@ -96,9 +97,8 @@ def _string_array(texts: list[str]) -> Any:
 
 
 def _metadata(matrix: Matrix) -> dict[str, Any]:
-    grid = matrix.grid
     return {
-        "grid": {"start_ms": grid.start_ms, "end_ms": grid.end_ms, "step_ms": grid.step_ms, "n": grid.n},
+        "grid": grid_fields(matrix.grid),
         "complete": matrix.complete,
         "partial": matrix.partial,
         "notes": list(matrix.notes),

@@ -147,8 +147,9 @@ def _prepare_query(
     the limit."""
     evaluator = prepare(query, store, now_ms, make_budget(_limits(store), store.check), partial_windows)
     planned = evaluator.plan
-    windows_ms = sum((node.before_ms or 0) + node.after_ms for node in walk(evaluator.tree) if isinstance(node, Window))
-    span_ms = planned.grid.n * planned.grid.step_ms + windows_ms
+    windows = [node for node in walk(evaluator.tree) if isinstance(node, Window)]
+    windows_ms = sum((one.since.most_ms if one.since else one.before_ms or 0) + one.after_ms for one in windows)
+    span_ms = planned.grid.end_ms - planned.grid.start_ms + windows_ms
     columns = max(1, span_ms // planned.base_step_ms)
     if columns > store.limits.cells_read:
         raise QueryTooLargeError(

@@ -31,8 +31,11 @@ enum Type {
 struct Grid {
   1: i64 start_ms,
   2: i64 end_ms,
+  /** 0 for buckets of a calendar. */
   3: i64 step_ms,
-  4: i32 n
+  4: i32 n,
+  /** Ends of the buckets of a calendar, which differ in length. */
+  5: optional list<i64> ends_ms
 }
 
 /**

@@ -21,6 +21,7 @@ from artimon.model.values import CONTENTS, CellContent, ValueType
 from artimon.runtime.exposure import KEEP_LOCAL, require_protection
 from bookkeeper.rpc.framed_server import FramedServer
 from query_dsl import Expr, Matrix, fetch
+from query_dsl.tree.calendar_units import grid_fields
 from query_dsl.tree.selector import quote
 
 PREFIX = ".*"
@@ -162,9 +163,8 @@ def _to_thrift_error(problem: ApiError) -> Any:
 
 def to_thrift(matrix: Matrix) -> Any:
     """Convert a matrix to the Answer of the IDL."""
-    grid = matrix.grid
     return idl().Answer(
-        grid=idl().Grid(start_ms=grid.start_ms, end_ms=grid.end_ms, step_ms=grid.step_ms, n=grid.n),
+        grid=idl().Grid(**grid_fields(matrix.grid)),
         rows=[_row(matrix, i, series) for i, series in enumerate(matrix.series)],
         notes=[_text(note) for note in matrix.notes],
         complete=matrix.complete,

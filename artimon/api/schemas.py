@@ -39,9 +39,19 @@ ERROR = _object(
         )
     }
 )
+GRID = _object(
+    {
+        "start_ms": TIME,
+        "end_ms": TIME,
+        "step_ms": {**INT64, "description": "Length of a bucket; 0 for buckets of a calendar"},
+        "n": INT64,
+        "ends_ms": {**_list(TIME), "description": "Ends of the buckets of a calendar"},
+    },
+    required=["start_ms", "end_ms", "step_ms", "n"],
+)
 MATRIX = _object(
     {
-        "grid": _object({"start_ms": TIME, "end_ms": TIME, "step_ms": INT64, "n": INT64}),
+        "grid": GRID,
         "complete": {**FLAG, "description": "True if memory held the whole range"},
         "partial": {**FLAG, "description": "True if a shard did not answer"},
         "notes": TEXTS,

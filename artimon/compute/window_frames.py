@@ -58,7 +58,7 @@ def window_folds(join: np.ufunc, matrix: npt.NDArray[T], frame: WindowFrame) -> 
 
 
 def _has_gaps(frame: WindowFrame) -> bool:
-    return len(frame.ends) > 1 and int(frame.ends[1] - frame.ends[0]) != 1
+    return bool((np.diff(frame.ends) != 1).any())
 
 
 def _contiguous(view: npt.NDArray[T], frame: WindowFrame) -> npt.NDArray[T]:

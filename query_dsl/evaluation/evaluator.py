@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -15,6 +16,7 @@ from artimon.compute.checkpoint import enforced
 from artimon.model.grid import Grid
 from artimon.model.select import Store
 from query_dsl.evaluation.bucketize import bucketize_data, bucketize_samples
+from query_dsl.evaluation.calendar_buckets import equal_runs, join_columns
 from query_dsl.evaluation.class_reduction import reduce_classes
 from query_dsl.evaluation.defaults import Operand, constant_series, empty_operand
 from query_dsl.evaluation.execution import Answer, QueryExecution, TimedScalar, Value, grid_required, to_scalar
@@ -23,7 +25,7 @@ from query_dsl.evaluation.newest_times import read_newest_times
 from query_dsl.evaluation.operands import combine_operands, combine_udf
 from query_dsl.evaluation.planner import plan
 from query_dsl.evaluation.pushed_reduction import push_down
-from query_dsl.evaluation.windows import replaces_times, run_at_samples, run_window
+from query_dsl.evaluation.windows import mapper_of, replaces_times, run_at_samples, run_window
 from query_dsl.functions.join import check_distinct
 from query_dsl.functions.registry import PointContext, with_defaults
 from query_dsl.functions.step import NewestTimes, StepCall
@@ -37,11 +39,13 @@ from query_dsl.results.matrix import Matrix
 from query_dsl.results.raw_series import RawSeries
 from query_dsl.results.result_cells import BOOLEAN, Cells, of_type
 from query_dsl.stores.engine_store import as_engine_store
+from query_dsl.stores.levels import ALWAYS_MS
 from query_dsl.stores.query_limits import Limits, QueryBudget, make_budget
 from query_dsl.tree import nodes
+from query_dsl.tree.calendar_units import CalendarGrid
 from query_dsl.tree.literals import checked_int64
 from query_dsl.tree.nodes import Binary, Node
-from query_dsl.tree.query_errors import NothingSelected, QueryError
+from query_dsl.tree.query_errors import NothingHeld, NothingSelected, QueryError
 from query_dsl.tree.times import format_duration, format_time
 
 # --- entry points
@@ -299,6 +303,8 @@ def _window(run: QueryEvaluator, node: nodes.Window, grid: Grid) -> Value | RawS
 
 
 def _bucketize(run: QueryEvaluator, node: nodes.Bucketize, grid: Grid) -> Value:
+    if node.unit is not None and isinstance(grid, CalendarGrid):
+        return _bucketize_calendar(run, node, grid)
     if grid.step_ms != node.step_ms:
         raise QueryError(
             f"mixed grids: bucketize by {format_duration(node.step_ms)} in a grid of {format_duration(grid.step_ms)}"
@@ -311,6 +317,23 @@ def _bucketize(run: QueryEvaluator, node: nodes.Bucketize, grid: Grid) -> Value:
         node.child, node.function, node.step_ms, 0, node.rules, node.max_gap_ms, node.args, span=node.span
     )
     return run_window(window, grid, run, run.plan.base_step_ms)
+
+
+def _bucketize_calendar(run: QueryEvaluator, node: nodes.Bucketize, grid: CalendarGrid) -> Matrix:
+    parts, unheld = list[Matrix](), None
+    for part in equal_runs(grid):
+        same = replace(node, step_ms=part.step_ms, unit=None)
+        try:
+            parts.append(run.matrix_of(_bucketize(run, same, part), "bucketize"))
+        except NothingHeld as problem:
+            unheld, run.complete = problem, False
+            run.note(problem.message)
+    if unheld is not None and not parts:
+        raise unheld
+    mapper, least, ring = mapper_of(node, run), node.rules.min_count, run.plan.level(run.plan.base_step_ms)
+    counts = mapper.total and (mapper.min_count if least is None else least) <= 0
+    held_ms = ALWAYS_MS if ring is None or run.plan.partial_windows else ring.held_start_ms
+    return join_columns(parts, grid, held_ms if counts else None)
 
 
 def _point(run: QueryEvaluator, node: nodes.Point, grid: Grid) -> Value | RawSeries:

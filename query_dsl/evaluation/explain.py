@@ -19,6 +19,7 @@ from query_dsl.results.provenance import Origin, StoreRequest
 from query_dsl.results.raw_series import RawSeries
 from query_dsl.stores.query_limits import Limits, make_budget
 from query_dsl.tree import nodes
+from query_dsl.tree.calendar_units import grid_fields, step_text
 from query_dsl.tree.times import format_duration, format_time
 
 WIDTH = 100
@@ -50,7 +51,7 @@ class Explanation:
         """Return a dict that is ready for JSON."""
         return {
             "query": self.query,
-            "grid": {name: getattr(self.grid, name) for name in ("start_ms", "end_ms", "step_ms", "n")},
+            "grid": grid_fields(self.grid),
             "plan": [{"depth": line.depth, "text": line.text, "about": line.comment} for line in self.lines],
             "origin": self.origin.to_dict(),
             "notes": list(self.notes),
@@ -66,7 +67,7 @@ class Explanation:
     def __str__(self) -> str:
         grid, origin = self.grid, self.origin
         head = [
-            f"grid    {grid.n:,} x {format_duration(grid.step_ms)}, {_span(grid.start_ms, grid.end_ms)}",
+            f"grid    {grid.n:,} x {step_text(grid)}, {_span(grid.start_ms, grid.end_ms)}",
             f"engine  {origin.engine}",
             f"level   {format_duration(origin.step_ms)}: {origin.why}",
         ]
@@ -162,6 +163,8 @@ def _comment(node: nodes.Node, execution: QueryExecution) -> str:
         grid = plan.grid
         return "in the store, by class" if may_push(node, grid, execution) else "by class"
     if isinstance(node, nodes.Window):
+        if node.since is not None:
+            return f"windows since the start of {node.since} in {node.since.zone}"
         return f"windows of {format_duration((node.before_ms or plan.grid.step_ms) + node.after_ms)}"
     if isinstance(node, nodes.Bucketize):
         return f"from buckets of {format_duration(plan.base_step_ms)}"

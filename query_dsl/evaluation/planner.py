@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import gcd
 
 from artimon.model.grid import Grid
 from query_dsl.functions.seasonal_deviation import DEVIATION_WEEKS, WEEK_MS
@@ -21,6 +22,7 @@ from query_dsl.stores.levels import (
     level_snapshots,
 )
 from query_dsl.tree import nodes
+from query_dsl.tree.calendar_units import CalendarGrid, CalendarUnit, step_text
 from query_dsl.tree.nodes import Node
 from query_dsl.tree.query_errors import QueryError
 from query_dsl.tree.times import format_duration, format_time
@@ -30,6 +32,8 @@ MAX_POINTS = 11_000
 """Maximum number of buckets of the grid of a query."""
 
 TimeNode = nodes.Range | nodes.Between | nodes.At
+CalendarPlan = tuple[CalendarGrid, tuple[str, ...]]
+"""Grid of calendar buckets, and notes on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +77,19 @@ def plan(
     step_ms = None if bucketize is None else bucketize.step_ms
     rings = level_snapshots(levels, now_ms, reach.store_now_ms)
     try:
+        calendar = _calendar(wanted, bucketize, now_ms)
         if _samples_only(tree):
-            return _plan_samples(wanted, step_ms, rings, reach, now_ms)
-        fit = [ring for ring in rings if step_ms is None or step_ms % ring.step_ms == 0]
+            return _plan_samples(wanted, step_ms, calendar, rings, reach, now_ms)
+        steps_ms = (step_ms or 0,) if calendar is None else calendar[0].edges
+        fit = [ring for ring in rings if not any(ms % ring.step_ms for ms in steps_ms)]
         if not fit and reach.any_step:
-            fit = [replace(rings[0], step_ms=step_ms or rings[0].step_ms)]
+            fit = [replace(rings[0], step_ms=gcd(*steps_ms))]
         if not fit:
             steps, asked = ", ".join(format_duration(ring.step_ms) for ring in rings), format_duration(step_ms or 0)
             raise _at_node(
                 bucketize, QueryError(f"bucketize step {asked} is not a multiple of a level's step: {steps}")
             )
-        planned = _plan_levels(tree, wanted, step_ms, rings, fit, now_ms, reach)
+        planned = _plan_levels(tree, wanted, step_ms, calendar, rings, fit, now_ms, reach)
         return replace(planned, partial_windows=partial_windows)
     except QueryError as problem:
         raise _at_node(wanted, problem) from None
@@ -93,27 +99,29 @@ def _plan_levels(
     tree: Node,
     wanted: TimeNode | None,
     step_ms: int | None,
+    calendar: CalendarPlan | None,
     rings: tuple[LevelSnapshot, ...],
     fit: Sequence[LevelSnapshot],
     now_ms: int,
     reach: StoreReach,
 ) -> Plan:
-    """Plan over the levels; `fit`: the levels whose step divides `step_ms`, if it is given."""
+    """Plan over the levels; `fit`: the levels whose step divides `step_ms`, if it is given, or the calendar's ends."""
     offset_ms = _look_back_ms(tree, None)
     covered = False
     for ring in fit:
-        grid, notes = _grid(wanted, ring, step_ms, now_ms)
-        back = _look_back_ms(tree, ring.step_ms)
+        grid, notes = calendar or _grid(wanted, ring, step_ms, now_ms)
+        back = _look_back_ms(tree, ring.step_ms, grid)
         covered = grid.start_ms - offset_ms >= ring.span_start_ms and grid.start_ms - back >= ring.held_start_ms
         if covered:
             break
     if not covered and reach.unbounded:
         length = _length(wanted, now_ms) + _look_back_ms(tree, fit[0].step_ms) - offset_ms
         ring = choose_uncovered(fit, length, step_ms is not None, MAX_POINTS, now_ms)
-        grid, notes = _grid(wanted, ring, step_ms, now_ms)
-    _check_ends(wanted, ring, grid.step_ms, now_ms)
+        grid, notes = calendar or _grid(wanted, ring, step_ms, now_ms)
+    if calendar is None:
+        _check_ends(wanted, ring, grid.step_ms, now_ms)
     if grid.n > MAX_POINTS:
-        raise QueryError(f"the range has {grid.n} buckets of {format_duration(grid.step_ms)}: use at most {MAX_POINTS}")
+        raise QueryError(f"the range has {grid.n} buckets of {step_text(grid)}: use at most {MAX_POINTS}")
     raw = any(isinstance(node, nodes.Fetch) and node.resolution is not None for node in nodes.walk(tree))
     past = reach.unbounded and not (covered and reach.prefers_memory and not raw)
     if past:
@@ -145,14 +153,20 @@ def _samples_only(tree: Node) -> bool:
 
 
 def _plan_samples(
-    wanted: TimeNode | None, step_ms: int | None, rings: Sequence[LevelSnapshot], reach: StoreReach, now_ms: int
+    wanted: TimeNode | None,
+    step_ms: int | None,
+    calendar: CalendarPlan | None,
+    rings: Sequence[LevelSnapshot],
+    reach: StoreReach,
+    now_ms: int,
 ) -> Plan:
     """Plan for raw samples, which have no levels: the grid is exactly the requested time, in buckets of any step.
     Without a bucketize it is one bucket, which bounds the samples."""
-    grid, notes = _exact_grid(wanted, step_ms, now_ms)
+    grid, notes = calendar or _exact_grid(wanted, step_ms, now_ms)
     if grid.n > MAX_POINTS:
-        raise QueryError(f"the range has {grid.n} buckets of {format_duration(grid.step_ms)}: use at most {MAX_POINTS}")
-    ring = LevelSnapshot(grid.step_ms, grid.n, grid.end_ms, 0, unbounded=True)
+        raise QueryError(f"the range has {grid.n} buckets of {step_text(grid)}: use at most {MAX_POINTS}")
+    base_ms = grid.step_ms if calendar is None else gcd(*calendar[0].edges)
+    ring = LevelSnapshot(base_ms, grid.n, grid.end_ms, 0, unbounded=True)
     engine: Engine = reach.engine if not reach.prefers_memory else "history"
     return Plan(grid, (*rings, ring), ring.step_ms, notes, engine, "raw samples have no level", True)
 
@@ -212,10 +226,57 @@ def _time_text(node: TimeNode) -> str:
 def _bucketize(tree: Node) -> nodes.Bucketize | None:
     found = [node for node in nodes.walk(tree) if isinstance(node, nodes.Bucketize)]
     for node in found[1:]:
-        if node.step_ms != found[0].step_ms:
-            both = " and by ".join(map(format_duration, sorted((found[0].step_ms, node.step_ms))))
+        if (node.step_ms, node.unit) != (found[0].step_ms, found[0].unit):
+            both = " and by ".join(sorted((_step_of(found[0]), _step_of(node))))
             raise _at_node(node, QueryError(f"two grids in one query: bucketize by {both}"))
     return found[0] if found else None
+
+
+def _step_of(node: nodes.Bucketize) -> str:
+    return format_duration(node.step_ms) if node.unit is None else f"{node.unit} in {node.unit.zone}"
+
+
+def _calendar(wanted: TimeNode | None, bucketize: nodes.Bucketize | None, now_ms: int) -> CalendarPlan | None:
+    """Return the grid of calendar buckets, up to the newest that has settled; None if `bucketize` has no unit."""
+    if bucketize is None or bucketize.unit is None:
+        return None
+    unit, newest_ms, notes = bucketize.unit, now_ms - SETTLE_MS, tuple[str, ...]()
+    try:
+        match wanted:
+            case nodes.Between(start=start, end=end):
+                first, last = start.resolve(now_ms), end.resolve(now_ms)
+                if first >= last:
+                    raise QueryError(f"between: the start does not lie before the end {format_time(last)}")
+                for what, asked, ms in (("start", start, first), ("end", end, last)):
+                    if not asked.relative and ms <= newest_ms:
+                        _check_calendar_end(what, ms, unit)
+                edges = unit.edges(first, min(last, newest_ms))
+            case nodes.At(instant=instant):
+                last = unit.start_of(min(instant.resolve(now_ms), newest_ms))
+                edges = [unit.start_of(last - 1), last]
+            case _:
+                length = wanted.range_ms if isinstance(wanted, nodes.Range) else DEFAULT_RANGE_MS
+                last = unit.start_of(newest_ms)
+                edges = unit.edges(last - length - unit.most_ms, last)
+                # of the oldest bucket at least a half lies in the range: days of a zone have 23 to 25 hours
+                inside = [i for i in range(len(edges) - 1) if (edges[i] + edges[i + 1]) // 2 >= last - length]
+                edges = edges[min(inside, default=len(edges) - 2) :]
+                notes = () if wanted is not None else (f"no range given: the newest {unit}",)
+        if len(edges) < 2:
+            raise QueryError(f"no bucket of {unit} in {unit.zone} ends in the range yet")
+    except QueryError as problem:
+        raise _at_node(bucketize, problem) from None
+    return CalendarGrid(tuple(edges)), notes
+
+
+def _check_calendar_end(what: str, ms: int, unit: CalendarUnit) -> None:
+    """Raise QueryError unless a bucket of the calendar ends at that time."""
+    before = unit.start_of(ms)
+    if before != ms:
+        both = f"{format_time(before)} or {format_time(unit.edges(ms, ms + unit.most_ms)[1])}"
+        raise QueryError(
+            f"between: no bucket of {unit} in {unit.zone} ends at the {what} {format_time(ms)}: use {both}"
+        )
 
 
 def _at_node(node: Node | None, problem: QueryError) -> QueryError:
@@ -223,7 +284,7 @@ def _at_node(node: Node | None, problem: QueryError) -> QueryError:
     return problem if node is None or node.span is None else problem.with_position(node.span[0], None, node.span[1])
 
 
-def _look_back_ms(tree: Node, step_ms: int | None) -> int:
+def _look_back_ms(tree: Node, step_ms: int | None, grid: Grid | None = None) -> int:
     """Longest distance from the grid to the data of a leaf, in milliseconds: offsets and, if a step is given, the parts
     of windows before the first bucket."""
     most, waiting = 0, [(tree, 0)]
@@ -232,6 +293,9 @@ def _look_back_ms(tree: Node, step_ms: int | None) -> int:
         back += _offset_ms(node)
         if step_ms is not None and isinstance(node, nodes.Window) and node.before_ms is not None:
             back += max(0, node.before_ms - step_ms)
+        if step_ms is not None and isinstance(node, nodes.Window) and node.since is not None:
+            first_ms = None if grid is None else int(grid.ends()[0]) - back
+            back += node.since.most_ms if first_ms is None else first_ms - node.since.start_of(first_ms - 1) - step_ms
         most = max(most, back)
         waiting.extend((child, back) for child in nodes.children(node))
     return most

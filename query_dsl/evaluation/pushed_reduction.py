@@ -92,7 +92,7 @@ def _match(node: nodes.Reduce, grid: Grid, execution: QueryExecution) -> _Pushed
     child, outer_ms = below_times(node.child)
     base_step_ms, window = None, None
     if isinstance(child, nodes.Bucketize):
-        if child.step_ms != grid.step_ms:
+        if child.unit is not None or child.step_ms != grid.step_ms:
             return None
         base_step_ms = execution.plan.base_step_ms
         window = nodes.Window(child.child, child.function, child.step_ms, 0, child.rules, child.max_gap_ms, child.args)
@@ -100,7 +100,7 @@ def _match(node: nodes.Reduce, grid: Grid, execution: QueryExecution) -> _Pushed
         window = child
     inner_ms = 0
     if window is not None:
-        if window.rules.nulls == "error" or window.function not in FUNCTIONS:  # shards implement no others
+        if window.rules.nulls == "error" or window.since or window.function not in FUNCTIONS:  # shards know no others
             return None
         child, inner_ms = below_times(window.child)
     if not isinstance(child, nodes.Fetch) or child.resolution is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import gcd
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from artimon.compute.succession import normalize_start_times
 from artimon.compute.window_frames import WindowFrame
 from artimon.model.grid import Grid
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind
+from query_dsl.evaluation.calendar_buckets import place_columns
 from query_dsl.evaluation.execution import QueryExecution, grid_required
 from query_dsl.evaluation.fetches import below_times
 from query_dsl.evaluation.udf import UdfResult, WindowSpans, result_type_of, run_udf_spans, run_udf_window
@@ -31,6 +33,7 @@ from query_dsl.results.raw_series import RawSeries
 from query_dsl.results.result_cells import Bools, Example, Ints, SeriesKey
 from query_dsl.stores.query_limits import LimitExceeded
 from query_dsl.tree import nodes
+from query_dsl.tree.calendar_units import CalendarGrid, CalendarUnit
 from query_dsl.tree.query_errors import QueryError
 from query_dsl.tree.times import format_duration, format_time
 
@@ -99,15 +102,28 @@ def finer_step_ms(node: nodes.Window, grid: Grid, execution: QueryExecution) -> 
 
 def run_window(node: nodes.Window, grid: Grid, execution: QueryExecution, base_step_ms: int | None = None) -> Matrix:
     """Apply the window function of `node` at every end of `grid`; `base_step_ms`: see `window_columns`."""
+    if node.since is not None:
+        return _run_since(node, node.since, grid, execution)
     framed = window_columns(node, grid, execution, base_step_ms)
-    mapper, frame, rules = framed.mapper, framed.frame, node.rules
-    data = execution.statistics(node.child, framed.wide, mapper.statistics)
-    data = _accepted(data, mapper, execution)
-    _warn(mapper, data, node, execution)
+    data = _read(node, framed, execution)
     cut = note_cut(framed, data.first_held, data.grid, execution)
     ahead = note_open(framed, below_times(node.child)[1], execution)
-    if data.stored:
-        cut |= ahead
+    return _apply(node, framed, data, cut | ahead if data.stored else cut, execution)
+
+
+def _read(node: nodes.Window, framed: WindowColumns, execution: QueryExecution) -> BucketData:
+    """Return the statistics of the columns, of the series that the function takes."""
+    data = execution.statistics(node.child, framed.wide, framed.mapper.statistics)
+    data = _accepted(data, framed.mapper, execution)
+    _warn(framed.mapper, data, node, execution)
+    return data
+
+
+def _apply(
+    node: nodes.Window, framed: WindowColumns, data: BucketData, cut: Bools, execution: QueryExecution
+) -> Matrix:
+    """Apply the function to the windows; those of the mask `cut` are not whole."""
+    mapper, frame, rules = framed.mapper, framed.frame, node.rules
     if execution.plan.partial_windows:
         data = replace(data, first_held=0)
     found = mapper.of(data, frame, with_defaults(mapper, node.args))
@@ -121,7 +137,43 @@ def run_window(node: nodes.Window, grid: Grid, execution: QueryExecution, base_s
     if found.approximate is not None:
         note_approximate(mapper, int((found.approximate & column.present).sum()), execution)
     strings = found.strings if isinstance(found, UdfResult) else data.strings if mapper.strings else ()
-    return Matrix(data.keys, grid, column, strings)
+    return Matrix(data.keys, framed.grid, column, strings)
+
+
+def _run_since(node: nodes.Window, unit: CalendarUnit, grid: Grid, execution: QueryExecution) -> Matrix:
+    """Apply the function to windows from the starts of calendar units on: all windows of one length together."""
+    ends_ms = grid.ends()
+    starts_ms = np.array([unit.start_of(end - 1) for end in ends_ms.tolist()], np.int64)
+    step_ms = _since_step_ms(node, unit, starts_ms, grid, execution)
+    every = replace(node, since=None, before_ms=int(grid.end_ms - starts_ms[0]))
+    whole = window_columns(every, Grid(grid.end_ms, grid.step_ms, 1), execution, step_ms)
+    data = _read(node, whole, execution)
+    parts = []
+    for width_ms in np.unique(ends_ms - starts_ms).tolist():
+        at = np.flatnonzero(ends_ms - starts_ms == width_ms)
+        ends = (ends_ms[at] - whole.wide.start_ms) // step_ms - 1
+        frame = WindowFrame(ends, width_ms // step_ms, ends_ms[at], width_ms, whole.frame.max_gap_ms)
+        framed = replace(whole, grid=CalendarGrid((int(starts_ms[at[0]]), *ends_ms[at].tolist())), frame=frame)
+        cut = note_cut(framed, data.first_held, data.grid, execution)
+        parts.append((at, _apply(node, framed, data, cut, execution)))
+    return place_columns(parts, grid)
+
+
+def _since_step_ms(
+    node: nodes.Window, unit: CalendarUnit, starts_ms: Ints, grid: Grid, execution: QueryExecution
+) -> int:
+    """Return the step of the coarsest level that holds the windows and has buckets which end where they begin."""
+    child, offset_ms = below_times(node.child)
+    needed = gcd(grid.step_ms, offset_ms, *starts_ms.tolist())
+    if not needed % grid.step_ms:
+        return grid.step_ms
+    fit = [ring for ring in execution.plan.levels if not needed % ring.step_ms]
+    if not fit or not isinstance(child, nodes.Fetch):
+        raise QueryError(
+            f"{node.function}: no bucket of {format_duration(grid.step_ms)} ends at the start of {unit} in {unit.zone}"
+        )
+    held = [ring for ring in fit if ring.holds(int(starts_ms[0]) - offset_ms)]
+    return max(held or fit, key=lambda ring: ring.step_ms).step_ms
 
 
 def mapper_of(node: Windowed, execution: QueryExecution) -> Mapper:

@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
-from zoneinfo import ZoneInfo
 
 from artimon.compute.function import Described
 from artimon.compute.params import REQUIRED
 from query_dsl.results.result_cells import Cells, Ints
+from query_dsl.tree.calendar_units import parse_zone
 from query_dsl.tree.literals import checked_literal
 from query_dsl.tree.nodes import BoundArguments
 from query_dsl.tree.query_errors import QueryError, similar_hint
@@ -151,14 +151,7 @@ def _regex(argument: Argument, value: object, what: str) -> str:
 
 
 def _zone(argument: Argument, value: object, what: str) -> str:
-    text = _text(argument, value, what)
-    try:
-        ZoneInfo(text)
-    except (KeyError, ValueError, OSError):
-        from zoneinfo import available_timezones
-
-        raise QueryError(f"{what}: unknown time zone {text!r:.80}{similar_hint(text, available_timezones())}") from None
-    return text
+    return parse_zone(_text(argument, value, what), what)
 
 
 def _value(_argument: Argument, value: object, what: str) -> int | float | bool | str:

@@ -20,6 +20,7 @@ from query_dsl.language.printer import print_node
 from query_dsl.language.short_conditions import parse_comparison
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree import nodes
+from query_dsl.tree.calendar_units import parse_unit
 from query_dsl.tree.entry_table import function_name, look_up
 from query_dsl.tree.literals import checked_literal, to_python_scalar
 from query_dsl.tree.nodes import Node, UserFunction
@@ -125,15 +126,19 @@ class Expr:
         nulls: str = "skip",
         min_count: int | None = None,
         max_gap: str | None = None,
+        since: str | None = None,
+        zone: str | None = None,
         **named: object,
     ) -> Expr:
         """Apply a function to each series: over a window, `.map("mean", "5m")`, or per value, `.map("clamp", 0, 100)`.
         Arguments of a window function follow its window: `.map("quantile", "5m", q=0.9)`. The window "auto" is one
-        step of the grid."""
+        step of the grid; `since="1d"` is a window from midnight in `zone` on (1w, 1mo, 1y: of the week, month, year).
+        """
         name = self._function(function, (MAPPERS, POINTS, MAP_STEPS))
         if isinstance(name, str) and (name in POINTS or name in MAP_STEPS):
-            if (after, nulls, min_count, max_gap) != (None, "skip", None, None):
-                raise QueryError(f"{name} takes no after, nulls, min_count or max_gap")
+            if (after, nulls, min_count, max_gap, since) != (None, "skip", None, None, None):
+                raise QueryError(f"{name} takes no after, nulls, min_count, max_gap or since")
+            named |= {} if zone is None else {"zone": zone}
             return self._point(name, args, named) if name in POINTS else self._step("map", name, args, named)
         if isinstance(name, str):
             mapper = look_up(MAPPERS, name, "function", (*POINTS, *MAP_STEPS))
@@ -142,15 +147,21 @@ class Expr:
             said = bind_arguments(mapper, args[1:], named)
         else:
             said = udf_arguments(name, args[1:], named)
+        window = args[0] if args else None
+        if since is None and zone is not None:
+            raise QueryError('zone= needs since=, as in since="1d"').with_culprit(zone)
+        if since is not None and (window is not None or after is not None):
+            raise QueryError("a window is given by its length, or by since=, not by both").with_culprit(since)
         return self._wrap(
             nodes.Window(
                 self.node,
                 name,
-                parse_duration(args[0], "window") if args and args[0] not in (None, "auto") else None,
+                parse_duration(window, "window") if window not in (None, "auto") else None,
                 parse_duration(after, "after") if after is not None else 0,
                 parse_null_rules(nulls, min_count),
                 parse_duration(max_gap, "max_gap") if max_gap is not None else None,
                 said,
+                parse_unit(since, zone or "UTC", "since") if since is not None else None,
             )
         )
 
@@ -164,17 +175,38 @@ class Expr:
     def _point(self, name: str, args: Sequence[object], named: dict[str, object]) -> Expr:
         return self._wrap(nodes.Point(self.node, name, bind_arguments(POINTS[name], args, named)))
 
-    def rate(self, window: str | None = None, *, max_gap: str | None = None) -> Expr:
+    def rate(
+        self,
+        window: str | None = None,
+        *,
+        max_gap: str | None = None,
+        since: str | None = None,
+        zone: str | None = None,
+    ) -> Expr:
         """Increase per second over the window (one step for "auto", or if none is given)."""
-        return self.map("rate", window, max_gap=max_gap)
+        return self.map("rate", window, max_gap=max_gap, since=since, zone=zone)
 
-    def increase(self, window: str | None = None, *, max_gap: str | None = None) -> Expr:
+    def increase(
+        self,
+        window: str | None = None,
+        *,
+        max_gap: str | None = None,
+        since: str | None = None,
+        zone: str | None = None,
+    ) -> Expr:
         """Increase of a counter over the window (one step for "auto", or if none is given)."""
-        return self.map("increase", window, max_gap=max_gap)
+        return self.map("increase", window, max_gap=max_gap, since=since, zone=zone)
 
-    def delta(self, window: str | None = None, *, max_gap: str | None = None) -> Expr:
+    def delta(
+        self,
+        window: str | None = None,
+        *,
+        max_gap: str | None = None,
+        since: str | None = None,
+        zone: str | None = None,
+    ) -> Expr:
         """Difference from the value before the window (one step for "auto", or if none is given)."""
-        return self.map("delta", window, max_gap=max_gap)
+        return self.map("delta", window, max_gap=max_gap, since=since, zone=zone)
 
     def bucketize(
         self,
@@ -184,9 +216,11 @@ class Expr:
         nulls: str = "skip",
         min_count: int | None = None,
         max_gap: str | None = None,
+        zone: str | None = None,
         **named: object,
     ) -> Expr:
-        """Compute one value per bucket of `step`; sets the step of the query's grid."""
+        """Compute one value per bucket of `step`; sets the step of the query's grid. With a time zone, or of months and
+        years, buckets are those of the calendar: `.bucketize("sum", "1d", zone="Europe/Paris")`, 1w, 1mo, 3mo, 1y."""
         name = self._function(function, (MAPPERS,))
         if isinstance(name, str):
             said = bind_arguments(look_up(MAPPERS, name, "function"), args, named)
@@ -194,7 +228,9 @@ class Expr:
             said = udf_arguments(name, args, named)
         gap_ms = parse_duration(max_gap, "max_gap") if max_gap is not None else None
         rules = parse_null_rules(nulls, min_count)
-        return self._wrap(nodes.Bucketize(self.node, name, parse_duration(step, "step"), rules, gap_ms, said))
+        unit = parse_unit(step, zone, "step")
+        step_ms = parse_duration(step, "step") if unit is None else unit.most_ms
+        return self._wrap(nodes.Bucketize(self.node, name, step_ms, rules, gap_ms, said, unit))
 
     # --- classes ---
 

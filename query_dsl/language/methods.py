@@ -24,6 +24,7 @@ _DEFINED_METHODS = (
 )  # fmt: skip
 _OF_CLASSES = {"zscore": "standardize"}
 """Reducers that a window function of another name stands for, if `by` or `without` is given."""
+_SINCE = {"since": None, "zone": None}
 _RULES = {"nulls": "skip", "min_count": None}
 
 
@@ -129,7 +130,7 @@ def _methods() -> dict[str, Callable[..., Expr]]:
     for name, entry in MAPPERS.items():
         gap = {"max_gap": None} if entry.predecessor else {}
         gap |= {"by": None, "without": None} if name in _OF_CLASSES else {}
-        made.append((name, _window_method(entry, {"window": None}, {"after": None, **_RULES, **gap})))
+        made.append((name, _window_method(entry, {"window": None}, {"after": None, **_SINCE, **_RULES, **gap})))
     made += [(name, _window_method(point, {}, {})) for name, point in POINTS.items()]
     made += [(name, _window_method(step, {}, {})) for name, step in MAP_STEPS.items()]
     for family in ("transform", "presence"):

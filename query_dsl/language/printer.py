@@ -156,6 +156,8 @@ def _window(node: nodes.Window) -> str:
         extra = f", after={format_duration(node.after_ms)!r}{extra}"
     gap = _gap(node.max_gap_ms)
     window = repr(format_duration(node.before_ms)) if node.before_ms is not None else ""
+    if node.since is not None:
+        gap += f", since={str(node.since)!r}, zone={node.since.zone!r}"
     if node.function in _SHORT and not extra:
         return f"{node.function}({(window + gap).removeprefix(', ')})"
     entry = MAPPERS.get(node.function) if isinstance(node.function, str) else None
@@ -170,7 +172,9 @@ def _gap(ms: int | None) -> str:
 def _bucketize(node: nodes.Bucketize) -> str:
     entry = MAPPERS.get(node.function) if isinstance(node.function, str) else None
     name, args = _function(node.function, entry, node.args)
-    return f"bucketize({name}, {format_duration(node.step_ms)!r}{args}{_rules(node.rules)}{_gap(node.max_gap_ms)})"
+    step = format_duration(node.step_ms) if node.unit is None else str(node.unit)
+    zone = "" if node.unit is None else f", zone={node.unit.zone!r}"
+    return f"bucketize({name}, {step!r}{args}{_rules(node.rules)}{_gap(node.max_gap_ms)}{zone})"
 
 
 def _reduce(node: nodes.Reduce) -> str:

@@ -26,6 +26,7 @@ from query_dsl.results.result_cells import (
     read_only,
     take,
 )
+from query_dsl.tree.calendar_units import grid_fields
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,9 +142,7 @@ class MatrixValues(QueryResult):
 
     def to_dict(self) -> dict[str, Any]:
         """As `QueryResult.to_dict`, with the grid."""
-        grid = self.grid
-        at = {"start_ms": grid.start_ms, "end_ms": grid.end_ms, "step_ms": grid.step_ms, "n": grid.n}
-        return {"grid": at, **super().to_dict()}
+        return {"grid": grid_fields(self.grid), **super().to_dict()}
 
     def _points_of(self, i: int) -> dict[str, Any]:
         return {"type": ValueType(int(self.types[i])).name, "values": [json_value(v) for v in self.tolist(i)]}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from query_dsl.tree.calendar_units import CalendarUnit
 from query_dsl.tree.selector import Selector
 from query_dsl.tree.times import Instant
 
@@ -111,7 +112,8 @@ class NullRules:
 
 @dataclass(frozen=True, slots=True)
 class Window(Node):
-    """A window function over (t - before, t + after] of each series; `before_ms` None = one step."""
+    """A window function over (t - before, t + after] of each series; `before_ms` None = one step. With `since` over
+    (start of the calendar unit, t]; the end of a unit belongs to it."""
 
     child: Node
     function: str | UserFunction
@@ -120,11 +122,13 @@ class Window(Node):
     rules: NullRules = NullRules()
     max_gap_ms: int | None = None
     args: BoundArguments = ()
+    since: CalendarUnit | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Bucketize(Node):
-    """A window function applied once per bucket of a coarser grid."""
+    """A window function applied once per bucket of a coarser grid. With `unit`, buckets are calendar units and
+    `step_ms` is the greatest length of one."""
 
     child: Node
     function: str | UserFunction
@@ -132,6 +136,7 @@ class Bucketize(Node):
     rules: NullRules = NullRules()
     max_gap_ms: int | None = None
     args: BoundArguments = ()
+    unit: CalendarUnit | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,12 +30,25 @@ export class ApiError extends Error {
  * @property {import("./format.js").Value[]} values oldest first; null is missing; "NaN", "Infinity", "-Infinity" are values
  *
  * @typedef {object} Matrix
- * @property {{start_ms: number, end_ms: number, step_ms: number, n: number}} grid
+ * @property {{start_ms: number, end_ms: number, step_ms: number, n: number, ends_ms?: number[]}} grid
  * @property {boolean} complete
  * @property {boolean} partial
  * @property {string[]} notes
  * @property {Series[]} series
  */
+
+/**
+ * Returns the ends of the buckets. Buckets of a calendar differ in length.
+ * @param {Matrix["grid"]} grid
+ */
+export function endsOf(grid) {
+  return grid.ends_ms ?? Array.from({ length: grid.n }, (_, i) => grid.start_ms + (i + 1) * grid.step_ms);
+}
+
+/** @param {Matrix["grid"]} grid */
+export function stepOf(grid) {
+  return grid.step_ms || (grid.end_ms - grid.start_ms) / grid.n;
+}
 
 /**
  * Returns the URL of a route, relative to the page, so that a proxy may serve it below a path.

@@ -1,5 +1,6 @@
 // Chart: uPlot, its axes and colours, zoom, cursor by mouse and keyboard.
 
+import { endsOf, stepOf } from "./api.js";
 import { announce } from "./dom.js";
 import { clock, compact, day, minute, moment } from "./format.js";
 import { cellText, isDark, styleOf } from "./series.js";
@@ -47,12 +48,12 @@ export class Chart {
    */
   draw(rows, grid, shown) {
     this.began = performance.now();
-    const xs = Array.from({ length: grid.n }, (_, i) => (grid.start_ms + (i + 1) * grid.step_ms) / 1000);
-    const half = grid.n > 1 ? 0 : grid.step_ms / 2000;
+    const xs = endsOf(grid).map((ms) => ms / 1000);
+    const half = grid.n > 1 ? 0 : stepOf(grid) / 2000;
     this.whole = [xs[0] - half, xs[xs.length - 1] + half];
-    Object.assign(this, { rows, shown, step_s: grid.step_ms / 1000, xs });
+    Object.assign(this, { rows, shown, xs });
     const data = [xs, ...rows.map((row) => row.numbers)];
-    const signature = JSON.stringify([isDark(), grid.step_ms, rows.map((row) => row.key)]);
+    const signature = JSON.stringify([isDark(), stepOf(grid), rows.map((row) => row.key)]);
     if (this.plot && signature === this.signature) {
       this.plot.batch(() => {
         this.plot.setData(data, false);

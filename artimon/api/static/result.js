@@ -102,7 +102,7 @@ export class Result {
   /** @param {Matrix} matrix */
   _summary({ grid, series }) {
     const span = `${moment(grid.start_ms)} – ${moment(grid.end_ms)}`;
-    byId("summary").textContent = `${plural(series.length, "series", "series")} · ${plural(grid.n, "point")} of ${duration(grid.step_ms)} · ${span}`;
+    byId("summary").textContent = `${plural(series.length, "series", "series")} · ${plural(grid.n, "point")} of ${grid.ends_ms ? "a calendar" : duration(grid.step_ms)} · ${span}`;
   }
 
   /** @param {number} drawn @param {number} drawable @param {number} chosen */

@@ -1,5 +1,6 @@
 // Table view: series x newest values, with pages for both, every value in full.
 
+import { endsOf } from "./api.js";
 import { el, fill } from "./dom.js";
 import { clock, day, exact, minute, plural } from "./format.js";
 
@@ -40,7 +41,8 @@ export class Table {
 
   /** @param {import("./api.js").Matrix["grid"]} grid @param {number[]} buckets */
   _head(grid, buckets) {
-    const ends = buckets.map((i) => grid.start_ms + (i + 1) * grid.step_ms);
+    const all = endsOf(grid);
+    const ends = buckets.map((i) => all[i]);
     const cells = ends.map((ms, i) => {
       const text = grid.step_ms % 60_000 ? clock(ms) : minute(ms);
       const turned = i === 0 || day(ms) !== day(ends[i - 1]);
