@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from query_dsl.evaluation.evaluator import evaluate
 from query_dsl.evaluation.offline import offline
-from query_dsl.language.expression import Expr, absent, apply, fetch, samples
+from query_dsl.language.expression import Expr, absent, apply, fetch, now, samples, time
 from query_dsl.language.parser import parse
 from query_dsl.results.matrix import Matrix
 from query_dsl.results.render import render_table
@@ -38,9 +38,11 @@ __all__ = [
     "apply",
     "evaluate",
     "fetch",
+    "now",
     "offline",
     "parse",
     "parse_selector",
     "render_table",
     "samples",
+    "time",
 ]

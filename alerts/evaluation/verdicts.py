@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from alerts.state.alert import Alert, AlertChange, AlertPhase, AlertVerdict, Outcome, next_state
 from alerts.state.conditions import ConditionError, Value
 from alerts.state.rule import Labels, MissingDataPolicy, Rule
+from artimon.model.grid import Grid
 from query_dsl import Matrix
 from query_dsl.results.result_cells import SeriesKey
 from query_dsl.tree.selector import series_text
@@ -42,7 +43,7 @@ def newest_values(matrix: Matrix) -> NewestValues:
     if not matrix.keys:
         return []
     last = type(column)(column.types, column.cells[:, -1:], column.present[:, -1:])
-    values = Matrix(matrix.keys, replace(matrix.grid, n=1), last, matrix.strings).latest()
+    values = Matrix(matrix.keys, Grid(matrix.grid.end_ms, 1, 1), last, matrix.strings).latest()
     return list(zip(matrix.keys, values, strict=True))
 
 

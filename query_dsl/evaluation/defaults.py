@@ -25,6 +25,7 @@ class Operand:
     value: Value
     default: nodes.Scalar | None = None
     nothing: NothingSelected | None = None
+    literal: bool = False
 
 
 def empty_operand(problem: NothingSelected, grid: Grid, default: nodes.Scalar | None, scalar: bool) -> Operand:
@@ -38,7 +39,7 @@ def empty_operand(problem: NothingSelected, grid: Grid, default: nodes.Scalar | 
 
 def common_problem(operands: list[Operand]) -> NothingSelected | None:
     """Return the first problem if every operand that is not a literal selects nothing."""
-    problems = [one.nothing for one in operands if one.nothing is not None or not isinstance(one.value, nodes.Scalar)]
+    problems = [one.nothing for one in operands if one.nothing is not None or not one.literal]
     return problems[0] if problems and None not in problems else None
 
 

@@ -37,7 +37,7 @@ from query_dsl.language.parser import parse
 from query_dsl.results.bucket_data import BucketData, from_cells
 from query_dsl.results.matrix import Matrix
 from query_dsl.results.raw_series import RawSeries
-from query_dsl.results.result_cells import BOOLEAN, Cells, of_type
+from query_dsl.results.result_cells import BOOLEAN, Cells, doubles, of_type
 from query_dsl.stores.engine_store import as_engine_store
 from query_dsl.stores.levels import ALWAYS_MS
 from query_dsl.stores.query_limits import Limits, QueryBudget, make_budget
@@ -168,7 +168,8 @@ class QueryEvaluator(QueryExecution):
             value = self.operand(node, grid, function)
         except NothingSelected as problem:
             return empty_operand(problem, grid, self.default_of(node), isinstance(node, nodes.ToScalar))
-        return Operand(value, value if isinstance(value, nodes.Scalar) else self.default_of(node))
+        default = value if isinstance(value, nodes.Scalar) else self.default_of(node)
+        return Operand(value, default, literal=isinstance(node, nodes.Scalar | nodes.Clock))
 
     def default_of(self, node: Node) -> nodes.Scalar | None:
         """Return the default of the fetch, or the operator, below functions of one operand. Functions of single values
@@ -244,6 +245,12 @@ class QueryEvaluator(QueryExecution):
 def _scalar(_run: QueryEvaluator, node: nodes.Scalar, _grid: Grid) -> Value:
     checked_int64(node.value)
     return node
+
+
+def _clock(run: QueryEvaluator, node: nodes.Clock, grid: Grid) -> Value:
+    if node.reading == "now":
+        return nodes.Scalar(run.now_ms / 1000)
+    return TimedScalar(grid, doubles(grid.ends()[None, :] / 1000, np.ones((1, grid.n), np.bool_)))
 
 
 def _fetch(run: QueryEvaluator, node: nodes.Fetch, grid: Grid) -> Value:
@@ -445,6 +452,7 @@ def _binary(run: QueryEvaluator, node: Binary, grid: Grid) -> Value:
 
 _EVALUATE: dict[type[Node], Callable[..., Value | RawSeries]] = {
     nodes.Scalar: _scalar,
+    nodes.Clock: _clock,
     nodes.Fetch: _fetch,
     nodes.Samples: _samples,
     nodes.Absent: _absent,

@@ -180,7 +180,7 @@ def _two_scalars(operator: Operator, left: Value, right: Value, grid: Grid) -> V
     if any(_is_text(side) for side in (left, right)) and not operator.texts:
         raise QueryError(f"{operator.symbol or operator.name} cannot take a text")
     timed = isinstance(left, TimedScalar) or isinstance(right, TimedScalar)
-    width = grid if timed else Grid(grid.end_ms, grid.step_ms, 1)
+    width = grid if timed else Grid(grid.end_ms, 1, 1)
     row = np.zeros(1, np.intp)
     sides = [_side(side, row, width, None) for side in (left, right)]
     accepted_rows(operator, sides[0].types, sides[1].types, (_plain_text(left), _plain_text(right)))

@@ -435,6 +435,17 @@ def absent(selector: str, expected: Sequence[str] = ()) -> Expr:
     return Expr(nodes.Absent(found, sets))
 
 
+def now() -> Expr:
+    """Return the time of the evaluation, in seconds since 1970: `(fetch('cert.not_after') - now()) / 86400`. It is one
+    number, also in windows and offsets."""
+    return Expr(nodes.Clock("now"))
+
+
+def time() -> Expr:
+    """Return the time at the end of each bucket, in seconds since 1970: `time() - fetch('job.last_success')`."""
+    return Expr(nodes.Clock("time"))
+
+
 def apply(
     op: object,
     left: object,

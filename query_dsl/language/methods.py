@@ -15,7 +15,7 @@ from query_dsl.functions.operators_kernels import Operator
 from query_dsl.functions.registry import Entry
 from query_dsl.functions.step import Step
 from query_dsl.functions.tables import MAP_STEPS, MAPPERS, OPERATORS, POINTS, REDUCERS, STEPS
-from query_dsl.language.expression import Expr, absent, apply, fetch, samples
+from query_dsl.language.expression import Expr, absent, apply, fetch, now, samples, time
 
 _POSITIONAL, _KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 _DEFINED_METHODS = (
@@ -149,7 +149,7 @@ def _methods() -> dict[str, Callable[..., Expr]]:
 METHODS: Mapping[str, Callable[..., Expr]] = MappingProxyType(_methods())
 """Methods that query text may call on an expression; the parser accepts no others."""
 FUNCTIONS: Mapping[str, Callable[..., Expr]] = MappingProxyType(
-    {"fetch": fetch, "samples": samples, "absent": absent, "apply": apply}
+    {"fetch": fetch, "samples": samples, "absent": absent, "apply": apply, "now": now, "time": time}
 )
 
 

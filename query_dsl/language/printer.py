@@ -40,6 +40,8 @@ def _print(node: Node) -> tuple[str, int]:
         case nodes.Absent(selector=selector):
             more = f", expected={list(node.expected)!r}" if node.expected else ""
             return f"absent({str(selector)!r}{more})", _ATOM
+        case nodes.Clock(reading=reading):
+            return f"{reading}()", _ATOM
         case nodes.Apply(function=function, operands=operands, match=match, args=args):
             parts = [_udf(function), *(_print(operand)[0] for operand in operands)]
             return f"apply({', '.join(parts)}{_match(match)}{_udf_args(args)})", _ATOM

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from query_dsl.tree.calendar_units import CalendarUnit
 from query_dsl.tree.selector import Selector
@@ -67,6 +67,13 @@ class Absent(Node):
 
     selector: Selector
     expected: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Clock(Node):
+    """Seconds since 1970 (DOUBLE): of the evaluation for "now", of the end of each bucket for "time". No series."""
+
+    reading: Literal["now", "time"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,9 +203,27 @@ CASES = [
         f"{ORDERS}.calendar('day', zone='Etc/GMT+8').range('2h')",
         gives([14, 14]),
     ),
+    # 1.5 calendar buckets: midnight is at 8:00 and at 6:00 of these zones
+    Case(
+        "1.5 a day of a zone",
+        "fetch('up').bucketize('mean', '1d', zone='Etc/GMT+8').at('now')",
+        gives(29_900 / 1_440),
+        {"plain": no_meaning("it has no calendars; tests of calendar buckets count days of their own")},
+    ),
+    Case(
+        "1.5 since midnight",
+        "fetch('one').map('sum', since='1d', zone='Etc/GMT+6').at('now')",
+        gives(120.0),
+        {"plain": no_meaning("it has no calendars; tests of calendar buckets count days of their own")},
+    ),
     # 1.6 starts of counters
     Case("1.6 a declared counter that falls", "fetch('falls').increase('5m').at('now')", gives(10 + 3 + 5)),
     Case("1.6 a start time of 0 is unknown", "fetch('unknown').increase('5m').at('now')", gives(30)),
+    Case("2 the time of the evaluation", "(now() - fetch('fast')).at('now')", gives(NOW / 1000 - 49)),
+    Case("2 the time of a bucket", "(time() - fetch('fast')).at('now')", gives(T / 1000 - 49)),
+    Case(
+        "2 arithmetic of constants", "fetch('fast').mul(1024 * 2 ** 10 / -7).at('now')", gives(49 * (1024 * 1024 / -7))
+    ),
     # 1.7 types and arguments
     Case("1.7 BOOLEAN and a text", "(fetch('on') == 'true').at('now')", refused("write == True without quotes")),
     Case("1.7 BOOLEAN and True", "(fetch('on') == True).at('now')", gives(True)),

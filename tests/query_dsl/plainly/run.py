@@ -79,6 +79,10 @@ class Walk:
         match node:
             case nodes.Scalar(value=value):
                 return Plain(value)
+            case nodes.Clock(reading="now"):
+                return Plain(self.now / 1000)
+            case nodes.Clock():
+                return Plain(None, [end / 1000 for end in grid.ends()], "DOUBLE")
             case nodes.Range() | nodes.Between() | nodes.At():
                 return self.value(node.child, grid)
             case nodes.Binary():
@@ -386,6 +390,8 @@ class Walk:
         match node:
             case nodes.Scalar(value=value):
                 return Plain(value)
+            case nodes.Clock(reading="now"):
+                return Plain(self.now / 1000)
             case nodes.Fetch(default=value):
                 return None if value is None else Plain(value)
             case nodes.Binary(op=op, left=left, right=right):
@@ -461,7 +467,7 @@ def named(template: str, row: Row) -> str:
 
 
 def literal(node: object) -> bool:
-    return isinstance(node, nodes.Scalar)
+    return isinstance(node, nodes.Scalar | nodes.Clock)
 
 
 MANY: dict[str, Callable[..., list[Row]]] = {
