@@ -221,6 +221,11 @@ class QueryExecution(ABC):
         self._fetched.append(one)
         self.budget.charge(0 if reduced else series, bytes_, one.samples)
 
+    @property
+    def partial_windows(self) -> bool:
+        """True if windows that the store holds in part are answered."""
+        return self.plan.partial_windows
+
     def columns_held_before(self, grid: Grid) -> int | None:
         """Number of buckets before `grid` that the store can hold; None if unknown (raw samples)."""
         ring = self.plan.level(grid.step_ms) or self.plan.level(self.plan.base_step_ms)

@@ -307,7 +307,7 @@ def _offset_ms(node: Node) -> int:
         return node.offset_ms
     if isinstance(node, nodes.Transform) and (node.family, node.function) == ("transform", "shift"):
         return int(dict(node.args)["d"])
-    if isinstance(node, nodes.Transform) and (node.family, node.function) == ("transform", "corr"):
+    if isinstance(node, nodes.Transform) and node.family == "transform" and node.function in ("corr", "profile"):
         return int(dict(node.args)["window"])
     if isinstance(node, nodes.Transform) and (node.family, node.function) == ("map", "deviation"):
         return int(dict(node.args).get("weeks", DEVIATION_WEEKS)) * WEEK_MS

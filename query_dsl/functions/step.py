@@ -26,6 +26,11 @@ class Evaluation(Protocol):
 
     now_ms: int
 
+    @property
+    def partial_windows(self) -> bool:
+        """True if windows that the store holds in part are answered."""
+        ...
+
     def check(self) -> None:
         """Raise if the query was cancelled or its time limit is over."""
         ...

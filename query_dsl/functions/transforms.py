@@ -12,7 +12,7 @@ import numpy as np
 
 from artimon.model.grid import Grid
 from query_dsl.functions import transforms_downsample as display
-from query_dsl.functions import transforms_labels, transforms_pairs
+from query_dsl.functions import transforms_labels, transforms_windows
 from query_dsl.functions import transforms_samples as sampled
 from query_dsl.functions.filters_kernels import rank_rows
 from query_dsl.functions.registry import Args, Argument
@@ -177,7 +177,7 @@ TRANSFORMS: Mapping[str, Step] = read_only_table(
         unit="of the series, times seconds",
     ),
     *transforms_labels.ENTRIES,
-    *transforms_pairs.ENTRIES,
+    *transforms_windows.ENTRIES,
     *display.ENTRIES,
     *sampled.ENTRIES,
 )

@@ -196,3 +196,32 @@ def test_what_has_no_calendar_is_refused(call: str, message: str) -> None:
 def test_text_and_tree_are_the_same(text: str) -> None:
     assert str(parse(text)) == text
     assert parse(str(parse(text))).equals(parse(text))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    zone=st.sampled_from(ZONES),
+    part=st.sampled_from(["hour", "weekday", "month"]),
+    name=st.sampled_from(["mean", "sum", "min", "max", "count"]),
+    days=st.integers(1, 9),
+    values=st.lists(st.none() | st.integers(0, 50), min_size=30, max_size=300),
+)
+def test_a_profile_is_of_the_values_of_each_part(
+    zone: str, part: str, name: str, days: int, values: list[int | None]
+) -> None:
+    end = ms(2026, 4, 2, 6)
+    samples = {end - (len(values) - 1 - i) * HOUR: v for i, v in enumerate(values) if v is not None}
+    store = PlainStore(level_table=((HOUR, 400),)).add("x", {"a": "1"}, list(samples.items()))
+    query = f"fetch('x').profile('{part}', '{days}d', '{name}', zone='{zone}').range('2h')"
+    found = evaluate(parse(query), store, end + SETTLE_MS)
+    made = {key.labels: found.tolist(i) for i, key in enumerate(found.keys)}
+    for column, last in enumerate((end - HOUR, end)):
+        parts: dict[str, list[int]] = {}
+        for time, value in samples.items():
+            local = datetime.fromtimestamp((time - 1) / 1000, ZoneInfo(zone))
+            if last - days * DAY < time <= last:
+                text = {"hour": f"{local.hour:02}", "weekday": str(local.isoweekday()), "month": f"{local.month:02}"}
+                parts.setdefault(text[part], []).append(value)
+        functions: dict[str, Any] = {**FUNCTIONS, "mean": lambda row: sum(row) / len(row)}
+        expected = {(("a", "1"), (part, key)): functions[name](row) for key, row in parts.items()}
+        assert {key: pytest.approx(row[column]) for key, row in made.items() if row[column] is not None} == expected
