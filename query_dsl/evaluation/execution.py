@@ -68,6 +68,8 @@ class QueryExecution(ABC):
         """Defaults of the operators evaluated so far, by the id of their node."""
         self.complete = True
         self.partial = False
+        self.approximate = ""
+        """A function whose values are approximate, "" if there is none."""
         self._fetched: list[StoreRequest] = []
         self._answers: dict[tuple[SelectRequest, bool], Buckets] = {}
         self._aggregates: dict[AggregateRequest, Aggregate] = {}
@@ -119,6 +121,7 @@ class QueryExecution(ABC):
         """Take over the fetches of another execution of the same query, and its `partial` flag."""
         self._fetched += other._fetched
         self.partial |= other.partial
+        self.approximate = self.approximate or other.approximate
 
     # --- budget and notes
 

@@ -261,6 +261,7 @@ def note_gauges(mapper: Mapper, series: int, first: SeriesKey, execution: QueryE
 def note_approximate(mapper: Mapper, points: int, execution: QueryExecution) -> None:
     """Add a note on the number of approximate points."""
     if points:
+        execution.approximate = mapper.name
         execution.note(f"{mapper.name}: {points} {APPROXIMATE}, from buckets that hold more than one sample")
 
 

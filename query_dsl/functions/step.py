@@ -25,6 +25,8 @@ class Evaluation(Protocol):
     """Interface of a running evaluation for functions."""
 
     now_ms: int
+    approximate: str
+    """A function whose values are approximate, "" if there is none."""
 
     @property
     def partial_windows(self) -> bool:

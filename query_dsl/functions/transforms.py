@@ -16,10 +16,11 @@ from query_dsl.functions import transforms_labels, transforms_windows
 from query_dsl.functions import transforms_samples as sampled
 from query_dsl.functions.filters_kernels import rank_rows
 from query_dsl.functions.registry import Args, Argument
-from query_dsl.functions.step import Step, StepCall
+from query_dsl.functions.step import Evaluation, S, Step, StepCall
 from query_dsl.functions.transforms_samples import clip_samples, integrate_samples, limited, shift_samples
 from query_dsl.results.matrix import Matrix
-from query_dsl.results.result_cells import Cells, Example, Floats, Ints, as_floats, canonical_order, doubles
+from query_dsl.results.raw_series import RawSeries
+from query_dsl.results.result_cells import DOUBLE, Cells, Example, Floats, Ints, as_floats, canonical_order, doubles
 from query_dsl.tree.entry_table import read_only_table
 from query_dsl.tree.query_errors import QueryError
 from query_dsl.tree.times import format_duration
@@ -52,6 +53,24 @@ def _clip(asked: StepCall) -> Matrix:
     return Matrix(
         found.keys, asked.grid, Cells(found.types, found.cells, found.present & inside[None, :]), found.strings
     )
+
+
+def _exact(asked: StepCall) -> Matrix:
+    return _refuse_rounded(asked.child(), asked.context)
+
+
+def _exact_samples(found: RawSeries, _args: Args, context: Evaluation) -> RawSeries:
+    return _refuse_rounded(found, context)
+
+
+def _refuse_rounded(found: S, context: Evaluation) -> S:
+    """Return the series. Raises QueryError if one is DOUBLE, or if a function below is approximate."""
+    rounded = np.flatnonzero(found.types == DOUBLE)
+    if len(rounded):
+        raise QueryError(f"exact: {len(rounded)} series are DOUBLE, such as {found.series[int(rounded[0])]}")
+    if context.approximate:
+        raise QueryError(f"exact: the values of {context.approximate} are approximate: buckets hold several samples")
+    return found
 
 
 def _resample(asked: StepCall) -> Matrix:
@@ -175,6 +194,15 @@ TRANSFORMS: Mapping[str, Step] = read_only_table(
         run=_integrate,
         on_samples=integrate_samples,
         unit="of the series, times seconds",
+    ),
+    Step(
+        name="exact",
+        summary="The same series, or an error if one is DOUBLE (as integers beyond 64 bits are) or approximate.",
+        example="fetch('http.requests').increase('1h').exact()",
+        case=Example(((1, None, 3),), (1, None, 3)),
+        family="transform",
+        run=_exact,
+        on_samples=_exact_samples,
     ),
     *transforms_labels.ENTRIES,
     *transforms_windows.ENTRIES,

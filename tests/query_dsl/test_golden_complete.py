@@ -18,6 +18,7 @@ WANTED = (
 )  # fmt: skip
 EXCEPTIONS: dict[tuple[str, str, str], str] = (
     {("transform", "corr", wanted): "random rows against numpy in test_short_conditions.py." for wanted in WANTED}
+    | {("transform", "exact", wanted): "what it refuses, in test_types_and_overflow.py." for wanted in WANTED}
     | {("transform", "profile", wanted): "random rows against a loop in test_calendar_buckets.py." for wanted in WANTED}
     | {
         ("reduce", "histogram_fraction", wanted): "random histograms against a loop in test_reducers_against.py."

@@ -240,3 +240,26 @@ def test_a_rule_that_compares_a_number_with_a_text_is_an_error(tmp_path: Path) -
     world.tick({"a": True})
     assert "write == True without quotes" in world.error()
     world.close()
+
+
+# --- exactness on request
+
+
+def test_exact_refuses_an_integer_that_became_a_double(engine: Any) -> None:
+    world = of(counter({"i": "1"}), counter({"i": "2"}, 1))
+    with pytest.raises(QueryError, match=r'exact: 1 series are DOUBLE, such as c\{i="1"\}'):
+        asked(engine, world, "fetch('c').increase('30m').exact().at('now')")
+    found = asked(engine, world, "fetch('c{i=\"2\"}').increase('30m').exact().at('now')")
+    assert found.tolist(0) == [TOP - 1]
+
+
+def test_exact_refuses_what_is_approximate(engine: Any) -> None:
+    """Of several samples a bucket keeps the last one: changes between them are not counted."""
+    query = "fetch('v').changes('5m'){}.at('now')"
+    crowded = of(gauge("INTEGER", *range(9), every_ms=20_000))
+    assert asked(engine, crowded, query.format("")).tolist(0)[0] is not None
+    with pytest.raises(QueryError, match="exact: the values of changes are approximate"):
+        asked(engine, crowded, query.format(".exact()"))
+    with pytest.raises(QueryError, match="exact: the values of changes are approximate"):
+        asked(engine, crowded, query.format(".max(by=[]).exact()"))
+    assert asked(engine, of(gauge("INTEGER", *range(9))), query.format(".exact()")).tolist(0) == [4]
