@@ -60,7 +60,7 @@ EQUIVALENTS: Mapping[str, str] = MappingProxyType(
         "ln": ".log()",
         "log2": ".log(base=2)",
         "log10": ".log(base=10)",
-        "timestamp": ".last_seen()",
+        "timestamp": ".last_seen().div(1000)",
         "absent_over_time": "absent('NAME')",
         "sort_desc": ".sort(descending=True)",
         "label_join": '.label_replace("target", "$1", "source", "(.*)")',
@@ -207,7 +207,7 @@ def translate_promql(text: str, depth: int = 0) -> str | None:
     text = text.strip()
     if depth > MAX_DEPTH:
         return None
-    if _SCALAR.fullmatch(text):
+    if _SCALAR.fullmatch(text) or text == "time()":
         return text
     selector = _SELECTOR.fullmatch(text)
     if selector is not None and selector[2] is None:
@@ -256,6 +256,10 @@ def _translate_single(name: str, inner: str, depth: int) -> str | None:
     if name == "count_values" and len(args) == 1:
         of = translate_promql(args[0], depth + 1)
         return of and f"{of}.count_values({first}, by=[])"
+    subquery = _SUBQUERY.fullmatch(inner)
+    if subquery is not None:
+        of, over = translate_promql(subquery[1], depth + 1), _map_call(name, subquery[2], "")
+        return f"{of}{over}" if of is not None and over is not None else None
     if windowed is not None and windowed[2] is not None:
         over = _with_window(name, _window(windowed[2]), [_constant(arg) for arg in args])
         return over and _with_offset(f"fetch({windowed[1]!r}){over}", windowed[3])
@@ -297,6 +301,8 @@ def _of_values(name: str, args: list[str]) -> str | None:
         case "round", [nearest]:
             found = re.fullmatch(r"1(0*)|0\.(0*1)", nearest)
             return found and f".round({len(found[2]) if found[2] else -len(found[1])})"
+        case "timestamp", []:
+            return ".last_seen().div(1000)"
         case "label_replace", [_, _, _, _]:
             return f".label_replace({', '.join(args)})"
     return _PLAIN.get(name) if not args else None
@@ -308,6 +314,8 @@ _PLAIN: Mapping[str, str] = MappingProxyType(
 )
 """Functions without further arguments."""
 
+_SUBQUERY = re.compile(r"(.+)\[\s*(\d+(?:ms|[smhdw]))\s*:\s*\]")
+"""A window over results at the step of the query; one with a step of its own has no equivalent in one text."""
 _SCALAR = re.compile(r"-?\d[\d.]*(?:[eE][+-]?\d+)?")
 _PRECEDENCE = (("or",), ("and", "unless"), ("==", "!=", ">", "<", ">=", "<="), ("+", "-"), ("*", "/", "%"), ("^",))
 _NAMES = MappingProxyType({"+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "^": "pow"})
@@ -320,7 +328,7 @@ def _split_operator(text: str) -> tuple[str, str, str] | None:
     """Return the left side, the operator that binds least, and the right side; None without an operator."""
     tokens = top_level(text)
     for signs in _PRECEDENCE:
-        found = [(at, token) for at, token in tokens[1:] if token in signs]
+        found = [(at, token) for at, token in tokens if token in signs and text[:at].strip()]
         if found:
             at, sign = found[0 if signs == ("^",) else -1]  # only powers group from the right
             return text[:at], sign, text[at + len(sign) :]

@@ -47,6 +47,10 @@ PROMQL = [
     ("irate(x[$__rate_interval])", "fetch('x').irate(\"auto\")"),
     ('-x{a="b"}', "-fetch('x{a=\"b\"}')"),
     ('sum(rate({__name__=~"a.*"}[5m]))', 'fetch(\'{__name__=~"a.*"}\').rate("5m").sum(by=[])'),
+    ("max_over_time(rate(x[5m])[1h:])", 'fetch(\'x\').rate("5m").map("max", "1h")'),
+    ('timestamp(up{a="b"})', "fetch('up{a=\"b\"}').last_seen().div(1000)"),
+    ('(x{a="b"} - time()) / 86400', "(fetch('x{a=\"b\"}') - time()) / 86400"),
+    ('time() - x{a="b"} > 3600', '(time() - fetch(\'x{a="b"}\')).where("> 3600")'),
     (
         "label_replace(up{a=\"b\"}, 'x', '$1', 'y', '(.*)')",
         "fetch('up{a=\"b\"}').label_replace('x', '$1', 'y', '(.*)')",
@@ -68,7 +72,7 @@ def test_simple_promql_is_told_as_a_query(text: str, here: str | None) -> None:
     "text",
     [
         "a > on(host) group_left(rack) b{x=\"1\"}",
-        "timestamp(up{a=\"b\"})",
+        "rate(x[5m])[1h:]",
         "predict_linear(x[1h], 4 * y)",
         "round(x{a=\"b\"}, 0.3)",
         "max_over_time(rate(x[5m])[1h:1m])",
