@@ -58,7 +58,7 @@ def _corr(asked: StepCall) -> Matrix:
 
 def _profile(asked: StepCall) -> Matrix:
     context, args, (wide, width, cut) = asked.context, asked.args, _wide_grid(asked)
-    part, function = args["part"], FUNCTIONS[args["function"]]
+    part, function = args["part"], FUNCTIONS[args["reducer"]]
     found = context.numeric_only(asked.child(wide), "profile")
     parts, known = part_of(part, args["zone"], wide.ends() - 1)
     ends = asked.grid.ends()
@@ -104,7 +104,7 @@ ENTRIES = (
         arguments=(
             Argument("part", "choice", "part of the date or time", choices=tuple(PARTS)),
             Argument("window", "duration", "length of the window before each point"),
-            Argument("function", "choice", "function of the values", "mean", choices=_OF_PARTS),
+            Argument("reducer", "choice", "function of the values", "mean", choices=_OF_PARTS),
             Argument("zone", "zone", "IANA name of the time zone", "UTC"),
         ),
         family="transform",
