@@ -66,8 +66,8 @@ def padded_stats(stats: Mapping[str, Ints], left: int, right: int) -> dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """Output of a window function: cells of (series, outputs), and a mask of the ones that are approximate because a
-    bucket held more than one sample."""
+    """Output of a window function: cells of (series, outputs), and a mask of the ones that are approximate, or missing,
+    because a bucket held more than one sample."""
 
     column: Cells
     approximate: Bools | None = None

@@ -9,7 +9,7 @@ one in the window, if it is not older than s - max_gap. An incarnation that star
 predecessor or its start time is not older than s - max_gap. If neither holds, the base is the first sample in the
 window, and the increase is missing if there is no other. The first bucket determines that sample if its incarnation has
 one sample there, or if it is the smallest value of a counter. Otherwise the base is the last sample of that incarnation
-in the first bucket, and the increase is approximate.
+in the first bucket, and the increase is approximate. So it is if columns within max_gap of the window are not held.
 
 The base value is nearly always known. Then the result is the difference of two columns: the last values at the end and
 at the start of the window. The few series without a base value, start times and resets are handled one by one.
@@ -103,8 +103,8 @@ class RollingDifference(Rolling):
 
     def result(self) -> WindowValues:
         inside = self.has_samples()
-        if inside is False or self.at - self.width + 1 < self.span.first_held:
-            return self.empty_result()  # part of the window is not in the store: the increase is unknown
+        if inside is False:
+            return self.empty_result()
         now, output = self._states[-1], self.output
         before = self._states[0] if len(self._states) > self.width else self._no_sample
         zero = self._births.of_output(output)
@@ -117,6 +117,8 @@ class RollingDifference(Rolling):
             base[zero.rows], since[zero.rows] = 0, zero.since_ms  # 0 is also the bits of 0.0
             lone = self._first(self._without_base(inside, known, zero.rows))
             guess = self._set_bases(lone, output)
+            if self._lacks_base(limit):
+                guess[:] = True
             base[lone.rows], since[lone.rows] = lone.cells, lone.time
             guesses = lone.rows[guess]
         cells, wide = self._subtract(
@@ -149,6 +151,11 @@ class RollingDifference(Rolling):
         alone = self._mask(intersect(inside, True if known is False else ~known))
         alone[zero] = False
         return np.flatnonzero(intersect(alone, self.span.members))
+
+    def _lacks_base(self, limit: int) -> bool:
+        """True if a whole window may have a base value in columns that are not held."""
+        first = self.span.first_held
+        return self.at - self.width + 1 >= first and limit < self.span.start_ms + first * self.span.step_ms
 
     def _limit(self, output: int) -> int:
         frame = self.span.frame

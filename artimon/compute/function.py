@@ -6,7 +6,7 @@ An entry is the function, its documentation and its test, beside the code; funct
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -118,16 +118,17 @@ def count_wide(function: Function, given: Types, types: Types) -> int:
 
 
 def mask_windows(
-    column: Cells, function: Function, data: Arrays, frame: WindowFrame, min_count: int | None, full: bool
-) -> Cells:
+    found: Mapped, function: Function, data: Arrays, frame: WindowFrame, min_count: int | None, full: bool
+) -> Mapped:
     """Mask the windows with fewer than `min_count` samples (None: the function's default); with `full` also the windows
     with an empty bucket."""
-    counts = integer_totals(data.stats["count"], frame)
-    least = function.min_count if min_count is None else min_count
-    present = counts >= least if function.total else column.present & (counts >= least)
+    column, least = found.column, function.min_count if min_count is None else min_count
+    kept = np.asarray(integer_totals(data.stats["count"], frame) >= least)
     if full:
-        present = present & has_no_gaps(data, frame)
-    return Cells(column.types, column.cells, np.asarray(present))
+        kept &= has_no_gaps(data, frame)
+    present = kept if function.total else column.present & kept
+    doubt = None if found.approximate is None else found.approximate & kept
+    return replace(found, column=Cells(column.types, column.cells, present), approximate=doubt)
 
 
 def has_no_gaps(data: Arrays, frame: WindowFrame) -> Bools:
@@ -139,13 +140,16 @@ def mask_shown(
     rolling: Rolling, shown: WindowValues, function: Function, min_count: int | None, full: bool
 ) -> WindowValues:
     """Apply the rules of `mask_windows` to the newest values of a rolling form."""
-    least, present = function.min_count if min_count is None else min_count, shown.present
+    least = function.min_count if min_count is None else min_count
     if least <= 1 and not (function.total or full):
         return shown
+    kept: MaskOrBool = True
     if function.total or least > 1:
         counts = rolling.counts()
-        enough: MaskOrBool = counts >= least if isinstance(counts, int) else simplify_mask(counts >= least)
-        present = enough if function.total else intersect(present, enough)
+        kept = counts >= least if isinstance(counts, int) else simplify_mask(counts >= least)
     if full:
-        present = intersect(present, rolling.has_no_gaps())
-    return shown._replace(present=present)
+        kept = intersect(kept, rolling.has_no_gaps())
+    doubt = shown.approximate
+    if doubt is not None and kept is not True:
+        doubt = doubt[kept[doubt]] if kept is not False else None
+    return shown._replace(present=kept if function.total else intersect(shown.present, kept), approximate=doubt)

@@ -132,7 +132,7 @@ def _run(
         if check is not None:
             check()
         data, frame = _arrays(ticks, spans, rows, width, lives, *widths_ms)
-        found = mask_windows(function.of(data, frame, args).column, function, data, frame, min_count, False)
+        found = mask_windows(function.of(data, frame, args), function, data, frame, min_count, False).column
         cells[rows], present[rows] = found.cells[:, 0], found.present[:, 0]
         wide[rows] = found.types != types[spans.owner[rows]]
     return _widen(Cells(types, cells, present), spans.owner, wide)

@@ -70,7 +70,7 @@ class SeriesCounts:
     gauges: int = 0
     """Gauges under a function for counters."""
     approximate: int = 0
-    """Number of approximate values; one series may have several."""
+    """Number of values that are approximate, or missing for the same reason; one series may have several."""
     wide: int = 0
     """Series with a value that int64 does not hold: all their values are DOUBLE."""
 
@@ -138,9 +138,10 @@ class Reduction:
         )
         found = self.function.of(data, frame, self.args)
         self.counts.wide += count_wide(self.function, data.types, found.column.types)
-        column = mask_windows(found.column, self.function, data, frame, windows.min_count, windows.full)
+        found = mask_windows(found, self.function, data, frame, windows.min_count, windows.full)
+        column = found.column
         if found.approximate is not None:
-            self.counts.approximate += int((found.approximate & column.present).sum())
+            self.counts.approximate += int(found.approximate.sum())
         if self.reducer != "count":
             texts = column.types == STRING
             if texts.any():

@@ -80,7 +80,7 @@ class WindowValues(NamedTuple):
     cells: Ints
     present: MaskOrBool
     approximate: npt.NDArray[np.intp] | None = None
-    """Series with approximate values."""
+    """Series whose values are approximate, or missing for the same reason."""
     wide: WideIntegers | None = None
     """Values beyond int64; their `cells` are arbitrary."""
 

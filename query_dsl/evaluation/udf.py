@@ -121,7 +121,8 @@ def run_udf_window(
             yield _Row(key, (row, 0), times, values, WindowSpans(first, after, frame.end_ms))
 
     owned = _run_rows(call, rows, gives, (len(data.keys), len(frame.ends)), watch, min_count)
-    return replace(owned, approximate=integer_totals((data.stats["count"] > 1).astype(np.int64), frame) > 0)
+    several = integer_totals((data.stats["count"] > 1).astype(np.int64), frame) > 0
+    return replace(owned, approximate=several & owned.column.present)
 
 
 def run_udf_spans(

@@ -124,18 +124,18 @@ def _apply(
 ) -> Matrix:
     """Apply the function to the windows; those of the mask `cut` are not whole."""
     mapper, frame, rules = framed.mapper, framed.frame, node.rules
-    if execution.plan.partial_windows:
-        data = replace(data, first_held=0)
     found = mapper.of(data, frame, with_defaults(mapper, node.args))
     note_wide(mapper, count_wide(mapper, data.types, found.column.types), execution)
     if rules.nulls == "error":
         _refuse_empty(mapper, data, frame)
     least = None if isinstance(found, UdfResult) else rules.min_count  # user-defined functions have applied min_count
-    column = mask_windows(found.column, mapper, data, frame, least, rules.nulls == "propagate")
+    masked = mask_windows(found, mapper, data, frame, least, rules.nulls == "propagate")
+    column, doubt = masked.column, masked.approximate
     if cut.any() and not execution.plan.partial_windows:
         column = column._replace(present=column.present & ~cut)
-    if found.approximate is not None:
-        note_approximate(mapper, int((found.approximate & column.present).sum()), execution)
+        doubt = None if doubt is None else doubt & ~cut
+    if doubt is not None:
+        note_approximate(mapper, int(doubt.sum()), execution)
     strings = found.strings if isinstance(found, UdfResult) else data.strings if mapper.strings else ()
     return Matrix(data.keys, framed.grid, column, strings)
 
@@ -203,10 +203,10 @@ def _min_count(node: Windowed) -> int:
 
 
 def _lead_columns(gap_ms: int, step: int, execution: QueryExecution) -> int:
-    """Number of columns before a window that cover the gap, at most those of a ring."""
+    """Number of columns before a window that cover the gap, at most those of a ring without history."""
     ring = execution.plan.level(step)
     wanted = -(-gap_ms // step) + 1
-    return min(wanted, ring.count + ring.spare) if ring is not None else min(wanted, MAX_WINDOW_COLUMNS)
+    return min(wanted, MAX_WINDOW_COLUMNS if ring is None or ring.unbounded else ring.count + ring.spare)
 
 
 def _steps(ms: int, step: int, mapper: Mapper, execution: QueryExecution) -> int:
@@ -259,10 +259,11 @@ def note_gauges(mapper: Mapper, series: int, first: SeriesKey, execution: QueryE
 
 
 def note_approximate(mapper: Mapper, points: int, execution: QueryExecution) -> None:
-    """Add a note on the number of approximate points."""
+    """Add a note on the number of points that are approximate, or missing for the same reason."""
     if points:
         execution.approximate = mapper.name
-        execution.note(f"{mapper.name}: {points} {APPROXIMATE}, from buckets that hold more than one sample")
+        gap = ", or of which memory lacks the value before the window" if mapper.predecessor else ""
+        execution.note(f"{mapper.name}: {points} {APPROXIMATE}, from buckets that hold more than one sample{gap}")
 
 
 def note_wide(mapper: Mapper, series: int, execution: QueryExecution) -> None:

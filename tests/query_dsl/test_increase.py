@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from artimon.model.values import Kind
 from query_dsl import Matrix, evaluate, fetch
 from query_dsl.stores.levels import SETTLE_MS
+from tests.query_dsl.past_lists import PastLists
 from tests.query_dsl.plain_store import PlainStore, Sample
+from tests.query_dsl.pushing import Plain
+from tests.query_dsl.test_pushdown import Told, fed_shards
 
 END = 1_200
 BASE = 2**53 + 1
@@ -163,3 +166,50 @@ def test_the_gap_of_buckets_follows_the_step_of_the_answer(step_ms: int) -> None
         store.add("c", {}, [(4 * hour - before_ms, 100), (5 * hour - 60_000, 150), (5 * hour, 155)], Kind.COUNTER)
         query = fetch("c").bucketize("increase", "1h").between(4 * hour, 5 * hour)
         assert evaluate(query, store, 5 * hour + SETTLE_MS).tolist(0) == [increase]
+
+
+HOUR = 3_600_000
+T = 500_000 * HOUR
+DOUBT = "points are approximate"
+
+
+def counter(*samples: tuple[int, int]) -> list[Told]:
+    """(minutes before T, value) of a counter that is older than all of them."""
+    told = tuple((T - before * 60_000, 0, value) for before, value in samples)
+    return [Told("c", (), Kind.COUNTER, told, "s0", 0)]
+
+
+def test_a_rate_that_wide_buckets_hide_is_counted_as_approximate() -> None:
+    """Buckets of an hour know neither the time of the first sample, nor how much it grew from it."""
+    told = counter(*((60 - i, i) for i in range(1, 60)))
+    for store in (fed_shards(told, 1), Plain(fed_shards(told, 1))):
+        for query in (
+            "fetch('c').bucketize('rate', '1h', min_count={})",
+            "fetch('c').map('rate', '1h', min_count={}).sum(by=[])",
+        ):
+            for least, doubts in ((1, 1), (100, 0)):
+                found = evaluate(f"{query.format(least)}.between({T - 30 * HOUR}, {T})", store, T + SETTLE_MS)
+                assert found.tolist(0)[-1] is None
+                assert sum(DOUBT in note for note in found.notes) == doubts
+    assert evaluate("fetch('c').rate('50m').at('now')", store, T + SETTLE_MS).tolist(0) == [1 / 60]
+
+
+def test_a_value_before_the_window_that_memory_does_not_hold_is_told() -> None:
+    """Buckets of a minute reach 77 minutes back; the history has all of the gap."""
+    query = "fetch('c').increase('30m', max_gap='2h').at('now')"
+    for before, memory_knows in ((50, True), (100, False)):
+        told = counter((before, 7), (10, 8), (5, 10))
+        memory = fed_shards(told, 1)
+        found = evaluate(query, memory, T + SETTLE_MS)
+        assert found.tolist(0) == [3 if memory_knows else 2]
+        assert any(DOUBT in note and "memory lacks" in note for note in found.notes) == (not memory_knows)
+        past = evaluate(query, PastLists(told, memory.levels()), T + SETTLE_MS)
+        assert past.tolist(0) == [3]
+        assert not any(DOUBT in note for note in past.notes)
+
+
+def test_shards_answer_partial_windows_like_the_evaluator() -> None:
+    told = counter(*((60 * i, 100 - i) for i in reversed(range(70))))
+    for store in (fed_shards(told, 1), Plain(fed_shards(told, 1))):
+        found = evaluate("fetch('c').increase('10d').sum(by=[]).at('now')", store, T + SETTLE_MS, partial_windows=True)
+        assert found.tolist(0) == [69.0]

@@ -67,7 +67,7 @@ def trailing(data: Arrays, width: int, *, after: int = 0, gap_ms: int = 10**9) -
 def mapped(name: str, data: Arrays, frame: WindowFrame, **args: Any) -> Mapped:
     function = FUNCTIONS[name]
     found = function.run(data, frame, bind_params(name, function.params, args.items()))
-    return Mapped(mask_windows(found.column, function, data, frame, None, False), found.approximate)
+    return mask_windows(found, function, data, frame, None, False)
 
 
 def values(name: str, rows: Sequence[Row], width: int, **args: Any) -> list[list[float | int | None]]:

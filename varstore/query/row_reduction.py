@@ -127,11 +127,10 @@ class SampledSlots:
         """Return the mask of the slots read that had a sample in any of the buckets."""
         return np.full(self._part.size, self._sampled) if isinstance(self._sampled, bool) else self._sampled
 
-    def count_approximate(self, guesses: Places | None, present: MaskOrBool) -> None:
-        """Count the approximate values of one window that are present."""
+    def count_approximate(self, guesses: Places | None) -> None:
+        """Count the approximate values of one window."""
         if guesses is not None and len(guesses):
-            guesses = self._part.accepted(guesses)
-            self.approximate += len(guesses) if isinstance(present, bool) else int(present[guesses].sum())
+            self.approximate += len(self._part.accepted(guesses))
 
 
 class RowReduction(SampledSlots):
@@ -146,9 +145,9 @@ class RowReduction(SampledSlots):
     def add(self, output: int, values: WindowValues) -> None:
         """Reduce the values of one window, given for all slots read of the part."""
         cells, present, guesses, _ = values
+        self.count_approximate(guesses)
         if present is False:
             return
-        self.count_approximate(guesses, present)
         shown = None if isinstance(present, bool) else present.take(self._part.order)
         arranged = self._arranged(cells)
         for rows in self._rows:
@@ -264,11 +263,11 @@ class PartValues(SampledSlots):
     def add(self, output: int, values: WindowValues) -> None:
         """Add the values of one window, given for all slots read of the part."""
         cells, present, guesses, _ = values
+        self.count_approximate(guesses)
         if present is False:
             if self._values is not None:
                 self._mask()[output] = False
             return
-        self.count_approximate(guesses, present)
         order = self._part.order
         arranged, here = cells.take(order), None if isinstance(present, bool) else present.take(order)
         if self._values is None:
