@@ -68,7 +68,7 @@ def _profile(asked: StepCall) -> Matrix:
         context.check()
         column = found.column._replace(present=found.present & known & (parts == value))
         data = from_cells(found.keys, wide, column, ())
-        made = mask_windows(function.of(data, frame, NO_ARGS).column, function, data, frame, 1, False)
+        made = mask_windows(function.of(data, frame, NO_ARGS), function, data, frame, 1, False).column
         columns.append(made._replace(present=made.present & ~cut))
         more = {part: f"{value:0{_DIGITS.get(part, 2)}}"}
         keys += [SeriesKey(key.name, tuple(sorted((dict(key.labels) | more).items()))) for key in found.keys]
