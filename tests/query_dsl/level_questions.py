@@ -5,6 +5,7 @@ functions of one time follow; after it the grid is the same at every level, so a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -64,12 +65,12 @@ def _counter(random: Random, times: list[int], kind: str) -> list[Sample]:
 
 
 def _gauge(random: Random, times: list[int], kind: str) -> list[Sample]:
-    draw = {
+    draws: dict[str, Callable[[], Any]] = {
         "INTEGER": lambda: random.randrange(-50, 1_000),
         "DOUBLE": lambda: random.randrange(-50, 1_000) / 4,
         "BOOLEAN": lambda: random.random() < 0.5,
-    }[kind]
-    return [Sample(at, draw(), times[0] - HOUR) for at in times]
+    }
+    return [Sample(at, draws[kind](), times[0] - HOUR) for at in times]
 
 
 # --- queries
