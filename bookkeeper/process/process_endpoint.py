@@ -24,7 +24,8 @@ CONTEXTS = "/artimon/contexts"
 RETRY_S = 30.0
 LAST_POLL_TIMEOUT_S = 5.0
 REGISTRATION_TIMEOUT_S = 1.0
-"""A process younger than this may finish its registration before it ends: else its values would be lost."""
+"""A process that was set up less than this ago may finish its registration before it ends: else its values would be
+lost."""
 ZOOKEEPER_CONNECT_S = 0.2
 EXIT_TIMEOUT_S = 2.0
 """Timeout for writing the final snapshot, in seconds: a hanging file system must not block the end of a process."""
@@ -61,7 +62,8 @@ class ProcessEndpoint:
         self.service: PollHandler | None = None
         self.advertised = ""
         self._started_at = monotonic()
-        self._prepared = threading.Event()  # `registration` is set
+        self._prepared = threading.Event()  # the first set-up has ended: `registration` is set, or it failed
+        self._prepared_at = float("inf")
 
     def start(self) -> None:
         """Starts the background thread. Raises RuntimeError if the system has no more threads."""
@@ -72,9 +74,10 @@ class ProcessEndpoint:
         """Withdraws the znode, waits for one more poll if an agent may still poll, then closes everything. Writes a
         final snapshot if no agent has polled the last values.
 
-        Returns at once if ZooKeeper is unreachable, else within `last_poll_s` and about 2 s."""
+        Returns at once if ZooKeeper is unreachable, else within `last_poll_s` and about 2 s. A set-up that is under
+        way, as in a young process on a busy machine, may finish first, within `last_poll_s`, too."""
         if last_poll_s:
-            self._finish_registering()
+            self._finish_registering(last_poll_s)
         self._withdraw(last_poll_s)
         self._close_server()
         if last_poll_s:
@@ -83,7 +86,8 @@ class ProcessEndpoint:
 
     def close_without_poll(self) -> None:
         """Closes without a last poll and writes a final snapshot. For use before os._exit or exec."""
-        self._import_snapshot_writer()
+        if self._final_folder_exists():
+            self._finish_setting_up(LAST_POLL_TIMEOUT_S)
         self._withdraw(0.0)
         self._close_server()
         self.write_final_snapshot()
@@ -104,21 +108,21 @@ class ProcessEndpoint:
                 if registration.deleted or service.polled.is_set():
                     service.last_poll.wait(max(0.0, until - monotonic()))
 
-    def _finish_registering(self) -> None:
-        until = self._started_at + REGISTRATION_TIMEOUT_S
-        if monotonic() >= until or (self.registration is not None and self.registration.registered.is_set()):
+    def _finish_registering(self, timeout_s: float) -> None:
+        registration = self.registration
+        if monotonic() >= self._prepared_at + REGISTRATION_TIMEOUT_S:
             return
-        if addresses.is_reachable(self._settings.zookeeper, ZOOKEEPER_CONNECT_S):
-            self._prepared.wait(max(0.0, until - monotonic()))
-            if self.registration is not None:
-                self.registration.registered.wait(max(0.0, until - monotonic()))
-        else:
-            self._import_snapshot_writer()
+        if registration is not None and registration.registered.is_set():
+            return
+        reachable = addresses.is_reachable(self._settings.zookeeper, ZOOKEEPER_CONNECT_S)
+        if reachable or self._final_folder_exists():
+            self._finish_setting_up(timeout_s)
+        if reachable and self.registration is not None:
+            self.registration.registered.wait(max(0.0, self._prepared_at + REGISTRATION_TIMEOUT_S - monotonic()))
 
-    def _import_snapshot_writer(self) -> None:
-        """Wait for the instance number; without it a final snapshot would have no source."""
-        if not self._prepared.is_set() and self._final_folder_exists():
-            self._prepared.wait(max(0.0, self._started_at + REGISTRATION_TIMEOUT_S - monotonic()))
+    def _finish_setting_up(self, timeout_s: float) -> None:
+        """Wait for a set-up under way: without it nobody can poll, and a final snapshot would have no source."""
+        self._prepared.wait(max(timeout_s, REGISTRATION_TIMEOUT_S))
 
     def write_final_snapshot(self) -> None:
         """Write a final snapshot unless an agent has the last values. The server must have stopped: no later poll."""
@@ -180,6 +184,8 @@ class ProcessEndpoint:
                 self.registration.run()
         except Exception:
             log.exception("the endpoint of this process failed; its variables can no longer be polled")
+        finally:
+            self._prepared.set()
 
     def _prepare(self) -> bool:
         """Set up number, server and registration; retry every 30 s. False if the process ends first."""
@@ -191,6 +197,7 @@ class ProcessEndpoint:
                 self._close_parts()  # close() may have run before they were set
             except Exception as error:
                 log.warning("endpoint not started, retry in %.0f s: %s: %s", RETRY_S, type(error).__name__, error)
+                self._prepared.set()
                 self._closing.wait(RETRY_S)
         return False
 
@@ -218,6 +225,7 @@ class ProcessEndpoint:
         self.service, self.server, self.advertised = handler, server, where.advertise
         told = json.dumps(data).encode()
         self.registration = EndpointRegistration(settings.zookeeper, path, told, digest=user)
+        self._prepared_at = monotonic()
         self._prepared.set()
 
     def _take_number(self) -> str:

@@ -177,6 +177,40 @@ def test_a_program_leaves_its_values(tmp_path: Path, dropin: Path, ending: str) 
     assert (found.columns.poller, found.polled_ms) == (None, 0)
 
 
+@pytest.mark.parametrize("ending", ["pass", "time.sleep(0.2)", "bookkeeper.leave(); os._exit(0)"])
+def test_a_set_up_that_takes_long_loses_nothing(tmp_path: Path, dropin: Path, ending: str) -> None:
+    """On a busy machine a process may end before it is set up, however old it is."""
+    script = f"""
+import os, time
+import bookkeeper
+from bookkeeper.process import process_endpoint as endpoint
+endpoint.REGISTRATION_TIMEOUT_S, endpoint.EXIT_TIMEOUT_S = 0.1, 60.0
+load = endpoint._import_all
+endpoint._import_all = lambda: (time.sleep(0.6), load())
+bookkeeper.add_to_integer_var("n", {{}}, 5)
+{ending}
+"""
+    end(application(script, tmp_path, ARTIMON_ZOOKEEPER=NOWHERE, ARTIMON_DROPIN=str(dropin)), 60.0)
+    (path,) = files(dropin)
+    assert decoded(path.read_bytes()).columns.values == (5).to_bytes(8, "little")
+
+
+def test_a_set_up_that_failed_does_not_hold_up_the_end(tmp_path: Path, dropin: Path) -> None:
+    script = """
+from time import monotonic
+import bookkeeper
+from bookkeeper.process import process_endpoint as endpoint
+endpoint._listen = lambda *_: open("/nowhere")
+bookkeeper.add_to_integer_var("n", {}, 5)
+bookkeeper.default().endpoint._prepared.wait()
+began = monotonic()
+bookkeeper.default().close(30.0)
+assert monotonic() - began < 20
+"""
+    end(application(script, tmp_path, ARTIMON_ZOOKEEPER=NOWHERE, ARTIMON_DROPIN=str(dropin)), 60.0)
+    assert files(dropin) == []
+
+
 def test_a_hanging_disk_does_not_hold_up_the_end(tmp_path: Path, dropin: Path) -> None:
     script = PROGRAM + "import os, time\nos.fsync = lambda _: time.sleep(600)\nendpoint.EXIT_TIMEOUT_S = 0.1\n"
     end(application(script, tmp_path, ARTIMON_ZOOKEEPER=NOWHERE, ARTIMON_DROPIN=str(dropin)), 60.0)
