@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import urllib.request
+from datetime import datetime
 
 from playwright.sync_api import Page, Response, expect
 
@@ -94,3 +95,17 @@ def test_csv_and_curl_ask_the_same(watched: Watched) -> None:
     command = page.evaluate("() => navigator.clipboard.readText()")
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, check=True, timeout=30)
     assert json.loads(done.stdout)["series"]
+
+
+def test_buckets_of_a_calendar_have_their_own_ends(watched: Watched) -> None:
+    """A day of 23 hours: the ends are those of the answer, not multiples of a step."""
+    days = ["2026-03-27T23:00:00Z", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"]
+    start, *ends = (int(datetime.fromisoformat(day).timestamp() * 1000) for day in days)
+    grid = {"start_ms": start, "end_ms": ends[-1], "step_ms": 0, "n": 2, "ends_ms": ends}
+    answer_with(watched.page, "query", {**matrix([{"values": [1.0, 2.0]}]), "grid": grid})
+    page = watched.open("fetch('heat')", view="table")
+    expect(page.locator("#summary")).to_contain_text("2 points of a calendar")
+    shown = page.locator("#table thead time").evaluate_all("all => all.map((one) => one.dateTime.slice(0, 16))")
+    assert shown == ["2026-03-29T22:00", "2026-03-28T23:00"]
+    page = watched.open("fetch('heat')", view="chart")
+    expect(page.locator("#panel-chart canvas").first).to_be_visible()
