@@ -22,7 +22,7 @@ from query_dsl.results.matrix import Matrix
 from query_dsl.tree import nodes
 from query_dsl.tree.calendar_units import parse_unit
 from query_dsl.tree.entry_table import function_name, look_up
-from query_dsl.tree.literals import checked_literal, to_python_scalar
+from query_dsl.tree.literals import checked_literal, constant_value, to_python_scalar
 from query_dsl.tree.nodes import Node, UserFunction
 from query_dsl.tree.query_errors import QueryError, similar_hint
 from query_dsl.tree.selector import parse_selector
@@ -485,11 +485,30 @@ FOLDING_OPERATORS = frozenset({"add", "mul", "min", "max", "and", "or"})
 def _binary(op: str, first: Expr, second: Expr, match: nodes.LabelMatching) -> Expr:
     for side in (first, second):
         side._require_grid(op)
+    folded = _fold(op, first.node, second.node)
+    if folded is not None:
+        return folded
     match = match_classes(op, first.node, second.node, match)
     # a sum of many terms counts as one level, because left operands are evaluated in a loop
     left_depth = first.depth if isinstance(first.node, nodes.Binary) else first.depth + 1
     node = nodes.Binary(op, first.node, second.node, match)
     return _above(node, [first, second], max(left_depth, second.depth + 1))
+
+
+def _fold(op: str, left: Node, right: Node) -> Expr | None:
+    """Return arithmetic of two numbers as a number; None for anything else."""
+    if not isinstance(left, nodes.Scalar) or not isinstance(right, nodes.Scalar):
+        return None
+    value = constant_value(op, left.value, right.value)
+    return None if value is None else Expr(nodes.Scalar(value))
+
+
+def floor_divide(op: str, left: Expr, right: Expr) -> Expr:
+    """Return `left // right` of two numbers."""
+    folded = _fold(op, left.node, right.node)
+    if folded is None:
+        raise QueryError("this operator is not available for series: write (a / b).floor()")
+    return folded
 
 
 def _above(node: Node, operands: Sequence[Expr], depth: int | None = None) -> Expr:

@@ -12,13 +12,10 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from math import isfinite
 from types import FunctionType, MappingProxyType
-from typing import Any
 
-from artimon.model.values import INT64_MAX, INT64_MIN
 from query_dsl.functions.tables import OPERATORS, STEPS
-from query_dsl.language.expression import Expr, apply, operand_of
+from query_dsl.language.expression import Expr, apply, floor_divide, operand_of
 from query_dsl.language.methods import FUNCTIONS, METHODS, parameters_of
 from query_dsl.tree import nodes
 from query_dsl.tree.prescan import prescan
@@ -31,20 +28,11 @@ _BINARY: Mapping[type[ast.AST], str] = MappingProxyType(
         ast.Sub: "sub",
         ast.Mult: "mul",
         ast.Div: "div",
+        ast.FloorDiv: "floordiv",
         ast.Mod: "mod",
         ast.Pow: "pow",
         ast.BitAnd: "and",
         ast.BitOr: "or",
-    }
-)
-_CONSTANT: Mapping[type[ast.AST], Callable[[Any, Any], int | float]] = MappingProxyType(
-    {
-        ast.Add: lambda a, b: _number(a + b),
-        ast.Sub: lambda a, b: _number(a - b),
-        ast.Mult: lambda a, b: _number(a * b),
-        ast.Div: lambda a, b: _number(a / b),
-        ast.Mod: lambda a, b: _number(a % b),
-        ast.Pow: lambda a, b: _power(a, b),
     }
 )
 _COMPARE: Mapping[type[ast.AST], str] = MappingProxyType(
@@ -70,6 +58,7 @@ _HINTS: Mapping[type[ast.AST], str] = MappingProxyType(
         ast.Dict: "put the selector in quotes: fetch('name{label=\"value\"}')",
         ast.Set: "put the selector in quotes: fetch('name{label=\"value\"}')",
         ast.Not: "write ~(…) in place of not",
+        ast.BinOp: "write numbers here, with + - * / // % ** between them",
         ast.UAdd: "remove the +: only - is a unary operator of numbers",
     }
 )
@@ -170,7 +159,8 @@ class _TreeConverter:
             tree = tree.left
         expr = self.single(tree)
         for link, op in reversed(chain):
-            expr = self.with_place(link, apply, op, expr, self.read(link.right))
+            build = floor_divide if op == "floordiv" else apply
+            expr = self.with_place(link, build, op, expr, self.read(link.right))
         return expr
 
     def single(self, tree: ast.expr) -> Expr:
@@ -301,10 +291,8 @@ class _TreeConverter:
                 return None
             case ast.List(elts=elements):
                 return [self.literal(element) for element in elements]
-            case ast.BinOp() | ast.UnaryOp(operand=ast.BinOp()):
-                return self.constant(tree)
-            case ast.Constant() | ast.UnaryOp() | ast.Name() if not isinstance(tree, ast.Name) or tree.id in _NUMBERS:
-                node = self.single(tree).node
+            case ast.Constant() | ast.UnaryOp() | ast.BinOp() | ast.Name(id="inf" | "nan"):
+                node = self.read(tree).node
                 if isinstance(node, nodes.Scalar):
                     return node.value
             case ast.Call(func=ast.Name(id="own")):  # printed form of a user-defined function
@@ -313,22 +301,6 @@ class _TreeConverter:
                 name = ast.unparse(tree)
                 raise self.fail(tree, f'put {name:.40} in quotes: "{name:.40}"')
         raise self.fail(tree, _HINTS.get(type(tree), "a literal is expected here: a text, a number or a list"))
-
-    def constant(self, tree: ast.expr) -> int | float:
-        """Return the value of arithmetic of numbers. Results are 64-bit integers, or floats as of the operators."""
-        match tree:
-            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
-                return number
-            case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -self.constant(operand)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _CONSTANT:
-                try:
-                    return _CONSTANT[type(op)](self.constant(left), self.constant(right))
-                except QueryError:
-                    raise
-                except (ArithmeticError, TypeError, ValueError):
-                    raise self.fail(tree, "this has no value: a division by 0, or a number too large") from None
-        raise self.fail(tree, "write numbers here, with + - * / % ** between them")
 
     def check_call(
         self, tree: ast.Call, name: str, build: Callable[..., Expr], args: list[object], options: dict[str, object]
@@ -357,20 +329,6 @@ class _TreeConverter:
         if problem.text is not None and literal[1:-1] == problem.text:
             return QueryError(problem.message, start + 1 + problem.position, self.text, problem.length)
         return QueryError(problem.message, start, self.text, length)
-
-
-def _power(base: int | float, exponent: int | float) -> int | float:
-    """Return an integer if both are, and the result is one that a float holds exactly."""
-    value = float(base) ** float(exponent)
-    whole = isinstance(base, int) and isinstance(exponent, int) and exponent >= 0 and abs(value) <= 2**53
-    return int(value) if whole else _number(value)
-
-
-def _number(value: int | float) -> int | float:
-    """Return a result of arithmetic. Raises OverflowError beyond 64 bits, TypeError for a complex number."""
-    if not (INT64_MIN <= value <= INT64_MAX if isinstance(value, int) else isfinite(value)):
-        raise OverflowError
-    return value
 
 
 def _signature(build: Callable[..., Expr]) -> inspect.Signature:

@@ -1,9 +1,13 @@
-"""Checks of literals in a query: 64-bit integers, texts that UTF-8 can encode."""
+"""Checks of literals in a query: 64-bit integers, texts that UTF-8 can encode; arithmetic of numbers."""
 
 from __future__ import annotations
 
+import operator
 import re
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from math import isfinite
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from artimon.model.values import INT64_MAX, INT64_MIN
 from query_dsl.tree.query_errors import QueryError
@@ -43,3 +47,41 @@ def to_python_scalar(value: object) -> object:
     """Convert a numpy scalar to its Python type; return anything else unchanged."""
     item = getattr(value, "item", None)
     return item() if callable(item) and getattr(value, "shape", None) == () else value
+
+
+def _power(base: float, exponent: float) -> int | float:
+    """Return an integer if both are, and the result is one that a float holds exactly."""
+    value = float(base) ** float(exponent)  # huge powers of integers would take long
+    whole = isinstance(base, int) and isinstance(exponent, int) and exponent >= 0 and abs(value) <= 2**53
+    return int(value) if whole else value
+
+
+_ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType(
+    {
+        "add": operator.add,
+        "sub": operator.sub,
+        "mul": operator.mul,
+        "div": operator.truediv,
+        "floordiv": operator.floordiv,
+        "mod": operator.mod,
+        "pow": _power,
+    }
+)
+
+
+def constant_value(op: str, left: object, right: object) -> int | float | None:
+    """Return the arithmetic of two finite numbers; None for anything else. Raises QueryError for a division by 0, and
+    for a result that is no real number, no 64-bit integer or no finite float."""
+    if op not in _ARITHMETIC or not _is_number(left) or not _is_number(right):
+        return None
+    try:
+        value: int | float = _ARITHMETIC[op](left, right)
+        if INT64_MIN <= value <= INT64_MAX if isinstance(value, int) else isfinite(value):
+            return value
+    except (ArithmeticError, TypeError):  # a complex number is a TypeError
+        pass
+    raise QueryError("this has no value: a division by 0, or a number too large")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)

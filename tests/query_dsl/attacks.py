@@ -168,6 +168,7 @@ DEEP: dict[str, Callable[[], str]] = {
 }
 HUGE: dict[str, Callable[[], str]] = {
     "power of powers": lambda: "10**10**10",
+    "power of powers as an operand": lambda: f"{F} + 10**10**10",
     "power of a long number": lambda: f"{F} * 9" + "9" * 300 + "**9999",
     "shift": lambda: f"{F} + (1 << 10000000)",
     "repetition": lambda: "'x' * 10000000000",
@@ -208,7 +209,6 @@ PATTERNS: dict[str, str] = {
     "possessive": "a++",
 }
 HARMLESS: dict[str, str] = {
-    "power of powers": f"{F} + 10**10**10",
     "max_gap": f"{F}.fill('previous', max_gap='10000w')",
     "comment in any alphabet": f"{F}  # \u0430\U0001d4ee",
     "name in any alphabet": "fetch('x{host!=\"\u0430\"}')",

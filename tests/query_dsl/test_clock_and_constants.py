@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from query_dsl import NothingSelected, QueryError, evaluate, fetch, now, parse, time
+from query_dsl import NothingSelected, QueryError, apply, evaluate, fetch, now, parse, time
 from query_dsl.stores.levels import SETTLE_MS
 from tests.query_dsl.plain_store import PlainStore
 
@@ -75,6 +75,8 @@ def test_text_and_tree_are_the_same(text: str) -> None:
         ("topk(7%4, by=[])", "topk(3, by=[])"),
         ("fill('value', -(3-1))", "fill('value', -2)"),
         ("mul(2**0.5)", f"mul({2**0.5!r})"),
+        ("mul(7//2)", "mul(3)"),
+        ("where(value > 5*60)", "where(value > 300)"),
         ("clamp(10**-2, 1e3)", "clamp(0.01, 1000.0)"),
     ],
 )
@@ -90,9 +92,30 @@ def test_constants_without_a_value_are_refused(argument: str) -> None:
     with pytest.raises(QueryError, match="a division by 0, or a number too large") as caught:
         parse(f"fetch('x').clamp(0, {argument})")
     assert caught.value.position is not None
+    with pytest.raises(QueryError, match="a division by 0, or a number too large") as caught:
+        parse(f"fetch('x') * ({argument})")
+    assert caught.value.position == 14
 
 
-@pytest.mark.parametrize("argument", ["'a'*3", "True+1", "5//2", "1<<3", "[1]*9", "None+1", "2*value", "1+fetch('x')"])
+@pytest.mark.parametrize(
+    "argument", ["'a'*3", "True+1", "value//2", "1<<3", "[1]*9", "None+1", "2*value", "1+fetch('x')"]
+)
 def test_other_arithmetic_is_refused(argument: str) -> None:
     with pytest.raises(QueryError):
         parse(f"fetch('x').clamp(0, {argument})")
+
+
+def test_operands_of_constants_are_computed_in_text_and_in_python() -> None:
+    assert str(parse("fetch('x') * (1024*1024)")) == "fetch('x') * 1048576"
+    assert parse("fetch('x') > 5*60").equals(fetch("x") > 300)
+    assert str(fetch("x") * apply("add", 1, 2)) == "fetch('x') * 3"
+    assert str(parse("fetch('x') / 0")) == "fetch('x') / 0", "of series it is infinite"
+    assert str(parse("fetch('x') * (inf - 1)")) == "fetch('x') * (inf - 1)"
+    with pytest.raises(QueryError, match="a division by 0"):
+        apply("div", 1, 0)
+    with pytest.raises(QueryError, match=r"for series: write \(a / b\)\.floor\(\)"):
+        parse("fetch('x') // 2")
+
+
+def test_long_sums_of_constants_are_computed_at_once() -> None:
+    assert parse("fetch('x') * (" + "+".join(["1"] * 400) + ")").equals(parse("fetch('x') * 400"))

@@ -178,7 +178,7 @@ def test_a_grid_that_was_moved_is_said() -> None:
         ("fetch('c').at('now') - fetch('c').range('5m')", "two grids in one query: .at(now) and .range(5m)"),
         ("samples('c')", "raw samples, which have no grid"),
         ("1 + 2", "the query is a plain value"),
-        ("(1 + 2).abs() + fetch('c')", "abs works on series, not on the plain value 3.0"),
+        ("(1 + 2).abs() + fetch('c')", "abs works on series, not on the plain value 3"),
         ("fetch('c') + 9223372036854775808", "is not a 64-bit integer"),
         ("fetch('c') + 'a'", "cannot take the text 'a'"),
         ("fetch('c') & fetch('c')", "& needs BOOLEAN on both sides"),
