@@ -92,7 +92,7 @@ AFTER = [
 ]  # fmt: skip
 GAP = ", max_gap='2h'"
 """The default gap is two steps of the answer, and the same query has another step at each level. Left out with it:
-windows over windows without a bucketize, and windows that reach ahead (after=), which have tests of their own.
+windows over windows without a bucketize, because the outer one reads a value of the inner one at each step.
 
 A count of nothing is 0, and so is a filled value, but only of a series that is in the answer: one with a sample in the
 range, which begins at the first window, or at the value before it. Counts are asked where these are the same times."""
@@ -146,6 +146,8 @@ def _name(random: Random) -> str:
 
 def _call(random: Random, name: str, window: str, gap: str) -> str:
     rule = random.choice(["", "", "", "", ", min_count=30"])
+    if gap and name not in BACK and random.random() < 0.2:
+        rule += f", after='{random.choice(['1h', '30m', '15m'])}'"
     return f"'{name}', '{window}'{gap if name in BACK else ''}{rule}"
 
 
