@@ -79,7 +79,8 @@ class AlertEngine:
         self._history = None if past is None else RuleHistory(past)
         self._folder = RuleFolder(config.rules, config.default, memory.files)
         self._active = ActiveRules()
-        self._results: dict[str, RuleResult] = {}
+        self._shown: tuple[ActiveRules, Mapping[str, RuleResult]] = (ActiveRules(), {})
+        """Rules and results of the last evaluation. Other threads read them while the next one runs."""
         self.evaluations = 0
         self.letters_made = 0
         """Letters created since the start."""
@@ -137,7 +138,7 @@ class AlertEngine:
         rows, told = self._rows(gone, judged)
         self._commit(time_ms, memory.missed + missed, rows, told)
         self._database.hook("committed")
-        self._results = judged
+        self._shown = force, judged
         self.evaluations += 1
         self._store_result((perf_counter() - began) * 1000, evaluator.queries)
 
@@ -214,7 +215,7 @@ class AlertEngine:
     def _store_result(self, duration_ms: float, questions: int) -> None:
         force, memory, view = self._active, self._state, self.view()
         states = view.rule_counts()
-        errors = sorted({judged.error for judged in self._results.values() if judged.error})
+        errors = sorted({judged.error for judged in view.results.values() if judged.error})
         self.result = EvaluationResult(
             memory.time_ms,
             duration_ms,
@@ -227,10 +228,8 @@ class AlertEngine:
 
     def view(self) -> AlertView:
         """View of the current state."""
-        config, memory = self._config, self._state
-        return AlertView(
-            config.id, config.page, memory.time_ms, self._active, memory.known, memory.firing_letters, self._results
-        )
+        config, memory, (active, results) = self._config, self._state, self._shown
+        return AlertView(config.id, config.page, memory.time_ms, active, memory.known, memory.firing_letters, results)
 
     def display(self, mail: Mapping[str, Any]) -> bytes:
         """JSON for the znode."""

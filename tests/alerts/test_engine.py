@@ -484,3 +484,20 @@ def test_an_approximate_answer_is_an_error_unless_accepted(world: World) -> None
     world.write(LONG.format(expr=text, threshold="< 1", more=", accept: [approximate]"))
     world.tick({"a": 0})
     assert (world.error("long"), world.told()) == ("", ["firing a"])
+
+
+def test_the_display_during_an_evaluation_is_that_of_the_last_one(world: World) -> None:
+    """The thread that counts mails shows the state while a new rule is evaluated for the first time."""
+    shown: list[list[str]] = []
+
+    def look(step: str) -> None:
+        if step == "evaluated":
+            shown.append([rule["name"] for rule in json.loads(world.engine.display({}))["rules"]])
+
+    world.engine._database.hook = look
+    world.write(LONG.format(expr="fetch('up')", threshold="< 1", more=""))
+    world.tick({"a": 1})
+    world.write(LONG.format(expr="fetch('up')", threshold="< 1", more="").replace("long", "other"))
+    world.tick({"a": 1})
+    assert shown == [[], ["long"]]
+    assert [rule["name"] for rule in json.loads(world.engine.display({}))["rules"]] == ["other"]

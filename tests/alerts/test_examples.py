@@ -114,7 +114,7 @@ def run(world: World, file: str) -> list[Event]:
                 label = next(labels[name] for name in ("service", "context", "host", "job") if name in labels)
                 events.append((minute, note.rule, label, str(note.kind)))
                 world.database.sent(waiting.seq)
-        errors = {name: result.error for name, result in world.engine._results.items() if result.error}
+        errors = {name: result.error for name, result in world.engine.view().results.items() if result.error}
         assert not errors, (minute, errors)
     return events
 

@@ -124,7 +124,7 @@ class World:
         return {shown["labels"].get("host", ""): shown["state"] for shown in self.engine.view().alerts()}
 
     def error(self, name: str = "down") -> str:
-        return self.engine._results[name].error
+        return self.engine.view().results[name].error
 
     def sender(self, address: str) -> LetterSender:
         """A sender whose rounds the test makes."""

@@ -92,7 +92,9 @@ def ask_rule(
             EngineConfig("asked", rules, ("ops@example.org",)), store, database, memory, ManualClock(now), past=past
         )
         assert engine.evaluate_due()
-        error = "; ".join([*engine.result.problems, *(one.error for one in engine._results.values() if one.error)])
+        error = "; ".join(
+            [*engine.result.problems, *(one.error for one in engine.view().results.values() if one.error)]
+        )
         alerts = engine.view().alerts()
     return Reply({series_text("", one["labels"]): [one["value"]] for one in alerts}, (), error)
 
