@@ -202,7 +202,7 @@ import bookkeeper
 from bookkeeper.process import process_endpoint as endpoint
 endpoint._listen = lambda *_: open("/nowhere")
 bookkeeper.add_to_integer_var("n", {}, 5)
-bookkeeper.default().endpoint._prepared.wait()
+bookkeeper.default().endpoint._prepared.wait(30)
 began = monotonic()
 bookkeeper.default().close(30.0)
 assert monotonic() - began < 20
