@@ -178,8 +178,10 @@ def ask_peer(
     ours: dict[str, Got],
     theirs: dict[str, dict[str, Got]],
     wrong: dict[str, str],
+    family: str = "query",
 ) -> None:
-    """Put the answers of one peer to all queries into `theirs`, and differences from ours into `wrong`."""
+    """Put the answers of one peer to all queries into `theirs`, and differences from ours into `wrong`. `family`: first
+    part of the names of the lines."""
     say(f"{peer.name} {peer.version} stores the same")
     peer.store(world.peer_series())
     with peer.serve() as address:
@@ -192,7 +194,7 @@ def ask_peer(
             except WrongAnswer as error:
                 wrong[question.name] = str(error)
             except (PeerFailed, OSError, RuntimeError) as error:
-                fail(f"peer.{peer.name}.query.{question.name}", str(error))
+                fail(f"peer.{peer.name}.{family}.{question.name}", str(error))
             else:
                 theirs[question.name][peer.name] = got
 

@@ -14,8 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PINS = ("scripts/build.lock", "scripts/requirements.lock")
-STAMP = "artimon-stamp"
+BUILD = "scripts/build.lock"
+LOCKS = {"run": "scripts/requirements.lock", "tests": "scripts/tests.lock"}
+"""Pinned packages of each set; those of the tests, of the documents and of the checks are half of the size."""
 STILL_S = 60
 """A step that takes longer says so, each time."""
 
@@ -35,11 +36,11 @@ def say(text: str) -> None:
     print(f"setup: {text}", file=sys.stderr, flush=True)
 
 
-def wanted_stamp() -> str:
-    """Digest of all that decides what the environment holds: pins, both projects, Python, place of the checkout."""
+def wanted_stamp(name: str) -> str:
+    """Digest of all that decides what a set holds: pins, both projects, Python, place of the checkout."""
     digest = hashlib.sha256(f"{sys.version}\n{sys.platform}\n{ROOT}\n".encode())
-    for name in (*PINS, "pyproject.toml", "bookkeeper/pyproject.toml"):
-        digest.update((ROOT / name).read_bytes())
+    for path in (BUILD, LOCKS[name], "pyproject.toml", "bookkeeper/pyproject.toml"):
+        digest.update((ROOT / path).read_bytes())
     return digest.hexdigest()
 
 
@@ -78,8 +79,8 @@ def make_environment(venv: Path) -> None:
     )
 
 
-def install(venv: Path) -> None:
-    """The pinned packages, then ours in place. What is there already is left alone."""
+def install(venv: Path, names: Sequence[str]) -> None:
+    """Install the pinned packages of these sets side by side, then ours in place; what is there already stays."""
     pip: list[str | Path] = [
         venv / "bin" / "python",
         "-m",
@@ -89,25 +90,29 @@ def install(venv: Path) -> None:
         "--no-input",
         "--disable-pip-version-check",
     ]
-    network = "check the network and run ./scripts/setup again"
-    say("installing the pinned Python packages (the first time some minutes; 2 GB on the disk)")
-    for pins in PINS:
-        run([*pip, "--no-build-isolation", "--no-deps", "--require-hashes", "-r", ROOT / pins], network)
+    pip += ["--no-compile", "--no-build-isolation", "--no-deps"]
+    pinned, network = [*pip, "--require-hashes", "-r"], "check the network and run ./scripts/setup again"
+    say(f"installing the pinned Python packages (the first time some minutes; {len(names)} GB on the disk)")
+    run([*pinned, ROOT / BUILD], network)
+    with ThreadPoolExecutor(len(names)) as pool:  # pip uses one core
+        list(pool.map(lambda name: run([*pinned, ROOT / LOCKS[name]], network), names))
     say("installing artimon and artimon-bookkeeper from this checkout")
-    run([*pip, "--no-build-isolation", "--no-deps", "-e", ROOT / "bookkeeper", "-e", ROOT], "see the lines above")
+    run([*pip, "-e", ROOT / "bookkeeper", "-e", ROOT], "see the lines above")
 
 
-def set_up(venv: Path, programs: str, verify: bool) -> None:
+def set_up(venv: Path, names: Sequence[str], programs: str, verify: bool) -> None:
     """All steps, one process at a time."""
-    stamp, wanted = venv / STAMP, wanted_stamp()
+    stamps = {venv / f"artimon-stamp-{name}": wanted_stamp(name) for name in names}
     venv.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(venv.parent / f".{venv.name.lstrip('.')}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    if not stamp.exists() or stamp.read_text() != wanted:
-        stamp.unlink(missing_ok=True)
+    if any(not stamp.exists() or stamp.read_text() != wanted for stamp, wanted in stamps.items()):
+        for stamp in stamps:
+            stamp.unlink(missing_ok=True)
         make_environment(venv)
-        install(venv)
-        stamp.write_text(wanted)
+        install(venv, names)
+        for stamp, wanted in stamps.items():
+            stamp.write_text(wanted)
     python, remedy = venv / "bin" / "python", "see the lines above"
     with ThreadPoolExecutor(1) as beside:  # both wait for the network most of the time
         fetched = beside.submit(run, [python, "-m", "scripts.programs", programs], remedy) if programs else None
@@ -119,6 +124,7 @@ def set_up(venv: Path, programs: str, verify: bool) -> None:
 def read_arguments() -> argparse.Namespace:
     """Options of ./scripts/setup."""
     parser = argparse.ArgumentParser("./scripts/setup", description="Sets up what ./scripts/run and the tests need.")
+    parser.add_argument("--tests", action="store_true", help="what tests, checks and documents need, too")
     parser.add_argument("--programs", default="", help="Debian programs to have too, by comma, or all")
     parser.add_argument("--verify", action="store_true", help="check the digest of every jar")
     return parser.parse_args()
@@ -129,7 +135,8 @@ def main() -> int:
     asked, settings = read_arguments(), settings_module.load()
     try:
         find_java(settings)
-        set_up(settings.venv or ROOT / ".venv", asked.programs, asked.verify)
+        names = ("run", "tests") if asked.tests else ("run",)
+        set_up(settings.venv or ROOT / ".venv", names, asked.programs, asked.verify)
     except JavaMissingError as problem:
         say(str(problem))
         return 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -10,7 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from packaging.requirements import Requirement
+
 FOLDER = Path(__file__).resolve().parent
+ROOTS = ("artimon[notebook]", "artimon-bookkeeper")
+"""Needed to run: these and what they require. The other packages are those of the tests."""
 BUILD = ("editables", "hatchling", "packaging", "pathspec", "pluggy", "setuptools", "trove-classifiers", "wheel")
 SOURCE_ONLY = ("pyspark",)
 GLIBC = ("17", "24", "26", "27", "28", "31", "34")
@@ -44,6 +49,22 @@ def installed() -> dict[str, str]:
     pins = {normal(entry["name"]): f"{entry['name']}=={entry['version']}" for entry in json.loads(lines)}
     pins.pop("pip", None)
     return pins
+
+
+def closure(roots: Iterable[str]) -> set[str]:
+    """Normal names of these projects and of all that they require here."""
+    seen: set[tuple[str, frozenset[str]]] = set()
+    waiting = [Requirement(text) for text in roots]
+    while waiting:
+        wanted = waiting.pop()
+        key = normal(wanted.name), frozenset(wanted.extras)
+        if key in seen:
+            continue
+        seen.add(key)
+        extras = ("", *wanted.extras)
+        needs = map(Requirement, importlib.metadata.requires(wanted.name) or ())
+        waiting += [n for n in needs if n.marker is None or any(n.marker.evaluate({"extra": e}) for e in extras)]
+    return {name for name, _ in seen}
 
 
 def file_hashes(requirements: Iterable[str], platform: Sequence[str] = (), python: str = "") -> dict[str, str]:
@@ -81,7 +102,7 @@ def write(path: Path, what: str, pins: Iterable[str], hashes: dict[str, set[str]
 
 
 def main() -> None:
-    """Pins, then hashes platform by platform, then both files."""
+    """Pins, then hashes platform by platform, then the files."""
     pins = installed()
     missing = [name for name in BUILD if name not in pins]
     if missing:
@@ -97,8 +118,11 @@ def main() -> None:
         hashes[project].add(digest)
     build = {name: pin for name, pin in pins.items() if name in BUILD}
     write(FOLDER / "build.lock", "What builds packages, installed first.", build.values(), hashes)
-    rest = {name: pin for name, pin in pins.items() if name not in build}
-    write(FOLDER / "requirements.lock", "Everything the platform and its tests run with.", rest.values(), hashes)
+    needed = closure(ROOTS) - build.keys()
+    running = [pin for name, pin in pins.items() if name in needed]
+    testing = [pin for name, pin in pins.items() if name not in needed and name not in build]
+    write(FOLDER / "requirements.lock", "Everything the platform runs with.", running, hashes)
+    write(FOLDER / "tests.lock", "What its tests, documents and checks run with beside that.", testing, hashes)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,12 @@ import contextlib
 import uuid
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from ipaddress import ip_network
+from typing import TYPE_CHECKING, Any
 
 from artimon.model.clock import Clock
 from artimon.model.protocols import Sink
+from bookkeeper.process.host_key import write_host_key
 from sources.base.schedule import Pace, end_tasks, phase_ms
 from sources.delivery.commit_group import GroupCommitSink
 from sources.delivery.endpoint_status import EndpointStatuses
@@ -24,10 +26,9 @@ from sources.delivery.source_owners import SourceOwners
 from sources.dropin.folder import DropinFolder
 from sources.host.host_source import HostMetrics
 from sources.host.local_source import LocalSource
-from sources.poll.discovery import Discovery
 from sources.poll.final_folder import FinalFolder
-from sources.poll.group_assignment import group_of, own_networks
-from sources.poll.group_leases import GroupLeases
+from sources.poll.host_coordinator import HostCoordinator
+from sources.poll.lease_units import own_host_keys, own_networks
 from sources.poll.process_set import FollowedProcesses
 from sources.poll.zookeeper_session import ZooKeeperSession
 from sources.scrape.scrape_manager import ReloadedSourcesFile, ScrapeManager
@@ -35,6 +36,9 @@ from sources.state.relabel import RelabelRegistry
 from sources.state.retention_rules import RetentionDivider
 from sources.state.source_reading import ReadingBuilder, SourceVariable
 from sources.state.state_store import SourceStateStore
+
+if TYPE_CHECKING:
+    from sources.receive.receiver import Receiver
 
 _SELF_PHASE = 0.25
 """Phase of the agent's own variables as a fraction of the period: after all endpoints were polled."""
@@ -45,7 +49,7 @@ _FINALS_S = 10.0
 class ArtimonSource:
     """Polls all sources of one agent. Runs in the event loop of `run`, except ZooKeeper, files and name look-ups.
 
-    The constructor raises ConfigFileError if a configuration file is invalid."""
+    The constructor raises ConfigFileError if a configuration file is invalid, SettingsError for `receive`."""
 
     def __init__(self, config: SourceConfig, sink: Sink, clock: Clock, hostname: str | None = None) -> None:
         self._config, self._sink, self._clock = config, sink, clock
@@ -65,12 +69,13 @@ class ArtimonSource:
             RetentionDivider(config.keep),
         )
         self._session = ZooKeeperSession(config.zookeeper, config.session_s)
-        networks = partial(own_networks, config.zookeeper, config.own_networks)
-        self._leases = GroupLeases(
+        self._coordinator = HostCoordinator(
             self._session,
             config.agent,
-            networks,
-            lambda mine, leaving: self._processes.on_assigned(mine, leaving),
+            self._own_keys,
+            [ip_network(text) for text in config.own_networks],
+            listed=lambda listing: self._processes.on_listed(listing),
+            assigned=lambda mine, leaving: self._processes.on_assigned(mine, leaving),
             grace_s=config.takeover_s,
             reconcile_s=config.reconcile_s,
         )
@@ -83,18 +88,17 @@ class ArtimonSource:
             SourceOwners(),
             self._statuses,
             self._figures,
-            lambda endpoint: self._leases.holds_lease(group_of(endpoint)),
+            lambda endpoint: self._coordinator.holds_lease(endpoint.unit),
             self._take_final,
         )
+        networks = partial(own_networks, config.zookeeper, config.own_networks)
         self._final_folder = FinalFolder(config.dropin, self._shared, networks) if config.dropin else None
         self._scraping = ScrapeManager(self._shared, named)
-        self._processes = FollowedProcesses(self._shared, self._leases)
+        self._processes = FollowedProcesses(self._shared, self._coordinator)
         self._tasks: set[asyncio.Task[None]] = set()
         self._dropin: DropinFolder | None = None
+        self._receiver = _make_receiver(config, self._delivery)
         self._host_labels: dict[str, str] = {}
-        self._discovery = Discovery(
-            self._session, config.reconcile_s, self._processes.on_context_changed, self._processes.on_listed
-        )
 
     async def run(self, stop: asyncio.Event) -> None:
         """Poll until `stop` is set; then close connections and write the state."""
@@ -102,8 +106,7 @@ class ArtimonSource:
         await self._take_finals()
         self._processes.resume(self._store)
         self._session.start()
-        self._discovery.start(asyncio.get_running_loop())
-        self._leases.start(asyncio.get_running_loop())
+        self._coordinator.start(asyncio.get_running_loop())
         try:
             await self._start_local()
             self._spawn(self._scraping.run(), "foreign sources")
@@ -121,20 +124,28 @@ class ArtimonSource:
         up, down = self._statuses.counts()
         figures = {"endpoints_up": up, "endpoints_down": down, **self._figures.to_json()}
         figures["warnings"] = self._statuses.list_vanished(self._clock.now_ms())
-        bad = dict(self._discovery.bad_nodes)
+        bad = self._coordinator.bad_nodes
         if bad:
             figures["refused"]["bad znode"] = len(bad)
             figures["problems"] = [*figures["problems"], *sorted(bad.values())[:10]]
         if not self._session.connected:
             text = f"ZooKeeper at {self._config.zookeeper} is not connected: new processes are not found"
             figures["problems"] = [text, *figures["problems"]]
-        figures["zookeeper_failures"] = self._discovery.failures + self._leases.failures
-        figures["leases"] = self._leases.counts()
+        figures["zookeeper_failures"] = self._coordinator.failures
+        figures["leases"] = self._coordinator.counts()
         figures["damaged_states"] = self._store.damaged
         figures.update(self._scraping.figures())
         return figures
 
     # --- start and stop
+
+    def _own_keys(self) -> tuple[str, ...]:
+        """Return the host keys of this host, and leave the first one for applications in the drop-in folder."""
+        keys = own_host_keys(self._config.zookeeper, self._config.host)
+        if self._config.dropin is not None:
+            with contextlib.suppress(OSError):
+                write_host_key(str(self._config.dropin), keys[0])
+        return keys
 
     def _load(self) -> None:
         self._store.load(self._sink.replay(self._store.last_poll_ms), self._clock.now_ms())
@@ -162,6 +173,8 @@ class ArtimonSource:
         if self._config.dropin is not None:
             self._dropin = DropinFolder(self._config.dropin, self._delivery, self._shared.owners, labels)
             self._spawn(self._dropin.run(self._clock, self._pace(f"file/{host}")), "drop-in files")
+        if self._receiver is not None:
+            self._spawn(self._receiver.run(labels), "receiver")
         series = self._store.get(f"agent/{host}/{self._config.agent}")
         maker = ReadingBuilder(uuid.uuid4().bytes, self._clock.now_ms())
         source = LocalSource(series, self._delivery, maker, self._own_variables, {})
@@ -181,6 +194,8 @@ class ArtimonSource:
         variables = self._statuses.variables(now_ms)
         if self._dropin is not None:
             variables += self._dropin.variables(now_ms)
+        if self._receiver is not None:
+            variables += self._receiver.variables()
         variables += self._scraping.variables()
         if self._final_folder is not None:
             variables += self._final_folder.variables(self._host_labels)
@@ -189,7 +204,7 @@ class ArtimonSource:
 
     async def _stop(self) -> None:
         await asyncio.gather(end_tasks(list(self._tasks)), self._processes.stop())
-        for stop in (self._discovery.stop, self._leases.stop, self._session.stop):
+        for stop in (self._coordinator.stop, self._session.stop):
             await asyncio.to_thread(stop)
         self._placement.close()
         if self._dropin is not None:
@@ -204,3 +219,12 @@ class ArtimonSource:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         task.add_done_callback(self._figures.ended)
+
+
+def _make_receiver(config: SourceConfig, delivery: ReadingDelivery) -> Receiver | None:
+    """Return the receiver of the configuration; its libraries are imported only if there is one."""
+    if config.receive is None:
+        return None
+    from sources.receive.receiver import Receiver
+
+    return Receiver(config.receive, config.receive_token, config.security, delivery)

@@ -21,6 +21,7 @@ from artimon.model.vshards import union
 from artimon.runtime.exposure import require_protection
 from artimon.runtime.gc_tuning import gc_tuned
 from artimon.runtime.health import HealthFile, Publish, unpublished
+from artimon.runtime.machine_memory import memory_limit
 from artimon.runtime.partition_counts import PartitionCounts, confirmed_partitions
 from artimon.runtime.process_options import (
     Health,
@@ -49,7 +50,6 @@ from varstore.index.shard_limits import (
     DEFAULT_CAPACITY,
     DEFAULT_LIMITS,
     ShardLimits,
-    memory_limit,
     refusal_warnings,
     settle_capacity,
 )

@@ -12,7 +12,7 @@ from artimon.model.select import SelectError
 from query_dsl import Matrix, NothingSelected, QueryError
 from query_dsl.evaluation.windows import APPROXIMATE, ROUNDED_UP
 from query_dsl.stores.query_limits import Limits
-from query_dsl.tree.calendar_units import CalendarGrid
+from query_dsl.tree.calendar_units import shortest_ms
 from query_dsl.tree.query_errors import NothingHeld
 
 STEP_MS = 60_000
@@ -57,7 +57,7 @@ def _truncated(reason: str) -> RuleAnswer:
 def _doubt(rule: Rule, matrix: Matrix) -> str:
     """Return the reason why the values are not exact, "" if they are, or if the rule accepts them."""
     # the finest level has no window of 90 s, and the note says so
-    coarse = not isinstance(matrix.grid, CalendarGrid) and matrix.grid.step_ms > STEP_MS
+    coarse = shortest_ms(matrix.grid) > STEP_MS
     near = [note for note in matrix.notes if APPROXIMATE in note or (coarse and ROUNDED_UP in note)]
     if near and AcceptedAnswer.APPROXIMATE not in rule.accept:
         return f"{'; '.join(near)}: use another function or window, or write accept: [approximate]"

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import json
-
 from artimon.model.select import SelectError
+from artimon.runtime.http.http_error import HttpError
 from query_dsl import QueryError
 from query_dsl.results.render import printable
 from query_dsl.stores.query_limits import LimitExceeded
 from varstore.cluster.varstore_client import StoreUnavailable
 
 
-class ApiError(Exception):
+class ApiError(HttpError):
     """Answer other than 200; its text has no terminal control characters. `position`, `length`: characters of `q`."""
 
     def __init__(
         self, status: int, message: str, position: int | None = None, length: int | None = None, reason: str = ""
     ) -> None:
         """`reason`: error code for programs, if the status is ambiguous."""
-        message = printable(message)
-        super().__init__(message)
-        self.status, self.message, self.position, self.length = status, message, position, length
-        self.reason = reason
-
-    def body(self) -> bytes:
-        """Return the JSON body."""
-        error = {"message": self.message, "position": self.position, "length": self.length}
-        return json.dumps({"error": error}).encode()  # ASCII, because UTF-8 cannot encode lone surrogates
+        super().__init__(status, printable(message))
+        self.position, self.length, self.reason = position, length, reason
 
 
 class QueryTooLargeError(SelectError):

@@ -6,10 +6,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated
 
+from artimon.runtime.http.http_limits import HttpLimits, KiB
+from artimon.runtime.machine_memory import memory_limit
 from artimon.runtime.process_options import Health, Insecure, ListenHost, Option, StackData, Zookeeper
 
-KiB = 1024
 MiB = 1024 * KiB
+
+
+QUERY_SHARE = 8
+"""Part of the usable memory that one query may fill."""
+REDUCED_CELL_BYTES, SAMPLE_BYTES = 32, 24
+"""Bytes of a cell that is reduced and of a raw sample that is read, with the arrays of their evaluation."""
 
 
 class LimitError(ValueError):
@@ -17,13 +24,10 @@ class LimitError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class ApiLimits:
+class ApiLimits(HttpLimits):
     """Limits; sizes in bytes, times in seconds."""
 
     query_bytes: int = 16 * KiB
-    body_bytes: int = 64 * KiB
-    header_bytes: int = 64 * KiB
-    """Request line and headers together."""
     series: int = 20_000
     """Series that one selector of a query may match."""
     cells_read: int = 2_000_000
@@ -47,21 +51,21 @@ class ApiLimits:
     waiting: int = 64
     wait_s: float = 5.0
     """Timeout in the queue (503)."""
-    body_s: float = 10.0
-    header_s: float = 5.0
-    """Time from the opening of a connection, or the first byte of its next request, to the end of the headers."""
-    idle_s: float = 15.0
-    """Time between two requests of a connection."""
-    write_s: float = 30.0
-    """Time for which a client may leave an answer unread."""
-    answer_s: float = 120.0
-    """Time for reading a complete answer, from the first write that the client delays."""
-    connections: int = 256
     thrift_connections: int = 64
     thrift_idle_s: float = 300.0
     thrift_request_bytes: int = 64 * KiB
     thrift_answer_bytes: int = 16_000_000
     """Size of a reply of the Thrift service; Apache's clients refuse frames over 16,384,000 bytes."""
+
+    @classmethod
+    def of_machine(cls, memory_bytes: int = 0) -> ApiLimits:
+        """Return the limits of a machine, at least the defaults. `memory_bytes`: memory of a process; 0: measured."""
+        least, share = cls(), (memory_bytes or memory_limit()) // QUERY_SHARE
+        return replace(
+            least,
+            cells_reduced=max(least.cells_reduced, share // REDUCED_CELL_BYTES),
+            samples_read=max(least.samples_read, share // SAMPLE_BYTES),
+        )
 
     def changed(self, changes: Iterable[str]) -> ApiLimits:
         """Return limits with the changes "name=value". Raises LimitError."""
@@ -94,10 +98,10 @@ class ApiConfig:
         Option(
             "NAME=NUMBER: another limit, see docs/api.md.",
             "--limit",
-            read=lambda changes: ApiLimits().changed(changes),
+            read=lambda changes: ApiLimits.of_machine().changed(changes),
             multiple=True,
         ),
-    ] = field(default_factory=ApiLimits)
+    ] = field(default_factory=ApiLimits.of_machine)
     host: ListenHost = "127.0.0.1"
     names: Annotated[
         tuple[str, ...],

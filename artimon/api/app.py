@@ -15,15 +15,16 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from artimon.api import schemas
 from artimon.api.api_errors import ApiError
 from artimon.api.api_limits import ApiLimits
-from artimon.api.body_limit import BodyLimitMiddleware
 from artimon.api.fast_path import FastQueryMiddleware
 from artimon.api.pages import Pages
+from artimon.api.prometheus_routes import PREFIX, PrometheusRoutes, error_response
 from artimon.api.query_executor import QueryExecutor
 from artimon.api.request_counters import CountingMiddleware, RequestCounters
 from artimon.api.routes import Routes, Status, plain_headers
 from artimon.model.clock import Clock
 from artimon.model.select import Store
 from artimon.runtime.exposure import is_loopback
+from artimon.runtime.http.body_limit import BodyLimitMiddleware
 
 LOCAL_HOSTS = ("127.0.0.1", "localhost")
 
@@ -60,6 +61,7 @@ def make_app(
     routes = Routes(desk, status, alerts)
     app = FastAPI(title="Artimon", docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=routes.lifespan)
     app.state.desk = desk
+    PrometheusRoutes(desk, routes.read_alerts).add_to(app)
     _add_query_routes(app, routes)
     _add_pages(app, pages or Pages())
     app.add_exception_handler(ApiError, _on_api_error)
@@ -100,9 +102,11 @@ def _error_response(problem: ApiError) -> Response:
     return _error(problem, {"retry-after": "5"} if problem.status == 503 else None)
 
 
-async def _on_api_error(_request: Request, problem: Exception) -> Response:
+async def _on_api_error(request: Request, problem: Exception) -> Response:
     if not isinstance(problem, ApiError):
         raise problem
+    if request.url.path.startswith(PREFIX):
+        return error_response(problem)
     return _error_response(problem)
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from artimon.api.limited_store import LimitedStore
 from artimon.model.grid import Grid
-from artimon.model.select import NAME, Matcher, SelectRequest
+from artimon.model.select import NAME, Buckets, Matcher, SelectRequest, Store
 from artimon.model.values import ValueType
 
 UP = "artimon.endpoint.up"
@@ -37,16 +37,8 @@ class EndpointState:
 
 def read_endpoints(store: LimitedStore, now_ms: int, limit: int) -> dict[str, Any]:
     """Return a JSON object: at most `limit` `endpoints`, those that are down first; `down` counts all of these."""
-    step_ms, kept = store.levels()[0]
-    grid = Grid(-(-now_ms // step_ms) * step_ms, step_ms, min(BUCKETS, kept))
-    request = SelectRequest((Matcher(NAME, "=", UP),), grid, ("last", "last_time", "count"), store.limits.series)
-    found = store.select(request)
-    here = [i for i, one in enumerate(found.series) if one.type != ValueType.STRING and not _ended(found.ended_ms, i)]
-    column = {name: np.ascontiguousarray(values) for name, values in found.statistics.items()}
-    endpoints = [
-        _make_state(found.series[i].labels, column["last"][i] != 0, column["last_time"][i], column["count"][i] > 0)
-        for i in here
-    ]
+    found = select_newest(store, (Matcher(NAME, "=", UP),), now_ms, BUCKETS, store.limits.series)
+    endpoints = endpoint_states(found)
     endpoints.sort(key=lambda one: (_ORDER[one.up], one.context, one.host, one.instance))
     return {
         "endpoints": [asdict(one) for one in endpoints[:limit]],
@@ -54,6 +46,27 @@ def read_endpoints(store: LimitedStore, now_ms: int, limit: int) -> dict[str, An
         "truncated": len(endpoints) > limit,
         "notes": list(found.notes),
     }
+
+
+def select_newest(store: Store, matchers: tuple[Matcher, ...], now_ms: int, buckets: int, limit: int) -> Buckets:
+    """Select the newest buckets of the finest level: `last`, `last_time` and `count`."""
+    step_ms, kept = store.levels()[0]
+    grid = Grid(-(-now_ms // step_ms) * step_ms, step_ms, min(buckets, kept))
+    return store.select(SelectRequest(matchers, grid, ("last", "last_time", "count"), limit))
+
+
+def endpoint_states(found: Buckets) -> list[EndpointState]:
+    """Return the state of each endpoint by its series UP; those that left in an orderly way are left out."""
+    here = [
+        i
+        for i, one in enumerate(found.series)
+        if one.name == UP and one.type != ValueType.STRING and not _ended(found.ended_ms, i)
+    ]
+    column = {name: np.ascontiguousarray(values) for name, values in found.statistics.items()}
+    return [
+        _make_state(found.series[i].labels, column["last"][i] != 0, column["last_time"][i], column["count"][i] > 0)
+        for i in here
+    ]
 
 
 def _ended(ended_ms: npt.NDArray[np.int64], i: int) -> bool:

@@ -135,9 +135,10 @@ def explain_query(query: str | Expr, store: LimitedStore, now_ms: int, partial_w
     return explain_prepared(_prepare_query(query, store, now_ms, partial_windows))
 
 
-def _limits(store: LimitedStore) -> QueryLimits:
+def history_limits(store: LimitedStore, seconds: float | None = None) -> QueryLimits:
     """Return the limits that the history enforces; this wrapper limits series and cells."""
-    return QueryLimits(samples=store.limits.samples_read, memory_bytes=store.limits.cells_read * CELL_BYTES * FETCHES)
+    memory = store.limits.cells_read * CELL_BYTES * FETCHES
+    return QueryLimits(samples=store.limits.samples_read, memory_bytes=memory, seconds=seconds)
 
 
 def _prepare_query(
@@ -145,7 +146,7 @@ def _prepare_query(
 ) -> QueryEvaluator:
     """Prepare a query and set the store's `columns`. Raises QueryTooLargeError if the buckets of a single series exceed
     the limit."""
-    evaluator = prepare(query, store, now_ms, make_budget(_limits(store), store.check), partial_windows)
+    evaluator = prepare(query, store, now_ms, make_budget(history_limits(store), store.check), partial_windows)
     planned = evaluator.plan
     windows = [node for node in walk(evaluator.tree) if isinstance(node, Window)]
     windows_ms = sum((one.since.most_ms if one.since else one.before_ms or 0) + one.after_ms for one in windows)

@@ -11,7 +11,6 @@ from fastapi import FastAPI, Query, Request, Response
 
 from artimon.api import prefix_search as listing
 from artimon.api.api_errors import ApiError
-from artimon.api.body_limit import HEADERS
 from artimon.api.bounded_executor import BoundedExecutor
 from artimon.api.buffered_answer import BufferedAnswer, BufferedResponse, buffer_answer
 from artimon.api.endpoint_states import read_endpoints
@@ -21,6 +20,7 @@ from artimon.api.pages import accepts_gzip
 from artimon.api.query_executor import QueryExecutor, as_api_errors
 from artimon.api.query_parameters import TIME_MAX_MS, QueryParameters, parse_body
 from artimon.model.labels import canonical
+from artimon.runtime.http.body_limit import HEADERS
 from query_dsl import parse_selector
 
 T = TypeVar("T")
@@ -107,7 +107,7 @@ class Routes:
             parcel = buffer_answer(pieces, self._executor.budget, most=most, gzip=gzip, smaller=form.smaller_hint)
             return parcel, headers_of(form, matrix)
 
-        parcel, headers = await self._executor.run(work, _wait_disconnect(request), question.engine)
+        parcel, headers = await self._executor.run(work, wait_disconnect(request), question.engine)
         return BufferedResponse(parcel, {**plain_headers(), **headers})
 
     async def find(self, request: Request, selector: str, limit: LimitParameter = 1_000) -> Response:
@@ -160,6 +160,10 @@ class Routes:
         packed = self._accepts_gzip(request)
         return buffered_response(await self._status_executor.run(lambda: as_api_errors(lambda: packed(self._alerts()))))
 
+    async def read_alerts(self) -> Mapping[str, Any]:
+        """Read rules and alerts of every running engine, off the event loop. Raises ApiError."""
+        return await self._status_executor.run(lambda: as_api_errors(self._alerts))
+
     async def status(self, request: Request) -> Response:
         """Return the state of every part, hop and shard."""
         packed = self._accepts_gzip(request)
@@ -183,7 +187,7 @@ class Routes:
     ) -> Response:
         packed = self._accepts_gzip(request)
         return buffered_response(
-            await self._executor.run(lambda store: packed(work(store)), _wait_disconnect(request), engine)
+            await self._executor.run(lambda store: packed(work(store)), wait_disconnect(request), engine)
         )
 
     def _accepts_gzip(self, request: Request) -> Callable[[Mapping[str, Any]], BufferedAnswer]:
@@ -203,7 +207,7 @@ class Routes:
             )
 
 
-async def _wait_disconnect(request: Request) -> None:
+async def wait_disconnect(request: Request) -> None:
     """Return when the client closes the connection. The body was read before; the next message is the disconnect."""
     while (await request.receive())["type"] != "http.disconnect":
         continue

@@ -115,6 +115,31 @@ ENDPOINTS = _object(
         "notes": TEXTS,
     }
 )
+FLEET = _object(
+    {
+        "healthy": FLAG,
+        "processes": _list(
+            _object(
+                {
+                    "role": TEXT,
+                    "host": TEXT,
+                    "instance": TEXT,
+                    "version": TEXT,
+                    "state": {**TEXT, "description": "up, failing, missing or silent"},
+                    "problem": TEXT,
+                    "seen_ms": OPTIONAL_TIME,
+                    "uptime_ms": {"type": ["integer", "null"]},
+                    "resident_bytes": {"type": ["integer", "null"]},
+                }
+            )
+        ),
+        "truncated": FLAG,
+        "roles": {"type": "object", "additionalProperties": ANY_OBJECT, "description": "Processes by role and state"},
+        "problems": TEXTS,
+        "warnings": TEXTS,
+        "notes": TEXTS,
+    }
+)
 STATUS = {
     "type": "object",
     "required": ["healthy"],
@@ -136,6 +161,7 @@ STATUS = {
         "problems": TEXTS,
         "warnings": {**TEXTS, "description": "Warnings; the stack is healthy with them"},
         "shards": {"type": "object", "additionalProperties": ANY_OBJECT},
+        "fleet": FLEET,
         "stack": {**TEXT, "description": "Reason why there are no parts"},
     },
 }

@@ -13,6 +13,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.select import SelectError
 from artimon.session import Session
 from query_dsl import Matrix, QueryError, parse, render_table
+from query_dsl.promql import parse as parse_promql
 from query_dsl.results.live_display import Painter, repeat_query
 from query_dsl.results.render import printable
 from query_dsl.tree.times import format_time
@@ -34,6 +35,9 @@ class QueryOptions:
     explain: bool = False
     every_s: float | None = None
     partial_windows: bool = False
+    promql: bool = False
+    start: str | None = None
+    step: str = "1m"
 
 
 def run_query(session: Session, asking: QueryOptions, out: TextIO | None = None, terminal: bool | None = None) -> int:
@@ -63,7 +67,7 @@ def run_query(session: Session, asking: QueryOptions, out: TextIO | None = None,
 
 def _watch_query(session: Session, asking: QueryOptions, painter: Painter) -> None:
     """Repeat the query and show each answer."""
-    parse(asking.text)  # a syntax error ends the command before the first query
+    (parse_promql if asking.promql else parse)(asking.text)  # a syntax error ends the command before the first query
     begun = False
 
     def ask() -> None:
@@ -86,12 +90,20 @@ def _answer(session: Session, asking: QueryOptions, painter: Painter) -> Iterato
     options: dict[str, Any] = {} if asking.engine == "auto" else {"engine": asking.engine}
     if asking.partial_windows:
         options["partial_windows"] = True
+    if asking.promql:
+        yield from _shown(
+            session.promql(asking.text, asking.at, start=asking.start, step=asking.step, **options), asking, painter
+        )
+        return
     if asking.explain:
         plan = session.explain(asking.text, at=asking.at, **options)
         lines = [plan.to_json()] if asking.format == "json" else [printable(line) for line in str(plan).split("\n")]
         yield "\n".join([*lines, ""])
         return
-    answer = session.query(asking.text, at=asking.at, **options)
+    yield from _shown(session.query(asking.text, at=asking.at, **options), asking, painter)
+
+
+def _shown(answer: Matrix, asking: QueryOptions, painter: Painter) -> Iterator[str]:
     if asking.format == "csv":
         _print_notes(answer)
     if asking.format == "json":

@@ -73,6 +73,11 @@ def cell_to_double(cell: int) -> float:
     return float(struct.unpack("<d", struct.pack("<q", cell))[0])
 
 
+STALE_BITS = 0x7FF0000000000002
+"""Cell of the NaN by which Prometheus marks the end of a series."""
+STALE = cell_to_double(STALE_BITS)
+
+
 def can_convert(old: ValueType, new: ValueType) -> bool:
     """True if a series of type `old` may continue with type `new`: the same, or INTEGER -> DOUBLE (never back)."""
     return old == new or (old == ValueType.INTEGER and new == ValueType.DOUBLE)

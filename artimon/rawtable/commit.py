@@ -8,6 +8,8 @@ chain. docs/formats/raw.md.
 from __future__ import annotations
 
 import logging
+import random
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +18,7 @@ from deltalake import PostCommitHookProperties, Transaction
 from deltalake.exceptions import DeltaError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.rawtable.delta import MAX_ATTEMPTS, DeltaHandle, first_line
+from artimon.rawtable.delta import DeltaHandle, first_line
 from artimon.rawtable.head import LOG_FOLDER, METADATA_KEY, newest_append, read_actions
 from artimon.rawtable.schema import PARTITION_BY, PROPERTIES, RAW_SCHEMA, DataFile, LiveFile, TableError, raw_uri
 from artimon.rawtable.table_state import RawState, to_json
@@ -27,6 +29,10 @@ log = logging.getLogger(__name__)
 APP_ID = "artimon.raw"
 COMPACTION_KEY = "artimonCompaction"
 """Key of the note in `commitInfo` of commits of compaction and expiry. Never the key of appends."""
+APPEND_ATTEMPTS = 10
+"""Attempts of one append: compactors that start together may commit before it several times in a row."""
+APPEND_PAUSE_S = 0.05
+"""Upper bound of the random pause after the first failed attempt, in seconds; doubled with each one up to 2 s."""
 COMPACTION_ATTEMPTS = 8
 MAX_APPEND_AGE_S = 24 * 3600.0
 """Maximum age of files at their append, seconds: the compactor deletes files without a commit after 7 days."""
@@ -97,7 +103,10 @@ class RawTable(DeltaHandle):
         TableError if HDFS keeps failing (the outcome is then uncertain: read the head first)."""
         actions = [file.action() for file in new]
         failure: Exception | None = None
-        for _ in range(MAX_ATTEMPTS):
+        for attempt in range(APPEND_ATTEMPTS):
+            if attempt:
+                pause_s = min(APPEND_PAUSE_S * 2**attempt, 2.0)
+                self._clock.wait(threading.Event(), random.uniform(0.0, pause_s))
             version, head = self.head()
             if head.key == after.key:
                 return version
@@ -113,7 +122,7 @@ class RawTable(DeltaHandle):
         version, head = self.head()
         if head.key == after.key:
             return version
-        raise TableError(f"{self.uri}: append {after.append} failed {MAX_ATTEMPTS} times: {failure}")
+        raise TableError(f"{self.uri}: append {after.append} failed {APPEND_ATTEMPTS} times: {failure}")
 
     def _check_chain(self, head: RawState, before: RawState) -> None:
         if head.key != before.key:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.runtime.version import installed_version
 from bookkeeper import Bookkeeper, Integer
 
 MAX_SERIES = 64
@@ -60,6 +61,7 @@ PROCESS = (
     SelfMetric("artimon.process.threads", "threads", "Threads"),
     SelfMetric("artimon.process.files.open", "files_open", "Open files and sockets"),
     SelfMetric("artimon.process.uptime.ms", "uptime_ms", "Time since the process began to publish", "ms"),
+    SelfMetric("artimon.process.version", "version", "1 for the version that runs", labels=("role", "version")),
 )
 """Variables of every process."""
 
@@ -73,8 +75,11 @@ class MetricsPublisher:
     A counter continues if its figure falls, because a component inside the process restarted. A gauge without its
     figure is removed; a counter stays. A variable has at most MAX_SERIES label sets; others are summed as `other`."""
 
-    def __init__(self, table: Iterable[SelfMetric], book: Bookkeeper, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, table: Iterable[SelfMetric], book: Bookkeeper, clock: Clock = SYSTEM_CLOCK, role: str = "other"
+    ) -> None:
         self._table, self._book, self._clock = tuple(table), book, clock
+        self._version = {role: {installed_version(): 1}}
         self._began = clock.monotonic()
         self._cells: dict[str, dict[LabelValues, tuple[Integer, int]]] = {}
         """Variable -> values of its labels -> cell and the last figure."""
@@ -91,9 +96,9 @@ class MetricsPublisher:
                 log.exception("own variables: unexpected error; some variables may be missing from now on")
             self._failed = True
 
-    def _process_values(self) -> dict[str, int]:
+    def _process_values(self) -> dict[str, Any]:
         uptime = round((self._clock.monotonic() - self._began) * 1000)
-        return {"uptime_ms": uptime, **process_figures()}
+        return {"uptime_ms": uptime, "version": self._version, **process_figures()}
 
     def _publish(self, table: Sequence[SelfMetric], figures: Mapping[str, Any]) -> None:
         for own in table:

@@ -29,7 +29,7 @@ class SelfMetricsEndpoint(MetricsPublisher):
         self, part: str, instance: str, zookeeper: str, stop: threading.Event, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         bookkeeper.configure(context=CONTEXT, instance=fit_name(instance), zookeeper=zookeeper)
-        super().__init__(TABLES[part], bookkeeper.default(), clock)
+        super().__init__(TABLES[part], bookkeeper.default(), clock, part)
         self._stop, self.unregistered = stop, threading.Event()
         threading.Thread(target=self._unregister, name="own variables", daemon=True).start()
 

@@ -58,6 +58,8 @@ class Settings:
     ci: bool
     data_given: bool
     """True if `data` comes from ARTIMON_DATA."""
+    host: str = ""
+    """Host key below which the processes of this host register; "": chosen by the process."""
     config_keys: Path | None = None
     """File of the keys that sign configuration and commands."""
     levels: str = ""
@@ -80,6 +82,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         smtp=env.get("ARTIMON_SMTP") or DEFAULT_SMTP,
         kafka_quota_bytes=parse_quota(env.get("ARTIMON_KAFKA_QUOTA") or str(DEFAULT_KAFKA_QUOTA)),
         data=Path(env.get("ARTIMON_DATA") or share / "artimon" / "default").expanduser(),
+        host=env.get("ARTIMON_HOST") or "",
         dropin=Path(env.get("ARTIMON_DROPIN") or DEFAULT_DROPIN_FOLDER).expanduser(),
         cache=cache.expanduser() / "artimon",
         java_home=Path(java) if java else None,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import NodeExistsError, NoNodeError
+from kazoo.protocol.states import EventType
 
 from artimon.runtime.settings import zookeeper_auth
 from artimon.runtime.zookeeper_watcher import ZooKeeperWatcher
@@ -16,7 +17,7 @@ from bookkeeper.process.ephemeral_node import accept_older_servers, client_auth_
 
 log = logging.getLogger(__name__)
 
-_CHECK_PERIOD_S = 30.0
+_CHECK_PERIOD_S = 120.0
 Watch = Callable[[Any], None]
 
 
@@ -61,12 +62,12 @@ def child_names(
 ) -> list[str]:
     """Return the names of the children, sorted; [] without the node. `watch` fires when they change or the node
     appears. `timeout_s`: limit of each call; None: none. Raises KazooException, KazooTimeoutError."""
-    try:
-        return sorted(client.get_children_async(path, watch=watch).get(timeout=timeout_s))
-    except NoNodeError:
-        if watch is not None:
-            client.exists_async(path, watch=watch).get(timeout=timeout_s)
-        return []
+    while True:
+        try:
+            return sorted(client.get_children_async(path, watch=watch).get(timeout=timeout_s))
+        except NoNodeError:
+            if watch is None or client.exists_async(path, watch=watch).get(timeout=timeout_s) is None:
+                return []  # a node created between the two calls is read again: its children have no watch yet
 
 
 def read_children(
@@ -97,6 +98,8 @@ class EphemeralNode(ZooKeeperWatcher):
     def __init__(self, client: KazooClient, path: str, data: bytes, check_s: float = _CHECK_PERIOD_S) -> None:
         super().__init__(client, f"register {path}", check_s)
         self._path, self._data = path, data
+        self._written = b""
+        """Data of the node, if it is ours."""
         self._registered_once = False
         self.registered = False
         self.conflict = False
@@ -117,15 +120,36 @@ class EphemeralNode(ZooKeeperWatcher):
             self.problem = ""
 
     def _ensure(self) -> None:
+        if self.registered and self._renew():
+            return
+        data = self._data
         try:
-            self._client.create(self._path, self._data, ephemeral=True, makepath=True)
+            self._client.create(self._path, data, ephemeral=True, makepath=True)
         except NodeExistsError:
             self.registered = self._claim_existing()
         else:
             self.registered = True
         if self.registered:
-            self._registered_once, self.conflict = True, False
-        self._client.exists(self._path, watch=self._on_event)  # its deletion wakes us
+            self._registered_once, self.conflict, self._written = True, False, data
+        self._client.exists(self._path, watch=self._on_node)  # its deletion wakes us
+
+    def _on_node(self, event: Any) -> None:
+        """Wake up for everything but new data: those are our own, and the next check sets the watch again."""
+        if event.type != EventType.CHANGED:
+            self.wake()
+
+    def _renew(self) -> bool:
+        """Write new data into our node, or check it; False if it is not there or not ours any more."""
+        data = self._data
+        try:
+            if data != self._written:
+                stat = self._client.set(self._path, data)
+            else:
+                stat = self._client.exists(self._path, watch=self._on_node)
+        except NoNodeError:
+            return False
+        self._written = data
+        return stat is not None and bool(stat.ephemeralOwner == self._client.client_id[0])
 
     def _claim_existing(self) -> bool:
         """Handle an existing node: update our own, take over once, else report a conflict. True if it is ours now."""
@@ -150,12 +174,7 @@ class EphemeralNode(ZooKeeperWatcher):
             return False
 
     def _clean_up(self) -> None:
-        if not self._client.connected:
-            return
-        try:
-            _, stat = self._client.get(self._path)
-            if stat.ephemeralOwner == self._client.client_id[0]:
+        if self._client.connected and self.registered:
+            with suppress(NoNodeError):
                 self._client.delete(self._path)
-        except NoNodeError:
-            pass
         self.registered = False

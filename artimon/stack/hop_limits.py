@@ -8,26 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-GRACE_S = 60.0
-"""Grace period after the start of a process, whose lag is not checked: it may have to catch up first."""
-RAW_INTERVAL_MS = 30_000
-"""Default interval between two appends of the raw table, if Spark reports none."""
-INTERVALS = 3
-"""Limit of the age of unacked batches, and of Kafka's backlog for the raw table, in append intervals."""
-RAW_LAG_MS = 120_000
-"""Lowest limit of the lag of the raw table behind Kafka."""
-ACK_AGE_MS = 60_000
-"""Allowance for the batch's way to Kafka and the ack's way back through ZooKeeper."""
-UNSENT_AGE_MS = 30_000
-"""Limit of the age of the oldest unsent batch, and of a collector's silence while batches wait."""
-COMPACTION_AGE_MS = 3 * 3_600_000
-"""Limit of the age of the oldest waiting compaction job, relative to the newest hour."""
-OPEN_HOURS = 6
-"""Limit of the number of hours that are open at once."""
-COMPACTOR_FAILING_MS = 300_000
-"""Limit of the time for which the compactor fails."""
-SHARD_LAG_MS = 30_000
-"""Limit of the lag of the shards behind Kafka, and of one shard behind the others."""
+from artimon.runtime.lag_limits import (
+    ACK_AGE_MS,
+    COMPACTION_AGE_MS,
+    COMPACTOR_FAILING_MS,
+    INTERVALS,
+    OPEN_HOURS,
+    RAW_INTERVAL_MS,
+    RAW_LAG_MS,
+    SHARD_LAG_MS,
+    UNSENT_AGE_MS,
+)
 
 Figures = Mapping[str, Any]
 

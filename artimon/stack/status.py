@@ -9,6 +9,7 @@ from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.health import Health, read_health
+from artimon.runtime.lag_limits import GRACE_S
 from artimon.stack import hop_limits as lag
 from artimon.stack.child_process import same_process, session_rss
 from artimon.stack.part_runner import Phase
@@ -123,7 +124,7 @@ def build_hops(
 
     `uptimes` in seconds by part: hops of parts younger than GRACE_S are healthy. A part without an uptime is old."""
     known, now_ms = uptimes or {}, clock.now_ms()
-    settled = {name for name in figures if known.get(name, lag.GRACE_S) >= lag.GRACE_S}
+    settled = {name for name in figures if known.get(name, GRACE_S) >= GRACE_S}
     hops: list[Hop] = []
     agent, spark = figures.get("agent") or {}, figures.get("spark") or {}
     raw, buckets = spark.get("raw") or {}, spark.get("buckets") or {}

@@ -99,10 +99,18 @@ def _p99(values: list[float]) -> float:
 class Served:
     """Context manager of ZooKeeper, a shard that holds a world, and an API."""
 
-    def __init__(self, world: Any, folder: Path, base_port: int, made: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self,
+        world: Any,
+        folder: Path,
+        base_port: int,
+        made: Callable[[], Any] | None = None,
+        limits: ApiLimits | None = None,
+    ) -> None:
         """Prepare a stack; `made` makes the same world in the process of the shard."""
         self._world, self._folder, self._base_port = world, folder, base_port
         self._made = made or partial(RackWorld, world.series, world.minutes, world.end_ms)
+        self._limits = limits or ApiLimits()
         self._next_offset = self._fed_minutes = 0
         self._numbers = itertools.count()
 
@@ -112,8 +120,13 @@ class Served:
         spawn = multiprocessing.get_context("spawn")
         self._processes: list[tuple[Any, Connection]] = []
         self._shard_port, self._next_offset = self._start(spawn, _serve_shard, self._stack.zookeeper, self._made)
-        self._api_port, _ = self._start(spawn, _serve_api, self._stack.zookeeper, self._world.end_ms)
+        self._api_port, _ = self._start(spawn, _serve_api, self._stack.zookeeper, self._world.end_ms, self._limits)
         return self
+
+    @property
+    def address(self) -> str:
+        """URL of the API."""
+        return f"http://127.0.0.1:{self._api_port}"
 
     def _start(self, spawn: Any, target: Callable[..., None], *args: object) -> tuple[int, int]:
         ours, theirs = spawn.Pipe()
@@ -270,10 +283,10 @@ def _serve_shard(pipe: Connection, zookeeper: str, made: Callable[[], Any]) -> N
     client.stop()
 
 
-def _serve_api(pipe: Connection, zookeeper: str, end_ms: int) -> None:
+def _serve_api(pipe: Connection, zookeeper: str, end_ms: int, limits: ApiLimits) -> None:
     with VarstoreClient(zookeeper) as store:
         clock = WorldClock(end_ms + SETTLED_MS)
-        server = ApiServer(make_app(store, lambda: {}, clock, ApiLimits()))
+        server = ApiServer(make_app(store, lambda: {}, clock, limits))
         server.start()
         tune_gc()
         pipe.send((server.port, 0))

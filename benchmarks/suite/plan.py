@@ -58,6 +58,7 @@ QUESTIONS = (
     "quantile",
     "3days",
 )
+PROMQL = ("single", "sum_by_rack", "rate_by_rack", "topk", "join_volumes", "quantile")
 PLAN = (
     Entry(
         "increment",
@@ -126,8 +127,8 @@ PLAN = (
     Entry(
         "varstore_rack",
         "benchmarks.varstore_rack",
-        3.5,
-        ("--seconds", "8"),
+        3.0,
+        ("--seconds", "6"),
         ("--seconds", "3", "--series", "10000"),
         promised=(
             *_family("varstore.select", "", "@shard", "@client"),
@@ -160,6 +161,28 @@ PLAN = (
         sized=tuple(f"query.{name}@1500000" for name in ("single", "sum_by_rack", "rate_by_rack", "topk", "quantile")),
     ),
     Entry(
+        "promql",
+        "benchmarks.promql",
+        1.7,
+        (),
+        ("--series", "2000"),
+        promised=(
+            *(f"promql.{name}" for name in PROMQL),
+            *(f"peer.{peer}.promql.{name}" for peer in PEERS for name in PROMQL),
+            *_family("promql.remote_write", "", "@wall"),
+            *_family("peer.victoriametrics.promql.remote_write", "", "@wall"),
+        ),
+    ),
+    Entry(
+        "fleet",
+        "benchmarks.fleet",
+        3.5,
+        ("--agents", "50", "--seconds", "60"),
+        ("--agents", "20", "--seconds", "60"),
+        promised=_family("fleet.zookeeper", ".steady", ".restart", ".process"),
+        sized=_family("fleet.zookeeper", ".steady@50", ".restart@50", ".process@50"),
+    ),
+    Entry(
         "transport",
         "benchmarks.transport",
         5.5,
@@ -178,8 +201,8 @@ PLAN = (
     Entry(
         "transport_backlog",
         "benchmarks.transport",
-        3.5,
-        ("--backlog", "15"),
+        2.5,
+        ("--backlog", "10"),
         ("--backlog", "2", "--sources", "40"),
         promised=_family("transport.backlog.", "hdfs", "buckets", "live.p50", "live.p99", "live.max"),
         long=("--backlog", "60"),
@@ -197,8 +220,8 @@ PLAN = (
     Entry(
         "lag",
         "benchmarks.lag",
-        8.0,
-        ("--minutes", "5"),
+        6.0,
+        ("--minutes", "3"),
         ("--minutes", "2", "--sources", "40", "--hours", "0"),
         promised=(
             *_family("lag.hdfs.", "p50", "p99", "max", "files"),

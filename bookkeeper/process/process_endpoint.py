@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.process import addresses, instances
+from bookkeeper.process.host_key import HOSTS, host_key
 from bookkeeper.runtime.application_log import add_null_handler
 from bookkeeper.runtime.process_settings import FINAL_FOLDER, ProcessSettings, environment, zookeeper_digest
 from bookkeeper.runtime.wall_clock import now_ms
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from bookkeeper.rpc.framed_server import FramedServer
     from bookkeeper.rpc.poll_service import PollHandler
 
-CONTEXTS = "/artimon/contexts"
 RETRY_S = 30.0
 LAST_POLL_TIMEOUT_S = 5.0
 REGISTRATION_TIMEOUT_S = 1.0
@@ -121,7 +121,7 @@ class ProcessEndpoint:
             self.registration.registered.wait(max(0.0, self._prepared_at + REGISTRATION_TIMEOUT_S - monotonic()))
 
     def _finish_setting_up(self, timeout_s: float) -> None:
-        """Wait for a set-up under way: without it nobody can poll, and a final snapshot would have no source."""
+        """Wait for a set-up under way: it makes the endpoint to poll and the source of a final snapshot."""
         self._prepared.wait(max(timeout_s, REGISTRATION_TIMEOUT_S))
 
     def write_final_snapshot(self) -> None:
@@ -218,14 +218,14 @@ class ProcessEndpoint:
         user = zookeeper_digest(settings.zookeeper_auth) if settings.zookeeper_auth else ""
         server = _listen(idl().Bookkeeper, handler, where, shown)
         port = where.advertise_port or server.port
-        path = (
-            f"{CONTEXTS}/{settings.context}/{addresses.bracket_ipv6(where.advertise)}:{port}:{format_uuid(self.uuid)}"
-        )
+        host = host_key(settings.host, settings.dropin, where.advertise)
+        address = f"{addresses.bracket_ipv6(where.advertise)}:{port}"
+        path = f"{HOSTS}/{host}/{settings.context}:{address}:{format_uuid(self.uuid)}"
         data = {"instance": name, "birth_ms": identity.birth_ms, "pid": os.getpid(), "version": 1}
         self.service, self.server, self.advertised = handler, server, where.advertise
         told = json.dumps(data).encode()
+        self._prepared_at = monotonic()  # before `registration`: who sees that one, waits for a finite time
         self.registration = EndpointRegistration(settings.zookeeper, path, told, digest=user)
-        self._prepared_at = monotonic()
         self._prepared.set()
 
     def _take_number(self) -> str:

@@ -31,6 +31,8 @@ class ProcessSettings:
     context: str
     zookeeper: str = ZOOKEEPER
     instance: str | None = None
+    host: str = ""
+    """Host key, see bookkeeper/process/host_key.py; "": chosen there."""
     advertise: str | None = None
     bind: str | None = None
     run: str = ""
@@ -66,6 +68,7 @@ def read_settings(
         context=fit_name(program_name()) if context is None else validate_name("context", context),
         zookeeper=one("zookeeper") or ZOOKEEPER,
         instance=None if instance is None else validate_name("instance", instance),
+        host=env.get("ARTIMON_HOST") or "",
         advertise=one("advertise"),
         bind=one("bind"),
         run=one("run") or default_run_folder(),

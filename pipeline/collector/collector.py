@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -29,6 +29,7 @@ from artimon.runtime.settings import security
 from artimon.runtime.topic_check import TopicCheck, required_topics
 from artimon.runtime.zookeeper_client import zookeeper_client
 from bookkeeper.rpc.framed_server import FramedServer
+from pipeline.collector.ack_mirror import AckMirror
 from pipeline.collector.collector_service import CollectorService, Holding, ServiceSettings
 from pipeline.collector.kafka_quota import MESSAGE_OVERHEAD, KafkaQuotaGate, measure_until
 from pipeline.collector.kafka_writer import BatchWriter, KafkaMessage, KafkaWriteError, KafkaWriter, message_for
@@ -91,8 +92,11 @@ class Collector:
         clock: Clock = SYSTEM_CLOCK,
         quota: KafkaQuotaGate | None = None,
         check: BatchVerifier = verify_limits,
+        mirror: AckMirror | None = None,
     ) -> None:
-        """`check`: returns the header of a valid batch, else raises BatchError."""
+        """`check`: returns the header of a valid batch, else raises BatchError. `mirror`: ack states for agents;
+        without it they read ZooKeeper."""
+        self._mirror = mirror
         self._verify = check
         self._broker, self._clock, self._quota = broker, clock, quota or KafkaQuotaGate(0, clock)
         self._prefix, self._samples_topic = topic_prefix, f"{topic_prefix}.samples"
@@ -115,6 +119,12 @@ class Collector:
             answers = self.finish(received, results)
             self._count_call(self._clock.monotonic() - began)
         return answers
+
+    def acks(self, versions: Mapping[str, int]) -> Any:
+        """Method of the IDL: returns the ack states that an agent does not have."""
+        if self._mirror is None:
+            return collector_idl().AckDocuments(False, [], [])
+        return self._mirror.answer(versions)
 
     def begin(self, messages: Sequence[bytes]) -> CallInFlight:
         """Check a call and select its messages for Kafka. `finish` must follow, whatever the outcome."""
@@ -243,13 +253,15 @@ def run_collector(
         KafkaWriter(config.kafka, clock, confirmed_partitions(zookeeper)),
         KafkaQuotaGate(config.quota_bytes, clock),
     )
-    collector = Collector(broker, config.topic_prefix, clock, quota)
+    mirror = AckMirror(zookeeper)
+    collector = Collector(broker, config.topic_prefix, clock, quota, mirror=mirror)
     service = CollectorService(server_of(collector, config), config, zookeeper, clock, publish)
     check = TopicCheck(config.kafka, required_topics(config.topic_prefix, REQUIRED_TOPICS), clock)
     try:
         if _wait_for_kafka(broker, quota, topic, stop, service, clock):
             check.start(stop)
             service.registration.start()
+            mirror.start()
             measuring = (quota, lambda: broker.log_sizes(topic), stop, clock)
             threading.Thread(target=measure_until, args=measuring, name="quota", daemon=True).start()
             while not stop.is_set():
@@ -257,6 +269,7 @@ def run_collector(
                 service.report("ok", [quota.problem, broker.problem, check.problem], **collector.figures())
                 clock.wait(stop, HEALTH_S)
     finally:
+        mirror.stop(1.0)
         service.stop(broker.close)
 
 

@@ -11,7 +11,9 @@ from kazoo.security import Permissions, make_acl, make_digest_acl
 from artimon.runtime.zookeeper_client import child_names
 from pipeline.control.control_tree import CALL_S
 
-ROOT, CONTEXTS = "/artimon", "/artimon/contexts"
+ROOT = "/artimon"
+REGISTRATIONS = ("/artimon/hosts", "/artimon/contexts")
+"""Below the children of these nodes applications register."""
 _MAX_CONTEXT_CHECKS = 32
 """Most nodes below the root that `is_open` checks; usually there are about 20."""
 OPEN_ACCESS_WARNING = (
@@ -22,15 +24,16 @@ OPEN_ACCESS_WARNING = (
 
 def restrict_access(client: KazooClient, digest: str, closed: bool = False) -> int:
     """Set the user of `digest` (user:password), which the client must have authenticated, as owner of all our nodes;
-    returns their number. Unauthenticated applications may register below /artimon/contexts, unless `closed`. Later
-    nodes of the platform are its own from the start. Raises KazooException, KazooTimeoutError."""
+    returns their number. Unauthenticated applications may register below REGISTRATIONS, unless `closed`. Later nodes of
+    the platform are its own from the start. Raises KazooException, KazooTimeoutError."""
     user, _, password = digest.partition(":")
     owner = make_digest_acl(user, password, all=True)
     guests = make_acl("world", "anyone", read=True, create=True)
-    client.ensure_path(CONTEXTS, acl=[owner])
+    for path in REGISTRATIONS:
+        client.ensure_path(path, acl=[owner])
     count = 0
     for path in _walk(client, ROOT):
-        open_to_guests = not closed and (path == CONTEXTS or path.rpartition("/")[0] == CONTEXTS)
+        open_to_guests = not closed and (path in REGISTRATIONS or path.rpartition("/")[0] in REGISTRATIONS)
         try:
             client.set_acls_async(path, [owner, guests] if open_to_guests else [owner]).get(timeout=CALL_S)
         except NoNodeError:
@@ -39,32 +42,19 @@ def restrict_access(client: KazooClient, digest: str, closed: bool = False) -> i
     return count
 
 
-def is_owned(client: KazooClient, path: str, digest: str) -> bool:
-    """Return True if only the user of `digest` (user:password) may change the node or its children; False if the node
-    does not exist. Raises KazooException, KazooTimeoutError."""
-    user, _, password = digest.partition(":")
-    owner = make_digest_acl(user, password, all=True).id
-    try:
-        acls, _ = client.get_acls_async(path).get(timeout=CALL_S)
-    except NoNodeError:
-        return False
-    writers = [acl.id for acl in acls if acl.perms & ~Permissions.READ]
-    return bool(writers) and all(one == owner for one in writers)
-
-
 def is_open(client: KazooClient) -> bool:
     """Return True if every client may change the root of our tree or a node directly below it, except that of
     applications. Needs few calls, for frequent checks. Raises KazooException, KazooTimeoutError."""
     names = child_names(client, ROOT, timeout_s=CALL_S)
     paths = [ROOT, *(f"{ROOT}/{name}" for name in names[:_MAX_CONTEXT_CHECKS])]
-    return any(_is_open(client, path) for path in paths if path != CONTEXTS)
+    return any(_is_open(client, path) for path in paths if path not in REGISTRATIONS)
 
 
 def open_nodes(client: KazooClient) -> list[str]:
     """Return our nodes, except those of applications, that every client may write or read."""
     found = []
     for path in _walk(client, ROOT):
-        if path == CONTEXTS or path.startswith(CONTEXTS + "/"):
+        if path in REGISTRATIONS or path.startswith(tuple(f"{one}/" for one in REGISTRATIONS)):
             continue
         if _is_open(client, path, Permissions.ALL):
             found.append(path)

@@ -18,7 +18,7 @@ from artimon.model.clock import Clock
 from artimon.runtime.zookeeper_watcher import ZOOKEEPER_ERRORS, ZooKeeperWatcher
 from pipeline.control import agent_commands as commands
 from pipeline.control import rollout as decide
-from pipeline.control.access import OPEN_ACCESS_WARNING, is_open
+from pipeline.control.access import OPEN_ACCESS_WARNING, ROOT, is_open
 from pipeline.control.admission import Admission, Trust, is_admissible
 from pipeline.control.agent_commands import AgentMode, Command, CommandAnswer, CommandError, CommandJournal
 from pipeline.control.agent_controls import AgentControls
@@ -32,8 +32,10 @@ from pipeline.control.rollout import Configuration, Layer, RolloutAction, Rollou
 log = logging.getLogger(__name__)
 
 _BUSY_INTERVAL_S = 0.25
-REPORT_INTERVAL_S = 10.0
-ACCESS_CHECK_INTERVAL_S = 60.0
+REPORT_INTERVAL_S = 60.0
+READ_INTERVAL_S = 300.0
+"""Interval in seconds at which ZooKeeper is read without an event."""
+ACCESS_CHECK_INTERVAL_S = 900.0
 """Interval in seconds between checks of ZooKeeper's access lists, which operators change by hand."""
 NO_TRUST = Trust()
 """Trust of an agent without keys and without a ZooKeeper user: only numbers are accepted."""
@@ -83,7 +85,11 @@ class ControlPlane(ZooKeeperWatcher):
         self._state: RolloutState = decide.after_restart(memory.state, clock.monotonic())
         self._journal: CommandJournal = memory.journal
         self.directory = GroupDirectory(client, memory.groups)
-        self.directory.on_change = self.wake
+        self.directory.on_change = self._read_soon
+        self._read_due = 0.0
+        """Monotonic time at which ZooKeeper is read again."""
+        self._seen: dict[str, Layer] = {}
+        """Layers of the last read of ZooKeeper."""
         self._active: ConfigDocument = EMPTY_DOCUMENT
         self._commands: list[Command] = []
         self._answered: dict[str, str] = {}
@@ -153,6 +159,16 @@ class ControlPlane(ZooKeeperWatcher):
         self._write_answers()
         self._report()
 
+    def _on_state(self, _state: str) -> None:
+        self._read_soon()
+
+    def _on_event(self, _event: Any) -> None:
+        self._read_soon()
+
+    def _read_soon(self) -> None:
+        self._read_due = 0.0
+        self.wake()
+
     def _pause_s(self) -> float:
         busy = self._state.trial is not None or self._journal.drain is not None
         return _BUSY_INTERVAL_S if busy else super()._pause_s()
@@ -160,9 +176,13 @@ class ControlPlane(ZooKeeperWatcher):
     def _read_sources(self) -> None:
         """Read the present state of ZooKeeper and of the local file."""
         found = {} if self._local is None else self._read_file()
-        if self._client.connected:
+        now = self._clock.monotonic()
+        if not self._client.connected:
+            self.problem = "ZooKeeper is not reachable: going on with the last known configuration"
+        elif now >= self._read_due:
+            self._read_due = now + READ_INTERVAL_S
             try:
-                found.update(self._layers())
+                self._seen = self._layers()
                 given, bad = self._tree.read_commands(self._agent, self._on_event)
                 self._tree.delete_commands(self._agent, bad)
                 self._commands = self._admit_commands(given)
@@ -170,13 +190,13 @@ class ControlPlane(ZooKeeperWatcher):
                 self._check_access()
                 self.problem = ""
             except ZOOKEEPER_ERRORS as error:
-                self.problem = f"ZooKeeper: {type(error).__name__} {error}"
-        else:
-            self.problem = "ZooKeeper is not reachable: going on with the last known configuration"
-        self._state = decide.with_layers(self._state, found)
+                self.problem, self._read_due = f"ZooKeeper: {type(error).__name__} {error}", 0.0
+        self._state = decide.with_layers(self._state, {**found, **self._seen})
 
     def _check_access(self) -> None:
-        if (now := self._clock.monotonic()) >= self._access_due:
+        if self._client.exists(ROOT) is None:
+            self._read_due = 0.0  # its first process has not created it yet: look again soon
+        elif (now := self._clock.monotonic()) >= self._access_due:
             self._is_access_open, self._access_due = is_open(self._client), now + ACCESS_CHECK_INTERVAL_S
 
     def _layers(self) -> dict[str, Layer]:
@@ -338,7 +358,7 @@ class ControlPlane(ZooKeeperWatcher):
         now = self._clock.monotonic()
         flows = self.runtime.report()[:_MAX_FLOWS_REPORTED]
         told = {"mode": self.mode.value, "config": self.figures(), "groups": list(self.groups), "flows": flows}
-        key = json.dumps([told["mode"], told["config"], self.problems()])
+        key = json.dumps([told["mode"], told["config"], self.problems(), self.warnings()])
         if now - self._reported_at >= REPORT_INTERVAL_S or key != self._reported_key:
             self._publish(told)
             self._reported_at, self._reported_key = now, key

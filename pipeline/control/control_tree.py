@@ -79,15 +79,19 @@ class ControlTree:
         found: tuple[bytes, Any] = self.client.get_async(path, watch=watch).get(timeout=CALL_S)
         return found
 
+    def _watch_creation(self, path: str, watch: Watch) -> bool:
+        """Set a watch on the creation of a node and return True; False if the node exists."""
+        return self.client.exists_async(path, watch=watch).get(timeout=CALL_S) is None
+
     # --- configuration
 
     def current_version(self, scope: str, watch: Watch | None = None) -> ConfigVersion | None:
         """Return the current version of a scope, None if it has none. Raises ConfigError if it cannot be read."""
+        if watch is not None and self._watch_creation(config_path(scope), watch):
+            return None
         try:
             pointer, _ = self.get(config_path(scope), watch)
         except NoNodeError:
-            if watch is not None:
-                self.client.exists_async(config_path(scope), watch=watch).get(timeout=CALL_S)
             return None
         lineage, number = _pointer(pointer, scope)
         if not number:
@@ -199,6 +203,8 @@ class ControlTree:
     def read_commands(self, agent: str, watch: Watch | None = None) -> tuple[list[Command], list[str]]:
         """Return the commands to an agent, in the order of sending, and the ids of malformed ones."""
         folder, found, bad = f"{COMMANDS}/{agent}", [], []
+        if watch is not None and self._watch_creation(folder, watch):
+            return [], []
         for id, data, stat in islice(read_children(self.client, folder, watch, CALL_S), MAX_WAITING):
             try:
                 found.append(Command.parse(id, data, stat.czxid))
@@ -212,9 +218,9 @@ class ControlTree:
         try:
             data, _ = self.get(path, watch)
         except NoNodeError:
-            if watch is not None:
-                self.client.exists_async(path, watch=watch).get(timeout=CALL_S)
-            return None
+            if watch is None or self._watch_creation(path, watch):
+                return None
+            return self.read_answer(agent, id, watch)
         return CommandAnswer.parse(data)
 
     def write_answer(self, agent: str, id: str, answer: CommandAnswer) -> None:

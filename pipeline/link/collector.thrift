@@ -16,9 +16,27 @@ struct Answer {
   8: i64 credit = -1  // of the first answer of a call: bytes that the agent may have in flight from now on; -1: any
 }
 
+// Content of /artimon/acks/<topic_id> and the version of the node.
+struct AckDocument {
+  1: string topic_id
+  2: binary data
+  3: i64 version
+}
+
+// `known`: false if the collector has no trusted states now; ask ZooKeeper. `changed`: those whose version differs from
+// the one in the call. `topics`: all topic ids with a state.
+struct AckDocuments {
+  1: bool known
+  2: list<AckDocument> changed
+  3: list<string> topics
+}
+
 service Collector {
   // Returns one answer for each message, in order. At most 4 MiB and 2,000 messages a call.
   list<Answer> send(1: list<binary> messages)
+
+  // States of the acks, which the collector watches in ZooKeeper for its agents. `versions`: those that the agent has.
+  AckDocuments acks(1: map<string, i64> versions)
 
   // Served by agents with a flow, not by collectors. For each identity (AGENT/EPOCH/LANE/SEQUENCE, epoch as 16
   // hexadecimal digits): true if every sink at the end of the flow has the batch.

@@ -82,6 +82,16 @@ class CollectorClient:
             self.link.begin(flight, endpoint, now)
         return self._finished(flight, method, argument, flight.deadline_s)
 
+    def ask(self, method: str, argument: object, timeout_s: float) -> Any:
+        """Call a method beside the batches, without an effect on the choice of collectors. Raises
+        CollectorCallError."""
+        with self.cond:
+            endpoint = self._pick_endpoint(self._clock.monotonic())
+        heard = self.call(endpoint, method, argument, timeout_s)
+        if heard.failure:
+            raise CollectorCallError(heard.failure, endpoint)
+        return heard.value
+
     def call(self, endpoint: CollectorEndpoint, method: str, argument: Any, timeout_s: float) -> CallResult:
         """Make one call without updating the link: its owner does that."""
         with self._connections.borrow(endpoint) as client:

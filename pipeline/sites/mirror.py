@@ -20,9 +20,10 @@ from artimon.model.znode import parse_json_object
 from artimon.runtime.kafka_access import open_client
 from artimon.runtime.process_options import Health, Option
 from artimon.runtime.supervision import RetryLoop
+from artimon.runtime.zookeeper_access import is_trusted
 from artimon.runtime.zookeeper_client import zookeeper_client
 from pipeline.collector.kafka_writer import KafkaWriter, TopicDescription
-from pipeline.control.ack_watcher import AckWatcher, is_trusted
+from pipeline.control.ack_watcher import AckWatcher
 from pipeline.link.answers import MessageAnswer
 from pipeline.link.collector_choice import CollectorEndpoint
 from pipeline.link.collector_client import CollectorCallError, CollectorClient

@@ -20,7 +20,7 @@ _NO_LABELS = SeriesKey("", ())
 @dataclass(frozen=True, slots=True)
 class Operand:
     """Value of one side of an operator. `default`: value of the keys and points that it lacks, for a literal itself.
-    `nothing`: reason why none of its selectors selects a series."""
+    `nothing`: reason why none of its selectors selects a series; `literal`: True if it has no selector."""
 
     value: Value
     default: nodes.Scalar | None = None

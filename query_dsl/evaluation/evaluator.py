@@ -169,7 +169,7 @@ class QueryEvaluator(QueryExecution):
         except NothingSelected as problem:
             return empty_operand(problem, grid, self.default_of(node), isinstance(node, nodes.ToScalar))
         default = value if isinstance(value, nodes.Scalar) else self.default_of(node)
-        return Operand(value, default, literal=isinstance(node, nodes.Scalar | nodes.Clock))
+        return Operand(value, default, literal=not nodes.selects_series(node))
 
     def default_of(self, node: Node) -> nodes.Scalar | None:
         """Return the default of the fetch, or the operator, below functions of one operand. Functions of single values

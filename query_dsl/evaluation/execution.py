@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import monotonic, perf_counter
 from typing import Self, TypeVar
 
@@ -13,7 +13,7 @@ import numpy as np
 from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed
 from artimon.compute.true_sums import as_double_note
 from artimon.model.grid import Grid
-from artimon.model.select import Buckets, EngineShare, Matcher, SelectError, SelectRequest, Store, TooManySeries
+from artimon.model.select import Buckets, EngineShare, Matcher, SelectError, SelectRequest, Store
 from query_dsl.evaluation.planner import Plan
 from query_dsl.results.bucket_data import BucketData
 from query_dsl.results.matrix import Matrix
@@ -21,7 +21,7 @@ from query_dsl.results.provenance import Origin, StoreRequest
 from query_dsl.results.raw_series import RawSeries
 from query_dsl.results.result_cells import STRING, Cells
 from query_dsl.stores.engine_store import as_engine_store
-from query_dsl.stores.query_limits import CELL_BYTES, LimitExceeded, QueryBudget
+from query_dsl.stores.query_limits import CELL_BYTES, QueryBudget, limited_select
 from query_dsl.stores.raw_samples import SampleRequest, to_raw_series
 from query_dsl.tree import nodes
 from query_dsl.tree.nodes import Node
@@ -151,12 +151,9 @@ class QueryExecution(ABC):
         found = self._answers.get(key)
         if found is None:
             store = self.store.history() if past else self.store
-            allowed, refusal = self.budget.series_allowed(grid.n, len(statistics))
             began = perf_counter()
             try:
-                found = store.select(replace(request, limit=min(request.limit, max(1, allowed))))
-            except TooManySeries as problem:
-                raise LimitExceeded(f"{problem}; {refusal}") from problem
+                found = limited_select(store, matchers, grid, statistics, self.budget)
             except SelectError as problem:
                 raise _as_query_error(problem) from problem
             self._answers[key] = found

@@ -48,7 +48,8 @@ def combine_operands(
     operator = OPERATORS[node.op]
     ours = carry_sparse(operator, node.left, left.value, right.value, grid, execution)
     theirs = carry_sparse(operator, node.right, right.value, left.value, grid, execution)
-    return Operand(combine(node, ours, theirs, grid, execution, (left.default, right.default)), default)
+    made = combine(node, ours, theirs, grid, execution, (left.default, right.default))
+    return Operand(made, default, literal=left.literal and right.literal)
 
 
 def _fold(operator: Operator, left: nodes.Scalar | None, right: nodes.Scalar | None, grid: Grid) -> nodes.Scalar | None:

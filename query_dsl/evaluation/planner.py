@@ -84,11 +84,12 @@ def plan(
         fit = [ring for ring in rings if not any(ms % ring.step_ms for ms in steps_ms)]
         if not fit and reach.any_step:
             fit = [replace(rings[0], step_ms=gcd(*steps_ms))]
-        if not fit:
-            steps, asked = ", ".join(format_duration(ring.step_ms) for ring in rings), format_duration(step_ms or 0)
-            raise _at_node(
-                bucketize, QueryError(f"bucketize step {asked} is not a multiple of a level's step: {steps}")
+        if not fit and bucketize is not None:
+            steps, asked = ", ".join(format_duration(ring.step_ms) for ring in rings), _step_of(bucketize)
+            misfit = (
+                "is not a multiple of a level's step" if calendar is None else "ends between the buckets of all levels"
             )
+            raise _at_node(bucketize, QueryError(f"bucketize step {asked} {misfit}: {steps}"))
         planned = _plan_levels(tree, wanted, step_ms, calendar, rings, fit, now_ms, reach)
         return replace(planned, partial_windows=partial_windows)
     except QueryError as problem:
@@ -227,7 +228,7 @@ def _bucketize(tree: Node) -> nodes.Bucketize | None:
     found = [node for node in nodes.walk(tree) if isinstance(node, nodes.Bucketize)]
     for node in found[1:]:
         if (node.step_ms, node.unit) != (found[0].step_ms, found[0].unit):
-            both = " and by ".join(sorted((_step_of(found[0]), _step_of(node))))
+            both = " and by ".join(map(_step_of, sorted((found[0], node), key=lambda one: one.step_ms)))
             raise _at_node(node, QueryError(f"two grids in one query: bucketize by {both}"))
     return found[0] if found else None
 
@@ -241,32 +242,35 @@ def _calendar(wanted: TimeNode | None, bucketize: nodes.Bucketize | None, now_ms
     if bucketize is None or bucketize.unit is None:
         return None
     unit, newest_ms, notes = bucketize.unit, now_ms - SETTLE_MS, tuple[str, ...]()
-    try:
-        match wanted:
-            case nodes.Between(start=start, end=end):
-                first, last = start.resolve(now_ms), end.resolve(now_ms)
-                if first >= last:
-                    raise QueryError(f"between: the start does not lie before the end {format_time(last)}")
-                for what, asked, ms in (("start", start, first), ("end", end, last)):
-                    if not asked.relative and ms <= newest_ms:
-                        _check_calendar_end(what, ms, unit)
-                edges = unit.edges(first, min(last, newest_ms))
-            case nodes.At(instant=instant):
-                last = unit.start_of(min(instant.resolve(now_ms), newest_ms))
-                edges = [unit.start_of(last - 1), last]
-            case _:
-                length = wanted.range_ms if isinstance(wanted, nodes.Range) else DEFAULT_RANGE_MS
-                last = unit.start_of(newest_ms)
-                edges = unit.edges(last - length - unit.most_ms, last)
-                # of the oldest bucket at least a half lies in the range: days of a zone have 23 to 25 hours
-                inside = [i for i in range(len(edges) - 1) if (edges[i] + edges[i + 1]) // 2 >= last - length]
-                edges = edges[min(inside, default=len(edges) - 2) :]
-                notes = () if wanted is not None else (f"no range given: the newest {unit}",)
-        if len(edges) < 2:
-            raise QueryError(f"no bucket of {unit} in {unit.zone} ends in the range yet")
-    except QueryError as problem:
-        raise _at_node(bucketize, problem) from None
+    match wanted:
+        case nodes.Between(start=start, end=end):
+            first, last = start.resolve(now_ms), end.resolve(now_ms)
+            if first >= last:
+                raise QueryError(f"between: the start does not lie before the end {format_time(last)}")
+            for what, asked, ms in (("start", start, first), ("end", end, last)):
+                if not asked.relative and ms <= newest_ms:
+                    _check_calendar_end(what, ms, unit)
+            edges = unit.edges(first, min(last, newest_ms))
+        case nodes.At(instant=instant):
+            last = unit.start_of(min(instant.resolve(now_ms), newest_ms))
+            edges = [unit.start_of(last - 1), last]
+        case nodes.Range(range_ms=range_ms):
+            edges = _newest_edges(unit, range_ms, newest_ms)
+        case None:
+            edges, notes = _newest_edges(unit, DEFAULT_RANGE_MS, newest_ms), (f"no range given: the newest {unit}",)
+    if len(edges) < 2:
+        raise QueryError(f"no bucket of {unit} in {unit.zone} ends in the range yet")
     return CalendarGrid(tuple(edges)), notes
+
+
+def _newest_edges(unit: CalendarUnit, length_ms: int, newest_ms: int) -> list[int]:
+    """Return the edges of the newest units with at least a half in a range, but of one unit at least.
+
+    Days of a zone have 23 to 25 hours."""
+    last = unit.start_of(newest_ms)
+    edges = unit.edges(last - length_ms - unit.most_ms, last)
+    inside = [i for i in range(len(edges) - 1) if (edges[i] + edges[i + 1]) // 2 >= last - length_ms]
+    return edges[min(inside, default=len(edges) - 2) :]
 
 
 def _check_calendar_end(what: str, ms: int, unit: CalendarUnit) -> None:

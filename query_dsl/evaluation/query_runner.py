@@ -11,9 +11,12 @@ from query_dsl.evaluation.explain import Explanation, explain
 from query_dsl.language.expression import Expr
 from query_dsl.language.expression import fetch as fetch_unbound
 from query_dsl.language.parser import parse
+from query_dsl.promql.promql_query import query_store
 from query_dsl.results.matrix import Matrix
-from query_dsl.stores.query_limits import DEFAULT_LIMITS
-from query_dsl.tree.times import parse_instant
+from query_dsl.stores.engine_store import as_engine_store
+from query_dsl.stores.query_limits import DEFAULT_LIMITS, make_budget
+from query_dsl.tree.query_errors import QueryError
+from query_dsl.tree.times import parse_duration, parse_instant
 
 
 class QueryRunner:
@@ -45,6 +48,35 @@ class QueryRunner:
         with self._engine(engine) as store:
             found = answer(expression, store, self._at(at), **self._limited(options))
         return cast(Matrix, found.with_query(str(expression)))
+
+    def promql(
+        self,
+        query: str,
+        at: object = None,
+        *,
+        start: object = None,
+        step: str = "1m",
+        engine: str = "auto",
+        **options: Any,
+    ) -> Matrix:
+        """Answer a query in PromQL at the instant `at`, or with `start` at each `step` from there to `at`. Instants as
+        in `query`. Samples are the raw ones: those of the finest level in memory, else of the history. Notes are the
+        warnings. `options`: `limits` and `stop`, as in `query`. Raises PromqlError, QueryError and SelectError."""
+        made, stop = options.pop("limits", None) or self.default_limits, options.pop("stop", None)
+        if options:
+            raise QueryError(f"promql takes no {', '.join(options)}: it takes limits and stop")
+        first = None if start is None else parse_instant(start, "start").resolve(self.now_ms)
+        with self._engine(engine) as store:
+            found = query_store(
+                query,
+                as_engine_store(store),
+                self.now_ms,
+                start_ms=first,
+                end_ms=self._at(at),
+                step_ms=parse_duration(step, "step"),
+                budget=make_budget(made, None, stop),
+            )
+        return found.to_matrix().with_query(query)
 
     def explain(
         self, query: str | Expr, at: object = None, *, engine: str = "auto", run: bool = True, **options: Any

@@ -44,6 +44,24 @@ def _operators(name: str) -> tuple[Method, Method]:
     return lambda left, right: apply(name, left, right), lambda right, left: apply(name, left, right)
 
 
+def _window_method(function: str, summary: str) -> Callable[..., Expr]:
+    """Return the method of a window function that reads the value before its window."""
+
+    def method(
+        self: Expr,
+        window: str | None = None,
+        *,
+        max_gap: str | None = None,
+        since: str | None = None,
+        zone: str | None = None,
+    ) -> Expr:
+        return self.map(function, window, max_gap=max_gap, since=since, zone=zone)
+
+    method.__name__, method.__qualname__ = function, f"Expr.{function}"
+    method.__doc__ = f'{summary} (one step for "auto", or if none is given).'
+    return method
+
+
 class Expr:
     """A query that has not run. The operators (+ - * / % **, comparisons, & | ~) match series by their labels."""
 
@@ -175,38 +193,9 @@ class Expr:
     def _point(self, name: str, args: Sequence[object], named: dict[str, object]) -> Expr:
         return self._wrap(nodes.Point(self.node, name, bind_arguments(POINTS[name], args, named)))
 
-    def rate(
-        self,
-        window: str | None = None,
-        *,
-        max_gap: str | None = None,
-        since: str | None = None,
-        zone: str | None = None,
-    ) -> Expr:
-        """Increase per second over the window (one step for "auto", or if none is given)."""
-        return self.map("rate", window, max_gap=max_gap, since=since, zone=zone)
-
-    def increase(
-        self,
-        window: str | None = None,
-        *,
-        max_gap: str | None = None,
-        since: str | None = None,
-        zone: str | None = None,
-    ) -> Expr:
-        """Increase of a counter over the window (one step for "auto", or if none is given)."""
-        return self.map("increase", window, max_gap=max_gap, since=since, zone=zone)
-
-    def delta(
-        self,
-        window: str | None = None,
-        *,
-        max_gap: str | None = None,
-        since: str | None = None,
-        zone: str | None = None,
-    ) -> Expr:
-        """Difference from the value before the window (one step for "auto", or if none is given)."""
-        return self.map("delta", window, max_gap=max_gap, since=since, zone=zone)
+    rate = _window_method("rate", "Increase per second over the window")
+    increase = _window_method("increase", "Increase of a counter over the window")
+    delta = _window_method("delta", "Difference from the value before the window")
 
     def bucketize(
         self,

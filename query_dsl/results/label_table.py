@@ -94,7 +94,7 @@ class LabelTable:
         found = self._columns.get(label)
         if found is None:
             values = list(map(_NAME_OF, self.keys)) if label == NAME else self._values(label)
-            found = self._columns[label] = _coded(values)
+            found = self._columns[label] = encode(values)
         return found
 
     @cached_property
@@ -126,10 +126,19 @@ def keys_of(names: Iterable[str], labels: Iterable[Labels]) -> list[SeriesKey]:
     return list(map(tuple.__new__, repeat(SeriesKey), zip(names, labels, strict=False)))
 
 
-def _coded(values: list[str]) -> LabelColumn:
+def encode(values: Sequence[str]) -> LabelColumn:
+    """Encode the value of each series."""
     known = sorted({"", *values})
     number = {value: code for code, value in enumerate(known)}
     return LabelColumn(np.fromiter(map(number.__getitem__, values), np.int64, len(values)), known)
+
+
+def with_shared_values(columns: Sequence[LabelColumn]) -> list[LabelColumn]:
+    """Encode columns again over the values of all of them, which may be unsorted and repeat."""
+    known = sorted({"", *(value for column in columns for value in column.values)})
+    number = {value: code for code, value in enumerate(known)}
+    lookups = [np.array([number[value] for value in column.values] or [0], np.int64) for column in columns]
+    return [LabelColumn(lookup[column.codes], known) for lookup, column in zip(lookups, columns, strict=True)]
 
 
 def combine_codes(columns: Sequence[LabelColumn], rows: int) -> tuple[Codes, int]:

@@ -7,11 +7,10 @@ import math
 import textwrap
 import unicodedata
 
-from artimon.model.grid import Grid
 from query_dsl.results.matrix_values import MatrixValues
 from query_dsl.results.query_result import QueryResult, Scalar
 from query_dsl.results.sparklines import spark, spark_svg
-from query_dsl.tree.calendar_units import CalendarGrid, step_text
+from query_dsl.tree.calendar_units import shortest_ms, step_text
 from query_dsl.tree.selector import series_text
 from query_dsl.tree.times import format_time
 
@@ -107,7 +106,8 @@ def _html(text: str, tag: str, scope: str = "") -> str:
 
 def _rows(matrix: MatrixValues, max_series: int, first: int) -> list[list[str]]:
     """Return the header and one row per series, as texts."""
-    head = ["series", *(_clock(t, _is_coarse(matrix.grid)) for t in matrix.times[first:])]
+    step_ms = shortest_ms(matrix.grid)
+    head = ["series", *(_clock(t, step_ms) for t in matrix.times[first:])]
     names = [printable(series_text(key.name, dict(key.labels))) for key in matrix.keys[:max_series]]
     return [head, *([name, *map(cell_text, matrix.tolist(i)[first:])] for i, name in enumerate(names))]
 
@@ -129,14 +129,10 @@ def _title(matrix: MatrixValues, first: int) -> str:
     )
 
 
-def _is_coarse(grid: Grid) -> bool:
-    return isinstance(grid, CalendarGrid) or grid.step_ms >= 3_600_000
-
-
-def _clock(ms: int, coarse: bool) -> str:
+def _clock(ms: int, step_ms: int) -> str:
     text = format_time(ms)
     day, _, clock = text.partition("T")
-    return f"{day[5:]} {clock[:5]}" if coarse else clock.rstrip("Z") or text
+    return f"{day[5:]} {clock[:5]}" if step_ms >= 3_600_000 else clock.rstrip("Z") or text
 
 
 def cell_text(value: Scalar) -> str:

@@ -1,7 +1,7 @@
 """Stores that an evaluation queries, behind one protocol: `protocol.EngineStore`. Imports nothing from `evaluation`.
 
 levels                            levels at one time, and the reach of a store
-query_limits                      limits of a query, and its cancellation
+query_limits                      limits of a query, its cancellation, and its selects
 raw_samples                       request and answer for raw samples
 engine_store                      EngineStore, its adapter for a plain store, its wrappers
 sample_rows, partial_buckets, bucket_accumulator, partial_codec  raw samples into buckets, here and in Spark's tasks

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 
+from artimon.model.grid import Grid
+from artimon.model.select import Buckets, Matcher, SelectRequest, Store, TooManySeries
 from query_dsl.tree.query_errors import QueryError
 
 CELL_BYTES = 8
@@ -161,3 +163,16 @@ def make_budget(limits: Limits | None, check: Check | None, stop: threading.Even
     if stop is not None:
         watch.stop, watch.has_external_stop = stop, True
     return watch
+
+
+def limited_select(
+    store: Store, matchers: tuple[Matcher, ...], grid: Grid, statistics: tuple[str, ...], budget: QueryBudget
+) -> Buckets:
+    """Select as many series as the budget allows. Raises LimitExceeded for more, before they are read if the store can
+    tell, and SelectError."""
+    allowed, refusal = budget.series_allowed(grid.n, len(statistics))
+    limit = min(budget.limits.series, max(1, allowed))
+    try:
+        return store.select(SelectRequest(matchers, grid, statistics, limit))
+    except TooManySeries as problem:
+        raise LimitExceeded(f"{problem}; {refusal}") from problem

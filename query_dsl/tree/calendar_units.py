@@ -64,10 +64,15 @@ class CalendarUnit:
         except OverflowError:
             raise QueryError(f"{format_time(time_ms)} is outside of the calendar: years 3 to 9997") from None
         day = moment.astimezone(ZoneInfo(self.zone)).date()
-        months = 12 * day.year + day.month - 1
-        return {"d": day.toordinal(), "w": (day.toordinal() - 1) // 7, "mo": months // self.count, "y": day.year}[
-            self.unit
-        ]
+        match self.unit:
+            case "d":
+                return day.toordinal()
+            case "w":
+                return (day.toordinal() - 1) // 7
+            case "mo":
+                return (12 * day.year + day.month - 1) // self.count
+            case "y":
+                return day.year
 
     def _start(self, number: int) -> int:
         if self.unit in ("d", "w"):
@@ -89,16 +94,17 @@ def parse_zone(text: str, what: str) -> str:
 
 
 def parse_unit(value: object, zone: object, what: str) -> CalendarUnit | None:
-    """Parse "1d", "1w", "1mo", "3mo" or "1y"; None for a plain duration: a text without `zone`, other than of months or
-    years. Raises QueryError if a zone is given and `value` is no unit."""
+    """Parse "1d", "1w", "1mo", "3mo" or "1y". Without a zone, return None for any text but months and years, which is a
+    plain duration. Raises QueryError for an invalid unit or zone."""
     if zone is not None and not isinstance(zone, str):
         raise QueryError(f'zone takes the name of a time zone, as in "Europe/Paris", not {zone!r:.80}')
     found = _TEXT.fullmatch(value) if isinstance(value, str) else None
-    if found is None or (zone is None and found[2] in "dw"):
-        if zone is None:
-            return None
+    if zone is None and (found is None or found[2] in "dw"):
+        return None
+    if found is None:
         raise QueryError(
-            f'{what} {value!r:.80} has no time zone: with zone= write "1d", "1w", "1mo" (or 2, 3, 4, 6 of them) or "1y"'
+            f"{what} {value!r:.80} is not a unit of the calendar: "
+            'write "1d", "1w", "1mo" (or 2, 3, 4, 6 of them) or "1y"'
         ).with_culprit(value)
     each, unit = int(found[1] or 1), found[2]
     if each != 1 and (unit != "mo" or not each or 12 % each):
@@ -162,6 +168,14 @@ def step_text(grid: Grid) -> str:
     """Format the step of a grid; of calendar buckets, the shortest and the longest one."""
     if not isinstance(grid, CalendarGrid):
         return format_duration(grid.step_ms)
-    lengths = [later - earlier for earlier, later in pairwise(grid.edges)]
-    shortest, longest = format_duration(min(lengths)), format_duration(max(lengths))
+    shortest, longest = format_duration(shortest_ms(grid)), format_duration(max(_lengths_ms(grid)))
     return shortest if shortest == longest else f"{shortest} to {longest}"
+
+
+def shortest_ms(grid: Grid) -> int:
+    """Return the length of the shortest bucket."""
+    return min(_lengths_ms(grid)) if isinstance(grid, CalendarGrid) else grid.step_ms
+
+
+def _lengths_ms(grid: CalendarGrid) -> list[int]:
+    return [later - earlier for earlier, later in pairwise(grid.edges)]

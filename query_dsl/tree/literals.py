@@ -70,8 +70,8 @@ _ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = MappingProxyType(
 
 
 def constant_value(op: str, left: object, right: object) -> int | float | None:
-    """Return the arithmetic of two finite numbers; None for anything else. Raises QueryError for a division by 0, and
-    for a result that is no real number, no 64-bit integer or no finite float."""
+    """Return the arithmetic of two finite numbers; None for anything else. Raises QueryError for a division by 0, a
+    complex result, and one beyond 64-bit integers or finite floats."""
     if op not in _ARITHMETIC or not _is_number(left) or not _is_number(right):
         return None
     try:

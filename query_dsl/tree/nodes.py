@@ -254,6 +254,11 @@ def walk(node: Node) -> Iterator[Node]:
         waiting.extend(reversed(children(current)))
 
 
+def selects_series(node: Node) -> bool:
+    """True if a leaf of the tree has a selector; else the tree is numbers, texts and times."""
+    return any(isinstance(leaf, Fetch | Samples | Absent) for leaf in walk(node))
+
+
 def equal_trees(left: object, right: object) -> bool:
     """Return True if two trees are equal, including types of numbers (1 is not 1.0; nan equals nan). Iterative."""
     pairs = [(left, right)]

@@ -301,8 +301,6 @@ def _of_values(name: str, args: list[str]) -> str | None:
         case "round", [nearest]:
             found = re.fullmatch(r"1(0*)|0\.(0*1)", nearest)
             return found and f".round({len(found[2]) if found[2] else -len(found[1])})"
-        case "timestamp", []:
-            return ".last_seen().div(1000)"
         case "label_replace", [_, _, _, _]:
             return f".label_replace({', '.join(args)})"
     return _PLAIN.get(name) if not args else None
@@ -310,7 +308,7 @@ def _of_values(name: str, args: list[str]) -> str | None:
 
 _PLAIN: Mapping[str, str] = MappingProxyType(
     {name: f".{name}()" for name in ("abs", "ceil", "floor", "round", "sqrt", "exp", "sort", "scalar")}
-    | {name: EQUIVALENTS[name] for name in ("ln", "log2", "log10", "sort_desc")}
+    | {name: EQUIVALENTS[name] for name in ("ln", "log2", "log10", "sort_desc", "timestamp")}
 )
 """Functions without further arguments."""
 

@@ -1,14 +1,19 @@
-"""Name of an endpoint's znode: `<ip>:<port>:<uuid>`, IPv6 in brackets."""
+"""Name of an endpoint's znode: `<context>:<ip>:<port>:<uuid>` below a host key, or `<ip>:<port>:<uuid>` below a context
+(libraries of older versions); IPv6 in brackets."""
 
 from __future__ import annotations
 
 import ipaddress
+import re
 import uuid
 from typing import NamedTuple
 
 from artimon.runtime.text import parse_address
 from bookkeeper.process.addresses import bracket_ipv6
 from sources.base.source_errors import AddressError
+
+_CONTEXT_AND_ADDRESS = re.compile(r"(.+):((?:\[[^\]]*\]|[^:\]]*):[^:]*:[^:]*)", re.DOTALL)
+"""A context may contain colons, the other parts may not, except in brackets."""
 
 
 class EndpointAddress(NamedTuple):
@@ -20,6 +25,13 @@ class EndpointAddress(NamedTuple):
     port: int
     uuid: bytes
     """16 bytes."""
+    host: str = ""
+    """Host key of its registration; "" if it registered below its context."""
+
+    @property
+    def unit(self) -> str:
+        """Unit of its lease: the host key, or address and context, separated by a comma."""
+        return self.host or f"{self.ip},{self.context}"
 
     @property
     def address(self) -> str:
@@ -28,6 +40,14 @@ class EndpointAddress(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.context} at {self.address} ({uuid.UUID(bytes=self.uuid)})"
+
+
+def parse_host_endpoint(host: str, node: str) -> EndpointAddress:
+    """Parse the name of a znode under a host key. Raises AddressError."""
+    found = _CONTEXT_AND_ADDRESS.fullmatch(node)
+    if found is None:
+        raise AddressError(f"znode {node!r} of host {host}: want <context>:<ip>:<port>:<uuid>")
+    return parse_endpoint(found[1], found[2])._replace(host=host)
 
 
 def parse_endpoint(context: str, node: str) -> EndpointAddress:

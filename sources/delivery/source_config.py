@@ -44,8 +44,8 @@ class SourceConfig:
     """Series of one source; beyond this limit new series are refused and counted."""
     concurrency: int = 256
     """Concurrent polls. Endpoints whose last poll failed share a separate quarter of this number."""
-    reconcile_s: float = 45.0
-    """Seconds between full listings of the tree in ZooKeeper, in addition to the watches."""
+    reconcile_s: float = 60.0
+    """Seconds between checks of what the watches of ZooKeeper tell."""
     host_metrics: Annotated[bool, Option("Read this host's own figures too.")] = True
     rules: Annotated[Path | None, Option("Rules that give labels by address.", "--labels-rules")] = None
     """JSON or TOML: docs/sources.md."""
@@ -71,6 +71,13 @@ class SourceConfig:
     sources: Annotated[
         Path | None, Option("File that names Prometheus pages, bean servers, scripts and rules (docs/foreign.md).")
     ] = None
+    receive: Annotated[
+        str | None, Option("HOST:PORT at which this agent takes remote write and OTLP (docs/howto/receive.md).")
+    ] = None
+    receive_token: Annotated[
+        Path | None,
+        Option("File with the token of the senders; needed where other machines reach HOST."),
+    ] = None
     keep: Annotated[
         tuple[RetentionRule, ...],
         Option(
@@ -86,7 +93,9 @@ class SourceConfig:
     session_s: float = 10.0
     """Timeout of the ZooKeeper session in seconds: a killed or disconnected agent is noticed after it."""
     takeover_s: float = 15.0
-    """Grace period in seconds before other agents poll the processes of a host whose agent is gone."""
+    """Grace period in seconds before elected agents poll the processes of a host whose agent is gone."""
+    host: Annotated[str, Option("Host key of this host (ARTIMON_HOST).", default_of=attrgetter("host"))] = ""
+    """Key below which the processes of this host register; "": its address towards ZooKeeper."""
     own_networks: Annotated[
         tuple[str, ...],
         Option(

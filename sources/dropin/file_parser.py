@@ -5,7 +5,6 @@ The text of a series is parsed once while its bytes stay the same: a reader cach
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,21 +12,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import LabelError
 from artimon.model.values import Kind, Value, double_to_cell, type_of
 from sources.base.line_text import SPACE
 from sources.base.source_errors import LineError, RejectCounts
 from sources.dropin.folder_files import BytesReader, FileLimits, LineChunks, OpenFile
 from sources.dropin.line_grammar import parse_line, parse_metadata, parse_value
+from sources.dropin.series_columns import DROPPED, SeriesColumns
 from sources.state.relabel import RelabelRules
-from sources.state.schema_binding import canonical_text, relabel
 from sources.state.start_times import Ints
 
 _MAX_METADATA_LINES = 10_000
 _MAX_CACHED_LINES = 400_000
-_DROPPED = -1
-"""Marker in place of a column: a rule drops the series."""
 _DIGITS = 18
 """Maximum digits of a number that always fits an int64."""
 
@@ -56,36 +52,33 @@ class LineColumns:
     rejected: RejectCounts
     complete: bool
     """True if the file was read to its end, so that a series missing here is missing in the file."""
+    birth_ms: Ints | None = None
+    """Birth of each line, 0 if unknown; None: that of the metadata for all."""
+    delta: npt.NDArray[np.bool_] | None = None
+    """Mask of the values that are increases since the sample before; None: none are."""
 
     def __len__(self) -> int:
         return len(self.column)
 
 
-class LineReader:
-    """Reads one file at every poll. `names`, `texts` and `prints` have one entry per column. `generation` changes when
-    the columns are renumbered because the file had too many different ones."""
+class LineReader(SeriesColumns):
+    """Reads one file at every poll; forgets its columns if the file had too many different ones."""
 
     def __init__(self, automatic: Mapping[str, str], limits: FileLimits, rules: RelabelRules | None = None) -> None:
-        self._automatic, self._limits, self._rules = automatic, limits, rules
-        self.generation = 0
-        self._forget()
+        super().__init__(automatic, rules)
+        self._limits = limits
         self._metadata_lines: list[bytes] = []
         self._metadata = FileMetadata()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Forget all columns and the bytes of their lines."""
+        super().forget()
         self._cached_lines: dict[bytes, int] = {}
-        self._by_text: dict[str, int] = {}
-        self.changed_by_rule: Counter[str] = Counter()
-        """Series that each rule dropped or changed."""
-        self.names: list[str] = []
-        self.texts: list[str] = []
-        self.prints: list[int] = []
 
     def read(self, file: OpenFile | BytesReader) -> LineColumns:
         """Parse the whole file. Raises FileRefusedError if reading fails."""
         if len(self._cached_lines) > _MAX_CACHED_LINES:
-            self.generation += 1
-            self._forget()
+            self.forget()
         made = _ColumnBuilder()
         pieces = LineChunks(file, self._limits)
         before = 0
@@ -126,7 +119,7 @@ class LineReader:
             if at is None or not value:
                 other(line, number, made)
                 continue
-            if at == _DROPPED:
+            if at == DROPPED:
                 continue
             if when != last:
                 if not when.isdigit() or len(when) > _DIGITS:
@@ -162,35 +155,17 @@ class LineReader:
             return
         try:
             parsed = parse_line(line)
-            at = self._column(parsed.name, parsed.labels)
+            at = self.column(parsed.name, parsed.labels)
         except (LineError, LabelError) as error:
             made.refused.add("bad line", str(error), line=number)
             return
         self._cached_lines[parsed.text] = at
-        if at == _DROPPED:
+        if at == DROPPED:
             return
         made.add_value(parsed.value)
         made.column.append(at)
         made.time_ms.append(parsed.time_ms)
         made.line.append(number)
-
-    def _column(self, name: str, labels: Mapping[str, str]) -> int:
-        text = self._text_of(name, labels)
-        if text is None:
-            return _DROPPED
-        at = self._by_text.get(text)
-        if at is None:
-            at = self._by_text[text] = len(self.texts)
-            self.names.append(name)
-            self.texts.append(text)
-            self.prints.append(fingerprint(text))
-        return at
-
-    def _text_of(self, name: str, labels: Mapping[str, str]) -> str | None:
-        """Return the canonical text, None if a rule drops the series."""
-        if self._rules is None:
-            return canonical_text(name, labels, self._automatic)
-        return relabel(name, labels, self._automatic, self._rules, self.changed_by_rule)
 
 
 class _ColumnBuilder:

@@ -6,7 +6,7 @@ of a series are taken in order of time, and a sample older than the newest one i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ MAX_AGE_MS = 72 * 3_600_000
 """Maximum age of a sample: three days as in the memory store. Sources remember ended series for four: no repeats."""
 MAX_AHEAD_MS = 60_000
 """Limit beyond which the platform treats a sample as `future`."""
-_TIME_BITS = 42
+TIME_BITS = 42
 """Bits of a time in a key: milliseconds until the year 2109. The row of the source takes the bits above."""
 
 
@@ -30,16 +30,22 @@ class PlacedLines:
     cell: Ints
     type: Bytes
     line: Ints
+    told_ms: Ints
+    """Birth that the sender gives, 0 if it gives none."""
+    delta: Flags
+    """True where the value is an increase since the sample before."""
 
     def __len__(self) -> int:
         return len(self.row)
 
     def pick(self, at: Flags | Ints) -> PlacedLines:
-        return PlacedLines(self.row[at], self.time_ms[at], self.cell[at], self.type[at], self.line[at])
+        columns = (self.row, self.time_ms, self.cell, self.line, self.told_ms)
+        row, time_ms, cell, line, told_ms = (column[at] for column in columns)
+        return PlacedLines(row, time_ms, cell, self.type[at], line, told_ms, self.delta[at])
 
     def keys(self) -> Ints:
-        """Return one number for each pair of row and time; times must fit _TIME_BITS."""
-        return (self.row << _TIME_BITS) | self.time_ms
+        """Return one number for each pair of row and time; times must fit TIME_BITS."""
+        return (self.row << TIME_BITS) | self.time_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +63,8 @@ def is_future(time_ms: Ints, now_ms: int) -> Flags:
     return time_ms > now_ms + MAX_AHEAD_MS
 
 
-def is_too_old(time_ms: Ints, now_ms: int) -> Flags:
-    return time_ms <= now_ms - MAX_AGE_MS
+def is_too_old(time_ms: Ints, now_ms: int, max_age_ms: int = MAX_AGE_MS) -> Flags:
+    return time_ms <= now_ms - max_age_ms
 
 
 def sort_lines(lines: PlacedLines) -> PlacedLines:
@@ -86,12 +92,37 @@ def contradicts(lines: PlacedLines, past: LastSamples) -> Flags:
     return different
 
 
-def start_times(lines: PlacedLines, past: LastSamples, whole_ms: int, told_ms: int | None) -> Ints:
+def accumulate(lines: PlacedLines, past: LastSamples) -> PlacedLines:
+    """Replace increases of ordered lines by the sums with all increases before them; a new series begins at 0."""
+    if not bool(lines.delta.any()):
+        return lines
+    cell = lines.cell.copy()
+    first = np.ones(len(lines), np.bool_)
+    first[1:] = np.diff(lines.row) != 0
+    for start, end in zip(*_runs(first), strict=True):
+        if not lines.delta[start]:
+            continue
+        before = past.cell[start : start + 1] if past.taken_ms[start] else np.zeros(1, np.int64)
+        values = np.concatenate((before, cell[start:end]))
+        if lines.type[start] == ValueType.DOUBLE:
+            cell[start:end] = np.cumsum(doubles(values))[1:].view(np.int64)
+        else:
+            cell[start:end] = np.cumsum(values)[1:]
+    return replace(lines, cell=cell)
+
+
+def _runs(first: Flags) -> tuple[list[int], list[int]]:
+    """Return the starts and ends of the runs that `first` begins."""
+    starts = np.flatnonzero(first).tolist()
+    return starts, [*starts[1:], len(first)]
+
+
+def start_times(lines: PlacedLines, past: LastSamples, whole_ms: int) -> Ints:
     """Return the birth of each of n ordered lines, all newer than the samples taken of their series.
 
     `whole_ms`: newest time in the file at its last complete read, 0 if there was none; a series that is new now was
-    absent then. `told_ms`: birth given by the file. A series keeps its birth unless it is new, is a counter that fell,
-    or `told_ms` lies between the previous sample and this one."""
+    absent then. A series keeps its birth unless it is new, is a counter that fell, or the told birth lies between the
+    previous sample and this one; an increase tells only the birth of a new series."""
     first = np.ones(len(lines), np.bool_)
     first[1:] = np.diff(lines.row) != 0
     cell, taken = past.cell.copy(), past.taken_ms.copy()
@@ -102,9 +133,8 @@ def start_times(lines: PlacedLines, past: LastSamples, whole_ms: int, told_ms: i
     born[new] = np.minimum(whole_ms, lines.time_ms[new])
     fell = is_below(past.kind == Kind.COUNTER, lines.type, lines.cell, cell) & ~new
     born[fell] = taken[fell]
-    if told_ms is not None:
-        told = (taken <= told_ms) & (told_ms <= lines.time_ms)
-        born[told] = np.maximum(born[told], told_ms)
+    told = (lines.told_ms > 0) & (taken <= lines.told_ms) & (lines.told_ms <= lines.time_ms) & (new | ~lines.delta)
+    born[told] = np.maximum(born[told], lines.told_ms[told])
     return _greatest_so_far(born, first)
 
 
@@ -112,6 +142,6 @@ def _greatest_so_far(born: Ints, first: Flags) -> Ints:
     """Return the running maximum within each series: a birth never goes back."""
     if bool(first.all()):
         return born
-    series = np.cumsum(first) << _TIME_BITS
+    series = np.cumsum(first) << TIME_BITS
     greatest: Ints = np.maximum.accumulate(series + born) - series
     return greatest

@@ -21,7 +21,7 @@ from sources.delivery.poll_context import PollContext
 from sources.poll.final_files import FinalLimits, list_finals, make_folder, read_final, remove_final
 from sources.poll.final_samples import prepare
 from sources.poll.final_snapshot import FinalSnapshot, decode_final
-from sources.poll.group_assignment import Network
+from sources.poll.lease_units import Network
 from sources.state.series_memory import SourceSeries
 from sources.state.source_reading import SourceVariable
 

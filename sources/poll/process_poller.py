@@ -14,7 +14,7 @@ from sources.delivery.placement_resolver import source_name
 from sources.delivery.poll_context import PollContext
 from sources.poll import start_time_memo as memo
 from sources.poll.poll_client import PollClient
-from sources.state.series_memory import PORT, PlacedColumns, SourceSeries
+from sources.state.series_memory import HOST_KEY, PORT, PlacedColumns, SourceSeries
 from sources.state.source_reading import NO_PROCESS, Reading
 
 log = logging.getLogger(__name__)
@@ -277,8 +277,8 @@ class ProcessFollower:
         self._refused_as, self._superseded, self._labels = "", False, labels
         self._identified = (reading.context, reading.instance)
         self.series = shared.delivery.store.get(name)
-        meta = {"context": self.endpoint.context, "ip": self.endpoint.ip, PORT: self.endpoint.port}
-        self.series.meta = {**meta, "labels": labels}
+        place = {"context": self.endpoint.context, "ip": self.endpoint.ip, PORT: self.endpoint.port}
+        self.series.meta = {**place, HOST_KEY: self.endpoint.host, "labels": labels}
         self.series.changed = True
 
     def _refuse(self, name: str) -> None:

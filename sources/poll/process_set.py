@@ -1,4 +1,4 @@
-"""Processes that an agent follows: the registered ones of groups whose lease it holds."""
+"""Processes that an agent follows: the registered ones of units whose lease it holds."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Protocol
 from sources.base.endpoint_address import EndpointAddress
 from sources.base.schedule import end_tasks
 from sources.delivery.poll_context import PollContext
-from sources.poll.discovery import EndpointListing
-from sources.poll.group_assignment import HostGroup, group_of
 from sources.poll.process_poller import ProcessFollower
-from sources.state.series_memory import PORT, SourceSeries
+from sources.poll.registered_processes import UnitListing
+from sources.state.series_memory import HOST_KEY, PORT, SourceSeries
 
 log = logging.getLogger(__name__)
 MAX_ENDPOINTS = 20_000
@@ -27,15 +26,15 @@ MIN_MASS_LOSS = 10
 
 
 class Leaseholder(Protocol):
-    """Assigns groups to agents (sources.poll.group_leases)."""
+    """Assigns units to agents (sources.poll.host_coordinator)."""
 
-    def set_wanted(self, registered: frozenset[HostGroup], kept: frozenset[HostGroup]) -> None: ...
+    def set_kept(self, units: frozenset[str]) -> None: ...
 
-    def released(self, group: HostGroup) -> None: ...
+    def released(self, unit: str) -> None: ...
 
 
 class FollowedProcesses:
-    """Starts and stops the followers of an agent. Event loop only. Discovery calls `heard`, `listed`; leases `settled`.
+    """Starts and stops the followers of an agent. Event loop only. The coordinator calls `on_listed`, `on_assigned`.
 
     Processes of an earlier run are followed before the leases are settled. Meanwhile the process itself reports if
     another agent polls it."""
@@ -45,10 +44,10 @@ class FollowedProcesses:
         self._followers: dict[EndpointAddress, tuple[ProcessFollower, asyncio.Task[None]]] = {}
         self._standing_down: dict[EndpointAddress, asyncio.Task[None]] = {}
         self._registered: dict[str, frozenset[EndpointAddress]] = {}
-        self._assigned: frozenset[HostGroup] | None = None
-        """Groups to poll; None until the leases are settled."""
-        self._leaving: frozenset[HostGroup] = frozenset()
-        self._wanted_scheduled = self._release_scheduled = False
+        """Unit -> its registered processes, of the units to poll or to give up."""
+        self._assigned: frozenset[str] = frozenset()
+        self._leaving: frozenset[str] = frozenset()
+        self._kept_scheduled = self._release_scheduled = False
         self.stopping = False
 
     def resume(self, sources: Iterable[SourceSeries]) -> None:
@@ -56,23 +55,17 @@ class FollowedProcesses:
         for series in sources:
             meta = series.meta
             if PORT in meta and series.live and not meta.get("elsewhere"):
-                self._follow(EndpointAddress(meta["context"], meta["ip"], meta[PORT], series.uuid), series)
-        self._send_wanted()  # before the leases settle: they only assign groups that they know
+                place = meta["context"], meta["ip"], meta[PORT]
+                self._follow(EndpointAddress(*place, series.uuid, meta.get(HOST_KEY, "")), series)
+        self._send_kept()  # before the leases settle
 
-    # --- events of discovery
+    # --- events of the coordinator
 
-    def on_context_changed(self, context: str, endpoints: frozenset[EndpointAddress]) -> None:
-        """Handle the full set of registered processes of one context."""
-        self._registered[context] = endpoints
-        self._compare([endpoint for endpoint in self._followers if endpoint.context == context], endpoints)
-
-    def on_listed(self, listing: EndpointListing) -> None:
-        """Handle the full set of registered processes."""
-        self._registered = dict(listing)
-        self._compare(list(self._followers), frozenset().union(*listing.values()))
-
-    def _compare(self, known: list[EndpointAddress], registered: frozenset[EndpointAddress]) -> None:
-        gone = []
+    def on_listed(self, listing: UnitListing) -> None:
+        """Handle the full set of registered processes of these units."""
+        self._registered.update(listing)
+        registered = frozenset().union(*listing.values())
+        known, gone = [endpoint for endpoint in self._followers if endpoint.unit in listing], []
         for endpoint in known:
             follower = self._followers[endpoint][0]
             if endpoint in registered:
@@ -86,40 +79,37 @@ class FollowedProcesses:
         else:
             self._mark_unregistered(gone)
         self._follow_assigned(registered)
-        self._schedule_wanted()
+        self._schedule_kept()
 
     def _mark_unregistered(self, gone: Iterable[EndpointAddress]) -> None:
         """Mark endpoints as unregistered unless they have registered again meanwhile."""
         for endpoint in gone:
-            if endpoint in self._followers and endpoint not in self._registered.get(endpoint.context, ()):
+            if endpoint in self._followers and endpoint not in self._registered.get(endpoint.unit, ()):
                 self._followers[endpoint][0].set_registered(False)
-        self._schedule_wanted()
+        self._schedule_kept()
 
-    def _schedule_wanted(self) -> None:
-        if not self._wanted_scheduled:
-            self._wanted_scheduled = True
-            asyncio.get_running_loop().call_later(COALESCE_S, self._send_wanted)
+    def _schedule_kept(self) -> None:
+        if not self._kept_scheduled:
+            self._kept_scheduled = True
+            asyncio.get_running_loop().call_later(COALESCE_S, self._send_kept)
 
-    def _send_wanted(self) -> None:
-        self._wanted_scheduled = False
-        registered = frozenset(group_of(one) for endpoints in self._registered.values() for one in endpoints)
-        kept = frozenset(group_of(one) for one in self._followers if one not in self._registered.get(one.context, ()))
-        self._leases.set_wanted(registered, kept)
+    def _send_kept(self) -> None:
+        self._kept_scheduled = False
+        kept = frozenset(one.unit for one in self._followers if one not in self._registered.get(one.unit, ()))
+        self._leases.set_kept(kept)
 
-    # --- events of the leases
-
-    def on_assigned(self, mine: frozenset[HostGroup], leaving: frozenset[HostGroup]) -> None:
-        """Follow the processes of the groups `mine` and no others; release groups of `leaving` once none is polled."""
+    def on_assigned(self, mine: frozenset[str], leaving: frozenset[str]) -> None:
+        """Follow the processes of the units `mine` and no others; release units of `leaving` once none is polled."""
         self._assigned, self._leaving = mine, leaving
-        for endpoint in [one for one in self._followers if group_of(one) not in mine]:
+        self._registered = {unit: self._registered[unit] for unit in self._registered.keys() & (mine | leaving)}
+        for endpoint in [one for one in self._followers if one.unit not in mine]:
             self._stand_down(endpoint)
         for endpoints in self._registered.values():
             self._follow_assigned(endpoints)
         self._release()
 
     def _follow_assigned(self, endpoints: Iterable[EndpointAddress]) -> None:
-        mine = self._assigned or frozenset()
-        new = [one for one in endpoints if one not in self._followers and group_of(one) in mine]
+        new = [one for one in endpoints if one not in self._followers and one.unit in self._assigned]
         for endpoint in sorted(new):
             if endpoint not in self._standing_down:
                 self._follow(endpoint, None)
@@ -136,21 +126,21 @@ class FollowedProcesses:
         if not task.cancelled() and task.exception() is not None:
             log.error("%s", task.get_name(), exc_info=task.exception())
         if not self.stopping:
-            if endpoint in self._registered.get(endpoint.context, ()):
+            if endpoint in self._registered.get(endpoint.unit, ()):
                 self._follow_assigned([endpoint])
             self._release()
 
     def _release(self) -> None:
-        """Schedule one release of all finished groups: thousands may change hands together."""
+        """Schedule one release of all finished units: thousands may change hands together."""
         if self._leaving and not self._release_scheduled:
             self._release_scheduled = True
             asyncio.get_running_loop().call_later(COALESCE_S, self._release_now)
 
     def _release_now(self) -> None:
         self._release_scheduled = False
-        busy = {group_of(one) for one in (*self._followers, *self._standing_down)}
-        for group in self._leaving - busy:
-            self._leases.released(group)
+        busy = {one.unit for one in (*self._followers, *self._standing_down)}
+        for unit in self._leaving - busy:
+            self._leases.released(unit)
 
     # --- begin and end
 
@@ -173,7 +163,7 @@ class FollowedProcesses:
         if not task.cancelled() and task.exception() is not None:
             log.error("the follower of %s failed", endpoint, exc_info=task.exception())
         if not self.stopping:
-            self._schedule_wanted()
+            self._schedule_kept()
             self._release()
 
     async def stop(self) -> None:

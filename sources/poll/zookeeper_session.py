@@ -1,4 +1,4 @@
-"""ZooKeeper session of the source, shared by discovery and leases, and the base of their threads."""
+"""ZooKeeper session of the source, proof that it is alive, and the base of a thread that uses it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import asyncio
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from artimon.runtime.zookeeper_client import close_client, zookeeper_client
 
@@ -18,6 +20,32 @@ PAUSE_S = 5.0
 START_TIMEOUT_S = 5.0
 """Seconds that kazoo's loop may take to start; it is not restarted earlier."""
 STOP_S = 1.0
+CALL_TIMEOUT_S = 10.0
+CONCURRENT_CALLS = 500
+TRUSTED_PART = 0.8
+"""Part of the session timeout after which an unconfirmed session is not trusted."""
+PROVEN_PART = 0.5
+"""Part of the session timeout after which a session without an answered ping is confirmed by a read."""
+Item = TypeVar("Item")
+
+
+class PingMonitor(threading.Event):
+    """Flag of kazoo for a ping without an answer, which notes when the last answered ping was sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sent_at = 0.0
+        self.answered_at = float("-inf")
+        """Monotonic time."""
+
+    def set(self) -> None:
+        self._sent_at = monotonic()
+        super().set()
+
+    def clear(self) -> None:
+        if self.is_set():
+            self.answered_at = self._sent_at
+        super().clear()
 
 
 class ZooKeeperSession:
@@ -28,13 +56,33 @@ class ZooKeeperSession:
         self.hosts, self.timeout_s = hosts, timeout_s
         self.client: Any = zookeeper_client(hosts, timeout_s, PAUSE_S)
         self.client.add_listener(self._changed)
+        self._pings = self.client._connection.ping_outstanding = PingMonitor()
+        self._confirmed_at = float("-inf")
         self.connected = False
         """True while the session exists and the server answers."""
         self.ended_sessions = 0
         """Number of ended sessions. A change means that all ephemeral nodes of the session are gone."""
+        self.connections = 0
+        """Number of connections. A change means that all watches are gone."""
         self.told: list[Callable[[], None]] = []
         """Callbacks for every start, suspension or end of the session."""
         self._started_at = 0.0
+
+    @property
+    def trusted(self) -> bool:
+        """True if the session was confirmed recently enough. After a pause of the process or the machine, ZooKeeper
+        reports the end of the session with a delay."""
+        return self.connected and self._unconfirmed_s() < TRUSTED_PART * self.timeout_s
+
+    def confirm(self) -> None:
+        """Confirm the session by a read, unless a ping of kazoo was answered lately. Raises ZOOKEEPER_ERRORS."""
+        if self._unconfirmed_s() > PROVEN_PART * self.timeout_s:
+            asked = monotonic()
+            self.client.exists_async("/").get(timeout=CALL_TIMEOUT_S)
+            self._confirmed_at = asked
+
+    def _unconfirmed_s(self) -> float:
+        return monotonic() - max(self._pings.answered_at, self._confirmed_at)
 
     def start(self) -> None:
         """Start connecting; ZooKeeper need not be reachable."""
@@ -56,10 +104,27 @@ class ZooKeeperSession:
 
     def _changed(self, state: str) -> None:
         self.connected = state == "CONNECTED"
+        self.connections += self.connected
         self.ended_sessions += state == "LOST"
         log.info("ZooKeeper at %s: %s", self.hosts, state)
         for told in self.told:
             told()
+
+
+def pipelined(items: Iterable[Item], call: Callable[[Item], Any]) -> Iterator[tuple[Item, Callable[[], Any]]]:
+    """Make an asynchronous call for each item, many at a time; yield the item with a function that waits for the
+    answer."""
+    rest = list(items)
+    for at in range(0, len(rest), CONCURRENT_CALLS):
+        calls = [(item, call(item)) for item in rest[at : at + CONCURRENT_CALLS]]
+        for item, answer in calls:
+            yield item, partial(answer.get, timeout=CALL_TIMEOUT_S)
+
+
+def drain(queue: deque[str]) -> Iterator[str]:
+    """Remove and yield the entries added by other threads."""
+    while queue:
+        yield queue.popleft()
 
 
 class SessionThread(ABC):

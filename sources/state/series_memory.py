@@ -31,6 +31,8 @@ FORGET_MS = 4 * 86_400_000
 
 PORT = "port"
 """Key in the meta of a source that belongs to a polled process."""
+HOST_KEY = "host_key"
+"""Key in the meta of such a source; the value is "" for a process registered by context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class SelectedSamples:
     sampled_ms: Ints | int
     """Time of the newest sample of each row, or one time for all rows."""
     ended: Ints
+    ended_ms: Ints | None = None
+    """Times of the ends that the sender gives; None: now."""
 
 
 def only(samples: Samples, ended: Ints) -> SelectedSamples:
@@ -221,9 +225,10 @@ class SourceSeries:
 
     def prepare_selected(self, taken: SelectedSamples, now_ms: int) -> PreparedPoll:
         """Return the batches of samples with individual times and start times, which have no end markers yet. Series in
-        `ended` end now, or at their last sample if that is later."""
+        `ended` end at their times, or now, or at their last sample if that is later."""
         time_ms, ended = self._after_last(now_ms), taken.ended
-        ends = self.rows.ends(ended, np.maximum(time_ms, self.rows.state["last_ms"][ended]))
+        at_ms = time_ms if taken.ended_ms is None else taken.ended_ms
+        ends = self.rows.ends(ended, np.maximum(at_ms, self.rows.state["last_ms"][ended]))
         return self.make_prepared(replace(taken, samples=taken.samples.join(ends)), NO_PROCESS, 0, time_ms)
 
     def make_prepared(self, taken: SelectedSamples, uuid: bytes, process_ms: int, time_ms: int) -> PreparedPoll:

@@ -49,9 +49,9 @@ class CredentialFiles:
 
     def _headers(self) -> dict[str, str]:
         if self.bearer_token_file is not None:
-            return {"Authorization": f"Bearer {_secret(self.bearer_token_file)}"}
+            return {"Authorization": f"Bearer {read_secret(self.bearer_token_file)}"}
         if self.password_file is not None:
-            pair = f"{self.username}:{_secret(self.password_file)}"
+            pair = f"{self.username}:{read_secret(self.password_file)}"
             return {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
         return {}
 
@@ -65,8 +65,8 @@ def _context(ca: Path | None, cert: Path | None, key: Path | None, changed: tupl
     return made
 
 
-def _secret(path: Path) -> str:
-    """Read a secret of one line. It must not appear in messages."""
+def read_secret(path: Path) -> str:
+    """Read a secret of one line, which must not appear in messages. Raises PollError."""
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_SECRET).decode("ascii").strip()

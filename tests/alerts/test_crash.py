@@ -42,6 +42,7 @@ def test_killed_at(tmp_path: Path, mails: Mailbox, step: str, number: int) -> No
         assert mails.subjects == EXPECTED
 
 
+@pytest.mark.slow
 def test_killed_again_and_again(tmp_path: Path, mails: Mailbox) -> None:
     """Each run gets one step further, if that."""
     steps = ["evaluated", "committing", "sending", "marked", "committed"] * 4

@@ -5,10 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import FastAPI
@@ -25,18 +25,24 @@ from artimon.model.values import Kind
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 from tests.sockets import to_end
 
+V = TypeVar("V")
 NOW = 1_700_000_100_000
+EDGE = NOW // MINUTE * MINUTE
 STATUS: Mapping[str, Any] = {"healthy": True, "hops": [{"name": "agent: accepted", "count": 7}], "shards": {"0": {}}}
+
+
+def minutes(values: Sequence[V], last: int = 0) -> list[tuple[int, V]]:
+    """Samples a minute apart, the newest `last` minutes ago."""
+    return [(EDGE - (len(values) - 1 - i + last) * MINUTE - 1, value) for i, value in enumerate(values)]
 
 
 def small_store() -> PlainStore:
     """Two routes counting up by 60 a minute, a value that is NaN, one that is missing now and then."""
-    edge = NOW // MINUTE * MINUTE
-    counting = [(edge - i * MINUTE - 1, 60_000 - 60 * i) for i in range(30)]
+    counting = [(EDGE - i * MINUTE - 1, 60_000 - 60 * i) for i in range(30)]
     store = PlainStore()
-    store.add("http.requests", {"route": "/"}, counting, Kind.COUNTER, birth=edge - 60 * MINUTE)
-    store.add("http.requests", {"route": "/a"}, counting, Kind.COUNTER, birth=edge - 60 * MINUTE)
-    store.add("heat", {}, [(edge - MINUTE - 1, float("nan")), (edge - 3 * MINUTE - 1, 20.5)], Kind.GAUGE)
+    store.add("http.requests", {"route": "/"}, counting, Kind.COUNTER, birth=EDGE - 60 * MINUTE)
+    store.add("http.requests", {"route": "/a"}, counting, Kind.COUNTER, birth=EDGE - 60 * MINUTE)
+    store.add("heat", {}, [(EDGE - MINUTE - 1, float("nan")), (EDGE - 3 * MINUTE - 1, 20.5)], Kind.GAUGE)
     return store
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from artimon.api.api_limits import ApiLimits, KiB, MiB
+from artimon.api.api_limits import ApiLimits, MiB
 from artimon.api.matrix_service import idl
+from artimon.runtime.http.http_limits import KiB
 from tests.api.serving import served, small_app
 from tests.api.test_matrix import cached_shard
 

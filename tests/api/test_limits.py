@@ -324,3 +324,13 @@ def test_connections_over_the_limit_are_refused() -> None:
         assert client.get("/api/health").status == 503
         for connection in held:
             connection.close()
+
+
+def test_limits_follow_from_the_memory_of_the_machine() -> None:
+    """Never less than the defaults; `--limit` changes one of them."""
+    assert ApiLimits.of_machine(1 << 30) == ApiLimits()
+    large = ApiLimits.of_machine(1 << 38)
+    assert (large.cells_reduced, large.samples_read) == ((1 << 35) // 32, (1 << 35) // 24)
+    assert large.changed(["samples_read=7"]).samples_read == 7
+    assert large.series == ApiLimits().series
+    assert ApiLimits.of_machine().samples_read >= ApiLimits().samples_read

@@ -8,15 +8,8 @@ from typing import Any
 import pytest
 
 from artimon.model.values import Kind
-from tests.api.serving import NOW, Client, served, small_store
+from tests.api.serving import EDGE, Client, minutes, served, small_store
 from tests.query_dsl.plain_store import MINUTE, PlainStore
-
-EDGE = NOW // MINUTE * MINUTE
-
-
-def minutes(values: list[int], last: int = 0) -> list[tuple[int, int]]:
-    """Samples a minute apart, the newest `last` minutes ago."""
-    return [(EDGE - (len(values) - 1 - i + last) * MINUTE - 1, value) for i, value in enumerate(values)]
 
 
 def polled_store() -> PlainStore:

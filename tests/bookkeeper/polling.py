@@ -15,14 +15,14 @@ from kazoo.client import KazooClient
 from bookkeeper.rpc.framed_server import FramedClient
 from bookkeeper.rpc.poll_service import idl
 
-CONTEXTS = "/artimon/contexts"
+HOSTS = "/artimon/hosts"
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class Node(NamedTuple):
     """One registered endpoint."""
 
-    name: str
+    path: str
     host: str
     port: int
     uuid: str
@@ -30,18 +30,19 @@ class Node(NamedTuple):
 
 
 def nodes(client: KazooClient, context: str) -> list[Node]:
-    """The endpoints of a context, oldest first."""
-    path = f"{CONTEXTS}/{context}"
-    if client.exists(path) is None:
-        return []
+    """The endpoints of a context on all hosts, oldest first."""
     found = []
-    for name in client.get_children(path):
-        host, port, uuid = name.rsplit(":", 2)
+    hosts = client.get_children(HOSTS) if client.exists(HOSTS) else []
+    for path in [f"{HOSTS}/{host}/{name}" for host in hosts for name in client.get_children(f"{HOSTS}/{host}")]:
+        address, port, uuid = path.rsplit(":", 2)
+        _, _, address = address.partition(f"/{context}:")
+        if not address:
+            continue
         try:
-            data, stat = client.get(f"{path}/{name}")
+            data, stat = client.get(path)
         except Exception:  # went meanwhile
             continue
-        found.append((stat.czxid, Node(name, host.strip("[]"), int(port), uuid, json.loads(data))))
+        found.append((stat.czxid, Node(path, address.strip("[]"), int(port), uuid, json.loads(data))))
     return [node for _, node in sorted(found)]
 
 

@@ -19,7 +19,7 @@ from kazoo.exceptions import KazooException
 from artimon.stack.stack import Stack
 from bookkeeper import Bookkeeper
 from bookkeeper.process.ephemeral_node import EndpointRegistration
-from tests.bookkeeper.polling import CONTEXTS, Node, application, end, hear, nodes, rows, say
+from tests.bookkeeper.polling import HOSTS, Node, application, end, hear, nodes, rows, say
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
@@ -69,7 +69,7 @@ def test_the_first_write_registers(zk: KazooClient, book: Bookkeeper, context: s
     assert node.host == "127.0.0.1"
     assert uuid.UUID(node.uuid).bytes == who.uuid
     assert node.data == {"instance": "0", "birth_ms": who.birth_ms, "pid": os.getpid(), "version": 1}
-    stat = zk.exists(f"{CONTEXTS}/{context}/{node.name}")
+    stat = zk.exists(node.path)
     assert stat.ephemeralOwner == registration(book)._client.client_id[0]
 
 
@@ -78,7 +78,7 @@ def test_a_node_deleted_by_hand_comes_back(zk: KazooClient, book: Bookkeeper, co
     book.add_to_integer_var("n", {}, 1)
     node = registered(zk, context)
     for _ in range(3):
-        zk.delete(f"{CONTEXTS}/{context}/{node.name}")
+        zk.delete(node.path)
         eventually(lambda: nodes(zk, context) == [node])
 
 
@@ -86,7 +86,7 @@ def test_a_node_of_a_foreign_session_is_replaced(zk: KazooClient, book: Bookkeep
     """A node of that name that would vanish with somebody else's session is no registration."""
     book.add_to_integer_var("n", {}, 1)
     node = registered(zk, context)
-    path = f"{CONTEXTS}/{context}/{node.name}"
+    path = node.path
     ours = zk.exists(path).ephemeralOwner
     transaction = zk.transaction()
     transaction.delete(path)
@@ -107,7 +107,7 @@ def test_a_clock_that_jumps_changes_nothing(
         with monkeypatch.context() as jumped:
             jumped.setattr(time, "time_ns", lambda real=time.time_ns, by=seconds: real() + by * 10**9)
             jumped.setattr(time, "time", lambda real=time.time, by=seconds: real() + by)
-            zk.delete(f"{CONTEXTS}/{context}/{node.name}")
+            zk.delete(node.path)
             eventually(lambda: nodes(zk, context) == [node])
             who, values = rows(node.port)
             assert (who.birth_ms, values) == (born, {("n", "{}"): 1})
@@ -118,7 +118,7 @@ def test_an_expired_session_registers_anew(zk: KazooClient, zookeeper: str, book
     """Another session, the same name, still the same process."""
     book.add_to_integer_var("n", {}, 1)
     node = registered(zk, context)
-    path = f"{CONTEXTS}/{context}/{node.name}"
+    path = node.path
     before = zk.exists(path).ephemeralOwner
     thief = KazooClient(zookeeper, client_id=registration(book)._client.client_id)
     thief.start()
@@ -129,7 +129,7 @@ def test_an_expired_session_registers_anew(zk: KazooClient, zookeeper: str, book
 
 def test_a_dead_client_is_replaced(zk: KazooClient, zookeeper: str, context: str) -> None:
     """kazoo stays closed after an unexpected error in its loop; the watchdog makes another client."""
-    path = f"{CONTEXTS}/{context}/127.0.0.1:1:x"
+    path = f"{HOSTS}/here/{context}:127.0.0.1:1:x"
     one = EndpointRegistration(zookeeper, path, b"{}", reassert_s=0.2)
     thread = threading.Thread(target=one.run, daemon=True)
     thread.start()
@@ -158,7 +158,7 @@ def test_zookeeper_that_comes_late_and_goes(
     node = eventually(lambda: nodes_if_possible(zk, context))[0]
     zookeeper_stack.restart("zookeeper")
     zookeeper_stack.wait_healthy(60)
-    eventually(lambda: [one.name for one in nodes_if_possible(zk, context)] == [node.name])
+    eventually(lambda: [one.path for one in nodes_if_possible(zk, context)] == [node.path])
     assert len(rows(node.port)[1]) == 1000
 
 
@@ -272,7 +272,7 @@ def test_a_forked_child_never_touches_its_parents_session(
     """Two nodes of two sessions; the child's sudden end leaves the parent's node and session alone."""
     process = start(tmp_path, zookeeper, context, FORKING)
     both = eventually(lambda: len(found := nodes(zk, context)) == 2 and found)
-    paths = [f"{CONTEXTS}/{context}/{node.name}" for node in both]
+    paths = [node.path for node in both]
     owners = {zk.exists(path).ephemeralOwner for path in paths}
     assert len(owners) == 2
     assert [rows(node.port)[1]["n", "{}"] for node in both] == [1, 10]

@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 
 from artimon.stack.stack import Stack
 from bookkeeper.process.ephemeral_node import EndpointRegistration
-from tests.bookkeeper.polling import CONTEXTS, REPOSITORY, connect, nodes
+from tests.bookkeeper.polling import HOSTS, REPOSITORY, connect, nodes
 from tests.faults.network import Network, forwarder, network
 from tests.waiting import eventually
 
@@ -53,7 +53,7 @@ def test_a_server_that_stands_still_for_longer_than_the_session(
     zookeeper_stack: Stack, zk: KazooClient, context: str
 ) -> None:
     """Nobody is told that the session is over until the server goes on; then the node is there again."""
-    path = f"{CONTEXTS}/{context}/127.0.0.1:1:x"
+    path = f"{HOSTS}/here/{context}:127.0.0.1:1:x"
     with registering(zookeeper_stack.zookeeper, path) as one:
         eventually(lambda: owner(zk, path))
         zookeeper_stack.kill("zookeeper", signal.SIGSTOP)

@@ -42,7 +42,6 @@ def artimon(*words: str) -> subprocess.CompletedProcess[str]:
         (("query", "--zookeeper", "127.0.0.1:abc", "1"), 1, "host:port"),
         (("find", "--zookeeper", "127.0.0.1:1", "host.*"), 1, "does not answer"),
         (("shards", "limits", "--zookeeper", "127.0.0.1:1"), 1, "does not answer"),
-        (("agents", "list", "--zookeeper", "127.0.0.1:1"), 1, "does not answer"),
         (("bench", "nonsense"), 2, "pipeline"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,

@@ -111,7 +111,7 @@ def owned(zk: KazooClient, context: str) -> list[Node]:
     """The endpoints whose nodes are of another session than ours, which is where the test puts one in the way."""
     found = []
     for one in nodes(zk, context):
-        stat = zk.exists(f"/artimon/contexts/{context}/{one.name}")
+        stat = zk.exists(one.path)
         if stat is not None and stat.ephemeralOwner != zk.client_id[0]:
             found.append(one)
     return found
@@ -130,14 +130,14 @@ def test_its_node_is_like_any_other_and_comes_back(java: Built, zk: KazooClient,
     assert values == {("n", PART): 7} == columns(node.port)[1]
     assert who.birth_ms == node.data["birth_ms"]
     assert who.uuid.hex() == node.uuid.replace("-", "")
-    path = f"/artimon/contexts/again/{node.name}"
+    path = node.path
     zk.delete(path)
     eventually(lambda: zk.exists(path))
     transaction = zk.transaction()
     transaction.delete(path)
     transaction.create(path, b"{}", ephemeral=True)
     transaction.commit()
-    eventually(lambda: [one.name for one in owned(zk, "again")] == [node.name])
+    eventually(lambda: [one.path for one in owned(zk, "again")] == [path])
     second = Application(java, tree, "again", tmp_path / "run")
     second.do("add n 1")
     eventually(lambda: sorted(one.data["instance"] for one in nodes(zk, "again")) == ["j0", "j1"])
@@ -167,5 +167,5 @@ def test_a_stopped_zookeeper_does_not_disturb_it(
     assert rows(node.port)[1] == {("n", PART): 8}
     zookeeper_stack.start_part("zookeeper")
     zookeeper_stack.wait_healthy(60)
-    eventually(lambda: zk.connected and [one.name for one in nodes(zk, "restart")] == [node.name])
+    eventually(lambda: zk.connected and [one.path for one in nodes(zk, "restart")] == [node.path])
     app.kill()

@@ -14,6 +14,7 @@ import typer.main
 from artimon.cli import app
 from pipeline.spark.spark_settings import read_properties
 from query_dsl import parse
+from query_dsl.promql import parse as parse_promql
 from tests.docs.test_architecture import DOCUMENTS, ROOT
 
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
@@ -90,7 +91,7 @@ def test_every_query_of_a_command_is_one(document: Path) -> None:
     asked = [words for words in map(words_of, lines_of(document.read_text())) if words[:1] == ["query"]]
     for words in asked:
         for text in (word for word in words[1:] if "(" in word and "…" not in word and "..." not in word):
-            parse(text)
+            (parse_promql if "--promql" in words else parse)(text)
 
 
 @pytest.mark.parametrize("name", ["operations.md", "variables.md"])

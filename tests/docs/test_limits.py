@@ -10,6 +10,7 @@ import pytest
 from artimon.model.batch import MAX_BYTES, MAX_SAMPLES
 from artimon.model.hash_routing import DEFAULT_LANES
 from artimon.rawtable.table_state import FORGET_MS
+from artimon.runtime.machine_memory import MEMORY_SHARE
 from artimon.stack.topics import TOPICS
 from pipeline.collector.collector import FRAME_BYTES
 from pipeline.compaction import plan
@@ -61,7 +62,7 @@ OPERATIONS = {
 VARSTORE = {
     "series of one name": f"{limits.SERIES_PER_NAME:,} (`artimon shard --name-limit`)",
     "label names": f"{limits.LABELS:,}",
-    "memory": f"{limits.MEMORY_SHARE:.0%}".replace("%", " %"),
+    "memory": f"{MEMORY_SHARE:.0%}".replace("%", " %"),
 }
 QUERY = {
     "length of a query": f"{MAX_LENGTH:,} characters",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
+from artimon.runtime import lag_limits as lag
 from artimon.runtime.self_metrics import PROCESS
 from artimon.runtime.self_metrics_tables import TABLES
-from artimon.stack import hop_limits as lag
 from sources.delivery.endpoint_status import POLL_MS, POLL_SAMPLES, UP
+from sources.receive.receiver import Receiver
 from sources.scrape.scrape_manager import RULE_SERIES
 from tests.sources.dropin.world import LABELS, T, World
 
@@ -28,6 +30,17 @@ def of_a_dropin_file(place: Path) -> dict[str, tuple[str, str, str, str]]:
     }
 
 
+def of_a_receiver() -> dict[str, tuple[str, str, str, str]]:
+    """Return the agent's variables about a sender."""
+    receiver = Receiver("127.0.0.1:9201", None, None, None)  # type: ignore[arg-type]
+    sender = SimpleNamespace(accepted=1, refused={"too old": 1})
+    receiver._senders["west"], receiver._answers[204] = sender, 1  # type: ignore[assignment]
+    return {
+        said.name: (", ".join(said.labels), said.unit, said.kind.name.lower(), said.help)
+        for said in receiver.variables()
+    }
+
+
 def test_every_variable_is_listed_as_it_is_and_no_other(tmp_path: Path) -> None:
     found = ROW.findall(DOCUMENT.read_text())
     listed = {name: (labels, unit, kind, what) for name, labels, unit, kind, what in found}
@@ -40,6 +53,7 @@ def test_every_variable_is_listed_as_it_is_and_no_other(tmp_path: Path) -> None:
         for own in table
     }
     owned.update(of_a_dropin_file(tmp_path))
+    owned.update(of_a_receiver())
     assert {name: row for name, row in listed.items() if name not in polled} == owned
 
 

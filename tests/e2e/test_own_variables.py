@@ -11,6 +11,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from artimon.api.fleet_status import read_fleet
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.grid import bucket_end
 from artimon.runtime.health import read_health
@@ -75,6 +76,19 @@ def test_each_process_speaks_for_itself_under_the_labels_of_its_host(known: Vars
     assert not known.find(parse_selector('bookkeeper.refused{context="artimon"}').matchers)
 
 
+def test_the_status_of_the_cluster_lists_every_process(known: VarstoreClient) -> None:
+    eventually(lambda: {one.instance for one in read_fleet(known, SYSTEM_CLOCK.now_ms()).processes} >= INSTANCES)
+
+    def running() -> bool:
+        found = {one.instance: one for one in read_fleet(known, SYSTEM_CLOCK.now_ms()).processes}
+        told = [found[name] for name in INSTANCES]
+        return all(one.version and one.host and one.resident_bytes and one.state == "up" for one in told)
+
+    eventually(running, pause=1)
+    roles = {one.instance: one.role for one in read_fleet(known, SYSTEM_CLOCK.now_ms()).processes}
+    assert {name: roles[name] for name in INSTANCES} == {name: name.partition("-")[0] for name in INSTANCES}
+
+
 def test_one_selector_fetches_all_of_them(known: VarstoreClient) -> None:
     by = {labels["instance"] for labels in asked(known, "fetch('artimon.process.*'){span}").labels}
     assert by >= INSTANCES
@@ -120,9 +134,10 @@ def test_each_process_is_one_endpoint_and_sparks_workers_are_none(whole_stack: S
 
     def instances() -> list[str]:
         found = []
-        for name in client.get_children("/artimon/contexts/artimon"):
-            with suppress(NoNodeError):
-                found.append(json.loads(client.get(f"/artimon/contexts/artimon/{name}")[0])["instance"])
+        for name in client.get_children("/artimon/hosts/127.0.0.1"):
+            if name.startswith("artimon:"):
+                with suppress(NoNodeError):
+                    found.append(json.loads(client.get(f"/artimon/hosts/127.0.0.1/{name}")[0])["instance"])
         return sorted(found)
 
     try:

@@ -78,7 +78,8 @@ def flows(agent: Remote, more: int = 20, seconds: float = 40.0) -> None:
     eventually(lambda: agent.figures()["acked_batches"] >= before + more, "data flows", seconds)
 
 
-@pytest.mark.parametrize("seconds", [12.0, pytest.param(90.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [12.0, 90.0])
 def test_of_two_collectors_one_is_stopped(tmp_path: Path, zookeeper: str, kafka: str, seconds: float) -> None:
     """The other takes over within seconds, long before the stopped one is given up."""
     prefix = own_topics(kafka)
@@ -95,7 +96,8 @@ def test_of_two_collectors_one_is_stopped(tmp_path: Path, zookeeper: str, kafka:
         is_proven(agent, kafka, prefix, 60)
 
 
-@pytest.mark.parametrize("seconds", [18.0, pytest.param(150.0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [18.0, 150.0])
 def test_the_only_collector_is_stopped(tmp_path: Path, zookeeper: str, kafka: str, seconds: float) -> None:
     """Past the deadline of a call: the agent keeps all of it, and sends it once more, not again and again."""
     prefix = own_topics(kafka)

@@ -91,10 +91,10 @@ class Ended:
 
     def await_end_of(self, leaving: list[Node]) -> None:
         """Each process withdraws its node, then serves one more poll; without ours it would wait 5 s."""
-        left = {node.name: node for node in leaving}
+        left = {node.path: node for node in leaving}
 
         def step() -> bool:
-            there = {node.name for node in nodes(self._zk, self._context)}
+            there = {node.path for node in nodes(self._zk, self._context)}
             for name in [name for name in left if name not in there]:
                 node = left.pop(name)
                 self.values[node.data["pid"]] = rows(node.port)[1]

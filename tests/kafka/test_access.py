@@ -149,6 +149,7 @@ def test_who_has_no_password_is_told_so(guarded: tuple[Stack, str], monkeypatch:
 
 
 @pytest.mark.stack
+@pytest.mark.slow
 def test_the_whole_way_with_a_password(
     allowed: str, zookeeper: str, hdfs: str, connector: list[str], session: SparkSession, tmp_path: Path
 ) -> None:
@@ -173,6 +174,7 @@ def test_the_whole_way_with_a_password(
 
 
 @pytest.mark.stack
+@pytest.mark.slow
 def test_a_password_that_changed_is_a_reason_and_no_loss(guarded: tuple[Stack, str], allowed: str) -> None:
     assert isinstance(KafkaWriter(allowed).write([KafkaMessage("artimon.events", 0, b"x")])[0], tuple)
     kafka_security.cache_clear()

@@ -53,6 +53,7 @@ def in_sync(brokers: Stack, topic: str) -> list[int]:
 
 
 @pytest.mark.stack
+@pytest.mark.slow
 def test_a_broker_is_killed_and_one_loses_its_disk(
     config: SparkConfig, brokers: Stack, session: SparkSession, client: KazooClient
 ) -> None:

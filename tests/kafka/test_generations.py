@@ -85,6 +85,7 @@ def current(config: SparkConfig) -> RawState:
 
 
 @pytest.mark.stack
+@pytest.mark.slow
 def test_a_topic_grows_under_load(config: SparkConfig, session: SparkSession, client: KazooClient) -> None:
     """Nothing is lost or stored twice, though batches of one lane stand in both topics, some in both."""
     way = Carried(config, session, client)
@@ -107,6 +108,7 @@ def test_a_topic_grows_under_load(config: SparkConfig, session: SparkSession, cl
 
 
 @pytest.mark.stack
+@pytest.mark.slow
 def test_what_was_sent_again_over_the_change_is_a_repeat(
     config: SparkConfig, session: SparkSession, client: KazooClient
 ) -> None:
@@ -139,6 +141,7 @@ def send_again(config: SparkConfig) -> int:
 
 
 @pytest.mark.stack
+@pytest.mark.slow
 def test_a_topic_that_was_altered_is_refused_and_loses_nothing(
     config: SparkConfig, session: SparkSession, client: KazooClient
 ) -> None:
@@ -168,6 +171,7 @@ def problems(query: RawQuery) -> str:
 
 
 @pytest.mark.stack
+@pytest.mark.slow
 def test_a_generation_that_is_not_sealed_is_named(
     config: SparkConfig, session: SparkSession, client: KazooClient
 ) -> None:

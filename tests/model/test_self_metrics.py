@@ -24,6 +24,7 @@ from artimon.runtime.self_metrics import (
 )
 from artimon.runtime.self_metrics_endpoint import instance_of
 from artimon.runtime.self_metrics_tables import TABLES
+from artimon.runtime.version import installed_version
 from bookkeeper import Bookkeeper
 from bookkeeper.variables.canonical import validate_labels, validate_name
 from bookkeeper.variables.cell import COUNTER, GAUGE
@@ -146,7 +147,8 @@ def test_a_process_reports_its_resources() -> None:
     metrics.clock.advance(2500)
     metrics.publish("failing", {})
     values = metrics.values()
-    assert set(values) == {own.name for own in PROCESS}
+    assert {name.partition(",")[0] for name in values} == {own.name for own in PROCESS}
+    assert [name for name in values if ",other," in name] == [f"artimon.process.version,other,{installed_version()}"]
     assert values["artimon.process.ok"] == 0
     assert values["artimon.process.uptime.ms"] == 2500
     assert 10 << 20 < values["artimon.process.resident.bytes"] < 10 << 30

@@ -11,7 +11,15 @@ import numpy as np
 import re2
 
 from artimon.model.grid import Grid
-from artimon.model.select import INCARNATION_DTYPE, Buckets, Matcher, SelectError, SelectRequest, Series
+from artimon.model.select import (
+    INCARNATION_DTYPE,
+    Buckets,
+    Matcher,
+    SelectError,
+    SelectRequest,
+    Series,
+    too_many_series,
+)
 from artimon.model.series_table import SeriesTable
 from artimon.model.values import Kind, Value, ValueType, type_of
 from query_dsl import Matrix, evaluate, parse
@@ -88,6 +96,8 @@ class PlainStore(EngineStore):
         if request.grid.step_ms not in {step for step, _ in self.level_table}:
             raise SelectError(f"no level has the step {request.grid.step_ms}")
         chosen = [s for s in self.series if fits(s, request.matchers)]
+        if len(chosen) > request.limit:
+            raise too_many_series(len(chosen), request.limit)
         strings: list[str] = []
         rows = [cut(s, request.grid, strings) for s in chosen]
         n = request.grid.n

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from artimon.compute.matrix_columns import MIN_ROLLING_SERIES
 from query_dsl import Matrix, QueryError, evaluate, offline, parse
 from query_dsl.stores.levels import SETTLE_MS
 from query_dsl.tree.calendar_units import CalendarGrid, CalendarUnit
@@ -160,11 +161,11 @@ def test_functions_of_one_time_and_of_classes_take_calendar_buckets() -> None:
         ("bucketize('sum', '1d', zone='Europe/Pariss')", "near: Europe/Paris"),
         ("bucketize('sum', '2d', zone='UTC')", 'write one unit, "1d"'),
         ("bucketize('sum', '5mo')", "or 2, 3, 4 or 6 months"),
-        ("bucketize('sum', '1h', zone='UTC')", "with zone= write"),
+        ("bucketize('sum', '1h', zone='UTC')", "'1h' is not a unit of the calendar: write \"1d\""),
         ("bucketize('sum', '1d', zone=3)", "zone takes the name"),
         ("map('sum', '1h', since='1d')", "not by both"),
         ("map('sum', zone='UTC')", "zone= needs since="),
-        ("map('sum', since='1h')", "with zone= write"),
+        ("map('sum', since='1h')", "'1h' is not a unit of the calendar: write \"1d\""),
         ("bucketize('sum', '1d', zone='UTC').map('mean', '3d')", "apply windows, offsets"),
         ("bucketize('sum', '1d', zone='UTC').offset('3d')", "apply windows, offsets"),
         ("bucketize('sum', '1d', zone='UTC') / fetch('x')", "bucketize every operand"),
@@ -181,6 +182,40 @@ def test_what_has_no_calendar_is_refused(call: str, message: str) -> None:
     store = offline({"x": [(ms(2026, 3, 29), 1)]}, step="5m")
     with pytest.raises(QueryError, match=message) as caught:
         store.query(f"fetch('x').{call}", at=ms(2026, 3, 31))
+    assert caught.value.position is not None
+
+
+def test_a_bucket_that_memory_cuts_is_missing_or_partial() -> None:
+    end = ms(2026, 3, 30)
+    samples = [(end - 30 * HOUR + MINUTE * i, 1) for i in range(1, 30 * 60 + 1)]
+    store = PlainStore(level_table=((HOUR, 30),)).add("x", {}, samples)
+    query = parse("fetch('x').bucketize('sum', '1d', zone='UTC').range('2d')")
+    whole = evaluate(query, store, end + SETTLE_MS)
+    assert whole.tolist(0) == [None, 24 * 60]
+    assert not whole.complete
+    assert evaluate(query, store, end + SETTLE_MS, partial_windows=True).tolist(0) == [6 * 60, 24 * 60]
+
+
+@pytest.mark.parametrize("name", ["sum", "max", "count"])
+def test_many_series_have_the_windows_of_each(name: str) -> None:
+    end = ms(2026, 3, 30, 14)
+    samples = [(end - 26 * HOUR + 20 * MINUTE * i, i % 7) for i in range(1, 26 * 3 + 1)]
+    one, many = PlainStore(level_table=((30 * MINUTE, 100),)), PlainStore(level_table=((30 * MINUTE, 100),))
+    one.add("x", {"i": "0"}, samples)
+    for i in range(MIN_ROLLING_SERIES):
+        many.add("x", {"i": str(i)}, samples)
+    query = parse(f"fetch('x').map('{name}', since='1d', zone='Europe/Paris').range('20h')")
+    expected = evaluate(query, one, end + SETTLE_MS).tolist(0)
+    found = evaluate(query, many, end + SETTLE_MS)
+    assert None not in expected
+    assert len(found) == MIN_ROLLING_SERIES
+    assert all(found.tolist(i) == expected for i in (0, MIN_ROLLING_SERIES - 1))
+
+
+def test_a_zone_whose_days_end_between_buckets_is_refused() -> None:
+    store = PlainStore(level_table=((HOUR, 100),)).add("x", {}, [(ms(2026, 3, 29), 1)])
+    with pytest.raises(QueryError, match="1d in Asia/Kolkata ends between the buckets of all levels: 1h") as caught:
+        evaluate(parse("fetch('x').bucketize('sum', '1d', zone='Asia/Kolkata')"), store, ms(2026, 3, 31))
     assert caught.value.position is not None
 
 

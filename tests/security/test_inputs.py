@@ -33,9 +33,8 @@ from pipeline.control.shard_directory import SHARDS_PATH, ShardDirectory
 from pipeline.flows.runtime.agent_transport import ROOT_WARNING
 from pipeline.link.collector_choice import COLLECTORS_PATH, CollectorEndpoint
 from pipeline.sites.mirror import OffsetsNode
-from sources.base.endpoint_address import parse_endpoint
+from sources.base.endpoint_address import parse_endpoint, parse_host_endpoint
 from sources.base.source_errors import AddressError
-from sources.poll.group_leases import _networks
 from tests.pipeline.plane.world import KEYS, Operator, new_name, running
 from tests.varstore.test_image_format import MANIFEST
 from tests.waiting import eventually
@@ -164,9 +163,28 @@ def test_junk_among_alert_engines_hides_no_good_one(client: KazooClient) -> None
     assert "cannot be read" in found["problem"]
 
 
-@pytest.mark.parametrize("name", JUNK)
-def test_networks_that_are_none_claim_nothing(name: str) -> None:
-    assert _networks(JUNK[name]) == frozenset()
+@pytest.mark.parametrize(
+    "node",
+    [
+        *(
+            "shop",
+            "shop:1.2.3.4:80",
+            ":1.2.3.4:80:{id}",
+            "shop:0.0.0.0:80:{id}",
+            "shop:[::1:80:{id}",
+            "shop:::1:80:{id}",
+        ),
+        *("shop:1.2.3.4:99999:{id}", "shop:1.2.3.4:80:junk", "shop:[fe80::1]:80:{id}", "shop:host.invalid:80:{id}"),
+    ],
+)
+def test_znodes_of_a_host_that_name_no_process_are_refused(node: str) -> None:
+    with pytest.raises(AddressError):
+        parse_host_endpoint("web1", node.format(id=uuid.UUID(int=1)))
+
+
+def test_a_context_may_contain_colons() -> None:
+    found = parse_host_endpoint("web1", f"a:b:[::1]:{uuid.UUID(int=1)}:[::1]:80:{uuid.UUID(int=1)}")
+    assert (found.context, found.ip, found.port, found.unit) == (f"a:b:[::1]:{uuid.UUID(int=1)}", "::1", 80, "web1")
 
 
 @pytest.mark.stack

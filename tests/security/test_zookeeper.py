@@ -75,9 +75,10 @@ def test_a_tree_that_was_open_is_closed_by_a_command_and_applications_still_regi
     )
     application.start()
     try:
-        eventually(lambda: bool(owner.exists("/artimon/contexts/shop")), "the application makes its context")
-        eventually(lambda: len(owner.get_children("/artimon/contexts/shop")) == 1, "and registers")
-        found = owner.get(f"/artimon/contexts/shop/{owner.get_children('/artimon/contexts/shop')[0]}")[0]
+        host = "/artimon/hosts/127.0.0.1"
+        eventually(lambda: bool(owner.exists(host)), "the application makes the node of its host")
+        eventually(lambda: len(owner.get_children(host)) == 1, "and registers")
+        found = owner.get(f"{host}/{owner.get_children(host)[0]}")[0]
         assert json.loads(found)["instance"] == "0"
     finally:
         application.close()

@@ -468,7 +468,9 @@ class _RecordingNumberer(BatchNumberer[AppendRequest]):
 
 
 class _Control(AckWatcher):
-    """Watcher without a thread: its wake-ups go to the agent."""
+    """Watcher without a thread: its wake-ups go to the agent. It reads ZooKeeper at every turn."""
+
+    collectors_check_s = 0.0
 
     def __init__(self, client: Any, agent: Any) -> None:
         super().__init__(client, agent, "artimon.samples")

@@ -20,7 +20,7 @@ from tests.sources.helpers import HOST
 
 
 class PrintingSink:
-    """Accepts everything and says so."""
+    """Accept everything and print each sample."""
 
     async def accept(self, polled: Sequence[PollResult]) -> None:
         for part in polled:

@@ -1,7 +1,4 @@
-"""An application of the tests: does what lines on its standard input say, and answers each with a line.
-
-add NAME N | set NAME X | text NAME WORD | drop NAME | ends by itself at the end of its input.
-"""
+"""Application of the tests: it carries out lines from standard input and answers each with a line."""
 
 from __future__ import annotations
 

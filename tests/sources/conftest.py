@@ -1,4 +1,4 @@
-"""A part of the real ZooKeeper for each test, so that the processes of one are not polled by another."""
+"""One subtree of the real ZooKeeper for each test, so that agents of other tests do not poll its processes."""
 
 from __future__ import annotations
 

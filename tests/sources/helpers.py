@@ -1,4 +1,4 @@
-"""A sink that keeps what it is given, endpoints that behave as told, and waiting with a deadline."""
+"""Recording sink, scripted endpoints, and waiting with a deadline."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Sample = tuple[int, int, int, Value | None]
 
 
 class KeepingSink:
-    """Remembers what it accepted; refuses while `refusing` is set; replays what `log` holds."""
+    """Sink that records what it accepts; refuses while `refusing` is set; replays `log`."""
 
     def __init__(self, log: Sequence[PollResult] = ()) -> None:
         self.log, self.refusing = log, ""
@@ -50,12 +50,12 @@ class KeepingSink:
         return self.log
 
     def texts(self) -> dict[int, str]:
-        """Fingerprint -> canonical text, as announced."""
+        """Map fingerprint to canonical text, as announced."""
         infos = [(b, s) for p in self.accepted for b in p.blocks for s in b.series]
         return {fingerprint(s.text): s.text for _, s in infos}
 
     def samples(self, source: str | None = None) -> list[tuple[str, int, int, Value | None]]:
-        """(text, time, birth, value) in the order of acceptance."""
+        """Return (text, time, start time, value) in the order of acceptance."""
         texts = self.texts()
         return [
             (texts[print_], time_ms, birth_ms, value)
@@ -65,7 +65,7 @@ class KeepingSink:
         ]
 
     def last(self, source: str) -> dict[str, Value | None]:
-        """Name -> newest value; None where the series ended."""
+        """Map name to newest value; None where the series ended."""
         return {text.partition("{")[0]: value for text, _, _, value in self.samples(source)}
 
 
@@ -78,7 +78,7 @@ def columns(
     kinds: Mapping[str, Kind] | None = None,
     schema: bool = True,
 ) -> Any:
-    """An answer to getColumns, whole and right unless it is changed afterwards."""
+    """Return a complete, valid answer to getColumns, which tests then change."""
     cells: list[int] = []
     strings: list[str] = []
     for value in values.values():
@@ -98,7 +98,7 @@ def columns(
 
 
 def reply(answer: Any, seqid: int) -> bytes:
-    """The frame of an answer, length included."""
+    """Return the frame of an answer with its length."""
     return encode_message("getColumns", REPLY, seqid, idl().Bookkeeper.getColumns_result(success=answer))
 
 
@@ -107,7 +107,7 @@ Behaviour = Callable[[int, asyncio.StreamWriter], Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def endpoint(behaviour: Behaviour) -> AsyncIterator[int]:
-    """A listener on 127.0.0.1 that reads questions; `behaviour(seqid, writer)` does the rest. Yields its port."""
+    """Listen on 127.0.0.1 and pass requests to `behaviour(seqid, writer)`; yield the port."""
 
     writers = []
 
@@ -132,7 +132,7 @@ async def endpoint(behaviour: Behaviour) -> AsyncIterator[int]:
 
 
 def answering(answer: Callable[[], Any]) -> Behaviour:
-    """A process that answers as it should."""
+    """Run a process that answers correctly."""
 
     async def behave(seqid: int, writer: asyncio.StreamWriter) -> None:
         writer.write(reply(answer(), seqid))
@@ -141,7 +141,7 @@ def answering(answer: Callable[[], Any]) -> Behaviour:
 
 
 def wipe(client: KazooClient, path: str) -> None:
-    """Delete a node with all below it, also while its owner registers again."""
+    """Delete a node with its children, also while its owner registers again."""
     for _ in range(50):
         try:
             client.delete(path, recursive=True)
@@ -153,7 +153,7 @@ def wipe(client: KazooClient, path: str) -> None:
 
 @contextlib.contextmanager
 def registry(zookeeper: str) -> Any:
-    """A session of ZooKeeper."""
+    """Open a session of ZooKeeper."""
     client = KazooClient(zookeeper)
     client.start(15)
     try:
@@ -164,8 +164,8 @@ def registry(zookeeper: str) -> Any:
 
 
 def register(client: Any, context: str, port: int, uuid_: bytes, ip: str = "127.0.0.1") -> str:
-    """Make the znode of an endpoint; its path."""
-    path = f"/artimon/contexts/{context}/{ip}:{port}:{uuid.UUID(bytes=uuid_)}"
+    """Create the znode of an endpoint; return its path."""
+    path = f"/artimon/hosts/127.0.0.1/{context}:{ip}:{port}:{uuid.UUID(bytes=uuid_)}"
     client.create(path, b"{}", ephemeral=True, makepath=True)
     return path
 
@@ -192,7 +192,7 @@ class Application:
         )
 
     async def do(self, line: str) -> str:
-        """Have one line carried out; what the application answered."""
+        """Have one line carried out; return the answer of the application."""
         return await asyncio.to_thread(self._do, line)
 
     def _do(self, line: str) -> str:
@@ -204,18 +204,18 @@ class Application:
         return stdout.readline().strip()
 
     async def leave(self) -> None:
-        """End in order, as at the end of a program; returns once the process has ended."""
+        """End in order, as at the end of a program; return once the process has ended."""
         await asyncio.to_thread(self._process.communicate, None, LIMIT_S)
 
     def kill(self) -> None:
-        """End at once, without a word."""
+        """Kill the process."""
         self._process.kill()
         self._process.communicate(timeout=LIMIT_S)
 
 
 @contextlib.asynccontextmanager
 async def running(zookeeper: str, data: Path, sink: KeepingSink, **settings: Any) -> AsyncIterator[ArtimonSource]:
-    """A source that polls every second; stopped, with its state written, at the end."""
+    """Run a source that polls every second; at the end stop it and write its state."""
     defaults: dict[str, Any] = {
         "period_ms": 1_000,
         "deadline_s": 1.0,

@@ -25,7 +25,7 @@ def has(sink: KeepingSink, source: str, orders: int) -> bool:
 
 
 def up_of(sink: KeepingSink, context: str) -> list[object]:
-    """Values of artimon.endpoint.up of a context, oldest first; None where it ended."""
+    """Return the values of artimon.endpoint.up of a context, oldest first; None where it ended."""
     return [
         value
         for text, _, _, value in sink.samples(AGENT)
@@ -108,7 +108,7 @@ def test_a_killed_application_stays_down_and_its_successor_goes_on(tree: str, tm
 
 
 def test_a_restarted_source_goes_on_where_it_was_without_zookeeper(tree: str, tmp_path: Path) -> None:
-    """Same births; a counter that fell meanwhile is noticed. Nobody answers at ZooKeeper's port."""
+    """Start times are kept; a counter that fell meanwhile is detected. Nothing listens on ZooKeeper's port."""
 
     async def run() -> None:
         sink, source = KeepingSink(), f"again/{HOST}/0"
@@ -144,7 +144,7 @@ def test_zookeeper_killed_and_wiped_disturbs_no_poll(tree: str, zookeeper_stack:
             await until(lambda: sink.last(source)["orders"] == 2, "a poll while ZooKeeper is down")
             await asyncio.to_thread(zookeeper_stack.wait_healthy, 60)
             with registry(tree) as client:
-                await asyncio.to_thread(wipe, client, "/artimon/contexts/wiped")
+                await asyncio.to_thread(wipe, client, "/artimon/hosts/127.0.0.1")
             for total in (3, 4, 5):
                 await app.do("add orders 1")
                 await until(partial(has, sink, source, total), f"a poll of {total} after the wipe")
@@ -197,7 +197,7 @@ bookkeeper.add_to_integer_var("brief.runs", {}, 7)
 
 
 def test_a_program_that_lives_for_a_moment_is_found_and_counted(tree: str, tmp_path: Path) -> None:
-    """It ends before its registration is done: nobody may be quicker than that, and nothing may be lost."""
+    """It ends before its registration is complete, and no count is lost."""
 
     async def run() -> None:
         sink, source = KeepingSink(), f"brief/{HOST}/0"
@@ -213,7 +213,7 @@ def test_a_program_that_lives_for_a_moment_is_found_and_counted(tree: str, tmp_p
         assert lives(sink, source) == [7] * 5
 
     def lives(sink: KeepingSink, source: str) -> list[object]:
-        """The last value of each life."""
+        """Return the last value of each incarnation."""
         last = {birth: value for _, _, birth, value in sink.samples(source) if value is not None}
         return list(last.values())
 

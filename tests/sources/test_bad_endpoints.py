@@ -1,4 +1,4 @@
-"""Endpoints that misbehave, registered in a real ZooKeeper beside one that does not."""
+"""Endpoints that misbehave, registered in a real ZooKeeper beside a healthy one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def uuid_of(n: int) -> bytes:
 
 @contextlib.asynccontextmanager
 async def registered(client: Any, context: str, n: int, behaviour: Behaviour) -> AsyncIterator[str]:
-    """An endpoint that behaves so; yields the path of its znode."""
+    """Register an endpoint with this behaviour; yield the path of its znode."""
     async with endpoint(behaviour) as port:
         path = await asyncio.to_thread(register, client, context, port, uuid_of(n))
         yield path
@@ -76,7 +76,7 @@ def test_one_bad_endpoint_never_disturbs_the_others(tree: str, tmp_path: Path) -
                 for n, behaviour in enumerate(bad):
                     await stack.enter_async_context(registered(client, "bad", n, behaviour))
                 await stack.enter_async_context(registered(client, "bad", 9, answering(good)))
-                await asyncio.to_thread(client.create, "/artimon/contexts/bad/no-endpoint", b"", None, True)
+                await asyncio.to_thread(client.create, "/artimon/hosts/127.0.0.1/bad:no-endpoint", b"", None, True)
                 async with running(tree, tmp_path, sink, concurrency=4) as artimon:
                     await until(lambda: sink.last(source).get("a", 0) == 6, "six polls of the good one")
                     errors = artimon.figures()["poll_errors"]
@@ -95,7 +95,7 @@ def test_one_bad_endpoint_never_disturbs_the_others(tree: str, tmp_path: Path) -
 
 
 def test_two_live_processes_of_one_name_are_never_merged(tree: str, tmp_path: Path) -> None:
-    """The second is refused, counted and named; when the first leaves, the second speaks for the source."""
+    """The second is refused, counted and named; when the first leaves, the second owns the source."""
 
     async def run() -> None:
         sink, source = KeepingSink(), f"twice/{HOST}/0"

@@ -20,8 +20,8 @@ def polled(source: str, samples: int = 1) -> PollResult:
     return PollResult(source, bytes(16), 0, 1, Samples.of([(i, 1, 0, 1) for i in range(samples)]))
 
 
-class Behind:
-    """A sink that waits for `go` and refuses, or fails at, what comes from some sources."""
+class PartialSink:
+    """Sink that waits for `go`, and refuses or fails at readings of some sources."""
 
     def __init__(self, refuses: str = "", fails: str = "") -> None:
         self.go, self.calls, self._refuses, self._fails = asyncio.Event(), list[list[str]](), refuses, fails
@@ -35,7 +35,7 @@ class Behind:
             raise SinkRefusedError("quota")
 
 
-async def outcomes(behind: Behind, *given: PollResult) -> list[BaseException | None]:
+async def outcomes(behind: PartialSink, *given: PollResult) -> list[BaseException | None]:
     """Return the outcome of each reading, all delivered at once."""
     gathering = GroupCommitSink(behind)
     tasks = [asyncio.create_task(gathering.accept([one])) for one in given]
@@ -47,7 +47,7 @@ async def outcomes(behind: Behind, *given: PollResult) -> list[BaseException | N
 
 def test_what_waits_goes_together() -> None:
     async def run() -> None:
-        behind = Behind()
+        behind = PartialSink()
         assert await outcomes(behind, *(polled(str(i)) for i in range(100))) == [None] * 100
         assert sorted(source for call in behind.calls for source in call) == sorted(map(str, range(100)))
         assert len(behind.calls) <= 3
@@ -57,7 +57,7 @@ def test_what_waits_goes_together() -> None:
 
 def test_only_who_is_refused_alone_is_refused() -> None:
     async def run() -> None:
-        behind = Behind(refuses="b")
+        behind = PartialSink(refuses="b")
         found = await outcomes(behind, polled("a"), polled("b"), polled("c"), polled("d"))
         assert [type(one) for one in found] == [type(None), SinkRefusedError, type(None), type(None)]
 
@@ -65,10 +65,10 @@ def test_only_who_is_refused_alone_is_refused() -> None:
 
 
 def test_a_log_that_failed_fails_everybody_it_was_asked_for() -> None:
-    """Only a restart can tell what it holds: nothing is offered again."""
+    """Only a restart can tell the contents of the log: nothing is offered again."""
 
     async def run() -> None:
-        behind = Behind(fails="b")
+        behind = PartialSink(fails="b")
         found = await outcomes(behind, polled("a"), polled("b"))
         assert isinstance(found[1], OSError)
         assert len([source for call in behind.calls for source in call if source == "b"]) == 1
@@ -78,7 +78,7 @@ def test_a_log_that_failed_fails_everybody_it_was_asked_for() -> None:
 
 def test_what_is_handed_over_at_once_is_bounded_and_who_gives_up_stops_nobody() -> None:
     async def run() -> None:
-        behind, half = Behind(), MAX_GROUP_SAMPLES // 2
+        behind, half = PartialSink(), MAX_GROUP_SAMPLES // 2
         gathering = GroupCommitSink(behind)
         tasks = [asyncio.create_task(gathering.accept([polled(str(i), half)])) for i in range(5)]
         await asyncio.sleep(0)

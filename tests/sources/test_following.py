@@ -1,4 +1,4 @@
-"""What is followed, and when: znodes that go all at once, groups that come and go, a wall clock that jumps."""
+"""Followed processes: znodes that vanish all at once, groups that come and go, a wall clock that jumps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
 from sources.delivery.source_counts import SourceCounts
 from sources.delivery.source_owners import SourceOwners
-from sources.poll.group_assignment import HostGroup, group_of
 from sources.poll.process_poller import ProcessFollower
 from sources.poll.process_set import FollowedProcesses
 from sources.state.state_store import SourceStateStore
@@ -30,7 +29,7 @@ from tests.sources.helpers import HOST, KeepingSink, answering, columns, endpoin
 from tests.waiting import until
 
 UUID = bytes(range(16))
-GROUP = HostGroup("shop", "127.0.0.1")
+HOST_KEY = "web1.example"
 
 
 class JumpingClock:
@@ -61,39 +60,42 @@ def shared(data: Path, sink: KeepingSink, clock: Clock = SYSTEM_CLOCK, **setting
     return PollContext(config, clock, PollLimits(16), delivery, placement, SourceOwners(), statuses, figures)
 
 
-class Told:
-    """Remembers what the leases are told."""
+class RecordedLeases:
+    """Leases that record the calls of the follower."""
 
     def __init__(self) -> None:
-        self.wanted: list[tuple[frozenset[HostGroup], frozenset[HostGroup]]] = []
-        self.given: list[HostGroup] = []
+        self.kept: list[frozenset[str]] = []
+        self.given: list[str] = []
 
-    def set_wanted(self, registered: frozenset[HostGroup], kept: frozenset[HostGroup]) -> None:
-        self.wanted.append((registered, kept))
+    def set_kept(self, units: frozenset[str]) -> None:
+        self.kept.append(units)
 
-    def released(self, group: HostGroup) -> None:
-        self.given.append(group)
+    def released(self, unit: str) -> None:
+        self.given.append(unit)
 
 
 def dead(count: int) -> frozenset[EndpointAddress]:
-    """Endpoints where nobody listens."""
-    return frozenset(EndpointAddress("shop", "127.0.0.1", 1, bytes([i]) * 16) for i in range(count))
+    """Return endpoints on which nothing listens."""
+    return frozenset(EndpointAddress("shop", "127.0.0.1", 1, bytes([i]) * 16, HOST_KEY) for i in range(count))
 
 
 def test_znodes_that_go_all_at_once_are_not_believed_at_once(tmp_path: Path) -> None:
-    """A wiped ZooKeeper: whoever is back in time is followed as before, whatever became of its process."""
+    """ZooKeeper was wiped: processes that register again in time are followed as before."""
 
     async def run() -> None:
-        following, all_twenty = FollowedProcesses(shared(tmp_path, KeepingSink(), wiped_s=0.4), Told()), dead(20)
-        following.on_assigned(frozenset([GROUP]), frozenset())
-        following.on_listed({"shop": all_twenty})
+        following, all_twenty = (
+            FollowedProcesses(shared(tmp_path, KeepingSink(), wiped_s=0.4), RecordedLeases()),
+            dead(20),
+        )
+        following.on_assigned(frozenset([HOST_KEY]), frozenset())
+        following.on_listed({HOST_KEY: all_twenty})
         assert len(following._followers) == 20
-        following.on_listed({})
-        following.on_listed({"shop": frozenset(sorted(all_twenty)[:15])})
+        following.on_listed({HOST_KEY: frozenset()})
+        following.on_listed({HOST_KEY: frozenset(sorted(all_twenty)[:15])})
         await asyncio.sleep(0)
         assert len(following._followers) == 20
         await until(lambda: len(following._followers) == 15, "the five to be given up")
-        following.on_context_changed("shop", frozenset())
+        following.on_listed({HOST_KEY: frozenset()})
         assert len(following._followers) == 15
         await until(lambda: not following._followers, "the others, which never came back")
         await following.stop()
@@ -103,35 +105,37 @@ def test_znodes_that_go_all_at_once_are_not_believed_at_once(tmp_path: Path) -> 
 
 def test_a_few_znodes_that_go_are_believed_at_once(tmp_path: Path) -> None:
     async def run() -> None:
-        following, all_twenty = FollowedProcesses(shared(tmp_path, KeepingSink(), wiped_s=3_600.0), Told()), dead(20)
-        following.on_assigned(frozenset([GROUP]), frozenset())
-        following.on_context_changed("shop", all_twenty)
-        following.on_context_changed("shop", frozenset(sorted(all_twenty)[4:]))
+        following, all_twenty = (
+            FollowedProcesses(shared(tmp_path, KeepingSink(), wiped_s=3_600.0), RecordedLeases()),
+            dead(20),
+        )
+        following.on_assigned(frozenset([HOST_KEY]), frozenset())
+        following.on_listed({HOST_KEY: all_twenty})
+        following.on_listed({HOST_KEY: frozenset(sorted(all_twenty)[4:])})
         await until(lambda: len(following._followers) == 16, "four to be given up")
         await following.stop()
 
     asyncio.run(run())
 
 
-def test_only_groups_that_are_ours_are_followed(tmp_path: Path) -> None:
-    """A group that leaves is given up when nothing of it is polled any more; its series do not end."""
+def test_only_units_that_are_ours_are_followed(tmp_path: Path) -> None:
+    """A unit that leaves is given up when nothing of it is polled any more; its series do not end."""
 
     async def run() -> None:
-        sink, told = KeepingSink(), Told()
+        sink, told = KeepingSink(), RecordedLeases()
         following = FollowedProcesses(shared(tmp_path, sink), told)
         async with endpoint(answering(lambda: columns(UUID, {"a": 1}))) as port:
-            one = EndpointAddress("shop", "127.0.0.1", port, UUID)
-            following.on_listed({"shop": frozenset([one])})
-            await until(lambda: told.wanted, "the leases to be asked")
-            assert told.wanted[-1] == (frozenset([GROUP]), frozenset())
+            one = EndpointAddress("shop", "127.0.0.1", port, UUID, HOST_KEY)
+            following.on_listed({HOST_KEY: frozenset([one])})
             assert not following._followers
-            following.on_assigned(frozenset([group_of(one)]), frozenset())
+            following.on_assigned(frozenset([HOST_KEY]), frozenset())
             await until(lambda: len(sink.samples()) > 2, "polls")
-            following.on_assigned(frozenset(), frozenset([GROUP]))
+            assert told.kept == [frozenset()]
+            following.on_assigned(frozenset(), frozenset([HOST_KEY]))
             assert not following._followers
-            await until(lambda: told.given == [GROUP], "the lease to be given up")
+            await until(lambda: told.given == [HOST_KEY], "the lease to be given up")
             count = len(sink.samples())
-            following.on_assigned(frozenset([GROUP]), frozenset())
+            following.on_assigned(frozenset([HOST_KEY]), frozenset())
             await until(lambda: len(sink.samples()) > count + 1, "polls when it is back")
             await following.stop()
         assert None not in [value for *_, value in sink.samples()]
@@ -163,7 +167,7 @@ def test_a_wall_clock_that_jumps_holds_up_no_poll(tmp_path: Path) -> None:
 
 
 def test_whoever_does_not_answer_is_asked_less_often(tmp_path: Path) -> None:
-    """And as often as before once it has answered."""
+    """The period is the usual one again after an answer."""
 
     async def run() -> None:
         sink, asked = KeepingSink(), list[float]()
@@ -195,7 +199,8 @@ def test_whoever_does_not_answer_is_asked_less_often(tmp_path: Path) -> None:
 
 
 def test_an_agent_in_doubt_gives_way_to_the_one_that_polls(tmp_path: Path) -> None:
-    """And goes on when nobody does: ZooKeeper may be gone for all of them. It never says that the process is down."""
+    """It continues if no other agent polls, because ZooKeeper may be gone for all. It never reports the process as
+    down."""
 
     async def run() -> None:
         book, process = Bookkeeper(online=False), uuid.uuid4().bytes

@@ -1,115 +1,233 @@
-"""Leases of several agents on a real ZooKeeper: exclusive, complete, and back after whatever became of the session."""
+"""Leases of several agents on a real ZooKeeper: exclusive, complete, and restored after any end of a session."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import ipaddress
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Iterable, Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
-from sources.poll.group_assignment import HostGroup, Network
-from sources.poll.group_leases import AGENTS, LEASES, GroupLeases
+from bookkeeper.process.host_key import HOSTS
+from sources.poll.agent_election import SLOTS_PATH
+from sources.poll.host_coordinator import HostCoordinator
+from sources.poll.lease_units import CONTEXTS
+from sources.poll.registered_processes import UnitListing
+from sources.poll.unit_leases import CLAIMS, LEASES
 from sources.poll.zookeeper_session import ZooKeeperSession
 from tests.sources.helpers import registry, wipe
 from tests.waiting import until
 
 pytestmark = pytest.mark.stack
-FAR = frozenset(HostGroup(f"c{i % 7}", f"10.7.{i // 200}.{i % 200 + 1}") for i in range(1_200))
-NONE: frozenset[HostGroup] = frozenset()
+COUNT = 400
+FAR = frozenset(f"far{i}" for i in range(COUNT))
+NONE: frozenset[str] = frozenset()
 
 
 class Side:
-    """The leases of one agent. Gives up at once what it is asked to, unless it is `busy`."""
+    """Coordination of one agent, which gives up a unit at once unless it is `busy`."""
 
-    def __init__(self, tree: str, name: str, *own: str) -> None:
-        self.session, self.mine, self.busy = ZooKeeperSession(tree, 2.0), NONE, False
-        self.told: list[frozenset[HostGroup]] = []
-        networks: frozenset[Network] = frozenset(ipaddress.ip_network(text) for text in own)
-        self.leases = GroupLeases(self.session, name, lambda: networks, self._settled, grace_s=0.3, reconcile_s=1.0)
+    def __init__(self, tree: str, name: str, *own: str, networks: Iterable[str] = ()) -> None:
+        self.session, self.mine, self.leaving, self.busy = ZooKeeperSession(tree, 2.0), NONE, NONE, False
+        self.told: list[frozenset[str]] = []
+        self.listed: dict[str, Any] = {}
+        self.coordinator = HostCoordinator(
+            self.session,
+            name,
+            lambda: own,
+            [ipaddress.ip_network(text) for text in networks],
+            listed=self._listed,
+            assigned=self._assigned,
+            grace_s=0.3,
+            reconcile_s=1.0,
+        )
 
-    def _settled(self, mine: frozenset[HostGroup], leaving: frozenset[HostGroup]) -> None:
+    def _listed(self, listing: UnitListing) -> None:
+        self.listed.update(listing)
+
+    def _assigned(self, mine: frozenset[str], leaving: frozenset[str]) -> None:
         self.told.append(mine)
-        self.mine = mine | leaving if self.busy else mine
-        if not self.busy:
-            for group in leaving:
-                self.leases.released(group)
+        self.mine, self.leaving = (mine | leaving if self.busy else mine), leaving
+        self.give_up()
 
-    def holds(self, groups: frozenset[HostGroup]) -> bool:
-        return self.mine >= groups and all(self.leases.holds_lease(group) for group in groups)
+    def give_up(self) -> None:
+        """Give up what leaves, unless it is busy."""
+        if not self.busy:
+            for unit in self.leaving:
+                self.coordinator.released(unit)
+
+    def holds(self, units: frozenset[str]) -> bool:
+        return self.mine >= units and all(self.coordinator.holds_lease(unit) for unit in units)
 
 
 @contextlib.asynccontextmanager
-async def side(tree: str, name: str, *own: str, wanted: frozenset[HostGroup] = FAR) -> AsyncIterator[Side]:
-    """An agent that is interested in all these groups."""
-    one = Side(tree, name, *own)
-    one.leases.set_wanted(wanted, NONE)
-    async with begun(one):
+async def side(tree: str, name: str, *own: str, networks: Iterable[str] = ()) -> AsyncIterator[Side]:
+    """Run an agent of these hosts inside the block."""
+    async with begun(Side(tree, name, *own, networks=networks)) as one:
         yield one
 
 
 @contextlib.asynccontextmanager
 async def begun(one: Side) -> AsyncIterator[Side]:
-    """It takes part as long as this lasts."""
     one.session.start()
-    one.leases.start(asyncio.get_running_loop())
+    one.coordinator.start(asyncio.get_running_loop())
     try:
         yield one
     finally:
-        await asyncio.to_thread(one.leases.stop)
+        await asyncio.to_thread(one.coordinator.stop)
         await asyncio.to_thread(one.session.stop)
+
+
+@pytest.fixture
+def far(tree: str) -> Iterator[Any]:
+    """Hosts without an agent, with a process each; the client that owns them."""
+    with registry(tree) as client:
+        for host in FAR:
+            client.create(f"{HOSTS}/{host}/shop:10.0.0.1:1:{uuid.uuid4()}", b"", ephemeral=True, makepath=True)
+        yield client
 
 
 def children(tree: str, path: str) -> list[str]:
     with registry(tree) as client:
-        return list(client.get_children(path))
+        return sorted(client.get_children(path))
 
 
-def test_of_two_agents_each_has_its_own(tree: str) -> None:
-    """Together they have everything; one that leaves has nothing any more; nothing failed on the way."""
+def test_hosts_without_an_agent_are_shared_out(tree: str, far: object) -> None:
+    """Two elected agents together have all; one that leaves has none; no call fails."""
 
     async def run() -> None:
-        async with side(tree, "a") as a:
-            await until(lambda: a.holds(FAR), "all leases")
-            async with side(tree, "b") as b:
-                await until(lambda: b.mine and a.mine | b.mine == FAR, "the leases to be shared out")
+        async with side(tree, "a", "h1") as a:
+            await until(lambda: a.holds(FAR | {"h1"}), "all leases")
+            async with side(tree, "b", "h2") as b:
+                await until(lambda: b.mine > {"h2"} and a.mine | b.mine == FAR | {"h1", "h2"}, "them to be shared out")
                 assert not a.mine & b.mine
-                assert min(len(a.mine), len(b.mine)) > len(FAR) // 3
-                assert len(await asyncio.to_thread(children, tree, LEASES)) == len(FAR)
-                assert b.leases.counts()["agents"] == 2
+                assert min(len(a.mine), len(b.mine)) > COUNT // 3
+                assert await asyncio.to_thread(children, tree, LEASES) == sorted(FAR)
+                assert await asyncio.to_thread(children, tree, CLAIMS) == ["h1", "h2"]
+                assert b.coordinator.counts()["agents"] == 2
+                assert all(len(a.listed[host]) == 1 for host in a.mine & FAR)
             await until(lambda: a.holds(FAR), "what the other had")
-            assert (a.leases.failures, b.leases.failures) == (0, 0)
+            assert (a.coordinator.failures, b.coordinator.failures) == (0, 0)
 
     asyncio.run(run())
 
 
-def test_a_group_changes_hands_only_when_it_is_given_up(tree: str) -> None:
-    """The agent of the host comes; the other is in the middle of a poll."""
+def test_a_host_changes_hands_only_when_it_is_given_up(tree: str, far: Any) -> None:
+    """The agent of the host comes; the other is in the middle of a poll. It takes over when that agent is gone."""
 
     async def run() -> None:
-        group = HostGroup("shop", "10.7.7.7")
-        only = frozenset([group])
-        async with side(tree, "a", wanted=only) as a:
+        only = frozenset(["far7"])
+        async with side(tree, "a", "h1") as a:
             await until(lambda: a.holds(only), "the lease")
             a.busy = True
-            async with side(tree, "b", "10.7.7.7/32", wanted=only) as b:
-                await until(lambda: b.leases.counts()["elsewhere"] == 1, "the other to wait")
-                assert not b.mine
+            async with side(tree, "b", "far7") as b:
+                await until(lambda: b.coordinator.counts()["elsewhere"] >= 1, "the other to wait")
+                assert "far7" not in b.mine
+                await until(lambda: a.leaving >= only, "the first to be asked for it")
                 a.busy = False
-                a.leases.set_wanted(only, NONE)
-                await until(lambda: b.holds(only) and not a.mine, "the lease to change hands")
-                a.leases.set_wanted(only, only)
-                await until(lambda: a.leases.counts()["elsewhere"] == 1, "the first to want it for itself")
-            await until(lambda: a.holds(only), "the lease, when it is free")
+                a.give_up()
+                await until(lambda: b.holds(only) and not a.mine & only, "the lease to change hands")
+            await until(lambda: a.holds(only), "the lease, when its agent is gone")
+
+    asyncio.run(run())
+
+
+def test_of_two_agents_on_one_host_the_second_stands_by(tree: str) -> None:
+    async def run() -> None:
+        only = frozenset(["h1"])
+        async with side(tree, "a", "h1") as a:
+            await until(lambda: a.holds(only), "its own host")
+            async with side(tree, "b", "h1") as b:
+                await until(lambda: b.coordinator.counts()["elsewhere"] == 1, "the second to stand by")
+                assert a.holds(only)
+                await asyncio.to_thread(a.coordinator.stop)
+                await asyncio.to_thread(a.session.stop)
+                await until(lambda: b.holds(only), "the host")
+
+    asyncio.run(run())
+
+
+def test_an_agent_polls_the_addresses_of_its_containers(tree: str) -> None:
+    """By a configured network, also those that come later; others are left to elected agents, here to itself."""
+
+    async def run() -> None:
+        with registry(tree) as client:
+            async with side(tree, "a", "h1", networks=["10.244.3.0/24"]) as a:
+                await until(lambda: a.holds(frozenset(["h1"])), "its own host")
+                await asyncio.to_thread(client.ensure_path, f"{HOSTS}/10.244.3.7")
+                await until(lambda: a.holds(frozenset(["10.244.3.7"])), "the container")
+                assert await asyncio.to_thread(children, tree, CLAIMS) == ["10.244.3.7", "h1"]
+
+    asyncio.run(run())
+
+
+def test_a_host_without_processes_and_agent_is_forgotten(tree: str, far: Any) -> None:
+    """Its node and the lease go; that of an agent's own host stays."""
+
+    async def run() -> None:
+        async with side(tree, "a", "h1") as a:
+            await until(lambda: a.holds(frozenset(["far7", "h1"])), "the leases")
+            (node,) = await asyncio.to_thread(far.get_children, f"{HOSTS}/far7")
+            await asyncio.to_thread(far.delete, f"{HOSTS}/far7/{node}")
+            await until(lambda: not far.exists(f"{HOSTS}/far7"), "the node to be deleted")
+            await until(lambda: "far7" not in a.mine and not far.exists(f"{LEASES}/far7"), "the lease to be deleted")
+            assert far.exists(f"{HOSTS}/h1")
+            await asyncio.to_thread(far.create, f"{HOSTS}/far7/{node}", b"", None, True, False, True)
+            await until(lambda: a.holds(frozenset(["far7"])) and len(a.listed["far7"]) == 1, "the host that is back")
+
+    asyncio.run(run())
+
+
+def test_processes_registered_by_context_are_polled_by_an_elected_agent(tree: str) -> None:
+    """Those of libraries of the version before. Agents of that version hold the same leases."""
+
+    async def run() -> None:
+        with registry(tree) as old:
+            unit = "10.0.0.1,shop"
+            node = f"{CONTEXTS}/shop/10.0.0.1:1:{uuid.uuid4()}"
+            await asyncio.to_thread(lambda: old.create(node, b"", ephemeral=True, makepath=True))
+            await asyncio.to_thread(lambda: old.create(f"{LEASES}/{unit}", b"old", ephemeral=True, makepath=True))
+            async with side(tree, "a", "h1") as a:
+                await until(lambda: a.coordinator.counts()["elsewhere"] == 1, "it to wait for the old agent")
+                assert unit not in a.mine
+                await asyncio.to_thread(old.delete, f"{LEASES}/{unit}")
+                await until(lambda: a.holds(frozenset([unit])), "the lease")
+                await until(lambda: [one.context for one in a.listed[unit]] == ["shop"], "its process")
+                await asyncio.to_thread(old.delete, node)
+                await until(lambda: unit not in a.mine, "the unit to be forgotten")
+
+    asyncio.run(run())
+
+
+def test_three_of_many_agents_are_elected_and_one_that_ends_is_replaced(tree: str, far: Any) -> None:
+    async def run() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            five = [await stack.enter_async_context(side(tree, f"a{i}", f"h{i}")) for i in range(5)]
+
+            def elected() -> list[Side]:
+                return [one for one in five if one.coordinator._election.elected]
+
+            await until(lambda: frozenset().union(*(one.mine for one in five)) >= FAR, "all hosts")
+            assert len(elected()) == 3
+            assert all(one.mine == {f"h{i}"} for i, one in enumerate(five) if one not in elected())
+            gone = elected()[0]
+            await asyncio.to_thread(gone.coordinator.stop)
+            await asyncio.to_thread(gone.session.stop)
+            five.remove(gone)
+            await until(lambda: len(elected()) == 3, "another one to be elected")
+            await until(lambda: frozenset().union(*(one.mine for one in five)) >= FAR, "all hosts again")
 
     asyncio.run(run())
 
 
 def end_session(tree: str, id_: object) -> None:
-    """As a thief who connects with its number does, if he is quick enough."""
+    """End a session by connecting with its number."""
     thief = KazooClient(tree, client_id=id_)
     with contextlib.suppress(KazooTimeoutError):
         thief.start(10)
@@ -117,10 +235,10 @@ def end_session(tree: str, id_: object) -> None:
     thief.close()
 
 
-def test_leases_of_a_session_that_expired_are_in_doubt_and_then_back(tree: str) -> None:
+def test_leases_of_a_session_that_expired_are_in_doubt_and_then_back(tree: str, far: object) -> None:
     async def run() -> None:
-        async with side(tree, "a") as a:
-            await until(lambda: a.holds(FAR), "all leases")
+        async with side(tree, "a", "h1") as a:
+            await until(lambda: a.holds(FAR | {"h1"}), "all leases")
             before = a.session.ended_sessions
             for _ in range(20):  # the session's owner may be back before the thief has ended it
                 await asyncio.to_thread(end_session, tree, a.session.client.client_id)
@@ -128,49 +246,47 @@ def test_leases_of_a_session_that_expired_are_in_doubt_and_then_back(tree: str) 
                     await until(lambda: a.session.ended_sessions > before, "the session to end", seconds=5)
                     break
             assert a.session.ended_sessions > before
-            await until(lambda: a.holds(FAR), "all leases again")
+            await until(lambda: a.holds(FAR | {"h1"}), "all leases again")
 
     asyncio.run(run())
 
 
-def test_what_somebody_deletes_is_taken_again(tree: str) -> None:
-    """One lease, then everything."""
+def all_exist(client: Any, nodes: Iterable[str]) -> bool:
+    return all(client.exists(node) for node in nodes)
+
+
+def test_what_somebody_deletes_is_taken_again(tree: str, far: Any) -> None:
+    """One lease is deleted, then the claim of its own host, then all."""
 
     async def run() -> None:
-        only = frozenset([HostGroup("shop", "10.7.7.7"), HostGroup("shop", "fd00::7")])
-        async with side(tree, "a", wanted=only) as a:
-            await until(lambda: a.holds(only), "the leases")
-            for path in (f"{LEASES}/10.7.7.7,shop", "/artimon/polling"):
-                with registry(tree) as client:
-                    await asyncio.to_thread(wipe, client, path)
-                await until(lambda: len(there(tree)) == 3, f"what {path} held")
-            assert a.leases.counts()["held"] == 2
-
-    def there(tree: str) -> list[str]:
-        with registry(tree) as client:
-            return [name for path in (LEASES, AGENTS) if client.exists(path) for name in client.get_children(path)]
+        async with side(tree, "a", "h1") as a:
+            await until(lambda: a.holds(frozenset(["far7", "h1"])), "the leases")
+            for path in (f"{LEASES}/far7", f"{CLAIMS}/h1", "/artimon/polling"):
+                await asyncio.to_thread(wipe, far, path)
+                nodes = (f"{LEASES}/far7", f"{CLAIMS}/h1", SLOTS_PATH)
+                await until(partial(all_exist, far, nodes), f"what {path} held")
+            await until(lambda: a.holds(frozenset(["far7", "h1"])), "the leases again")
 
     asyncio.run(run())
 
 
 def test_an_agent_takes_over_from_its_own_earlier_life(tree: str) -> None:
-    """It was killed, and its session is not over yet. Never is it told to give up what it polled before."""
+    """It was killed and its session is not over. It is never told to give up a unit that it polled before."""
 
     async def run() -> None:
+        some = frozenset(f"10.7.0.{i},shop" for i in range(50)) | {"far1", "far2"}
         with registry(tree) as dead:
 
             def leave_behind() -> None:
-                dead.create(f"{AGENTS}/a", b'{"networks": []}', ephemeral=True, makepath=True)
-                for group in some:
-                    dead.create(f"{LEASES}/{group.key}", b"a", ephemeral=True, makepath=True)
+                for path in (f"{CLAIMS}/h1", f"{SLOTS_PATH}/1", *(f"{LEASES}/{unit}" for unit in some)):
+                    dead.create(path, b"a", ephemeral=True, makepath=True)
 
-            some = frozenset(sorted(FAR)[:50])
             await asyncio.to_thread(leave_behind)
-            one = Side(tree, "a")
-            one.leases.set_wanted(NONE, some)
+            one = Side(tree, "a", "h1")
+            one.coordinator.set_kept(some)
             async with begun(one) as a:
-                await until(lambda: a.holds(some), "the leases")
-                assert {len(mine) for mine in a.told} == {50}
+                await until(lambda: a.holds(some | {"h1"}), "the leases")
+                assert {len(mine) for mine in a.told} == {53}
 
     asyncio.run(run())
 
@@ -198,15 +314,40 @@ def test_a_client_whose_loop_ended_begins_again(tree: str) -> None:
 
 
 def test_a_session_that_was_not_shown_to_be_alive_is_in_doubt(tree: str) -> None:
-    """As in a process that was stopped for a while: what its client says of the session is what it knew before."""
+    """As in a process that was stopped for a while: its client only knows the earlier state of the session."""
 
     async def run() -> None:
-        only = frozenset([HostGroup("shop", "10.7.7.7")])
-        async with side(tree, "a", wanted=only) as a:
+        only = frozenset(["h1"])
+        async with side(tree, "a", "h1") as a:
             await until(lambda: a.holds(only), "the lease")
-            a.leases._proven_at -= 60
+            a.session._confirmed_at = a.session._pings.answered_at = float("-inf")
             assert a.session.connected
             assert not a.holds(only)
             await until(lambda: a.holds(only), "the next sign of life")
+
+    asyncio.run(run())
+
+
+def test_an_agent_at_rest_reads_almost_nothing(tree: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pings of the client confirm the session; the checks of what the watches tell are a few reads."""
+    calls: list[str] = []
+    original = KazooClient._call
+
+    def counted(self: KazooClient, request: Any, answer: Any) -> Any:
+        calls.append(type(request).__name__)
+        return original(self, request, answer)
+
+    async def run() -> None:
+        one = Side(tree, "a", "h1")
+        one.coordinator._reconcile_s = one.coordinator._election._look_s = 3_600.0
+        async with begun(one) as a:
+            await until(lambda: a.holds(frozenset(["h1"])), "its host")
+            await asyncio.sleep(1.0)
+            calls.clear()
+            monkeypatch.setattr(KazooClient, "_call", counted)
+            for _ in range(60):
+                await asyncio.sleep(0.1)
+                assert a.holds(frozenset(["h1"]))
+            assert calls == []
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""Who leaves, who vanished, who only comes after another: agents that stop and start, rivals that come at the end."""
+"""Processes that leave, vanish or follow others: agents that stop and start, rivals that register at the end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.stack
 
 
 class HoldingSink(KeepingSink):
-    """Keeps who says that something ended waiting, until `go`."""
+    """Sink that holds reports of ends until `go`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class HoldingSink(KeepingSink):
 
 
 class Process:
-    """A listener with a znode of its own, each of which can go by itself."""
+    """A listener and a znode, each of which can be removed alone."""
 
     def __init__(self, client: Any, context: str, **values: int) -> None:
         self._client, self._context, self._values = client, context, values
@@ -64,7 +64,7 @@ class Process:
 
 @contextlib.asynccontextmanager
 async def processes(tree: str, context: str, *values: int) -> AsyncIterator[list[Process]]:
-    """Processes of one context and instance, with `orders` of those values; none has begun."""
+    """Make processes of one context and instance with these values of `orders`; none has started."""
     with registry(tree) as client:
         made = [Process(client, context, orders=value) for value in values]
         try:
@@ -75,7 +75,7 @@ async def processes(tree: str, context: str, *values: int) -> AsyncIterator[list
 
 
 def owner_of(artimon: ArtimonSource, source: str) -> bytes:
-    """The uuid of the process that speaks for a source."""
+    """Return the uuid of the process that owns a source."""
     owner: Any = artimon._shared.owners.get(source)
     return bytes(owner.endpoint.uuid) if owner is not None else b""
 
@@ -87,14 +87,14 @@ def names_twice(artimon: ArtimonSource) -> list[str]:
 
 @pytest.fixture
 def quiet_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Nothing may end by an error that nobody expected."""
+    """Fail on unexpected errors in the log."""
     with caplog.at_level(logging.ERROR, logger="sources"):
         yield
     assert [record.getMessage() for record in caplog.records] == []
 
 
 def test_an_agent_that_stops_hears_out_who_said_goodbye(tree: str, tmp_path: Path) -> None:
-    """The agent would ask it 40 s later whether it is gone; it stops long before. Nobody vanished, then or after."""
+    """The agent would check the process 40 s later; it stops long before. No process counts as vanished."""
 
     async def run() -> None:
         sink, source = KeepingSink(), f"bye/{HOST}/0"
@@ -188,7 +188,7 @@ async def succession(
 
 @pytest.mark.usefixtures("quiet_log")
 def test_a_rival_that_claims_the_source_while_its_end_is_said(tree: str, tmp_path: Path) -> None:
-    """What the new process says comes after the end of the old one, and no problem stays."""
+    """Values of the new process follow the end of the old one, and no problem remains."""
 
     async def run() -> None:
         sink, context = HoldingSink(), "rival"
@@ -212,7 +212,7 @@ def test_a_rival_that_claims_the_source_while_its_end_is_said(tree: str, tmp_pat
 
 @pytest.mark.usefixtures("quiet_log")
 def test_the_old_process_never_ends_the_series_of_the_new_one(tree: str, tmp_path: Path) -> None:
-    """The old one's turn to say that its series ended comes when the new one already speaks for the source."""
+    """The end of the old process is reported after the new one owns the source."""
 
     async def run() -> None:
         sink, context = KeepingSink(), "turn"

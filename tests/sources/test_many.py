@@ -24,7 +24,7 @@ SETTINGS = {"period_ms": 15_000, "reconcile_s": 5.0, "session_s": 8.0, "takeover
 
 
 class Polling:
-    """One agent; the sources that it accepted since the last `forget`."""
+    """One agent; records the sources that it accepted since the last `forget`."""
 
     def __init__(self, name: str, tree: str, folder: Path) -> None:
         command = [sys.executable, "-m", "tests.sources.agent", name, tree, str(folder / name), json.dumps(SETTINGS)]
@@ -39,7 +39,7 @@ class Polling:
                 self.sources[source] = max(time_ms, self.sources.get(source, 0))
 
     def since(self, time_ms: int) -> set[str]:
-        """What it polled after that time."""
+        """Return the sources polled after that time."""
         return {source for source, at in self.sources.copy().items() if at > time_ms}
 
     def newest_ms(self) -> int:
@@ -48,8 +48,10 @@ class Polling:
 
 def announce(tree: str, found: Sequence[EndpointAddress]) -> None:
     with registry(tree) as client:
-        client.ensure_path("/artimon/contexts/bench")
-        nodes = [f"/artimon/contexts/bench/{one.address}:{one.uuid.hex()}" for one in found]
+        hosts = {one: f"/artimon/hosts/{one.ip}" for one in found}
+        for host in set(hosts.values()):
+            client.ensure_path(host)
+        nodes = [f"{hosts[one]}/bench:{one.address}:{one.uuid.hex()}" for one in found]
         for at in range(0, len(nodes), 500):
             for call in [client.create_async(node, b"{}") for node in nodes[at : at + 500]]:
                 call.get(30)
@@ -71,7 +73,7 @@ def agents(tree: str, tmp_path: Path) -> Iterator[Callable[[str], Polling]]:
 
 
 def test_ten_thousand_endpoints_are_polled_by_one_agent_each(tree: str, agents: Callable[[str], Polling]) -> None:
-    """None twice, none left out, and all by the other when one is killed."""
+    """No endpoint is polled twice or left out; the other agent polls all when one is killed."""
     with endpoints(COUNT, 3, ROUNDS, HOSTS, None) as found:
         announce(tree, found)
         first, second = agents("one"), agents("two")

@@ -1,4 +1,4 @@
-"""Addresses: how znodes name them, and where they stand."""
+"""Addresses: their form in znodes, and the labels of their place."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_bad_rules_say_what_is_wrong_with_which_entry(tmp_path: Path, text: str,
 
 
 class Resolver:
-    """Answers by a table; an address that is not in it has no name."""
+    """Resolver with a fixed table; other addresses have no name."""
 
     def __init__(self, **names: str) -> None:
         self.names = {ip.replace("_", "."): name for ip, name in names.items()}

@@ -1,4 +1,4 @@
-"""One process that answers rightly, and all the ways not to."""
+"""Polls of one process that answers correctly, and every kind of wrong answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def poller(port: int, deadline_s: float = 5.0, max_frame: int = 1 << 20) -> Poll
 
 
 async def failure(behaviour: Behaviour, **limits: Any) -> str:
-    """The reason of the failed poll; the connection must be closed and the next right answer be taken."""
+    """Return the reason of the failed poll; the connection must be closed and the next valid answer accepted."""
     behaviours = [behaviour, answering(lambda: columns(UUID, VALUES))]
 
     async def first_badly(seqid: int, writer: asyncio.StreamWriter) -> None:
@@ -104,7 +104,7 @@ def framed(data: bytes) -> bytes:
 
 
 def cut_inside(seqid: int) -> bytes:
-    """A whole frame whose message was cut."""
+    """Return a whole frame with a truncated message."""
     return framed(reply(columns(UUID, VALUES), seqid)[4:-20])
 
 

@@ -1,4 +1,4 @@
-"""Rules that keep, drop and rewrite series: what is wrong with one is said; they hold for every kind of source."""
+"""Rules that keep, drop and rewrite series: errors are reported; rules hold for every kind of source."""
 
 from __future__ import annotations
 

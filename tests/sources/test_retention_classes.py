@@ -32,7 +32,7 @@ def delivery(folder: Path, sink: KeepingSink, *rules: str) -> ReadingDelivery:
 
 
 def deliver(to: ReadingDelivery, *readings: Reading, end: bool = False) -> None:
-    """Each as a poll of one source; then its end."""
+    """Deliver each as a poll of one source, then its end."""
 
     async def run() -> None:
         series = to.store.get("shop/web1/0")

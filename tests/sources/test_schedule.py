@@ -82,7 +82,7 @@ def test_announcements_fall_due_once_a_day_at_a_time_of_their_own() -> None:
 
 
 def test_whoever_does_not_answer_is_asked_less_and_less_often() -> None:
-    """In every period at first, then in ever more periods up to a limit; not all at the same time."""
+    """In every period at first, then in fewer periods down to a limit, and not all at the same time."""
     names = [f"shop at 10.0.{i // 250}.{i % 250}:{i}" for i in range(1_000)]
     for failures in range(BACKOFF_AFTER_FAILURES):
         assert {periods_until_next(failures, name) for name in names} == {1}
@@ -98,7 +98,7 @@ def test_whoever_does_not_answer_is_asked_less_and_less_often() -> None:
 
 
 def test_a_clock_that_was_set_back_keeps_nobody_waiting() -> None:
-    """A tick that is farther ahead than it was planned is none any more."""
+    """A tick farther ahead than planned is ignored."""
     assert wait_s(1_000, 4_000, MINUTE) == 3.0
     assert wait_s(9_000, 4_000, MINUTE) == 0.0
     assert wait_s(4_000 - MINUTE, 4_000, MINUTE) == 60.0

@@ -1,4 +1,4 @@
-"""Scripts that the agent runs at a period: their output, and everything that can be wrong with them."""
+"""Scripts that the agent runs at a period: their output, and each way to fail."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Test = Callable[[ArtimonSource, KeepingSink], Awaitable[None]]
 
 
 def with_script(folder: Path, code: str, test: Test, **more: Any) -> None:
-    """An agent that runs a program of Python once in half a second."""
+    """Run an agent that runs a Python program every half second."""
 
     async def run() -> None:
         sink, file, program = KeepingSink(), folder / "sources.yaml", folder / "job.py"
@@ -143,7 +143,7 @@ def test_bad_runs_are_counted_and_named_and_nothing_of_them_is_taken(tmp_path: P
 
 @pytest.mark.parametrize("output", ["", "print('x', flush=True)\n"])
 def test_its_whole_process_group_is_killed_at_the_deadline(tmp_path: Path, output: str) -> None:
-    """Also a child that holds the output of a script that has ended; and one that heeds no signal but the last."""
+    """This includes a child that holds the output of an ended script, and one that ignores all signals but SIGKILL."""
     pids = tmp_path / "pids"
     code = PIDS.format(path=str(pids)) + output + ("time.sleep(600)" if output else "")
 
@@ -159,7 +159,7 @@ def test_its_whole_process_group_is_killed_at_the_deadline(tmp_path: Path, outpu
 
 
 def test_who_escapes_with_the_output_does_not_hold_up_the_agent(tmp_path: Path) -> None:
-    """A child in a session of its own is not killed; its pipes are closed at the deadline, run after run."""
+    """A child with its own session is not killed; its pipes are closed at the deadline of each run."""
     pids = tmp_path / "pids"
     child = (
         "subprocess.Popen([sys.executable, '-I', '-S', '-c', 'import time; time.sleep(60)'], start_new_session=True)"

@@ -27,7 +27,7 @@ UUID = bytes(range(16))
 
 
 class Process:
-    """A process of one source; `poll` delivers variables given by name."""
+    """A process of one source; `poll` delivers variables by name."""
 
     def __init__(self, series: SourceSeries, uuid: bytes = UUID, birth_ms: int = 500) -> None:
         self.series, self._maker = series, ReadingBuilder(uuid, birth_ms)
@@ -235,7 +235,7 @@ def test_the_state_survives_a_restart_to_the_last_birth() -> None:
 
 
 def test_what_the_log_holds_beyond_the_state_is_made_up_for() -> None:
-    """The state was written before the last polls: one added a series, one let a counter fall, one ended a series."""
+    """The state is older than the last polls: one added a series, one let a counter fall, one ended a series."""
     process = Process(SourceSeries("s"))
     process.poll(10_000, a=10, gone=1)
     old = restored(process.series)
@@ -325,7 +325,7 @@ def test_the_store_forgets_sources_that_ended_long_ago(tmp_path: Path) -> None:
 
 
 def test_who_is_stopped_while_it_writes_forgets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The writer is cancelled in the middle of a file, and what it had not come to is written at the end."""
+    """The writer is cancelled in the middle of a file; the rest is written at the end."""
     began, go = threading.Event(), threading.Event()
 
     def slow(path: Path, data: bytes, sync: bool = False) -> None:
@@ -359,7 +359,7 @@ def test_who_is_stopped_while_it_writes_forgets_nothing(tmp_path: Path, monkeypa
 
 
 def test_the_log_alone_is_enough_when_the_state_is_lost() -> None:
-    """Only announcements and samples are left of a source: births go on all the same."""
+    """Only announcements and samples of a source remain: start times are kept."""
     samples = Samples.of([(print_of("a"), 10_000, 400, 5)])
     series = SourceSeries("s")
     series.replay(PollResult("s", UUID, 500, 10_000, samples))

@@ -1,10 +1,11 @@
-"""Which agent should poll which processes, the addresses of a host, and what one poller leaves for the next."""
+"""Assignment of processes to agents, addresses of a host, and the state that a poller leaves for the next."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,9 +14,10 @@ import pytest
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import ValueType
+from bookkeeper.process.host_key import KEY_FILE, MAX_KEY_LENGTH, fit_host_key, host_key, write_host_key
 from bookkeeper.rpc.poll_turns import MAX_MEMO
 from sources.poll import start_time_memo as memo
-from sources.poll.group_assignment import GroupAssignment, HostGroup, Network, own_networks
+from sources.poll.lease_units import Network, assigned_agent, is_address_in, own_host_keys, own_networks
 from sources.state.schema_binding import bind_schema
 from sources.state.series_memory import PlacedColumns, SourceSeries
 from sources.state.source_reading import Reading, SourceSchema
@@ -25,47 +27,48 @@ def nets(*texts: str) -> frozenset[Network]:
     return frozenset(ipaddress.ip_network(text) for text in texts)
 
 
-def groups(count: int, ip: str = "10.9.{}.{}") -> list[HostGroup]:
-    return [HostGroup("shop", ip.format(i // 200, i % 200 + 1)) for i in range(count)]
-
-
-def test_the_agent_of_the_host_polls() -> None:
-    """By its address, or by a network that it says is its own; of two on one host exactly one."""
-    sharing = GroupAssignment(
-        {"a": nets("10.0.0.1/32"), "b": nets("10.0.0.2/32", "10.244.2.0/24"), "c": nets("fd00::1/128")}
-    )
-    assert sharing.poller(HostGroup("x", "10.0.0.1")) == "a"
-    assert sharing.poller(HostGroup("x", "10.244.2.77")) == "b"
-    assert sharing.poller(HostGroup("x", "fd00::1")) == "c"
-    twins = GroupAssignment({"a": nets("10.0.0.1/32"), "b": nets("10.0.0.1/32"), "far": nets("10.0.0.9/32")})
-    shares = Counter(twins.poller(HostGroup(f"context{i}", "10.0.0.1")) for i in range(400))
-    assert set(shares) == {"a", "b"}
-    assert min(shares.values()) > 100
-
-
-def test_a_loopback_address_is_near_every_agent_and_nobody_polls_without_agents() -> None:
-    sharing = GroupAssignment({"a": nets("10.0.0.1/32"), "b": nets()})
-    assert {sharing.poller(HostGroup(f"c{i}", "127.0.0.1")) for i in range(50)} == {"a", "b"}
-    assert GroupAssignment({}).poller(HostGroup("x", "127.0.0.1")) == ""
-
-
-def test_an_agent_that_goes_moves_only_its_own_groups() -> None:
+def test_an_elected_agent_that_goes_moves_only_its_own_units() -> None:
     """Hosts without an agent are shared out evenly."""
-    all_four = {name: nets() for name in "abcd"}
-    before, after = (
-        GroupAssignment(all_four),
-        GroupAssignment({n: o for n, o in all_four.items() if n != "d"}),
-    )
-    some = groups(2_000)
-    shares = Counter(before.poller(group) for group in some)
+    some = [f"10.9.{i // 200}.{i % 200 + 1}" for i in range(2_000)]
+    shares = Counter(assigned_agent(unit, "abcd") for unit in some)
     assert min(shares.values()) > 350
-    moved = [group for group in some if before.poller(group) != after.poller(group)]
-    assert {before.poller(group) for group in moved} == {"d"}
-    assert {after.poller(group) for group in moved} == set("abc")
+    moved = [unit for unit in some if assigned_agent(unit, "abcd") != assigned_agent(unit, "abc")]
+    assert {assigned_agent(unit, "abcd") for unit in moved} == {"d"}
+    assert {assigned_agent(unit, "abc") for unit in moved} == set("abc")
+    assert assigned_agent("web1", ()) == ""
+
+
+def test_host_keys_of_this_host() -> None:
+    """The configured one comes first; addresses of bridges are none."""
+    assert own_host_keys("127.0.0.1:2181") == ("127.0.0.1",)
+    assert own_host_keys("127.0.0.1:2181", "web 1/é") == ("web_1__", "127.0.0.1")
+    assert own_host_keys("no.such.name.invalid:1") == (fit_host_key(socket.gethostname()),)
+
+
+def test_keys_of_containers_are_addresses_in_the_networks_of_the_host() -> None:
+    assert is_address_in("10.244.3.7", nets("10.0.0.1/32", "10.244.3.0/24"))
+    assert not is_address_in("10.244.4.7", nets("10.244.3.0/24"))
+    assert not is_address_in("web1", nets("0.0.0.0/0"))
+
+
+def test_the_host_key_that_an_agent_leaves(tmp_path: Path) -> None:
+    """ARTIMON_HOST is preferred, then the file, then the address; a link or a file of somebody else is not read."""
+    folder = str(tmp_path)
+    assert host_key("", folder, "10.0.0.7") == "10.0.0.7"
+    write_host_key(folder, "web1")
+    assert host_key("", folder, "10.0.0.7") == "web1"
+    assert host_key("mine", folder, "10.0.0.7") == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == [KEY_FILE]
+    (tmp_path / KEY_FILE).write_text("a/b\n../" + "x" * 500)
+    assert host_key("", folder, "10.0.0.7") == ("a_b_.._" + "x" * 500)[:255].strip()[:MAX_KEY_LENGTH]
+    (tmp_path / KEY_FILE).unlink()
+    (tmp_path / KEY_FILE).symlink_to("/etc/hostname")
+    assert host_key("..", folder, "10.0.0.7") == "10.0.0.7"
+    write_host_key(str(tmp_path / "missing"), "web1")
 
 
 def test_addresses_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the kernel tells them; the way to ZooKeeper and what was told by hand besides."""
+    """The kernel reports them; the route to ZooKeeper and configured ones are added."""
     assert own_networks("no.such.name.invalid:1") >= nets("127.0.0.1/32")
     given = [(socket.AF_INET, "10.1.2.3"), (socket.AF_INET6, "fd00::7%eth0"), (socket.AF_PACKET, "02:42:ac:11:00:02")]
     told = {"eth0": [SimpleNamespace(family=family, address=address) for family, address in given], "dummy0": []}
@@ -80,7 +83,7 @@ NAMES = ("a", "b", "c")
 
 
 def of(name: str) -> int:
-    """The fingerprint of a series without labels."""
+    """Return the fingerprint of a series without labels."""
     return fingerprint(canonical(name, {}))
 
 
@@ -92,7 +95,7 @@ def reading(*values: int, birth_ms: int = 1_000, uuid: bytes = b"u" * 16) -> Rea
 
 
 def accepted(series: SourceSeries, poll: Reading) -> dict[str, int]:
-    """Births of the samples of a poll, by name."""
+    """Return the start times of the samples of a poll, by name."""
     placed = placed_in(series, poll)
     prepared = series.prepare(poll, placed)
     series.commit(prepared)
@@ -105,7 +108,7 @@ def placed_in(series: SourceSeries, poll: Reading) -> PlacedColumns:
 
 
 def test_the_births_that_one_poller_found_are_those_of_the_next() -> None:
-    """A series that came late has one birth, whoever polls it: two would count what it had twice."""
+    """A series that appeared late has one start time for all pollers; two would count it twice."""
     first, second = SourceSeries("s"), SourceSeries("s")
     assert accepted(first, reading(5, 5)) == {"a": 1_000, "b": 1_000}
     assert accepted(first, reading(6, 6, 6)) == {"a": 1_000, "b": 1_000, "c": 100_000}
@@ -118,7 +121,7 @@ def test_the_births_that_one_poller_found_are_those_of_the_next() -> None:
 
 
 def test_a_poller_that_comes_back_forgets_what_it_thought_then() -> None:
-    """While it was away the other polled a series that it has never seen, and found its birth."""
+    """Meanwhile the other poller found the start time of a series that this one has never seen."""
     away = SourceSeries("s")
     accepted(away, reading(5))
     late = np.array([(of("b"), 70_000)], memo.MEMO_DTYPE)

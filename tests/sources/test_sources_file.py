@@ -1,4 +1,4 @@
-"""The file of sources: what is wrong is said with file, line and column."""
+"""File of sources: errors name file, line and column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Births and ends against a slow reference that looks at one series at a time."""
+"""Start times and ends against a slow reference that handles one series at a time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Poll:
 
 @dataclass
 class Reference:
-    """The rules of "Birth", a series at a time."""
+    """Rules of start times, one series at a time."""
 
     process: int = -1
     poll_ms: int = 0
@@ -77,7 +77,7 @@ def reading(poll: Poll, time_ms: int) -> Reading:
 
 
 def deliver(series: SourceSeries, poll: Poll, time_ms: int) -> dict[str, tuple[int, Value | None]]:
-    """Poll, accept, and the rows by name."""
+    """Poll, accept, and return the rows by name."""
     read = reading(poll, time_ms)
     prepared = series.prepare(read, series.place(bind_schema(read.schema, {}), time_ms))
     series.commit(prepared)
@@ -110,7 +110,7 @@ def test_every_birth_and_end_is_as_the_reference_says(polls: list[tuple[int, dic
 
 
 def test_a_refused_poll_is_as_if_it_had_not_been() -> None:
-    """Prepared and not committed: the next poll compares with the last accepted one."""
+    """It is prepared and not committed: the next poll compares with the last accepted one."""
     series = SourceSeries("s")
     deliver(series, Poll(0, {"a": (Kind.COUNTER, 5)}), 10_000)
     refused = reading(Poll(0, {"a": (Kind.COUNTER, 3), "b": (Kind.COUNTER, 1)}), 20_000)

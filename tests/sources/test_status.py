@@ -85,7 +85,7 @@ def test_counts_are_read_by_a_thread_while_they_change(tmp_path: Path) -> None:
 
 
 class Process:
-    """An owner that is alive or not."""
+    """Owner that is alive or not."""
 
     def __init__(self, alive: bool) -> None:
         self.alive, self.superseded = alive, False

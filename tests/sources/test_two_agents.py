@@ -1,5 +1,4 @@
-"""Several agents, real processes, on one real ZooKeeper: every endpoint is polled by exactly one, whatever becomes of
-the others."""
+"""Several agents and real processes on one real ZooKeeper: exactly one agent polls each endpoint at any time."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ import pytest
 from bookkeeper import Bookkeeper
 from bookkeeper.rpc.framed_server import FramedServer
 from bookkeeper.rpc.poll_service import PollHandler, ProcessIdentity, idl
-from tests.sources.helpers import HOST, register, registry
+from tests.sources.helpers import HOST, registry
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.stack
@@ -40,14 +39,14 @@ SETTINGS = {
 
 
 class Poll(NamedTuple):
-    """One that got values."""
+    """Poll that received values."""
 
     at: float
     agent: str
 
 
 class Watched(PollHandler):
-    """The real handler of an endpoint, which notes who got its values when."""
+    """Handler of an endpoint that records which agent received its values, and when."""
 
     def __init__(self, book: Bookkeeper, identity: ProcessIdentity) -> None:
         super().__init__(book, identity)
@@ -60,34 +59,48 @@ class Watched(PollHandler):
         return answer
 
     def since(self, at: float) -> list[str]:
-        """Who polled after that moment, in order."""
+        """Return the agents that polled after that time, in order."""
         return [poll.agent for poll in self.polls if poll.at > at]
 
 
 class Process:
-    """An endpoint with a real server and a znode, in this process."""
+    """An endpoint with a real server and a znode, in this process. `parent`: path and name of the znode up to the
+    address."""
 
-    def __init__(self, client: Any, context: str, instance: str) -> None:
+    def __init__(self, client: Any, context: str, instance: str, parent: str) -> None:
         self.book = Bookkeeper(online=False)
         self.book.add_to_integer_var("orders", {}, 5)
         self.uuid = uuid.uuid4().bytes
         self.service = Watched(self.book, ProcessIdentity(self.uuid, 1_000, context, instance))
         self.server = FramedServer(idl().Bookkeeper, self.service, on_reply=self.service.on_reply)
-        self.node = register(client, context, self.server.start(), self.uuid)
+        self.node = f"{parent}:{self.server.start()}:{uuid.UUID(bytes=self.uuid)}"
+        client.create(self.node, b"{}", ephemeral=True, makepath=True)
 
 
-@pytest.fixture
-def fleet(tree: str) -> Iterator[list[Process]]:
+def on_hosts(context: str) -> str:
+    """A host without an agent for each context."""
+    return f"/artimon/hosts/far-{context}/{context}:127.0.0.1"
+
+
+def by_context(context: str) -> str:
+    """As libraries of the version before register."""
+    return f"/artimon/contexts/{context}/127.0.0.1"
+
+
+@pytest.fixture(params=[on_hosts, pytest.param(by_context, marks=pytest.mark.slow)])
+def fleet(tree: str, request: pytest.FixtureRequest) -> Iterator[list[Process]]:
     """Endpoints of 20 contexts, two each."""
     with registry(tree) as client:
-        made = [Process(client, f"c{i}", str(j)) for i in range(CONTEXTS) for j in range(INSTANCES)]
+        made = [
+            Process(client, f"c{i}", str(j), request.param(f"c{i}")) for i in range(CONTEXTS) for j in range(INSTANCES)
+        ]
         yield made
         for process in made:
             process.server.stop(0.1)
 
 
 class Agent:
-    """One agent as a process; what it accepted is read from its output."""
+    """Agent in its own process; its accepted samples are read from its output."""
 
     def __init__(self, name: str, tree: str, folder: Path) -> None:
         command = [sys.executable, "-m", "tests.sources.agent", name, tree, str(folder / name), json.dumps(SETTINGS)]
@@ -109,7 +122,7 @@ class Agent:
         self._process.send_signal(number)
 
     def end(self) -> None:
-        """In order, whatever state it is in."""
+        """End the agent in order, in any state."""
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGCONT)
             self._process.terminate()
@@ -122,7 +135,7 @@ class Agent:
 
 @pytest.fixture
 def start(tree: str, tmp_path: Path) -> Iterator[Any]:
-    """Starts an agent of a name; all are ended with the test."""
+    """Start an agent with a name; it ends with the test."""
     with contextlib.ExitStack() as stack:
 
         def begin(name: str) -> Agent:
@@ -134,7 +147,7 @@ def start(tree: str, tmp_path: Path) -> Iterator[Any]:
 
 
 def all_polled(fleet: list[Process], since: float, times: int, by: str = "") -> bool:
-    """Every endpoint was polled so often after that moment; only by one agent, if it is named."""
+    """Return True if every endpoint was polled that often after that time, by the named agent if one is given."""
     polls = [process.service.since(since) for process in fleet]
     return all(len(one) >= times and (not by or set(one) == {by}) for one in polls)
 
@@ -144,7 +157,7 @@ def pollers(fleet: list[Process], since: float) -> list[set[str]]:
 
 
 def shared_out(fleet: list[Process]) -> None:
-    """Both agents poll, each endpoint has one poller, and the two of a context have the same."""
+    """Return True if both agents poll, each endpoint has one poller, and both of a context have the same."""
 
     def settled() -> bool:
         since = monotonic()
@@ -171,13 +184,13 @@ def never_mixed(fleet: list[Process], changes: int) -> None:
 
 
 def born_once(*agents: Agent) -> None:
-    """Every agent found the same birth for a series."""
+    """Check that all agents found the same start time of a series."""
     for print_ in set().union(*(agent.births for agent in agents)):
         assert len(set().union(*(agent.births.get(print_, set()) for agent in agents))) == 1
 
 
 def test_an_agent_that_is_killed_is_followed_by_the_other(fleet: list[Process], start: Any) -> None:
-    """No endpoint twice, none left out; and what came late has one birth for both."""
+    """No endpoint is polled twice or left out; a series that appeared late has one start time for both."""
     first, second = start("one"), start("two")
     shared_out(fleet)
     for process in fleet:
@@ -194,7 +207,7 @@ def test_an_agent_that_is_killed_is_followed_by_the_other(fleet: list[Process], 
 
 
 def test_an_agent_that_was_killed_goes_on_where_it_was(fleet: list[Process], start: Any, tree: str) -> None:
-    """Its earlier session is not over; what left meanwhile has ended, and nothing else."""
+    """Its earlier session is not over; only the processes that left meanwhile have ended."""
     killed = start("one")
     since = monotonic()
     eventually(lambda: all_polled(fleet, since, 2), "two polls of every endpoint")
@@ -229,7 +242,7 @@ def test_an_agent_that_was_cut_off_never_polls_beside_the_one_that_took_over(fle
 
 @pytest.mark.slow
 def test_an_agent_that_leaves_hands_over_and_gets_its_own_back(fleet: list[Process], start: Any) -> None:
-    """No endpoint waits for a session to time out, and nobody has another birth for what came late."""
+    """No endpoint waits for a session timeout, and start times do not change."""
     first, second = start("one"), start("two")
     shared_out(fleet)
     first.end()

@@ -22,6 +22,7 @@ def health(config: SparkConfig) -> Health | None:
     return read_health(config.health) if config.health else None
 
 
+@pytest.mark.slow
 def test_buckets_flow_while_hdfs_cannot_be_reached(config: SparkConfig, client: KazooClient) -> None:
     blind = replace(config, hdfs="hdfs://127.0.0.1:1/x")
     sender = Sender(config.kafka, config.samples_topic)

@@ -58,6 +58,7 @@ def acked(client: KazooClient, partition: int) -> int:
     return 0
 
 
+@pytest.mark.slow
 def test_table_and_acks_are_exact_after_kills_around_the_commit(config: SparkConfig, client: KazooClient) -> None:
     """Killed after writing files, after the commit, and then not at all: every row is stored once, and acked."""
     sender = Sender(config.kafka, config.samples_topic)

@@ -110,6 +110,7 @@ def defective_decoder() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_a_replay_after_the_fix_is_stored_once(config: SparkConfig, capsys: pytest.CaptureFixture[str]) -> None:
     sender = Sender(config.kafka, config.samples_topic)
     send_rows(sender, "good/h/0")

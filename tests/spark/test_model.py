@@ -65,7 +65,7 @@ FROM_THE_FUTURE = [("send", 0, 0, 4), ("step", 0, 4, 0), *AFTER_90_DAYS, ("send"
 
 
 @pytest.mark.timeout(900)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(EVENT, min_size=3, max_size=30))
 @example(CUT_AND_GROWN)
 @example([*CUT_AND_GROWN, ("elect", 0, 0, 0), ("recreate", 0, 0, 0)])

@@ -78,7 +78,7 @@ def test_deadly_messages_are_isolated_and_the_rest_is_processed(
     ):
         eventually(lambda: query.figures()["batches"] == 20, "the raw query continues", 400)
         eventually(lambda: is_exact(sender, [shard]), "every row in the shard", 400)
-        assert feeding.figures()["refused"] == 3
+        eventually(lambda: feeding.figures()["refused"] == 3, "three refused messages", 60)
         figures = query.figures()
         assert (figures["dead_letters"], figures["duplicates"]) == (3, 10)
         sender.numbers("later/h/0", 3)

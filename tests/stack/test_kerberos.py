@@ -23,8 +23,8 @@ import os, sys, pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from artimon.runtime import file_access as files
 place = sys.argv[1]
-files.write(f"{place}/plain", b"kept")
-assert files.read(f"{place}/plain") == b"kept"
+files.write_file(f"{place}/plain", b"kept")
+assert files.read_file(f"{place}/plain") == b"kept"
 write_deltalake(f"{place}/table", pa.table({"n": [1, 2, 3]}))
 rows = DeltaTable(f"{place}/table").to_pyarrow_dataset().to_table(use_threads=False)  # see artimon.cli, _Leave
 assert rows["n"].to_pylist() == [1, 2, 3]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.stack import hop_limits as lag
+from artimon.runtime import lag_limits as limits
 from artimon.stack.status import Hop, build_hops
 
-OLD = 10 * lag.GRACE_S
+OLD = 10 * limits.GRACE_S
 IDLE: dict[str, dict[str, Any]] = {
     "agent": {
         "accepted_samples": 10,
@@ -125,7 +125,7 @@ def test_limits(changed: dict[str, Any], reason: str) -> None:
 
 @pytest.mark.parametrize(("changed", "_reason"), CASES)
 def test_nothing_is_late_in_the_first_minute(changed: dict[str, Any], _reason: str) -> None:
-    assert late(hops(lag.GRACE_S - 1, **changed)) == {}
+    assert late(hops(limits.GRACE_S - 1, **changed)) == {}
 
 
 def test_batches_that_no_collector_takes() -> None:

@@ -100,7 +100,7 @@ def test_what_setup_imports_needs_nothing_installed() -> None:
 
 
 def test_every_requirement_is_pinned_with_hashes() -> None:
-    for name in ("requirements.lock", "build.lock"):
+    for name in ("requirements.lock", "tests.lock", "build.lock"):
         entries = (ROOT / "scripts" / name).read_text().replace("\\\n", " ").splitlines()
         for entry in (entry for entry in entries if entry and not entry.startswith("#")):
             assert "==" in entry, entry

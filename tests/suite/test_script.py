@@ -52,15 +52,15 @@ def test_continuous_integration_runs_the_command_of_the_readme(checkout: Path) -
     assert command == "./scripts/test"
     by_ci, by_reader = run(checkout, ".ci/run"), run(checkout, command)
     assert by_ci[0] == by_reader[0] == 0
-    assert by_ci[1][0] == "setup --programs all"
+    assert by_ci[1][0] == "setup --tests --programs all"
     assert (
-        sorted(by_ci[1]) == sorted(by_reader[1]) == sorted([*STEPS, "pytest -m not slow -n 3", "setup --programs all"])
+        sorted(by_ci[1])
+        == sorted(by_reader[1])
+        == sorted([*STEPS, "pytest -m not slow -n 3", "setup --tests --programs all"])
     )
 
 
-@pytest.mark.parametrize(
-    "broken", ["ruff-check", "ruff-format", "mypy", "lint-imports", "pytest--m", "setup---programs"]
-)
+@pytest.mark.parametrize("broken", ["ruff-check", "ruff-format", "mypy", "lint-imports", "pytest--m", "setup---tests"])
 def test_a_step_that_fails_fails_the_run(checkout: Path, broken: str) -> None:
     code, called = run(checkout, ".ci/run", broken=broken)
     assert code != 0
@@ -99,7 +99,7 @@ def test_the_fast_run_keeps_the_checks_and_leaves_out_what_needs_servers(checkou
     code, called = run(checkout, "./scripts/test", "--fast")
     assert code == 0
     assert sorted(called) == sorted(
-        [*STEPS, "pytest -m not slow and not stack and not programs -n 4", "setup --programs"]
+        [*STEPS, "pytest -m not slow and not stack and not programs -n 4", "setup --tests --programs"]
     )
 
 

@@ -12,13 +12,13 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.select import NAME, Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
+from artimon.runtime.machine_memory import memory_limit
 from tests.varstore.worlds import TestBatch, range_of, sweep
 from varstore.index.shard_limits import (
     CapacityLimitError,
     RefusedCounts,
     ShardLimits,
     bytes_per_series,
-    memory_limit,
     settle_capacity,
 )
 from varstore.shard.shard import Shard

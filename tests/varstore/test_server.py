@@ -26,6 +26,7 @@ from artimon.model.select import NAME, Buckets, Matcher, SelectError, SelectRequ
 from artimon.model.values import Kind, ValueType
 from artimon.model.vshards import from_hex, mask_of, to_hex
 from artimon.runtime.health import read_health
+from artimon.runtime.machine_memory import memory_limit
 from artimon.runtime.zookeeper_client import zookeeper_client
 from artimon.stack.topics import TopicSpec, make_topics
 from bookkeeper.rpc.framed_server import FramedClient
@@ -36,7 +37,6 @@ from varstore.cluster import membership as membership_of
 from varstore.cluster.log_ends import end_of_epoch, log_span
 from varstore.cluster.membership import VARSTORE_PATH, Membership, MembershipWatch
 from varstore.cluster.varstore_client import StoreUnavailable, VarstoreClient
-from varstore.index.shard_limits import memory_limit
 from varstore.shard.shard_service import idl
 from varstore.shard_process import SHARDS_PATH, LevelsDiffer, ShardConfig, run_shard
 

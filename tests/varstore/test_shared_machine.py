@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from varstore.index.shard_limits import CapacityLimitError, ShardLimits, memory_limit
+from artimon.runtime.machine_memory import memory_limit
+from varstore.index.shard_limits import CapacityLimitError, ShardLimits
 from varstore.shard_process import ShardConfig, ShardProcess
 
 NOWHERE = "127.0.0.1:1"

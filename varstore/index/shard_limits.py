@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import resource
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from artimon.model.grid import Level
@@ -23,8 +21,6 @@ LABELS = 1_000
 """Limit of distinct label names in one shard, as each has its own array."""
 NAMES_COUNTED = 1_000
 WORST_NAMES = 20
-MEMORY_SHARE = 0.8
-"""Default share of the machine's memory that a process may use."""
 _CELL_BYTES, _FINEST_CELL_BYTES = 40, 16
 _SLOT_BYTES = 250
 """Bytes per series of slot, newest life and labels."""
@@ -97,34 +93,6 @@ def bytes_per_series(levels: Sequence[Level]) -> int:
     level, several in the others."""
     first, *others = (level.count + (SPARE_ROWS if i else FINEST_SPARE_ROWS) for i, level in enumerate(levels))
     return first * _FINEST_CELL_BYTES + sum(others) * _CELL_BYTES + _SLOT_BYTES
-
-
-def memory_limit(machine_bytes: int = 0) -> int:
-    """Return the bytes that a process may use: a share of the least of the machine's memory, the limit of its control
-    group and its address space limit (RLIMIT_AS). machine_bytes 0: read from /proc."""
-    found = [machine_bytes or _machine_bytes(), *_group_bytes()]
-    soft = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if soft != resource.RLIM_INFINITY:
-        found.append(soft)
-    return int(min(found) * MEMORY_SHARE)
-
-
-def _machine_bytes() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemTotal:"):
-            return int(line.split()[1]) * 1024
-    return 1 << 62  # unknown memory: no limit
-
-
-def _group_bytes() -> list[int]:
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            text = Path(path).read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit():
-            return [int(text)]
-    return []
 
 
 def settle_capacity(capacity: int, levels: Sequence[Level], limit: int) -> int:

@@ -11,9 +11,10 @@ from artimon.compute.bucketizer import distinct
 from artimon.model.batch import SeriesInfo
 from artimon.model.fingerprint import fingerprint
 from artimon.model.vshards import ALL_VSHARDS
+from artimon.runtime.machine_memory import memory_limit
 from varstore.cells.locks import FairLock
 from varstore.index.label_index import AnnounceOutcome, LabelIndex, vshard_flags
-from varstore.index.shard_limits import RefusedCounts, ShardLimits, memory_limit
+from varstore.index.shard_limits import RefusedCounts, ShardLimits
 from varstore.index.slot_table import NO_SLOT, Fingerprints, Slots
 from varstore.store.bucket_store import BucketStore
 

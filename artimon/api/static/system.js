@@ -10,7 +10,8 @@ const PART_COLUMNS = 5;
 /**
  * @typedef {{name: string, count: number|null, unit: string, lag_ms: number|null, detail: string, healthy: boolean}} Hop
  * @typedef {{name: string, state: string, healthy: boolean, restarts: number, rss_mb: number, memory_mb: number, uptime_s: number, problem: string}} Part
- * @typedef {{healthy: boolean, hops: Hop[], parts: Part[], problems: string[], warnings?: string[], stack?: string, shards: Record<string, any>}} Status
+ * @typedef {{role: string, host: string, instance: string, version: string, state: string, problem: string, uptime_ms: number|null, resident_bytes: number|null}} Process
+ * @typedef {{healthy: boolean, hops: Hop[], parts: Part[], problems: string[], warnings?: string[], stack?: string, shards: Record<string, any>, fleet?: {processes: Process[]}}} Status
  */
 
 /** @param {Status} status of /api/status */
@@ -18,7 +19,8 @@ export function showSystem(status) {
   const hops = status.hops ?? [], parts = status.parts ?? [];
   const troubles = status.problems ?? [], warnings = status.warnings ?? [];
   fill(byId("hops"), hops.length ? [el("ol", { class: "hops" }, ...hops.map(hopLine))] : [noStack(status)]);
-  fill(byId("parts"), parts.length ? [partsTable(parts)] : [noStack(status)]);
+  const processes = status.fleet?.processes ?? [];
+  fill(byId("parts"), parts.length ? [partsTable(parts)] : processes.length ? [processTable(processes)] : [noStack(status)]);
   fill(byId("problems"), [...list("Problems", "bad", troubles), ...list("Warnings", "warn", warnings)]);
   showHealth(status, hops, parts, troubles, warnings);
 }
@@ -68,6 +70,22 @@ function hopLine(hop) {
 function partsTable(parts) {
   const head = el("tr", {}, el("th", { scope: "col", text: "Part" }), el("th", { scope: "col", text: "State" }), ...["Memory", "Up", "Restarts"].map((text) => el("th", { scope: "col", class: "number", text })));
   return el("table", { class: "grid parts" }, el("thead", {}, head), el("tbody", {}, ...parts.flatMap(partLines)));
+}
+
+/** @param {Process[]} processes */
+function processTable(processes) {
+  const head = el("tr", {}, ...["Process", "State"].map((text) => el("th", { scope: "col", text })), ...["Memory", "Up", "Version"].map((text) => el("th", { scope: "col", class: "number", text })));
+  return el("table", { class: "grid parts" }, el("thead", {}, head), el("tbody", {}, ...processes.flatMap(processLines)));
+}
+
+/** Creates one row, and a full-width one below it for the problem. @param {Process} one */
+function processLines(one) {
+  const row = el("tr", {}, el("th", { scope: "row", title: one.role, text: one.host ? `${one.instance} on ${one.host}` : one.instance }),
+    el("td", {}, el("span", { class: "state" }, mark(one.problem ? "bad" : "good"), el("span", { text: one.state }))),
+    el("td", { class: "number", text: one.resident_bytes === null ? "–" : memory(one.resident_bytes / 2 ** 20) }),
+    el("td", { class: "number", text: one.uptime_ms === null ? "–" : duration(one.uptime_ms) }),
+    el("td", { class: "number", text: one.version || "–" }));
+  return one.problem ? [row, el("tr", {}, el("td", { class: "problem", colspan: PART_COLUMNS, text: one.problem }))] : [row];
 }
 
 /** Creates one row, and a full-width one below it for the problem. @param {Part} part */

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -14,6 +15,7 @@ from artimon.cli.common import (
     JsonOption,
     KeepClassOption,
     Panel,
+    ZookeeperOption,
     locate_settings,
     option_validator,
     print_error,
@@ -83,8 +85,16 @@ def down(data: DataOption = None) -> None:
 
 
 @app.command()
-def status(data: DataOption = None, as_json: JsonOption = False) -> None:
-    """Show the state of every part and hop; exit 1 if there is a problem."""
+def status(
+    data: DataOption = None,
+    as_json: JsonOption = False,
+    cluster: Annotated[bool, typer.Option(help="Show the processes on all machines, from their own reports.")] = False,
+    zookeeper: ZookeeperOption = None,
+) -> None:
+    """Show the state of every part and hop; exit 1 if there is a problem. With --cluster or --zookeeper, that of every
+    process of Artimon in the cluster."""
+    if cluster or zookeeper:
+        raise typer.Exit(_show_cluster(zookeeper, data, as_json))
     from artimon.stack.status import read_status
     from artimon.stack.status_view import show
 
@@ -94,6 +104,34 @@ def status(data: DataOption = None, as_json: JsonOption = False) -> None:
     else:
         show(found)
     raise typer.Exit(0 if found.healthy else 1)
+
+
+def _show_cluster(zookeeper: str | None, data: Path | None, as_json: bool) -> int:
+    """Print the processes, those with problems first, then the problems; returns the exit code."""
+    from artimon.api.fleet_status import read_fleet
+    from artimon.model.clock import SYSTEM_CLOCK
+    from artimon.stack.stack_location import zookeeper_of_store
+    from artimon.stack.status_view import table_of
+    from varstore.cluster.varstore_client import VarstoreClient
+
+    with VarstoreClient(zookeeper_of_store(zookeeper, data)) as store:
+        found = read_fleet(store, SYSTEM_CLOCK.now_ms())
+    if as_json:
+        print(json.dumps(found.to_json(len(found.processes)), indent=1))
+        return 1 if found.problems else 0
+    rows = [
+        [one.role, one.host, one.instance, one.version, one.state, _mebibytes(one.resident_bytes), one.problem]
+        for one in found.processes
+    ]
+    table_of(["role", "host", "process", "version", "state", "MiB", "problem"], rows)
+    for text in (*(f"! {text}" for text in found.problems), *(f"warning: {text}" for text in found.warnings)):
+        print(text)
+    print(f"{'NOT healthy' if found.problems else 'healthy'}; {len(rows)} processes")
+    return 1 if found.problems else 0
+
+
+def _mebibytes(found: int | None) -> str:
+    return "" if found is None else f"{found / 2**20:.0f}"
 
 
 @app.command()

@@ -76,6 +76,11 @@ def query(
         bool,
         typer.Option("--partial-windows", help="Answer windows that memory does not hold whole; else they are NA."),
     ] = False,
+    promql: Annotated[bool, typer.Option("--promql", help="The query is PromQL.")] = False,
+    start: Annotated[
+        str | None, typer.Option(help="With --promql: first time of a range query, such as now-1h.")
+    ] = None,
+    step: Annotated[str, typer.Option(help="With --start: step of the range query.")] = "1m",
     series: Annotated[int, typer.Option(min=1, help="Maximum number of lines in the table.")] = 40,
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Charts and names in ASCII.")] = False,
 ) -> None:
@@ -84,6 +89,10 @@ def query(
         raise typer.BadParameter("choose one of --json and --csv")
     if explain and (as_csv or watch is not None):
         raise typer.BadParameter("--explain cannot be combined with --csv or --watch")
+    if promql and (explain or partial_windows):
+        raise typer.BadParameter("--promql cannot be combined with --explain or --partial-windows")
+    if start is not None and not promql:
+        raise typer.BadParameter("--start needs --promql: use .range() or .between() in the query")
     raise typer.Exit(
         _run_query(
             zookeeper_of_store(zookeeper, data),
@@ -95,6 +104,9 @@ def query(
             explain=explain,
             every_s=None if watch is None else _seconds(watch),
             partial_windows=partial_windows,
+            promql=promql,
+            start=start,
+            step=step,
             series=series,
             ascii_only=ascii_only,
         )

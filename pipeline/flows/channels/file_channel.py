@@ -114,7 +114,7 @@ class BatchCache:
 
 
 class SinkRoute:
-    """Way past a flow's log to its sink, which has one call at a time. While the log holds a backlog, only the runner
+    """Route past a flow's log to its sink, which has one call at a time. While the log holds a backlog, only the runner
     that drains it calls the sink."""
 
     is_reachable = True
@@ -125,7 +125,7 @@ class SinkRoute:
         self._sink, self._waiting, self._event_batch_of = sink, waiting, event_batch_of
 
     def has_backlog(self, entries: Sequence[LogEntry]) -> bool:
-        """As in Way."""
+        """Return True while the log holds a backlog, whatever the entries."""
         del entries
         return self._waiting()
 

@@ -9,7 +9,6 @@ import socket
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
@@ -20,9 +19,10 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.hash_routing import DEFAULT_LANES
 from artimon.model.protocols import Sink
 from artimon.runtime.process_options import Health, Insecure, MiB, Option, Zookeeper, in_seconds, process_name
-from artimon.runtime.settings import zookeeper_auth
+from artimon.runtime.settings import security, zookeeper_auth
+from artimon.runtime.version import installed_version
 from artimon.runtime.zookeeper_client import EphemeralNode, zookeeper_client
-from pipeline.control.ack_watcher import AckWatcher
+from pipeline.control.ack_watcher import ASK_TIMEOUT_S, AckSource, AckWatcher
 from pipeline.control.admission import Trust
 from pipeline.control.agent_commands import AgentMode, CommandError
 from pipeline.control.agent_controls import AgentControls
@@ -150,6 +150,11 @@ class AgentConfig:
     health: Health = None
 
 
+def _ack_source(sender: Sender) -> AckSource:
+    """Return a function that asks a collector of a sender for ack states."""
+    return lambda versions: sender.client.ask("acks", versions, ASK_TIMEOUT_S)
+
+
 class Agent:
     """Construct (recovers the log), `start`, hand `sink` to the sources, `stop`. ZooKeeper, collectors and Kafka may be
     down at any time: accepted batches wait in the log."""
@@ -198,7 +203,10 @@ class Agent:
         wal = cast(WriteAheadLog, self._failover) if self._failover else self.log
         self._wal_sink = WalSink(wal, config.name, folder, home.stop_sending if shed else None)
         self._zookeeper: KazooClient = zookeeper_client(config.zookeeper)
-        self._ack_watcher = AckWatcher(self._zookeeper, home, f"{config.topic_prefix}.samples")
+        # without authentication of collectors a ZooKeeper user protects more than their word
+        asks = not zookeeper_auth() or security() is not None
+        topic = f"{config.topic_prefix}.samples"
+        self._ack_watcher = AckWatcher(self._zookeeper, home, topic, _ack_source(home) if asks else None, clock)
         self._groups: tuple[str, ...] = ()
         self._mode = CollectorMode.FAILOVER
         self._limits: tuple[int | None, int | None] = None, None
@@ -441,11 +449,5 @@ class Agent:
 
 
 def _describe(wal: WriteAheadLog) -> dict[str, Any]:
-    return {"host": socket.gethostname(), "pid": os.getpid(), "epoch": f"{wal.epoch:016x}", "version": _version()}
-
-
-def _version() -> str:
-    try:
-        return version("artimon")
-    except PackageNotFoundError:  # run from a source folder
-        return ""
+    epoch, running = f"{wal.epoch:016x}", installed_version()
+    return {"host": socket.gethostname(), "pid": os.getpid(), "epoch": epoch, "version": running}

@@ -16,6 +16,8 @@ _SUFFIXES = {
     "info": ("_info",),
 }
 _COUNTING = {"counter": ("", "_total"), "histogram": ("_bucket", "_count", "_sum"), "summary": ("_count", "_sum")}
+SUFFIXES = ("", *sorted({suffix for suffixes in _SUFFIXES.values() for suffix in suffixes}))
+"""Suffixes that a sample of any family may have."""
 CREATED = "_created"
 
 
@@ -35,6 +37,12 @@ class MetricFamily:
         return Kind.UNKNOWN if self.type in ("", "unknown", "untyped") else Kind.GAUGE
 
 
+def family_name(sample: str, kind: str) -> str:
+    """Return the name of the family of a sample, if the type of the family is known."""
+    suffixes = _COUNTING.get(kind, ()) if kind in ("histogram", "summary") else ()
+    return next((sample.removesuffix(suffix) for suffix in suffixes if sample.endswith(suffix)), sample)
+
+
 class MetricFamilies:
     """Families of one page, parsed from its metadata lines."""
 
@@ -48,6 +56,14 @@ class MetricFamilies:
             name: MetricFamily(name, has.get("TYPE", ""), has.get("HELP", ""), has.get("UNIT", ""))
             for name, has in told.items()
         }
+
+    def add(self, family: MetricFamily, most: int) -> bool:
+        """Add or replace a family, unless there are `most`. Return True if anything changed."""
+        known = self._by_name.get(family.name)
+        if known == family or (known is None and len(self._by_name) >= most):
+            return False
+        self._by_name[family.name] = family
+        return True
 
     def family_of(self, sample: str) -> MetricFamily:
         """Return the family of a sample: by its full name, or without a suffix that the family's type allows."""

@@ -134,7 +134,7 @@ def test_an_open_file_acks_nothing_at_any_level(tmp_path: Path, chroot: str, fol
         assert pending(one) == 1
 
 
-@pytest.mark.parametrize("scheme", list(Scheme))
+@pytest.mark.parametrize("scheme", [pytest.param(Scheme.ROLL, marks=pytest.mark.slow), Scheme.LENGTH])
 def test_scenario_23_a_collector_killed_in_the_middle_of_a_file(tmp_path: Path, chroot: str, scheme: Scheme) -> None:
     """Another collector closes its stream: durable batches are kept, all others are sent again, each stored once."""
     killed_in_the_middle(tmp_path / "agent", chroot, f"file://{tmp_path / 'store'}", scheme)

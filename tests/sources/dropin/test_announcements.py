@@ -58,7 +58,7 @@ def test_a_line_that_waits_is_announced_when_its_time_has_come(tmp_path: Path) -
 
 
 def test_too_many_labels_with_the_added_ones_are_counted_apart(tmp_path: Path) -> None:
-    """Context, host and dc are added; a line can take one of them away."""
+    """Context, host and dc are added; a line can remove one of them."""
 
     async def run() -> None:
         world = World(tmp_path)

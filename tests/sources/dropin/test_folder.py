@@ -1,4 +1,4 @@
-"""The folder of drop-in files: what becomes samples, and what becomes of every bad state of a file."""
+"""Folder of drop-in files: accepted samples, and the treatment of each invalid state of a file."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_what_comes_late_or_contradicts_is_refused_not_guessed(tmp_path: Path) -
 
 
 def test_types(tmp_path: Path) -> None:
-    """An integer becomes a double once; 7 after 7.5 is 7.0; everything else is refused and named."""
+    """An integer becomes a double once; 7 after 7.5 is 7.0; other changes of type are refused by name."""
 
     async def run() -> None:
         world = World(tmp_path)

@@ -1,4 +1,4 @@
-"""The grammar of a line: what is read, what is refused and how it is said, and that nothing else ever happens."""
+"""Grammar of a line: accepted forms, refusals with their messages, and no other effect."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_what_is_no_regular_file_is_refused_and_disturbs_no_other(
 def test_a_file_that_may_not_be_read_is_named_and_its_series_do_not_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tests may run as root, for whom permissions do not count: the refusal is made here."""
+    """The tests may run as root, who may read all files, so the refusal is simulated."""
     real = os.open
 
     def refusing(path: Path, flags: int, mode: int = 0o777) -> int:
@@ -203,7 +203,7 @@ def test_a_folder_too_full_to_be_listed_is_named_and_ends_nothing(
 
 
 def test_the_end_of_a_series_is_not_its_last_sample(tmp_path: Path) -> None:
-    """Also when only the log tells of both: a file that comes back with a time before the end is taken."""
+    """This also holds when only the log knows both: a file that returns with a time before the end is accepted."""
 
     async def run() -> None:
         world = World(tmp_path)

@@ -1,4 +1,4 @@
-"""One series in two drop-in files: the first one has it, the other is refused by name until the first has ended."""
+"""One series in two drop-in files: the first one owns it; the other is refused by name until the first has ended."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_second_file_is_refused_by_name_and_takes_over_when_the_first_is_gon
 
 
 def test_what_the_first_file_gave_does_not_count_again_in_the_second(tmp_path: Path) -> None:
-    """A counter goes on with its birth, and a time that was taken is not taken again."""
+    """A counter keeps its start time, and a time that was accepted is not accepted again."""
 
     async def run() -> None:
         world = World(tmp_path)

@@ -16,12 +16,12 @@ from tests.sources.dropin.world import MINUTE, T, World, lines
 
 
 def births(world: World, name: str) -> list[int]:
-    """Births of the samples of a variable relative to T, 0 where nothing is known; in the order of acceptance."""
+    """Return start times of the samples of a variable relative to T, 0 if unknown, in the order of acceptance."""
     return [birth and birth - T for found, _, birth, value in world.rows() if found == name and value is not None]
 
 
 def test_nothing_is_known_of_what_was_there_at_the_first_look(tmp_path: Path) -> None:
-    """A birth of 0: its first value is no increase. What comes later was not there the time before."""
+    """A start time of 0: the first value is no increase. A series that appears later began after the poll before."""
 
     async def run() -> None:
         world = World(tmp_path)
@@ -77,7 +77,7 @@ def test_a_counter_that_falls_began_at_its_sample_before_a_gauge_goes_on(tmp_pat
 
 
 def test_what_went_and_comes_back_goes_on(tmp_path: Path) -> None:
-    """Its counts do not count again, unless it fell."""
+    """Its counts do not count again, unless the value fell."""
 
     async def run() -> None:
         world = World(tmp_path)
@@ -129,8 +129,8 @@ def test_a_birth_told_in_the_middle_of_a_life_does_not_count_it_again(tmp_path: 
 
 
 @dataclass
-class Shot:
-    """One state of the file: a birth, if it tells one, and lines (variable, time, value)."""
+class FileState:
+    """State of the file at one poll: its start time, if it has one, and lines (variable, time, value)."""
 
     told: int | None
     lines: Sequence[tuple[str, int, int]]
@@ -138,13 +138,13 @@ class Shot:
 
 @dataclass
 class Reference:
-    """The rules, a line at a time. `c` is a counter, `g` a gauge."""
+    """Rules of start times, line by line. `c` is a counter, `g` a gauge."""
 
     whole: int = 0
     last: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     rows: list[tuple[str, int, int, int]] = field(default_factory=list)
 
-    def poll(self, shot: Shot) -> None:
+    def poll(self, shot: FileState) -> None:
         firsts: dict[tuple[str, int], int] = {}
         for name, time, value in shot.lines:
             firsts.setdefault((name, time), value)
@@ -177,7 +177,7 @@ class Reference:
 
 times = st.integers(T, T + 30)
 shots = st.builds(
-    Shot,
+    FileState,
     st.one_of(st.none(), times),
     st.lists(st.tuples(st.sampled_from(["c", "g", "x"]), times, st.integers(0, 5)), max_size=6),
 )
@@ -185,7 +185,7 @@ shots = st.builds(
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(shots, max_size=6))
-def test_against_the_reference(found: Sequence[Shot]) -> None:
+def test_against_the_reference(found: Sequence[FileState]) -> None:
     async def run(world: World) -> None:
         reference = Reference()
         for shot in found:

@@ -1,4 +1,4 @@
-"""Every state in which a drop-in file may be met: what is taken, what is named, and that the next good one counts."""
+"""States in which a poll may find a drop-in file: accepted samples, named problems; the next valid file counts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_file_in_every_state(tmp_path: Path, data: bytes, taken: list[str], re
 
 
 def test_a_file_that_is_written_in_place_is_taken_once_it_is_whole(tmp_path: Path) -> None:
-    """Truncated, half written, whole: each state is met by a poll, and nothing ends, is made up, or counts twice."""
+    """Polls find it truncated, half written and whole: no series ends, no value is invented or counted twice."""
 
     async def run() -> None:
         world = World(tmp_path)

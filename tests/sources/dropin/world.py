@@ -1,4 +1,4 @@
-"""A folder of drop-in files, a clock that stands still, a source that can be restarted; polls are a minute apart."""
+"""A folder of drop-in files, a manual clock, a source that can be restarted; polls are a minute apart."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class World:
         self.start()
 
     def start(self) -> None:
-        """Begin with an empty memory; what is on disk is read by `restart` only."""
+        """Begin with empty memory; only `restart` reads the state on disk."""
         self.figures, self.owners = SourceCounts(), SourceOwners()
         self.store = SourceStateStore(self._state, self._max_series)
         delivery = ReadingDelivery(self.sink, self.store, self.figures, self.clock)
         self.dropin = DropinFolder(self.folder, delivery, self.owners, LABELS, self._limits)
 
     async def restart(self, saved: bool = True) -> None:
-        """Stop and start; if not `saved`, the state on disk is that of an earlier time and the log has to tell."""
+        """Stop and start; unless `saved`, the state on disk is an older one and the log must supply the rest."""
         if saved:
             await self.store.flush()
             self.sink.log = ()
@@ -65,7 +65,7 @@ class World:
         return path
 
     async def poll(self, minutes: int = 1) -> int:
-        """Let time pass and poll each minute; samples accepted."""
+        """Advance the clock and poll each minute; return the number of accepted samples."""
         samples = 0
         for _ in range(minutes):
             self.clock.advance(MINUTE)
@@ -87,7 +87,7 @@ class World:
         return found
 
     def rows(self, name: str | None = None) -> list[Row]:
-        """(name of the variable, time, birth, value) in the order of acceptance."""
+        """Return (name of the variable, time, start time, value) in the order of acceptance."""
         source = None if name is None else f"file/{HOST}/{name}"
         samples = self.sink.samples(source)
         return [(text.partition("{")[0], time_ms, birth_ms, value) for text, time_ms, birth_ms, value in samples]
@@ -101,5 +101,5 @@ class World:
 
 
 def lines(time_ms: int, **values: object) -> Iterator[str]:
-    """A line for each variable without labels."""
+    """Return a line for each variable without labels."""
     return (f"{time_ms} {name} {value}" for name, value in values.items())

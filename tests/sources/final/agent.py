@@ -1,7 +1,5 @@
-"""An agent that takes final snapshots into a real log until it is killed with -9 at a point.
-
-python -m tests.sources.final.agent FOLDER POINT
-"""
+"""An agent that writes final snapshots to a real log until it is killed at a point. python -m tests.sources.final.agent
+FOLDER POINT"""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ OLD, NEW = Process(0, 1), Process(20, 2)
 
 
 class ProbedIntake(WalSink):
-    """Comes to points before and after the log has the samples."""
+    """Intake with kill points before and after the log has the samples."""
 
     probe: Callable[[str], None] = staticmethod(lambda _: None)
 
@@ -62,7 +60,7 @@ async def take(world: World) -> None:
 
 
 def ledger(place: Path) -> list[tuple[Any, ...]]:
-    """Samples in the log, after their source."""
+    """Return the samples of the log with their sources."""
     wal = WriteAheadLog(place / "log", "agent1", 2, lambda _: None, host="web1")
     found = [(one.source, *row) for one in WalSink(wal, "agent1", place / "log").replay() for row in one.samples.rows()]
     wal.close(3.0)
@@ -70,7 +68,7 @@ def ledger(place: Path) -> list[tuple[Any, ...]]:
 
 
 def run(place: Path, step: Callable[[World], Coroutine[Any, Any, None]], point: str = "") -> None:
-    """An agent's life; ends with -9 at `point`."""
+    """Run an agent, which kills itself with SIGKILL at `point`."""
     wal = WriteAheadLog(place / "log", "agent1", 2, lambda _: None, host="web1")
     world = World(place, ProbedIntake(wal, "agent1", place / "log"), ManualClock(T + 30 * MINUTE))
     if point:

@@ -1,4 +1,4 @@
-"""Processes that end in order while their agent is away: what they counted arrives once the agent is back, once."""
+"""Processes that end in order while their agent is away: their counts arrive once, when the agent is back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.stack
 
 
 class LoggingSink(KeepingSink):
-    """Replays as the log does: what it accepted itself, but no samples of polls that the source remembers."""
+    """Sink that replays as the log does: samples it accepted, without those that the source remembers."""
 
     def replay(self, since: NewestPoll | None = None) -> Iterable[PollResult]:
         for one in list(self.accepted):
@@ -33,7 +33,7 @@ def rows_of(sink: KeepingSink, source: str, name: str = "orders") -> list[tuple[
 
 
 def increase_of(rows: list[tuple[int, int, object]]) -> int:
-    """Of a counter from nothing: a new birth counts from 0. Births and values of one life must not fall."""
+    """Return the increase of a counter from 0: a new start time counts from 0; values of one must not fall."""
     total, before, birth = 0, 0, 0
     for _, born, value in rows:
         if not isinstance(value, int):
@@ -57,7 +57,7 @@ def dropin(tmp_path: Path) -> Path:
 
 
 def test_what_was_counted_while_the_agent_was_away_arrives_once(tree: str, tmp_path: Path, dropin: Path) -> None:
-    """Polled at 1; ends at 132 while the agent is away. The agent comes back three times."""
+    """The process is polled at 1 and ends at 132 while the agent is away. The agent restarts three times."""
 
     async def run() -> None:
         sink, source, data = LoggingSink(), f"away/{HOST}/0", tmp_path / "data"
@@ -86,7 +86,7 @@ def test_what_was_counted_while_the_agent_was_away_arrives_once(tree: str, tmp_p
 
 
 def test_a_program_that_nobody_ever_polled(tree: str, tmp_path: Path, dropin: Path) -> None:
-    """It begins and ends while the agent is away, and another one of its name after it."""
+    """It begins and ends while the agent is away, and a second one with its name follows."""
 
     async def run() -> None:
         sink, source, data = LoggingSink(), f"brief/{HOST}/0", tmp_path / "data"
@@ -136,7 +136,7 @@ def test_a_polled_process_leaves_no_file(tree: str, tmp_path: Path, dropin: Path
 
 
 def test_an_answer_that_the_log_did_not_take(tree: str, tmp_path: Path, dropin: Path) -> None:
-    """The agent has polled the process at its end, and dies or is refused before the values are on its disk."""
+    """The agent polls the process at its end, and dies or is refused before the values are on disk."""
 
     async def run() -> None:
         sink, source = LoggingSink(), f"torn/{HOST}/0"
@@ -156,7 +156,7 @@ def test_an_answer_that_the_log_did_not_take(tree: str, tmp_path: Path, dropin: 
 
 
 def test_a_successor_that_is_there_first(tree: str, tmp_path: Path, dropin: Path) -> None:
-    """The next process of that name runs when the agent comes back."""
+    """The next process with that name runs when the agent returns."""
 
     async def run() -> None:
         sink, source, data = LoggingSink(), f"next/{HOST}/0", tmp_path / "data"

@@ -29,7 +29,7 @@ def put(folder: Path) -> None:
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("before", [polled, succeeded])
 def test_killed_at_a_point(tmp_path: Path, before: Callable[[World], Coroutine[Any, Any, None]], point: str) -> None:
-    """Then it comes back, and once more for a copy of the file that a disk may have given back."""
+    """The agent restarts, and restarts again with a copy of the file that a disk may have restored."""
     run(tmp_path, before)
     folder = tmp_path / "dropin" / "final"
     folder.mkdir(exist_ok=True)

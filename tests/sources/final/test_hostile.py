@@ -1,4 +1,4 @@
-"""Files that others put into the folder of final snapshots: refused, counted, said, deleted, and bounded."""
+"""Files of other users in the folder of final snapshots: refused, counted, reported, deleted, and bounded."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ BAD: list[tuple[str, bytes, str]] = [
 
 @pytest.mark.parametrize(("data", "reason"), [pytest.param(*one, id=name) for name, *one in BAD])
 def test_bad_files_are_refused_and_deleted(limited_world: World, data: bytes, reason: str) -> None:
-    """And a good one beside them is taken."""
+    """A valid file beside them is accepted."""
     good = Process(1, 9)
 
     async def run() -> None:
@@ -142,7 +142,7 @@ def test_a_folder_of_that_name_is_left_alone(limited_world: World) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to other users")
 def test_only_the_user_of_the_process_may_write_for_it(limited_world: World) -> None:
-    """Of one that was polled, and of the next one of its source."""
+    """This holds for a process that was polled, and for the next one of its source."""
     mine, next_, alien = Process(0, 1, uid=1000), Process(9, 2, uid=1000), Process(9, 3, uid=1001)
 
     async def put(process: Process, owner: int) -> str:
@@ -201,7 +201,7 @@ def test_thousands_of_files_are_taken_a_part_at_a_time(limited_world: World) -> 
 
 
 def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
-    """Made before the agent came, in a folder that everybody may write to."""
+    """Another user created it before the agent, in a folder that everybody may write to."""
     other = tmp_path / "other"
     other.mkdir()
     (tmp_path / "final").symlink_to(other)
@@ -221,7 +221,7 @@ def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:
 
 
 def test_the_state_on_disk_comes_before_the_deletion(limited_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that takes no state: the file stays, its samples are not taken again."""
+    """If the state cannot be written, the file stays and its samples are not accepted again."""
 
     async def run() -> None:
         await limited_world.put(OLD.file, GOOD)

@@ -1,4 +1,4 @@
-"""Births, times and ends of final snapshots: after a poll, after the end was said, after polls of a successor."""
+"""Start times, times and ends of final snapshots: after a poll, after a reported end, after polls of a successor."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def kept_rows(final_world: World, name: str = "n") -> list[tuple[float, float, V
 
 
 async def polls(final_world: World) -> None:
-    """`n` from the start, `late` since the second poll, `gone` removed before the third, `again` began anew then."""
+    """Make polls: `n` from the start, `late` since the second, `gone` not in the third, `again` restarted."""
     await final_world.poll(OLD, 1, n=1, gone=1, again=5)
     await final_world.poll(OLD, 2, n=2, late=10, gone=2, again=6)
     await final_world.poll(OLD, 3, n=3, late=20, again=2)
@@ -64,7 +64,7 @@ async def nothing(_: World) -> None:
 def test_every_count_arrives_once(
     final_world: World, then: Callable[[World], Coroutine[Any, Any, None]], saved: bool
 ) -> None:
-    """Any polls before the file, and a file that is put back after it was taken, over restarts."""
+    """For any polls before the file, and for a file that is put back after acceptance, across restarts."""
 
     async def run() -> None:
         await polls(final_world)
@@ -89,7 +89,7 @@ def test_every_count_arrives_once(
 
 
 def test_a_successor_goes_on_undisturbed(final_world: World) -> None:
-    """It is not ended, and a series that it gets later is born at its own poll before."""
+    """It does not end, and a series that appears later begins at its own previous poll."""
 
     async def run() -> None:
         await polls(final_world)
@@ -105,7 +105,7 @@ def test_a_successor_goes_on_undisturbed(final_world: World) -> None:
 
 
 def test_a_poll_that_arrived_after_the_end_was_dated(final_world: World) -> None:
-    """The agent dates a poll when the answer has come, the process its end before that: the file is newer."""
+    """The agent dates a poll on receipt, the process dates its end before that: the file is newer."""
 
     async def run() -> None:
         await final_world.poll(OLD, 4.01, n=3)
@@ -118,7 +118,7 @@ def test_a_poll_that_arrived_after_the_end_was_dated(final_world: World) -> None
 
 
 def test_births_that_another_agent_left(final_world: World) -> None:
-    """Another agent polled the process; what it left with it tells which series began later."""
+    """Another agent polled the process; the start times that it stored tell which series began later."""
 
     async def run() -> None:
         other = World(final_world.data / "other")
@@ -145,7 +145,7 @@ def test_a_counter_that_fell_since_the_last_poll(final_world: World) -> None:
 
 
 def test_the_log_takes_nothing_now(final_world: World) -> None:
-    """The file stays, and is taken later."""
+    """The file stays and is accepted later."""
 
     async def run() -> None:
         await polls(final_world)

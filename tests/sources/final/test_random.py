@@ -21,11 +21,11 @@ from tests.sources.helpers import HOST, Application
 from tests.waiting import LIMIT_S, until
 
 pytestmark = pytest.mark.stack
-STEPS = 14
+STEPS = 9
 
 
 class Play:
-    """`counted`: by context, what its programs were asked to count."""
+    """Programs and an agent. `counted`: sum of the counts of each context."""
 
     def __init__(self, tree: str, place: Path, seed: int) -> None:
         self.tree, self.place, self.random = tree, place, random.Random(seed)
@@ -45,7 +45,7 @@ class Play:
         self.counted[context] += amount
 
     def end(self, context: str) -> None:
-        """In order, while everything goes on."""
+        """End a program in order without waiting."""
         app = self._apps.pop(context, None)
         if app is not None:
             self._ends.append(asyncio.create_task(app.leave()))
@@ -67,7 +67,7 @@ class Play:
             await asyncio.to_thread(agent.wait, LIMIT_S)
 
     async def step(self) -> None:
-        """One of the things that happen."""
+        """Do one random action."""
         context = self.random.choice(["a", "b"])
         match self.random.randrange(6):
             case 0 | 1:

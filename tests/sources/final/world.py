@@ -1,4 +1,4 @@
-"""Final snapshots as files, the source that takes them without ZooKeeper, and what samples of a counter add up to."""
+"""Final snapshots as files, the source that reads them without ZooKeeper, and the sum of a counter's samples."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class Process:
         return made
 
     def reading(self, minute: float, values: Mapping[str, Value]) -> Reading:
-        """As the agent polls it."""
+        """Return the reading of a poll."""
         return check_columns(self.columns(minute, values), None, 1000).reading
 
     def final(self, minute: float, counts: Mapping[str, Value], address: str = "127.0.0.1", **changes: Any) -> bytes:
-        """The bytes that it leaves at its end."""
+        """Return the bytes of its final snapshot."""
         return encode_final(idl().Final(self.columns(minute, counts, **changes), address, 0))
 
     @property
@@ -67,7 +67,7 @@ class Process:
 
 
 class World:
-    """An agent's memory and disk; the sink outlives restarts. No process is registered."""
+    """Memory and disk of an agent; the sink outlives restarts. No process is registered."""
 
     def __init__(
         self, place: Path, sink: Sink | None = None, clock: Clock | None = None, limits: FinalLimits | None = None
@@ -93,7 +93,7 @@ class World:
         self.store.load(self.sink.replay(self.store.last_poll_ms), clock.now_ms())
 
     async def restart(self, saved: bool) -> None:
-        """If not `saved`, the state on disk is that of an earlier time, and the log has to tell."""
+        """Restart; unless `saved`, the state on disk is an older one, and the log must supply the rest."""
         if saved:
             await self.store.flush()
         self.finals.close()
@@ -102,7 +102,7 @@ class World:
         self.start()
 
     async def poll(self, process: Process, minute: float, **values: Value) -> None:
-        """A poll of a process that speaks for the source."""
+        """Poll a process that owns the source."""
         series, reading = self.store.get(SOURCE), process.reading(minute, values)
         series.meta = {"context": "shop", "ip": "127.0.0.1", PORT: 1, "labels": LABELS}
         placed = await self.delivery.place(series, reading, LABELS)
@@ -117,7 +117,7 @@ class World:
         return scratch.rename(folder / name)
 
     def date(self, path: Path, age_s: float = 0.0) -> None:
-        """Give a file a time by the clock of this world."""
+        """Set the time of a file by the clock of this world."""
         seconds = self.clock.now_ms() / 1000 - age_s
         os.utime(path, (seconds, seconds), follow_symlinks=False)
 
@@ -134,7 +134,7 @@ def endpoint_of(process: Process) -> EndpointAddress:
 
 
 def increase_of(rows: Sequence[Row]) -> int:
-    """Of a counter from nothing, by (time, birth, value): a new birth counts from 0, and nothing falls."""
+    """Return the increase of a counter from 0, by (time, start time, value); no value may fall."""
     total, before, birth = 0, 0, 0
     for _, born, value in sorted(rows, key=lambda row: row[:2]):
         if not isinstance(value, int):

@@ -1,4 +1,4 @@
-"""A small HTTP server that behaves as told, and the beans of a process that may restart."""
+"""Small scripted HTTP server, and the beans of a process that may restart."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Serve = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
 def parse_rules(text: str, shown: str) -> tuple[BeanRule, ...]:
-    """The rules of a file with this text."""
+    """Return the rules of a file with this text."""
     return rules_of(parse_config(text, shown))
 
 
 class BeanServer:
-    """Answers with `beans`, or does what `serve` does instead; keeps the paths that were asked for."""
+    """Server that answers with `beans`, or calls `serve`; records the requested paths."""
 
     def __init__(self) -> None:
         self.port = 0
@@ -34,7 +34,7 @@ class BeanServer:
         self.restart()
 
     def restart(self) -> None:
-        """Another process from now on."""
+        """Change to another process."""
         self.start_ms = SYSTEM_CLOCK.now_ms() - 60_000
         self.name = f"{self.start_ms}@test"
 
@@ -43,12 +43,12 @@ class BeanServer:
         return json.dumps({"beans": [runtime, *self.beans]}).encode()
 
     async def up(self) -> None:
-        """Listen, on the same port as before."""
+        """Listen on the same port as before."""
         self._server = await asyncio.start_server(self._client, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def down(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
         for writer in list(self._writers):
@@ -73,7 +73,7 @@ def good(body: bytes) -> bytes:
 
 
 def saying(data: bytes) -> Serve:
-    """Writes these bytes and closes."""
+    """Return a handler that writes these bytes and closes."""
 
     async def serve(writer: asyncio.StreamWriter) -> None:
         writer.write(data)
@@ -83,7 +83,7 @@ def saying(data: bytes) -> Serve:
 
 @contextlib.asynccontextmanager
 async def bean_server() -> AsyncIterator[BeanServer]:
-    """A server that listens on 127.0.0.1."""
+    """Run a server on 127.0.0.1."""
     server = BeanServer()
     await server.up()
     try:

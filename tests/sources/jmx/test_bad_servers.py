@@ -27,7 +27,7 @@ Test = Callable[[BeanServer, ArtimonSource, KeepingSink], Awaitable[None]]
 
 
 def values(sink: KeepingSink, name: str, source: str = SOURCE) -> list[tuple[int, int, Value | None]]:
-    """(time, birth, value) of the series of a variable, oldest first; None where it ended."""
+    """Return (time, start time, value) of the series of a variable, oldest first; None where it ended."""
     return [(t, birth, value) for text, t, birth, value in sink.samples(source) if text.startswith(name + "{")]
 
 
@@ -55,7 +55,7 @@ def with_server(tmp_path: Path, test: Test, **settings: Any) -> None:
 
 
 def named(source: ArtimonSource, text: str) -> list[str]:
-    """Problems with this text."""
+    """Return the problems with this text."""
     return [problem for problem in source.figures()["problems"] if text in problem]
 
 
@@ -64,7 +64,7 @@ def body_of(text: bytes) -> Serve:
 
 
 async def drip(writer: asyncio.StreamWriter) -> None:
-    """Never ends, though something comes all the time."""
+    """Send bytes slowly without end."""
     writer.write(b"HTTP/1.1 200 OK\r\n\r\n{")
     while not writer.is_closing():
         writer.write(b" ")
@@ -77,7 +77,7 @@ async def silent(writer: asyncio.StreamWriter) -> None:
 
 
 async def huge(writer: asyncio.StreamWriter) -> None:
-    """100 MB, if anybody would take them."""
+    """Send 100 MB."""
     writer.write(b'HTTP/1.1 200 OK\r\n\r\n{"beans":[')
     for _ in range(100):
         writer.write(b" " * 1_000_000)
@@ -181,7 +181,7 @@ def test_a_restart_is_a_new_birth_even_when_the_counters_are_larger(tmp_path: Pa
 
 
 def test_a_counter_that_is_missing_for_a_poll_goes_on_with_its_birth(tmp_path: Path) -> None:
-    """And one that appears later began at the poll before; one that falls, too."""
+    """A counter that appears later, or falls, began at the poll before."""
 
     async def test(server: BeanServer, source: ArtimonSource, sink: KeepingSink) -> None:
         await until(lambda: last(sink, "jvm.gc.collections") == 5, "the first poll")
@@ -206,7 +206,7 @@ def test_a_counter_that_is_missing_for_a_poll_goes_on_with_its_birth(tmp_path: P
 
 
 def test_a_counter_after_a_fault_is_as_old_as_its_process(tmp_path: Path) -> None:
-    """Its first poll could not read it: what it shows then has not come since."""
+    """The first poll could not read it, so its value is no increase since then."""
 
     async def test(server: BeanServer, source: ArtimonSource, sink: KeepingSink) -> None:
         await until(lambda: source.figures()["refused"].get("wrong type"), "the fault")

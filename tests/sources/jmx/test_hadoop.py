@@ -34,14 +34,14 @@ def target(stack: Stack, part: str) -> JmxTarget:
 
 @contextlib.asynccontextmanager
 async def agent(stack: Stack, data: Path, sink: KeepingSink) -> AsyncIterator[ArtimonSource]:
-    """An agent that polls both servers every second; it needs no ZooKeeper for that."""
+    """Run an agent that polls both servers every second, without ZooKeeper."""
     targets = (target(stack, "namenode"), target(stack, "datanode"))
     async with running("127.0.0.1:1", data, sink, jmx=targets, deadline_s=20.0) as source:
         yield source
 
 
 def history(sink: KeepingSink, source: str, name: str, **labels: str) -> list[tuple[int, int, Value | None]]:
-    """(time, birth, value) of the series of that name with these labels, oldest first."""
+    """Return (time, start time, value) of the series with that name and these labels, oldest first."""
     found = []
     for text, time_ms, birth_ms, value in sink.samples(source):
         series, has = parse_canonical(text)
@@ -51,7 +51,7 @@ def history(sink: KeepingSink, source: str, name: str, **labels: str) -> list[tu
 
 
 def now(sink: KeepingSink, source: str, name: str, **labels: str) -> Any:
-    """The newest value; None if there is none or the series ended."""
+    """Return the newest value; None if there is none or the series ended."""
     found = history(sink, source, name, **labels)
     return found[-1][2] if found else None
 

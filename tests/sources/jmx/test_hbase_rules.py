@@ -1,4 +1,4 @@
-"""The rules for HBase, on answers as its documentation gives them: no HBase is at hand."""
+"""Rules for HBase, on answers from its documentation; there is no HBase in the tests."""
 
 from __future__ import annotations
 

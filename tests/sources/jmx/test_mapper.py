@@ -1,4 +1,4 @@
-"""Mapping rules on beans: what becomes of good, odd and hostile values."""
+"""Mapping rules on beans: results of valid, odd and hostile values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def beans(*found: Any) -> bytes:
 def mapped(
     attributes: dict[str, Any], name: str = "shop:type=Queue,name=a b"
 ) -> tuple[dict[str, Value], dict[str, int]]:
-    """Name and labels -> value, and the faults."""
+    """Return name and labels -> value, and the faults."""
     answer = parse_answers([beans({"name": name, **attributes})])
     made = BeanMapper(RULES, 100).variables(answer)
     return {f"{v.name}{dict(v.labels)}": v.value for v in made}, dict(answer.faults.counts)
@@ -249,7 +249,7 @@ def test_forms_of_words() -> None:
 
 
 def test_shipped_rules_give_every_name_one_kind_and_unit() -> None:
-    """And help on each: what announcements say of a name is one thing."""
+    """Each has a help text; announcements have one for a name."""
     about: dict[str, set[tuple[Kind, str, str]]] = {}
     for rule in SHIPPED:
         for v in rule.variables:

@@ -1,4 +1,4 @@
-"""Files of mapping rules: what is wrong is said with file, line and column."""
+"""Files of mapping rules: errors name file, line and column."""
 
 from __future__ import annotations
 

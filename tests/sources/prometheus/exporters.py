@@ -1,4 +1,4 @@
-"""Real exporters and a real Prometheus for tests, and a server that gives the same page to everybody who asks."""
+"""Real exporters and a real Prometheus for tests, and a server that returns a fixed page."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Labels = frozenset[tuple[str, str]]
 
 
 def get(url: str, accept: str = "*/*") -> tuple[bytes, str]:
-    """Body and content type."""
+    """Return body and content type."""
     with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": accept}), timeout=60) as answer:
         return answer.read(), answer.headers.get("Content-Type", "")
 
 
 @contextlib.contextmanager
 def serving(name: str, arguments: list[str], ready: str) -> Iterator[None]:
-    """A program of Debian that runs until the end, once `ready` answers."""
+    """Run a Debian program; return once `ready` answers."""
     program = require(name)
     command = [str(program.path), *arguments]
     process = subprocess.Popen(
@@ -71,7 +71,7 @@ class Prometheus:
         self.address = address
 
     def series(self, selector: str) -> dict[tuple[str, Labels], float]:
-        """Name and labels -> newest value."""
+        """Return name and labels -> newest value."""
         body, _ = get(f"http://{self.address}/api/v1/query?query={quote(selector)}")
         found = {}
         for one in json.loads(body)["data"]["result"]:
@@ -81,9 +81,9 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def prometheus(folder: Path, config: dict[str, Any]) -> Iterator[Prometheus]:
-    """A Prometheus with that configuration (JSON is YAML)."""
-    address = f"127.0.0.1:{free_port()}"
+def prometheus(folder: Path, config: dict[str, Any], address: str = "") -> Iterator[Prometheus]:
+    """Run a Prometheus with that configuration (JSON is YAML)."""
+    address = address or f"127.0.0.1:{free_port()}"
     file = folder / "prometheus.yml"
     file.write_text(json.dumps({"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, **config}))
     arguments = [f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={address}"]
@@ -93,7 +93,7 @@ def prometheus(folder: Path, config: dict[str, Any]) -> Iterator[Prometheus]:
 
 @contextlib.contextmanager
 def page(body: bytes, kind: str) -> Iterator[str]:
-    """host:port of a server that says `body` to whoever asks."""
+    """Serve `body` on every request; yield host:port."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -106,7 +106,7 @@ def page(body: bytes, kind: str) -> Iterator[str]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing."""
+            """Write no log."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

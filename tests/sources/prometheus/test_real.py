@@ -1,5 +1,4 @@
-"""A real node_exporter, collected by us and by a real Prometheus: the same series, the same values; the same rules do
-the same to both."""
+"""A real node_exporter, collected by us and by a real Prometheus: equal series, values and effects of rules."""
 
 from __future__ import annotations
 
@@ -63,7 +62,7 @@ def exporter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def frozen(exporter: str) -> Iterator[str]:
-    """One page of the node_exporter, the same for all who ask."""
+    """Serve one page of the node_exporter, the same for all requests."""
     body, kind = get(f"http://{exporter}/metrics", ACCEPT)
     with page(body, kind) as address:
         yield address
@@ -71,7 +70,7 @@ def frozen(exporter: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[str]:
-    """A page of OpenMetrics, as the client library of Prometheus writes it."""
+    """Serve an OpenMetrics page, as the client library of Prometheus writes it."""
     registry = CollectorRegistry()
     counter = Counter("requests", "Requests", ["route"], registry=registry)
     counter.labels('/a"\\b\n').inc(7, exemplar={"trace": "x"})
@@ -148,7 +147,7 @@ def test_every_value_of_a_real_page_is_that_of_a_real_prometheus(peer: Prometheu
 def test_every_value_of_a_page_of_openmetrics_is_that_of_a_real_prometheus(
     peer: Prometheus, client: str, tmp_path: Path
 ) -> None:
-    """But for `…_created`, which is no series to us but the birth of others."""
+    """Except `…_created`, which is the start time of other series here."""
     jobs: list[dict[str, Any]]
     jobs = [{"job": "client", "targets": [client]}, {"job": "honored", "targets": [client], "honor_labels": True}]
     found = ours(tmp_path, jobs)
@@ -171,7 +170,7 @@ def test_rules_do_what_they_do_in_a_real_prometheus(peer: Prometheus, frozen: st
 
 
 def test_a_living_exporter_gives_both_the_same_series(peer: Prometheus, exporter: str, tmp_path: Path) -> None:
-    """Looked at by Prometheus, by us, by Prometheus: counters lie between, and what cannot change is equal."""
+    """Prometheus, we and Prometheus poll in turn: counters lie between, constants are equal."""
     before = theirs(peer, "node")
     (found,) = ours(tmp_path, [{"job": "node", "targets": [exporter]}])["node"]
     clock = next(key for key in found if key[0] == "node_time_seconds")

@@ -1,4 +1,4 @@
-"""Prometheus pages as sources, without an exporter: births, faults, limits, and a configuration that changes."""
+"""Prometheus pages as sources, without an exporter: start times, faults, limits, changes of the configuration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def page(text: str, kind: str = "text/plain; version=0.0.4") -> Serve:
 
 
 class World:
-    """An exporter that says what it is told, an agent that polls it, and the agent's file of sources."""
+    """A scripted exporter, an agent that polls it, and the agent's file of sources."""
 
     def __init__(self, folder: Path, server: BeanServer, sink: KeepingSink) -> None:
         self.server, self.sink, self.file = server, sink, folder / "sources.yaml"
@@ -52,7 +52,7 @@ class World:
         fresh.replace(self.file)
 
     def history(self, name: str, source: str = "") -> list[tuple[int, int, Value | None]]:
-        """(time, birth, value) of all series of that name."""
+        """Return (time, start time, value) of all series with that name."""
         samples = self.sink.samples(source or self.name)
         return [(t, birth, value) for text, t, birth, value in samples if parse_canonical(text)[0] == name]
 
@@ -64,7 +64,7 @@ class World:
         await until(lambda: self.history(name) and self.last(name) == value, what or f"{name} = {value}")
 
     async def says(self, text: str, name: str, value: float) -> None:
-        """Let it say something else, until that was polled."""
+        """Change the page and wait until it was polled."""
         self.server.serve = page(text)
         await self.polled(name, value)
 
@@ -106,7 +106,7 @@ def test_labels_and_the_status_of_a_target(tmp_path: Path) -> None:
 
 
 def test_counts_are_never_made_up(tmp_path: Path) -> None:
-    """The first look says nothing of the past; what falls, or appears on a page that was whole, began since then."""
+    """The first poll is no increase; a counter that falls, or appears on a complete page, began after the last poll."""
 
     async def test(world: World) -> None:
         await world.polled("a_total", 5)
@@ -315,7 +315,7 @@ def test_the_file_of_sources_is_followed(tmp_path: Path) -> None:
 
 
 def test_files_of_targets_are_followed_and_a_bad_one_drops_none(tmp_path: Path) -> None:
-    """In the format of Prometheus."""
+    """The files have the format of Prometheus."""
 
     async def test(world: World) -> None:
         def put(text: str, name: str = "one.json") -> None:

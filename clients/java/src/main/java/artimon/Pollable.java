@@ -108,8 +108,9 @@ final class Pollable {
         server = listen(source);
         server.start();
         String host = settings.advertise == null ? source.getHostAddress().split("%")[0] : settings.advertise;
+        String key = HostKey.choose(settings.host, settings.dropin, host);
         host = host.contains(":") && !host.startsWith("[") ? "[" + host + "]" : host;
-        String path = "/artimon/contexts/" + settings.context + "/" + host + ":" + server.port() + ":" + uuid;
+        String path = "/artimon/hosts/" + key + "/" + settings.context + ":" + host + ":" + server.port() + ":" + uuid;
         String data = "{\"instance\": \"" + escaped(name) + "\", \"birth_ms\": " + birth + ", \"pid\": "
                 + ProcessHandle.current().pid() + ", \"version\": 1}";
         registration = new Registration(settings.zookeeper, path, data);

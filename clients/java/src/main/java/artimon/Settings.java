@@ -12,9 +12,11 @@ final class Settings {
     final String context;
     final String instance;
     final String zookeeper;
+    final String host;
     final String advertise;
     final String bind;
     final Path run;
+    final Path dropin;
     final boolean disabled;
 
     private Settings(Map<String, String> environment, Properties properties) {
@@ -27,9 +29,11 @@ final class Settings {
         context = allowed("context", source.of("context"), program);
         instance = allowed("instance", source.of("instance"), null);
         zookeeper = orElse(source.of("zookeeper"), "127.0.0.1:2181");
+        host = source.of("host");
         advertise = source.of("advertise");
         bind = source.of("bind");
         run = Path.of(orElse(source.of("run"), "/tmp/artimon-" + user()));
+        dropin = Path.of(orElse(source.of("dropin"), "/var/run/artimon"));
         disabled = yes(source.of("disabled")) || yes(source.of("off"));
     }
 

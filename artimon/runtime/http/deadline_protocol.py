@@ -8,13 +8,13 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from artimon.api.api_limits import ApiLimits
+from artimon.runtime.http.http_limits import HttpLimits
 
 
 class DeadlineProtocol(H11Protocol):
     """HTTP/1.1 protocol of uvicorn with deadlines, which single bytes do not extend."""
 
-    limits = ApiLimits()
+    limits = HttpLimits()
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -77,7 +77,7 @@ def _cancel(timer: asyncio.TimerHandle | None) -> None:
         timer.cancel()
 
 
-def protocol_with(limits: ApiLimits) -> type[DeadlineProtocol]:
+def protocol_with(limits: HttpLimits) -> type[DeadlineProtocol]:
     """Return a protocol class with these limits; uvicorn takes a class, not an instance."""
 
     class LimitedProtocol(DeadlineProtocol):

@@ -1,0 +1,183 @@
+"""Parameters and answers of the HTTP API of Prometheus.
+
+https://prometheus.io/docs/prometheus/latest/querying/api/ defines them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qsl
+
+import numpy as np
+
+from artimon.api.api_errors import ApiError
+from artimon.api.query_parameters import TIME_MAX_MS
+from query_dsl.promql import PromqlError, PromqlResult
+from query_dsl.promql.tree import parse_duration
+
+MAX_FIELDS = 200
+PIECE_POINTS = 2_000
+"""Values that are formatted at once."""
+_ESCAPED = re.compile(r"__|_([0-9a-fA-F]{1,6})_")
+_NAMED = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
+_KINDS = {400: "bad_data", 404: "not_found", 413: "execution", 422: "execution", 499: "canceled", 504: "timeout"}
+
+
+class Fields:
+    """Parameters of a request, from the URL and a form; names may repeat."""
+
+    def __init__(self, query_string: bytes, body: bytes = b"") -> None:
+        try:
+            pairs = [
+                *parse_qsl(query_string.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS),
+                *parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS),
+            ]
+        except ValueError as problem:
+            raise ApiError(400, f"the parameters are not a UTF-8 form of at most {MAX_FIELDS} fields") from problem
+        self._found: dict[str, list[str]] = {}
+        for name, value in pairs:
+            self._found.setdefault(name, []).append(value)
+
+    def many(self, name: str) -> list[str]:
+        return self._found.get(name, [])
+
+    def one(self, name: str) -> str | None:
+        """Return the last value that is not empty."""
+        return next((value for value in reversed(self.many(name)) if value), None)
+
+    def required(self, name: str) -> str:
+        found = self.one(name)
+        if found is None:
+            raise ApiError(400, f'invalid parameter "{name}": it is missing')
+        return found
+
+    def time_ms(self, name: str, default: int | None = None) -> int:
+        """Parse Unix seconds or RFC 3339. Raises ApiError."""
+        text = self.required(name) if default is None else self.one(name)
+        if text is None:
+            return default or 0
+        try:
+            seconds = float(text)
+        except ValueError:
+            try:
+                moment = datetime.fromisoformat(text)
+                seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+            except ValueError:
+                seconds = math.nan
+        if not math.isfinite(seconds) or not -TIME_MAX_MS <= seconds * 1000 <= 10 * TIME_MAX_MS:
+            raise ApiError(400, f'invalid parameter "{name}": cannot parse {text!r:.60} to a valid timestamp')
+        return round(seconds * 1000)
+
+    def duration_ms(self, name: str, default: int | None = None) -> int:
+        """Parse seconds or a duration such as 1h30m, more than 0. Raises ApiError."""
+        text = self.required(name) if default is None else self.one(name)
+        if text is None:
+            return default or 0
+        try:
+            found = round(float(text) * 1000) if re.fullmatch(r"[\d.eE+-]+", text) else parse_duration(text)
+        except (ValueError, OverflowError, PromqlError):
+            found = 0
+        if not 0 < found <= TIME_MAX_MS:
+            raise ApiError(400, f'invalid parameter "{name}": cannot parse {text!r:.60} to a duration greater than 0')
+        return found
+
+    def limit(self) -> int:
+        """Parse `limit`; 0: none. Raises ApiError."""
+        text = self.one("limit") or "0"
+        if not (text.isascii() and text.isdigit() and len(text) < 12):
+            raise ApiError(400, 'invalid parameter "limit": it must be a whole number, 0 for none')
+        return int(text)
+
+
+def unescaped(name: str) -> str:
+    """Return the name of a label that is escaped as in `U__http_2e_requests`; escapes of invalid characters stay."""
+    return _ESCAPED.sub(_character, name[3:]) if name.startswith("U__") else name
+
+
+def _character(found: re.Match[str]) -> str:
+    if not found[1]:
+        return "_"
+    code = int(found[1], 16)
+    return chr(code) if code <= sys.maxunicode and not 0xD800 <= code < 0xE000 else found[0]
+
+
+def number(value: float) -> str:
+    """Format a value as Prometheus does."""
+    text = repr(value)
+    if text in _NAMED:
+        return _NAMED[text]
+    if "e" in text and 1e-6 <= abs(value) < 1e21:
+        return str(np.format_float_positional(value, trim="-"))
+    return text.removesuffix(".0")
+
+
+def seconds(time_ms: int) -> str:
+    """Format a time as a JSON number of seconds."""
+    whole, rest = divmod(time_ms, 1000)
+    return f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)
+
+
+def success(data: Any, warnings: Sequence[str] = (), infos: Sequence[str] = ()) -> bytes:
+    """Return a successful answer."""
+    told: dict[str, Any] = {"status": "success", "data": data}
+    if warnings:
+        told["warnings"] = list(warnings)
+    if infos:
+        told["infos"] = list(infos)
+    return json.dumps(told, ensure_ascii=False).encode("utf-8", "backslashreplace")
+
+
+def failure(problem: ApiError) -> bytes:
+    """Return the body of an error."""
+    kind = _KINDS.get(problem.status, "unavailable" if problem.status == 503 else "internal")
+    if 400 <= problem.status < 500 and problem.status not in _KINDS:
+        kind = "bad_data"
+    return json.dumps({"status": "error", "errorType": kind, "error": problem.message}).encode()
+
+
+def answer(result: PromqlResult, limit: int, extra: Mapping[str, Any]) -> Iterator[bytes]:
+    """Yield the answer of a query in pieces; beyond `limit` series (0: none) the rest is left out, with a warning."""
+    count = result.labels.count if result.samples is None else result.samples.labels.count
+    warnings = [*result.warnings]
+    if limit and count > limit and result.type in ("vector", "matrix"):
+        warnings.append(f"the results are truncated to {limit} of {count} series by the parameter limit")
+    yield f'{{"status":"success","data":{{"resultType":"{result.type}","result":'.encode()
+    if result.type == "string":
+        yield f"[{seconds(int(result.times_ms[0]))},{json.dumps(result.text)}]".encode()
+    elif result.type == "scalar":
+        yield _point(int(result.times_ms[0]), float(result.values[0, 0])).encode()
+    else:
+        yield b"["
+        yield from _series(result, limit or count)
+        yield b"]"
+    told = {"warnings": warnings, "infos": result.infos}
+    tail = {**extra, **{kind: texts for kind, texts in told.items() if texts}}
+    stats = tail.pop("stats", None)
+    inner = f',"stats":{json.dumps(stats)}' if stats else ""
+    outer = "".join(f",{json.dumps(key)}:{json.dumps(value)}" for key, value in tail.items())
+    yield f"{inner}}}{outer}}}".encode("utf-8", "backslashreplace")
+
+
+def _point(time_ms: int, value: float) -> str:
+    return f'[{seconds(time_ms)},"{number(value)}"]'
+
+
+def _series(result: PromqlResult, most: int) -> Iterator[bytes]:
+    """Yield the series as JSON, several at once."""
+    single = result.type == "vector"
+    held, points = [], 0
+    for place, (labels, samples) in enumerate(result.series()[:most]):
+        metric = json.dumps(labels, ensure_ascii=False, separators=(",", ":"))
+        texts = [_point(*sample) for sample in samples]
+        values = f'"value":{texts[0]}' if single else f'"values":[{",".join(texts)}]'
+        held.append(f'{"," if place else ""}{{"metric":{metric},{values}}}')
+        points += len(texts)
+        if points > PIECE_POINTS:
+            yield "".join(held).encode("utf-8", "backslashreplace")
+            held, points = [], 0
+    yield "".join(held).encode("utf-8", "backslashreplace")

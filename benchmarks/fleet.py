@@ -1,0 +1,276 @@
+"""Operations of a fleet of agents on ZooKeeper: real agents without processes of their own, on a real server.
+
+`fleet.zookeeper.steady@N`: reads and writes of one agent a minute, of N agents at rest; each has a batch that waits for
+its ack while the acks change every 10 s. An agent has three sessions: transport, polls and its own variables; their
+pings are not counted.
+`fleet.zookeeper.restart@N`: reads, writes and watch events in the whole fleet for the restart of one agent,
+`fleet.zookeeper.process@N` for the start of one process. Sessions' own messages are not counted.
+Without `@N`: at the largest N.
+
+python -m benchmarks.fleet [--agents N,N] [--seconds S]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.protocol.connection import ConnectionHandler
+
+from artimon.model.ack_state import AckState, PartitionState, Position
+from artimon.model.batch import PollResult, Samples
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.runtime.partition_counts import ACKS_PATH
+from artimon.runtime.zookeeper_client import EphemeralNode, close_client, zookeeper_client, zookeeper_session
+from artimon.stack.stack import Stack
+from benchmarks.common import Parts, emit
+from bookkeeper.process.ephemeral_node import EndpointRegistration
+from bookkeeper.process.host_key import HOSTS
+from bookkeeper.rpc.framed_server import FramedServer
+from pipeline.collector.ack_mirror import AckMirror
+from pipeline.collector.collector import Collector
+from pipeline.collector.kafka_writer import KafkaMessage, TopicDescription
+from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
+from pipeline.link.collector_choice import COLLECTORS_PATH
+from pipeline.link.idl import collector_idl
+from sources.poll.host_coordinator import HostCoordinator
+from sources.poll.zookeeper_session import ZooKeeperSession
+
+SIZES = "50,200"
+SECONDS = 120.0
+"""Duration of a measurement at rest. Checks that are made every 300 s are counted by chance."""
+SETTLE_S = 15.0
+ACKS_S = 10.0
+CHANGES = 5
+CHANGE_S = 8.0
+"""Seconds for the effects of one change: the session of an agent that stops in order ends at once."""
+PERIOD_S = 60.0
+"""Agents that started together make their checks together, so measurements last whole periods."""
+TOPIC_ID = "T"
+SAMPLES = Samples.of([(1, 1_000, 1, 1)])
+UNIT = "operations/agent/min"
+
+
+class OperationCount:
+    """Counts the requests and the watch events of all clients of this process."""
+
+    def __init__(self) -> None:
+        self.requests = self.events = 0
+
+    @property
+    def messages(self) -> int:
+        return self.requests + self.events
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        call, event = KazooClient._call, ConnectionHandler._read_watch_event
+
+        def counted_call(client: Any, request: Any, answer: Any) -> Any:
+            self.requests += 1
+            return call(client, request, answer)
+
+        def counted_event(handler: Any, *arguments: Any) -> Any:
+            self.events += 1
+            return event(handler, *arguments)
+
+        KazooClient._call, ConnectionHandler._read_watch_event = counted_call, counted_event
+        try:
+            yield
+        finally:
+            KazooClient._call, ConnectionHandler._read_watch_event = call, event
+
+
+class FleetAgent:
+    """Everything of one agent that talks to ZooKeeper, and its transport."""
+
+    def __init__(self, name: str, folder: Path, zookeeper: str, loop: asyncio.AbstractEventLoop) -> None:
+        self.name = name
+        self.agent = Agent(AgentConfig(name, folder / name, zookeeper, lanes=1))
+        self._session, self._loop = ZooKeeperSession(zookeeper), loop
+        self._coordinator = HostCoordinator(
+            self._session,
+            name,
+            lambda: (name,),
+            (),
+            listed=lambda _listing: None,
+            assigned=self._give_up,
+            grace_s=15.0,
+            reconcile_s=60.0,
+        )
+        self._endpoint = process_of(name, zookeeper)
+
+    def _give_up(self, _mine: frozenset[str], leaving: frozenset[str]) -> None:
+        for unit in leaving:
+            self._coordinator.released(unit)
+
+    def start(self) -> None:
+        self.agent.start()
+        self._session.start()
+        self._coordinator.start(self._loop)
+        threading.Thread(target=self._endpoint.run, daemon=True).start()
+
+    def poll(self) -> None:
+        """Put one batch into the log; it waits for its ack."""
+        self.agent.wal_sink.accept_now([PollResult("source", bytes(16), 1, SYSTEM_CLOCK.now_ms(), SAMPLES)])
+
+    @property
+    def holds(self) -> bool:
+        return self._coordinator.counts()["held"] > 0
+
+    def stop(self) -> None:
+        self._endpoint.stop()
+        self._coordinator.stop()
+        self._session.stop()
+        self.agent.stop()
+
+
+def process_of(host: str, zookeeper: str) -> EndpointRegistration:
+    """Return the registration of a process on a host."""
+    return EndpointRegistration(zookeeper, f"{HOSTS}/{host}/bench:127.0.0.1:1:{uuid.uuid4()}", b"{}")
+
+
+class Broker:
+    """Target of a collector's writes that gives each batch the same offset."""
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        return TopicDescription("bench", name, uuid.UUID(int=1), {0: 0}, SYSTEM_CLOCK.monotonic())
+
+    def write(self, messages: Sequence[KafkaMessage]) -> list[Position | str]:
+        return [Position("bench", TOPIC_ID, 0, 10) for _ in messages]
+
+
+@contextlib.contextmanager
+def collector(zookeeper: str) -> Iterator[None]:
+    """Serve one collector, and publish acks as the raw query does."""
+    client, stop = zookeeper_client(zookeeper), threading.Event()
+    client.start(30)
+    mirror = AckMirror(client)
+    handler = Collector(Broker(), mirror=mirror)
+    server = FramedServer(collector_idl().Collector, handler, max_connections=4_096, accept_rate=1e6)
+    data = json.dumps({"host": "127.0.0.1", "port": server.start()}).encode()
+    node = EphemeralNode(client, f"{COLLECTORS_PATH}/bench", data)
+    client.ensure_path(f"{ACKS_PATH}/{TOPIC_ID}")
+
+    def publish() -> None:
+        while not stop.is_set():
+            partitions = {0: PartitionState(5, 0, 100)}
+            state = AckState("bench", "artimon.samples", TOPIC_ID, SYSTEM_CLOCK.now_ms(), partitions)
+            client.set(f"{ACKS_PATH}/{TOPIC_ID}", state.to_json())
+            stop.wait(ACKS_S)
+
+    node.start()
+    publisher = threading.Thread(target=publish, daemon=True)
+    publisher.start()
+    mirror.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        publisher.join(ACKS_S)
+        node.stop()
+        mirror.stop()
+        server.stop(0.1)
+        close_client(client)
+
+
+class Fleet:
+    """Agents on one ZooKeeper, and what is done to them."""
+
+    def __init__(self, size: int, folder: Path, zookeeper: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._folder, self._zookeeper, self._loop = folder, zookeeper, loop
+        self.agents = [self._make(f"a{n:05d}") for n in range(size)]
+        self._processes: list[EndpointRegistration] = []
+
+    def _make(self, name: str) -> FleetAgent:
+        return FleetAgent(name, self._folder, self._zookeeper, self._loop)
+
+    def start(self) -> None:
+        for one in self.agents:
+            one.start()
+            one.poll()
+
+    def restart(self, n: int) -> None:
+        """Replace an agent by a new one on its folder."""
+        self.agents[n].stop()
+        self.agents[n] = self._make(self.agents[n].name)
+        self.agents[n].start()
+
+    def start_process(self, n: int) -> None:
+        """Start a process on the host of an agent."""
+        self._processes.append(process_of(self.agents[n].name, self._zookeeper))
+        threading.Thread(target=self._processes[-1].run, daemon=True).start()
+
+    def stop(self) -> None:
+        for process in self._processes:
+            process.stop()
+        for one in self.agents:
+            one.stop()
+
+
+def emit_variants(name: str, size: int, largest: bool, value: float, unit: str) -> None:
+    """Print a figure by the number of agents, and without it for the largest fleet."""
+    emit(f"fleet.zookeeper.{name}@{size}", value, unit)
+    if largest:
+        emit(f"fleet.zookeeper.{name}", value, unit)
+
+
+async def measure(size: int, seconds: float, folder: Path, zookeeper: str, largest: bool) -> None:
+    """Start the agents, and print their operations at rest and at changes."""
+    count, fleet = OperationCount(), Fleet(size, folder, zookeeper, asyncio.get_running_loop())
+    try:
+        await asyncio.to_thread(fleet.start)
+        while not all(one.holds for one in fleet.agents):
+            await asyncio.sleep(1.0)
+        await asyncio.sleep(SETTLE_S)
+        with count.counting():
+            await asyncio.sleep(seconds)
+            emit_variants("steady", size, largest, count.requests / size * 60 / seconds, UNIT)
+            at_rest = count.messages / seconds
+            for name, act in (("restart", fleet.restart), ("process", fleet.start_process)):
+                emit_variants(name, size, largest, await change(count, at_rest, act), "messages")
+    finally:
+        await asyncio.to_thread(fleet.stop)
+
+
+async def change(count: OperationCount, at_rest: float, act: Callable[[int], None]) -> float:
+    """Return the messages of one change, without those that the fleet at rest makes meanwhile (a second)."""
+    before, began = count.messages, SYSTEM_CLOCK.monotonic()
+    for n in range(CHANGES):
+        await asyncio.to_thread(act, -1 - n)  # the first agents are the elected ones
+        await asyncio.sleep(CHANGE_S)
+    took = SYSTEM_CLOCK.monotonic() - began
+    await asyncio.sleep(-took % PERIOD_S)
+    return max(0.0, count.messages - before - at_rest * (took + -took % PERIOD_S)) / CHANGES
+
+
+def main() -> None:
+    """Run the benchmark."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="benchmarks.fleet", description=__doc__, formatter_class=form)
+    parser.add_argument("--agents", default=SIZES, help="numbers of agents, comma separated")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="duration at rest")
+    options, parts = parser.parse_args(), Parts()
+    sizes = [int(text) for text in options.agents.split(",")]
+    with tempfile.TemporaryDirectory() as place, Stack(Path(place) / "stack", ["zookeeper"], base_port=25_000) as stack:
+        for size in sizes:
+            with zookeeper_session(stack.zookeeper, 30) as client:
+                client.ensure_path(f"/fleet{size}")
+            tree, folder = f"{stack.zookeeper}/fleet{size}", Path(place) / str(size)
+            with collector(tree):
+                run = measure(size, options.seconds, folder, tree, size == max(sizes))
+                parts.run(f"fleet.zookeeper.steady@{size}", partial(asyncio.run, run))
+    parts.finish()
+
+
+if __name__ == "__main__":
+    main()

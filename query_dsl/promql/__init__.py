@@ -1,0 +1,22 @@
+"""PromQL over the stores of the query language.
+
+Modules in reading order: `tree` (the parser and its nodes), `label_sets`, `promql_values` and `samples` (values of an
+evaluation), `paired_sums`, `range_functions`, `vector_functions`, `histograms`, `aggregations`, `vector_operators`
+(functions of values), `evaluation` (nodes), `promql_query` (front door), `store_samples` (source of samples).
+
+May import query_dsl.stores, query_dsl.results, query_dsl.tree, artimon.compute and artimon.model."""
+
+from query_dsl.promql.promql_query import PromqlResult, instant_query, query_store, range_query
+from query_dsl.promql.tree import NotSupported, PromqlError, Query, format_text, parse
+
+__all__ = [
+    "NotSupported",
+    "PromqlError",
+    "PromqlResult",
+    "Query",
+    "format_text",
+    "instant_query",
+    "parse",
+    "query_store",
+    "range_query",
+]

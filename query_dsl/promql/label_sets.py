@@ -1,0 +1,109 @@
+"""Labels of many series in dictionary-encoded columns: grouping and matching need no loop over series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from artimon.model.select import NAME
+from artimon.model.series_table import SeriesTable
+from query_dsl.results.label_table import Codes, LabelColumn, combine_codes, encode, with_shared_values
+from query_dsl.results.result_cells import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSets:
+    """Label sets of `count` series; the name is the label `__name__`. An absent label has the value ""."""
+
+    count: int
+    columns: Mapping[str, LabelColumn]
+
+    @classmethod
+    def from_dicts(cls, found: Sequence[Mapping[str, str]]) -> LabelSets:
+        names = dict.fromkeys(name for one in found for name in one)
+        return cls(len(found), {name: encode([one.get(name, "") for one in found]) for name in names})
+
+    @classmethod
+    def from_table(cls, table: SeriesTable) -> LabelSets:
+        encoded = {
+            name: LabelColumn(codes.astype(np.int64), list(values)) for name, (codes, values) in table.columns.items()
+        }
+        return cls(len(table), {name: with_shared_values([column])[0] for name, column in encoded.items()})
+
+    def dicts(self) -> list[dict[str, str]]:
+        """Return the non-empty labels of each series, sorted by name."""
+        rows: list[dict[str, str]] = [{} for _ in range(self.count)]
+        for name in sorted(self.columns):
+            column = self.columns[name]
+            for row, value in zip(rows, map(column.values.__getitem__, column.codes.tolist()), strict=True):
+                if value:
+                    row[name] = value
+        return rows
+
+    def texts(self, label: str) -> list[str]:
+        """Return the value of a label in each series."""
+        column = self.column(label)
+        return list(map(column.values.__getitem__, column.codes.tolist()))
+
+    def take(self, rows: Rows | np.ndarray[Any, np.dtype[np.bool_]]) -> LabelSets:
+        """Return the series of these rows, or of a mask."""
+        count = int(np.count_nonzero(rows)) if rows.dtype == np.bool_ else len(rows)
+        return LabelSets(count, {n: LabelColumn(c.codes[rows], c.values) for n, c in self.columns.items()})
+
+    def keep(self, labels: Iterable[str]) -> LabelSets:
+        """Return the sets with these labels only."""
+        wanted = set(labels)
+        return LabelSets(self.count, {n: c for n, c in self.columns.items() if n in wanted})
+
+    def drop(self, labels: Iterable[str]) -> LabelSets:
+        """Return the sets without these labels."""
+        unwanted = set(labels)
+        return LabelSets(self.count, {n: c for n, c in self.columns.items() if n not in unwanted})
+
+    def drop_where(self, label: str, rows: np.ndarray[Any, np.dtype[np.bool_]]) -> LabelSets:
+        """Remove a label from the series of a mask."""
+        column = self.columns.get(label)
+        if column is None or not rows.any():
+            return self
+        cleared = LabelColumn(np.where(rows, column.values.index(""), column.codes), column.values)
+        return LabelSets(self.count, {**self.columns, label: cleared})
+
+    def with_column(self, label: str, column: LabelColumn) -> LabelSets:
+        """Set a label of all series."""
+        return LabelSets(self.count, {**self.columns, label: column})
+
+    def column(self, label: str) -> LabelColumn:
+        """Return the column of a label, also of an absent one."""
+        return self.columns.get(label) or LabelColumn(np.zeros(self.count, np.int64), [""])
+
+    def classes(self) -> tuple[Codes, Rows]:
+        """Return the class number of each series, from 0 in the order of appearance, and the first row of each."""
+        if not self.count:
+            return np.zeros(0, np.int64), np.zeros(0, np.intp)
+        codes, _ = combine_codes([self.columns[name] for name in sorted(self.columns)], self.count)
+        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+        order = np.argsort(first, kind="stable")
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        return place[inverse], first[order]
+
+    def sort_order(self) -> Rows:
+        """Return the rows in the order of their labels, compared by name and value as Prometheus does."""
+        rows = [tuple(one.items()) for one in self.dicts()]
+        return np.array(sorted(range(self.count), key=rows.__getitem__), np.intp)
+
+
+def concatenate(parts: Sequence[LabelSets]) -> LabelSets:
+    """Concatenate series of several sets."""
+    names = dict.fromkeys(name for part in parts for name in part.columns)
+    columns = {}
+    for name in names:
+        encoded = with_shared_values([part.column(name) for part in parts])
+        columns[name] = LabelColumn(np.concatenate([column.codes for column in encoded]), encoded[0].values)
+    return LabelSets(sum(part.count for part in parts), columns)
+
+
+__all__ = ["NAME", "LabelColumn", "LabelSets", "concatenate"]

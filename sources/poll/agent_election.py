@@ -1,0 +1,159 @@
+"""Elected agents: a few of all agents poll the processes of hosts without an agent, and those registered by context.
+
+`/artimon/polling/elected/<slot>` (ephemeral; data: the agent). Only elected agents watch the whole fleet. The others
+look for a free slot so rarely that the fleet as a whole looks about once in `look_s`, whatever its size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from time import monotonic
+from typing import Any
+
+from kazoo.exceptions import NodeExistsError, NoNodeError
+
+from artimon.runtime.zookeeper_client import child_names
+from bookkeeper.process.host_key import HOSTS
+from sources.poll.lease_units import address_of_unit, assigned_agent
+from sources.poll.unit_leases import CLAIMS
+from sources.poll.zookeeper_session import drain, pipelined
+
+SLOTS_PATH = "/artimon/polling/elected"
+SLOTS = ("0", "1", "2")
+MAX_LOOK_S = 600.0
+MAX_FLEET_DELAY_S = 5.0
+"""Maximum seconds by which changes of the fleet are handled together: an agent that restarts is one change."""
+
+
+class AgentElection:
+    """Membership of one agent in the set of elected agents. Used by one thread; watches, in kazoo's, only set
+    `_changed_at` and `wake`.
+
+    The units of a lost agent, elected or on its host, stay reserved for `grace_s`, the time of a restart. A new elected
+    agent takes units only after that time, except those near it."""
+
+    def __init__(self, name: str, grace_s: float, look_s: float, wake: Callable[[], None]) -> None:
+        self._name, self._grace_s, self._look_s, self._wake = name, grace_s, look_s, wake
+        self._delay_s = min(MAX_FLEET_DELAY_S, grace_s / 2)
+        self.elected = False
+        self.agents = 0
+        """Number of agents on hosts, as last read."""
+        self._members: set[str] = set()
+        self._departed: dict[str, float] = {}
+        """Lost elected agent -> end of its grace period."""
+        self._hosts: set[str] = set()
+        self._claimed: set[str] = set()
+        self._reserved: dict[str, float] = {}
+        """Host whose agent is gone -> end of its grace period."""
+        self._joined = float("-inf")
+        self._next_look = 0.0
+        self._changed_at = float("inf")
+        self._changed: deque[str] = deque()
+        """Paths whose watch fired."""
+
+    def reset(self) -> None:
+        """Look again at once: a new session holds no slot, and watches ended with the connection."""
+        self._next_look, self._changed_at = 0.0, float("inf")
+
+    def next_deadline(self) -> float:
+        """Return the monotonic time at which `refresh` or `assigned` may find something new."""
+        due = [self._next_look, self._changed_at + self._delay_s]
+        if self.elected:
+            now = monotonic()
+            ends = (self._joined + self._grace_s, *self._departed.values(), *self._reserved.values())
+            due += [end for end in ends if end > now]
+        return min(due)
+
+    def refresh(self, client: Any) -> None:
+        """Look for a free slot, or read of the fleet what changed, if it is time. Raises ZOOKEEPER_ERRORS."""
+        now = monotonic()
+        look = now >= self._next_look
+        if not look and now < self._changed_at + self._delay_s:
+            return
+        self._changed_at = float("inf")
+        changed = set(drain(self._changed))
+        if look or SLOTS_PATH in changed:
+            self._look(client, now)
+        if self.elected:
+            self._read_fleet(client, now, {CLAIMS, HOSTS} if look else changed)
+
+    def _look(self, client: Any, now: float) -> None:
+        """Read the slots, and take a free one unless one is ours."""
+        members, ours = self._read_slots(client) if self.elected else (set[str](), False)
+        if not ours:
+            self._members, self._hosts = set(), set()
+            if self._take_slot(client):
+                self._joined, self._claimed = now, set()
+                self._departed, self._reserved = {}, {}
+                members, ours = self._read_slots(client)
+        self.elected = ours
+        if ours:
+            self._departed.update(dict.fromkeys(self._members - members, now + self._grace_s))
+            self._departed = {name: end for name, end in self._departed.items() if end > now and name not in members}
+            self._members, self._next_look = members, now + self._look_s
+        else:
+            stat = client.exists(CLAIMS)
+            self.agents = stat.numChildren if stat is not None else 0
+            self._next_look = now + random.uniform(0.5, 1.5) * min(self._look_s * max(1, self.agents), MAX_LOOK_S)
+
+    def _read_slots(self, client: Any) -> tuple[set[str], bool]:
+        """Return the names of the elected agents, and True if this session holds a slot. Watches the slots."""
+        slots = child_names(client, SLOTS_PATH, self._on_change)
+        members, ours = set(), False
+        for _, look in pipelined(slots, lambda slot: client.get_async(f"{SLOTS_PATH}/{slot}")):
+            with contextlib.suppress(NoNodeError):
+                data, stat = look()
+                members.add(data.decode(errors="replace"))
+                ours = ours or stat.ephemeralOwner == client.client_id[0]
+        return members, ours
+
+    def _take_slot(self, client: Any) -> bool:
+        taken = child_names(client, SLOTS_PATH)
+        for slot in random.sample(SLOTS, len(SLOTS)):
+            if slot not in taken:
+                with contextlib.suppress(NodeExistsError):
+                    client.create(f"{SLOTS_PATH}/{slot}", self._name.encode(), ephemeral=True, makepath=True)
+                    return True
+        return False
+
+    def _read_fleet(self, client: Any, now: float, changed: Collection[str]) -> None:
+        """Read claims and hosts, as far as they changed."""
+        if CLAIMS in changed:
+            claimed = set(child_names(client, CLAIMS, self._on_change))
+            self._reserved.update(dict.fromkeys(self._claimed - claimed, now + self._grace_s))
+            self._claimed, self.agents = claimed, len(claimed)
+        if HOSTS in changed:
+            self._hosts = set(child_names(client, HOSTS, self._on_change))
+        self._reserved = {host: end for host, end in self._reserved.items() if end > now and host not in self._claimed}
+
+    def assigned(self, context_units: Collection[str], own: Collection[str], held: Collection[str]) -> set[str]:
+        """Return the units that this agent shall poll beside its own host."""
+        if not self.elected:
+            return set()
+        now = monotonic()
+        present = self._members | {name for name, end in self._departed.items() if end > now}
+        settled = now >= self._joined + self._grace_s
+        return {
+            unit
+            for unit in (*self._free_hosts(own, now), *context_units)
+            if (settled or unit in held or _is_near(unit, own)) and assigned_agent(unit, present) == self._name
+        }
+
+    def _free_hosts(self, own: Collection[str], now: float) -> Iterator[str]:
+        for host in self._hosts - self._claimed:
+            if host not in own and self._reserved.get(host, 0.0) <= now:
+                yield host
+
+    def _on_change(self, event: Any) -> None:
+        self._changed.append(event.path or "")
+        self._changed_at = min(self._changed_at, monotonic())
+        self._wake()
+
+
+def _is_near(unit: str, own: Collection[str]) -> bool:
+    """Return True for a unit of a context on this host. A loopback address is that of the only host."""
+    address = address_of_unit(unit)
+    return address is not None and (address in own or address == "::1" or address.startswith("127."))

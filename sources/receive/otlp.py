@@ -1,0 +1,265 @@
+"""Metrics of OpenTelemetry (OTLP) to columns of samples. Runs in a thread.
+
+https://opentelemetry.io/docs/specs/otel/metrics/data-model/ defines the points. Names keep their dots; a histogram
+becomes series of cumulative buckets, as Prometheus has them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import Any
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as otlp
+
+from artimon.model.labels import LabelError
+from artimon.model.values import STALE
+from sources.dropin.series_columns import DROPPED
+from sources.receive.received_columns import (
+    BAD,
+    BodyError,
+    ReceivedColumns,
+    ReceivedSamples,
+    SampleColumns,
+)
+
+MAX_DECODED_BYTES = 8 * 1024 * 1024
+"""Limit of a decompressed body."""
+MAX_SCALE = 2
+"""Greatest scale of exponential histograms: its buckets grow by 19 %. Finer ones are united, so that bounds repeat."""
+MAX_BUCKETS = 400
+"""Buckets of one exponential histogram."""
+RESOURCE_LABELS: Mapping[str, str] = {
+    "service.name": "context",
+    "service.namespace": "namespace",
+    "service.instance.id": "instance",
+    "host.name": "host",
+    "deployment.environment.name": "environment",
+    "deployment.environment": "environment",
+}
+"""Attributes of resources that become labels; all are `__resource_<attribute>` for the rules."""
+SCOPE = "otel_scope_name"
+_NO_VALUE = otlp.DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
+_DELTA = otlp.AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+_CUMULATIVE = otlp.AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+_NO_NAME = re.compile(r"[^a-zA-Z0-9_.:/\-]")
+_NO_LABEL = re.compile(r"[^a-zA-Z0-9_]")
+_MS = 1_000_000
+Labels = dict[str, str]
+
+
+class OtlpReader(ReceivedColumns):
+    """Reads the bodies of one sender."""
+
+    def read(self, body: bytes, form: str) -> ReceivedSamples:
+        """Read a body: form "protobuf" or "json", and ":gzip" if it is compressed. Raises BodyError."""
+        self.trim()
+        kind, _, encoding = form.partition(":")
+        data = _gunzip(body) if encoding else body
+        if len(data) > MAX_DECODED_BYTES:
+            raise BodyError(f"the body has more than {MAX_DECODED_BYTES:,} bytes: send less at once")
+        made = SampleColumns()
+        for number, (metric, labels, key) in enumerate(_metrics(_parse(data, kind)), 1):
+            _Points(self, made, metric, labels, key, number).take()
+        return made.finish(self.metadata())
+
+
+class _Points:
+    """Points of one metric. `labels`: those of resource and scope; `key`: their bytes; `line`: number of the metric."""
+
+    def __init__(
+        self, columns: OtlpReader, made: SampleColumns, metric: Any, labels: Mapping[str, str], key: bytes, line: int
+    ) -> None:
+        self._columns, self._made, self._metric, self._line = columns, made, metric, line
+        self._labels, self._key = labels, key
+        self._name = _name(metric.name)
+        self._kind = metric.WhichOneof("data") or ""
+        self._delta = False
+
+    def take(self) -> None:
+        """Add all points; refuse those that cannot be kept."""
+        found = getattr(self._metric, self._kind) if self._kind else None
+        if found is None or not found.data_points:
+            return
+        if self._kind in ("sum", "histogram", "exponential_histogram"):
+            if found.aggregation_temporality not in (_DELTA, _CUMULATIVE):
+                self._refuse("bad metric", f"{self._name}: a sum without temporality", len(found.data_points))
+                return
+            self._delta = found.aggregation_temporality == _DELTA
+        kinds = {"sum": "counter" if self._kind == "sum" and found.is_monotonic else "gauge"}
+        kind = {**kinds, "exponential_histogram": "histogram"}.get(self._kind, self._kind)
+        self._columns.take_family(self._name, kind, self._metric.description, self._metric.unit)
+        take = {
+            "gauge": self._number,
+            "sum": self._number,
+            "histogram": self._histogram,
+            "exponential_histogram": self._exponential,
+            "summary": self._summary,
+        }[self._kind]
+        for point in found.data_points:
+            try:
+                take(point)
+            except (LabelError, UnicodeError) as problem:
+                self._refuse(BAD, str(problem))
+
+    def _refuse(self, reason: str, text: str, count: int = 1) -> None:
+        self._made.rejected.add(reason, text, count, self._line)
+
+    def _add(self, point: Any, suffix: str, value: float, more: Mapping[str, str], counts: bool = True) -> None:
+        """Add one sample; `counts`: it belongs to a count since the start of the point."""
+        name, value = self._name + suffix, STALE if point.flags & _NO_VALUE else value
+        attributes = [one.SerializeToString(deterministic=True) for one in point.attributes]
+        key = (self._key, name, *attributes, *more.items())
+        at = self._columns.known(key)
+        if at is None:
+            labels = {**self._labels, **_attributes(point.attributes), **more}
+            at = self._columns.add(key, len(self._key) + len(name) + sum(map(len, attributes)), name, labels)
+        if at == DROPPED:
+            return
+        birth_ms = point.start_time_unix_nano // _MS if counts else 0
+        delta = self._delta and counts and not point.flags & _NO_VALUE
+        self._made.add(at, point.time_unix_nano // _MS, value, self._line, birth_ms, delta)
+
+    def _number(self, point: Any) -> None:
+        value = point.as_int if point.WhichOneof("value") == "as_int" else point.as_double
+        self._add(point, "", value, {}, counts=self._kind == "sum")
+
+    def _histogram(self, point: Any) -> None:
+        bounds, counts = list(point.explicit_bounds), list(point.bucket_counts)
+        if counts and len(counts) != len(bounds) + 1:
+            self._refuse("bad metric", f"{self._name}: {len(counts)} counts for {len(bounds)} bounds")
+            return
+        self._buckets(point, zip([*bounds, math.inf], counts, strict=False) if counts else [(math.inf, point.count)])
+
+    def _exponential(self, point: Any) -> None:
+        down = max(0, point.scale - MAX_SCALE)
+        size = len(point.positive.bucket_counts) + len(point.negative.bucket_counts)
+        if size > MAX_BUCKETS or not -20 <= point.scale <= 20:
+            self._refuse("bad metric", f"{self._name}: {size} buckets of scale {point.scale}: at most {MAX_BUCKETS}")
+            return
+        base = 2.0 ** (2.0 ** -(point.scale - down))
+        below = [(-_power(base, at), count) for at, count in reversed(_united(point.negative, down))]
+        above = [(_power(base, at + 1), count) for at, count in _united(point.positive, down)]
+        self._buckets(point, [*below, (point.zero_threshold, point.zero_count), *above, (math.inf, 0)])
+
+    def _buckets(self, point: Any, buckets: Iterable[tuple[float, int]]) -> None:
+        """Add the cumulative counts of buckets by ascending upper bounds, count and sum."""
+        found = list(buckets)
+        for (bound, _), total in zip(found, accumulate(count for _, count in found), strict=True):
+            self._add(point, "_bucket", total, {"le": _bound(bound)})
+        self._add(point, "_count", point.count, {})
+        if point.HasField("sum"):
+            self._add(point, "_sum", point.sum, {})
+
+    def _summary(self, point: Any) -> None:
+        for one in point.quantile_values:
+            self._add(point, "", one.value, {"quantile": _bound(one.quantile)}, counts=False)
+        self._add(point, "_count", point.count, {})
+        self._add(point, "_sum", point.sum, {})
+
+
+def _gunzip(body: bytes) -> bytes:
+    """Decompress at most one byte more than the limit. Raises BodyError."""
+    unpack = zlib.decompressobj(wbits=31)
+    try:
+        data = unpack.decompress(body, MAX_DECODED_BYTES + 1)
+    except zlib.error as problem:
+        raise BodyError(f"the body is not compressed by gzip: {problem}") from None
+    if len(data) <= MAX_DECODED_BYTES and not unpack.eof:
+        raise BodyError("the compressed body is not whole")
+    return data
+
+
+def _parse(data: bytes, kind: str) -> Any:
+    """Parse a request. Raises BodyError."""
+    try:
+        if kind == "protobuf":
+            return ExportMetricsServiceRequest.FromString(data)
+        return json_format.Parse(data, ExportMetricsServiceRequest(), ignore_unknown_fields=True)
+    except (DecodeError, json_format.ParseError, UnicodeDecodeError, RecursionError) as problem:
+        raise BodyError(
+            f"the body cannot be parsed as ExportMetricsServiceRequest in {kind}: {problem!s:.200}"
+        ) from None
+
+
+def _metrics(request: Any) -> Iterator[tuple[Any, Labels, bytes]]:
+    """Yield each metric with the labels of its resource and scope, and their bytes."""
+    for resource in request.resource_metrics:
+        of_resource = _resource(resource.resource.attributes)
+        key = resource.resource.SerializeToString(deterministic=True)
+        for scope in resource.scope_metrics:
+            labels = {**of_resource, SCOPE: scope.scope.name} if scope.scope.name else of_resource
+            for metric in scope.metrics:
+                yield metric, labels, key + b"\0" + scope.scope.name.encode()
+
+
+def _resource(attributes: Any) -> Labels:
+    """Return the labels of a resource, and those for the rules."""
+    labels: Labels = {}
+    for one in attributes:
+        value = _text(one.value)
+        labels[f"__resource_{_NO_LABEL.sub('_', one.key)}"] = value
+        if one.key in RESOURCE_LABELS:
+            labels.setdefault(RESOURCE_LABELS[one.key], value)
+    return labels
+
+
+def _attributes(attributes: Any) -> Labels:
+    """Return the labels of a point; attributes whose names become equal are joined."""
+    labels: Labels = {}
+    for one in attributes:
+        label = _NO_LABEL.sub("_", one.key)
+        label = f"key_{label}" if not label or label[0].isdigit() or label.startswith("__") else label
+        value = _text(one.value)
+        labels[label] = f"{labels[label]};{value}" if label in labels else value
+    return labels
+
+
+def _text(value: Any) -> str:
+    """Return the text of a value of an attribute; of an array or a map as JSON."""
+    found = _plain(value)
+    if isinstance(found, str):
+        return found
+    return _bound(found) if isinstance(found, float) else json.dumps(found, separators=(",", ":"), ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return [_plain(one) for one in value.array_value.values]
+    if kind == "kvlist_value":
+        return {one.key: _plain(one.value) for one in value.kvlist_value.values}
+    if kind == "bytes_value":
+        return bytes(value.bytes_value).hex()
+    return "" if kind is None else getattr(value, kind)
+
+
+def _name(name: str) -> str:
+    found = _NO_NAME.sub("_", name)
+    return f"_{found}" if found[:1].isdigit() or not found[:1].isidentifier() else found
+
+
+def _bound(value: float) -> str:
+    return "+Inf" if value == math.inf else repr(value).removesuffix(".0")
+
+
+def _united(buckets: Any, down: int) -> list[tuple[int, int]]:
+    """Return (index, count) of buckets, united to a scale that is lower by `down`, by ascending index."""
+    found: dict[int, int] = {}
+    for place, count in enumerate(buckets.bucket_counts):
+        at = (buckets.offset + place) >> down
+        found[at] = found.get(at, 0) + count
+    return sorted(found.items())
+
+
+def _power(base: float, exponent: int) -> float:
+    try:
+        return float(base**exponent)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,141 @@
+"""Bodies of Prometheus remote write 1.0 and 2.0 to columns of samples. Runs in a thread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cramjam
+from google.protobuf.message import DecodeError
+
+from artimon.model.labels import LabelError
+from artimon.model.select import NAME
+from sources.dropin.series_columns import DROPPED
+from sources.receive.protobuf_messages import FAMILY_TYPES, MESSAGES
+from sources.receive.received_columns import BAD, BodyError, ReceivedColumns, ReceivedSamples, SampleColumns
+from sources.scrape.prometheus.metric_families import family_name
+
+MAX_DECODED_BYTES = 16 * 1024 * 1024
+"""Limit of a decompressed body."""
+MAX_SERIES = 100_000
+"""Series, and symbols, of a body."""
+MAX_SERIES_BYTES = 1024 * 1024
+MAX_LABELS = 100
+"""Labels of a series that are parsed; the model allows fewer."""
+Labels = dict[str, str]
+
+
+class RemoteWriteReader(ReceivedColumns):
+    """Reads the bodies of one sender."""
+
+    def read(self, body: bytes, form: str) -> ReceivedSamples:
+        """Read a compressed body of version "1" or "2". Raises BodyError."""
+        self.trim()
+        made, version = SampleColumns(), int(form)
+        try:
+            self._read(MESSAGES[f"Request{version}"].FromString(_decompress(body)), version, made)
+        except DecodeError as problem:
+            text = f"the body cannot be parsed as protobuf of remote write {version}.0: {problem}"
+            raise BodyError(text) from None
+        return made.finish(self.metadata())
+
+    def _read(self, request: Any, version: int, made: SampleColumns) -> None:
+        symbols: list[str] = []
+        parts = {"series": request.series, **({"symbols": request.symbols} if version == 2 else {})}
+        for name, part in parts.items():
+            if len(part) > MAX_SERIES:
+                raise BodyError(f"the body has {len(part):,} {name}, at most {MAX_SERIES:,}: send less at once")
+        if version == 1:
+            self._learn(request.metadata)
+        else:
+            symbols = list(request.symbols)
+        parse = MESSAGES[f"Series{version}"].FromString
+        for number, raw in enumerate(request.series, 1):
+            if len(raw) > MAX_SERIES_BYTES:
+                made.rejected.add(
+                    "too large", f"a series of {len(raw):,} bytes, at most {MAX_SERIES_BYTES:,}", 1, number
+                )
+                continue
+            self._add(parse(raw), len(raw), symbols if version == 2 else None, number, made)
+
+    def _add(self, one: Any, size: int, symbols: list[str] | None, number: int, made: SampleColumns) -> None:
+        """Add the samples of one series; `symbols` None: version 1."""
+        if one.histograms:
+            made.rejected.add("native histogram", "native histograms are not supported", len(one.histograms), number)
+        try:
+            at = self._column_of(one, size, symbols)
+        except (LabelError, UnicodeError) as problem:
+            made.rejected.add(BAD, str(problem), max(1, len(one.samples)), number)
+            return
+        if at != DROPPED:
+            created = one.created_timestamp if symbols is not None else 0
+            for sample in one.samples:
+                made.add(at, sample.timestamp, sample.value, number, sample.start_timestamp or created)
+
+    def _column_of(self, one: Any, size: int, symbols: list[str] | None) -> int:
+        """Return the column of a series, from its bytes if they are known. Raises LabelError."""
+        if len(one.labels) > 2 * MAX_LABELS:
+            raise LabelError(f"a series has more than {MAX_LABELS} labels")
+        key = tuple(one.labels)
+        if symbols is not None:
+            try:
+                key = tuple([symbols[place] for place in key])
+            except IndexError:
+                raise LabelError("a label refers to a symbol that is not there") from None
+        at = self.known(key)
+        if at is None:
+            labels = _labels_1(key) if symbols is None else _labels_2(key)
+            name = labels.pop(NAME, "")
+            if not name:
+                raise LabelError("a series has no label __name__")
+            if symbols is not None and one.HasField("metadata"):
+                self._learn_2(symbols, name, one.metadata)
+            at = self.add(key, size, name, labels)
+        return at
+
+    def _learn(self, told: Any) -> None:
+        """Take the metadata of version 1, which mostly comes in requests of its own."""
+        for raw in told:
+            if len(raw) <= MAX_SERIES_BYTES:
+                one = MESSAGES["Metadata1"].FromString(raw)
+                self.take_family(one.name, _type(one.type), one.help, one.unit)
+
+    def _learn_2(self, symbols: list[str], name: str, told: Any) -> None:
+        """Take the metadata of a series of version 2, which are those of its family."""
+        help_, unit = (symbols[place] if place < len(symbols) else "" for place in (told.help, told.unit))
+        kind = _type(told.type)
+        self.take_family(family_name(name, kind), kind, help_, unit)
+
+
+def _decompress(body: bytes) -> bytes:
+    """Decompress a snappy block. Raises BodyError, before it is decompressed if it would be too large."""
+    try:
+        size = cramjam.snappy.decompress_raw_len(body)
+        if size > MAX_DECODED_BYTES:
+            raise BodyError(
+                f"the body has {size:,} bytes decompressed, at most {MAX_DECODED_BYTES:,}: send less at once"
+            )
+        return bytes(cramjam.snappy.decompress_raw(body))
+    except cramjam.DecompressionError as problem:
+        raise BodyError(f"the body is not compressed by snappy (block format): {problem}") from None
+
+
+def _labels_1(pairs: tuple[bytes, ...]) -> Labels:
+    found = [MESSAGES["Label"].FromString(pair) for pair in pairs]
+    return _unique([(one.name, one.value) for one in found])
+
+
+def _labels_2(texts: tuple[str, ...]) -> Labels:
+    if len(texts) % 2:
+        raise LabelError("a series has a label without a value")
+    return _unique(list(zip(texts[::2], texts[1::2], strict=True)))
+
+
+def _unique(pairs: list[tuple[str, str]]) -> Labels:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise LabelError("a series has a label twice")
+    return {name: value for name, value in found.items() if value}
+
+
+def _type(number: int) -> str:
+    return FAMILY_TYPES[number] if number < len(FAMILY_TYPES) else ""

@@ -1,0 +1,250 @@
+"""The HTTP API of Prometheus: the requests of Grafana's data source and of other clients, and their errors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from artimon.api.prometheus_format import number, unescaped
+from tests.api.serving import EDGE, Answer, Client, minutes, served
+from tests.query_dsl.plain_store import PlainStore
+
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+ALERTS = {
+    "engines": [],
+    "rules": [
+        {"name": "down", "expr": "fetch('up') == 0", "state": "firing", "error": "", "for_ms": 60_000},
+        {"name": "odd", "expr": "fetch('x')", "state": "error", "error": "no series", "for_ms": 0},
+    ],
+    "alerts": [
+        {
+            "rule": "down",
+            "labels": {"host": "h1"},
+            "state": "firing",
+            "since_ms": EDGE,
+            "value": 0,
+            "summary": "down",
+        },
+        {"rule": "down", "labels": {"host": "h2"}, "state": "resolved", "since_ms": EDGE, "value": 1, "summary": ""},
+    ],
+    "truncated": 0,
+    "problem": "",
+}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    store = PlainStore()
+    for route in ("/", "/a"):
+        store.add("http.requests", {"route": route, "job": "shop"}, minutes([60 * i for i in range(40)]))
+    store.add("heat", {"host": 'a"\n'}, minutes([20.5, float("nan"), float("inf")]))
+    store.add("tiny", {}, minutes([1e-7]))
+    with served(store, alerts=lambda: ALERTS) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters"),
+    [
+        ("query", {"query": "heat @ 1e300"}),
+        ("query", {"query": "heat @ -9e15"}),
+        ("query", {"query": "heat", "lookback_delta": "1e300"}),
+        ("query", {"query": "heat", "lookback_delta": "99999y"}),
+        ("query", {"query": "heat", "time": "1e300"}),
+        ("query_range", {"query": "heat", "start": 0, "end": 1, "step": "1e300"}),
+        ("query", {"query": "count_over_time(heat[1y:1s])"}),
+        ("query", {"query": 'label_replace(heat, "a", "x", "host", "(")'}),
+        ("query", {"query": "topk(1e308, heat)"}),
+        ("query", {"query": "heat\0"}),
+        ("series", {"match[]": 'heat{host=~"["}'}),
+    ],
+)
+def test_hostile_parameters_are_refused(client: Client, path: str, parameters: dict[str, Any]) -> None:
+    answer = client.get(f"/api/v1/{path}", **parameters)
+    assert (answer.status in (400, 422), answer.json["status"]) == (True, "error")
+
+
+@pytest.mark.parametrize("name", ["U___FFFFFF_", "U___D800_", "U___0_", "%00"])
+def test_escapes_of_no_character_are_names(client: Client, name: str) -> None:
+    assert data(client.get(f"/api/v1/label/{name}/values")) == []
+
+
+def post(client: Client, path: str, **parameters: Any) -> Answer:
+    return client.send("POST", path, urlencode(parameters, doseq=True).encode(), FORM)
+
+
+def data(answer: Answer) -> Any:
+    assert answer.status == 200, answer.body
+    assert answer.json["status"] == "success"
+    return answer.json["data"]
+
+
+# --- what Grafana asks
+
+
+def test_save_and_test_is_answered_at_any_time(client: Client) -> None:
+    found = post(client, "/api/v1/query", query="1+1", time=4)
+    assert found.body == b'{"status":"success","data":{"resultType":"scalar","result":[4,"2"]}}'
+    assert data(client.get("/api/v1/query", query="vector(1)+vector(1)", time="4.5")) == {
+        "resultType": "vector",
+        "result": [{"metric": {}, "value": [4.5, "2"]}],
+    }
+    assert data(client.get("/api/v1/status/buildinfo"))["version"] == "2.24.0"
+    assert "features" not in data(client.get("/api/v1/status/buildinfo"))
+
+
+def test_a_panel_asks_for_a_range(client: Client) -> None:
+    start, end = EDGE / 1000 - 600, EDGE / 1000
+    found = data(
+        post(
+            client,
+            "/api/v1/query_range",
+            query='sum by (route) (rate({"http.requests"}[5m]))',
+            start=start,
+            end=end,
+            step="60",
+        )
+    )
+    assert found["resultType"] == "matrix"
+    assert [one["metric"] for one in found["result"]] == [{"route": "/"}, {"route": "/a"}]
+    times, values = zip(*found["result"][0]["values"], strict=True)
+    assert list(times) == [start + 60 * i for i in range(11)]
+    assert set(values) == {"1"}
+    durations = client.get(
+        "/api/v1/query_range", query="heat", start="2023-11-14T22:00:00Z", end=EDGE / 1000, step="1m"
+    )
+    assert data(durations)["result"][0]["metric"] == {"__name__": "heat", "host": 'a"\n'}
+
+
+def test_explore_gets_vectors_with_special_values(client: Client) -> None:
+    found = data(client.get("/api/v1/query", query="heat", time=EDGE / 1000))
+    assert found["result"][0]["value"] == [EDGE / 1000, "+Inf"]
+    assert data(client.get("/api/v1/query", query="heat", time=EDGE / 1000 - 60))["result"][0]["value"][1] == "NaN"
+    assert data(client.get("/api/v1/query", query="tiny"))["result"][0]["value"][1] == "1e-07"
+    window = data(client.get("/api/v1/query", query='{"http.requests",route="/"}[2m]', time=EDGE / 1000))
+    assert (window["resultType"], len(window["result"][0]["values"])) == ("matrix", 2)
+    assert data(client.get("/api/v1/query", query='"a\\n"', time=1)) == {"resultType": "string", "result": [1, "a\n"]}
+    stats = data(client.get("/api/v1/query", query="heat", stats="all"))["stats"]
+    assert stats["timings"]["evalTotalTime"] > 0
+
+
+def test_variables_are_filled(client: Client) -> None:
+    assert data(client.get("/api/v1/label/__name__/values")) == ["heat", "http.requests", "tiny"]
+    wanted = urlencode({"match[]": '{"http.requests"}', "start": 1, "end": 2})
+    matched = f"/api/v1/label/route/values?{wanted}"
+    assert data(client.get(matched)) == ["/", "/a"]
+    assert data(client.get("/api/v1/label/U__job/values")) == ["shop"]
+    assert data(post(client, "/api/v1/labels")) == ["__name__", "host", "job", "route"]
+    assert data(post(client, "/api/v1/labels", **{"match[]": ["heat", "tiny"]})) == ["__name__", "host"]
+    series = data(post(client, "/api/v1/series", **{"match[]": ['{"http.requests"}', '{route="/"}']}))
+    assert series == [{"__name__": "http.requests", "job": "shop", "route": route} for route in ("/", "/a")]
+    every = post(client, "/api/v1/series", **{"match[]": '{__name__!=""}', "limit": 2})
+    assert len(data(every)) == 2
+    assert "truncated to 2" in every.json["warnings"][0]
+
+
+def test_the_editor_gets_types_and_layout(client: Client) -> None:
+    assert data(client.get("/api/v1/metadata"))["heat"] == [{"type": "unknown", "help": "", "unit": ""}]
+    assert list(data(client.get("/api/v1/metadata", metric="tiny"))) == ["tiny"]
+    assert data(client.get("/api/v1/format_query", query="sum  by(a)(x)")) == "sum by (a) (x)"
+    assert (
+        data(post(client, "/api/v1/query_exemplars", query="test", start=1_700_000_000_000, end=1_700_000_000_001))
+        == []
+    )
+
+
+def test_rules_and_alerts(client: Client) -> None:
+    (group,) = data(client.get("/api/v1/rules"))["groups"]
+    assert [(one["name"], one["state"], one["health"]) for one in group["rules"]] == [
+        ("down", "firing", "ok"),
+        ("odd", "inactive", "err"),
+    ]
+    (alert,) = data(client.get("/api/v1/alerts"))["alerts"]
+    assert alert["labels"] == {"alertname": "down", "host": "h1"}
+    assert (alert["state"], alert["annotations"]) == ("firing", {"summary": "down"})
+
+
+def test_probes(client: Client) -> None:
+    assert client.get("/-/healthy").status == client.get("/-/ready").status == 200
+    assert client.get("/api/v1/status/flags").status == 404
+
+
+# --- errors and limits
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters", "status", "kind", "message"),
+    [
+        ("query", {}, 400, "bad_data", 'invalid parameter "query"'),
+        ("query", {"query": "sum("}, 400, "bad_data", "is not closed"),
+        ("query", {"query": "x", "time": "noon"}, 400, "bad_data", "valid timestamp"),
+        ("query", {"query": "x", "time": "nan"}, 400, "bad_data", "valid timestamp"),
+        ("query", {"query": "x", "limit": "-1"}, 400, "bad_data", "whole number"),
+        ("query", {"query": "x", "lookback_delta": "0"}, 400, "bad_data", "greater than 0"),
+        ("query", {"query": "(" * 3000}, 400, "bad_data", "nest more than"),
+        ("query", {"query": "1" + "+1" * 3000}, 400, "bad_data", "operators"),
+        ("query", {"query": "x" * 17_000}, 422, "execution", "query_bytes"),
+        ("query", {"query": "heat * on () {__name__=~'.+'}"}, 422, "execution", "many-to-many"),
+        ("query", {"query": "info(x)"}, 400, "bad_data", "experimental"),
+        ("query_range", {"query": "x", "start": 0, "end": 1}, 400, "bad_data", '"step"'),
+        ("query_range", {"query": "x", "start": 0, "end": 1, "step": "x"}, 400, "bad_data", '"step"'),
+        ("query_range", {"query": "x", "start": 0, "end": 1e9, "step": 1}, 422, "execution", "11,000 points"),
+        ("query_range", {"query": "x", "start": 2, "end": 1, "step": 1}, 422, "execution", "end must not be before"),
+        ("query_range", {"query": "x[5m]", "start": 1, "end": 2, "step": 1}, 422, "execution", "range query"),
+        ("series", {}, 400, "bad_data", "no match[]"),
+        ("series", {"match[]": "rate(x[5m])"}, 400, "bad_data", "not a vector selector"),
+        ("labels", {"match[]": "{"}, 400, "bad_data", "not closed"),
+        ("query", {"query": "max_over_time(heat[1y:1ms])"}, 422, "execution", "subquery"),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_errors_have_the_form_of_prometheus(
+    client: Client, method: str, path: str, parameters: dict[str, Any], status: int, kind: str, message: str
+) -> None:
+    if method == "GET":
+        found = client.get(f"/api/v1/{path}", **parameters)
+    else:
+        found = post(client, f"/api/v1/{path}", **parameters)
+    told = json.loads(found.body)
+    assert (found.status, told["status"], told["errorType"]) == (status, "error", kind)
+    assert message in told["error"]
+
+
+def test_answers_are_truncated_with_a_warning(client: Client) -> None:
+    found = client.get("/api/v1/query", query='{__name__=~".+"}', limit=1)
+    assert len(data(found)["result"]) == 1
+    assert "truncated to 1 of 4" in found.json["warnings"][0]
+
+
+def test_many_parameters_and_other_bodies_are_refused(client: Client) -> None:
+    many = "&".join(f"match[]=a{i}" for i in range(300))
+    assert client.get(f"/api/v1/series?{many}").json["errorType"] == "bad_data"
+    assert client.send("POST", "/api/v1/query", b'{"query": "1"}', {"content-type": "application/json"}).status == 415
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.0, "1"),
+        (0.1, "0.1"),
+        (-2.5, "-2.5"),
+        (1e20, "100000000000000000000"),
+        (1e21, "1e+21"),
+        (1e-6, "0.000001"),
+        (1e-7, "1e-07"),
+        (float("nan"), "NaN"),
+        (float("-inf"), "-Inf"),
+        (123456789.125, "123456789.125"),
+    ],
+)
+def test_numbers_are_texts_without_loss(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_names_of_labels_are_unescaped() -> None:
+    assert unescaped("U__http_2e_requests__total") == "http.requests_total"
+    assert unescaped("plain_name") == "plain_name"

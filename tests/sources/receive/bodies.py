@@ -1,0 +1,83 @@
+"""Bodies of remote write, written field by field: independent of the messages of the receiver."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+
+import cramjam
+
+Labels = Mapping[str, str]
+Points = Sequence[tuple[int, float]]
+
+
+def by_length(value: object) -> str | None:
+    """Return an id without the bytes, which differ from run to run and are long."""
+    return f"{len(value)} bytes" if isinstance(value, bytes) else None
+
+
+def varint(number: int) -> bytes:
+    number &= (1 << 64) - 1
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def whole(field: int, data: bytes) -> bytes:
+    """A field of bytes, of text or of a message."""
+    return varint(field << 3 | 2) + varint(len(data)) + data
+
+
+def number(field: int, value: int) -> bytes:
+    return varint(field << 3) + varint(value)
+
+
+def double(field: int, value: float) -> bytes:
+    return varint(field << 3 | 1) + struct.pack("<d", value)
+
+
+def sample(time_ms: int, value: float | bytes) -> bytes:
+    packed = value if isinstance(value, bytes) else struct.pack("<d", value)
+    return varint(1 << 3 | 1) + packed + number(2, time_ms)
+
+
+STALE_BYTES = struct.pack("<Q", 0x7FF0000000000002)
+
+
+def series_1(labels: Labels, points: Sequence[tuple[int, float | bytes]], more: bytes = b"") -> bytes:
+    pairs = b"".join(whole(1, whole(1, n.encode()) + whole(2, v.encode())) for n, v in sorted(labels.items()))
+    return whole(1, pairs + b"".join(whole(2, sample(t, v)) for t, v in points) + more)
+
+
+def metadata_1(kind: int, name: str, help_: str = "", unit: str = "") -> bytes:
+    return whole(3, number(1, kind) + whole(2, name.encode()) + whole(4, help_.encode()) + whole(5, unit.encode()))
+
+
+def request_1(*parts: bytes) -> bytes:
+    return packed(b"".join(parts))
+
+
+def packed(data: bytes) -> bytes:
+    return bytes(cramjam.snappy.compress_raw(data))
+
+
+def request_2(
+    series: Sequence[tuple[Labels, Points]], kind: int = 0, created_ms: int = 0, help_: str = "", unit: str = ""
+) -> bytes:
+    symbols = [""]
+
+    def refer(text: str) -> int:
+        if text not in symbols:
+            symbols.append(text)
+        return symbols.index(text)
+
+    out = b""
+    for labels, points in series:
+        refs = b"".join(varint(refer(text)) for pair in sorted(labels.items()) for text in pair)
+        body = whole(1, refs) + b"".join(whole(2, sample(t, v)) for t, v in points)
+        body += whole(5, number(1, kind) + number(3, refer(help_)) + number(4, refer(unit)))
+        out += whole(5, body + (number(6, created_ms) if created_ms else b""))
+    return packed(b"".join(whole(4, text.encode()) for text in symbols) + out)

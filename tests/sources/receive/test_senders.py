@@ -1,0 +1,154 @@
+"""Real senders of remote write: what they have is what the log has, also over kills of the receiver."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider
+from opentelemetry.sdk.metrics.export import AggregationTemporality, PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
+from opentelemetry.sdk.resources import Resource
+
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.fingerprint import fingerprint
+from artimon.model.labels import canonical
+from artimon.model.values import Value
+from tests.sockets import free_port
+from tests.sources.prometheus.exporters import get, prometheus
+from tests.sources.receive.agent import logged
+from tests.waiting import eventually
+
+SELECTOR = '{job=~".+"}[10m]'
+Series = dict[int, dict[int, bytes]]
+
+
+@contextmanager
+def agent(place: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "tests.sources.receive.agent", str(place), f"127.0.0.1:{port}"]
+    with subprocess.Popen(command) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def bits(value: float) -> bytes:
+    return b"nan" if math.isnan(value) else struct.pack("<d", value)
+
+
+def theirs(address: str, end_ms: int) -> Series:
+    """Raw samples of the last ten minutes."""
+    url = f"http://{address}/api/v1/query?query={quote(SELECTOR)}&time={end_ms / 1000}"
+    found: Series = {}
+    for one in json.loads(get(url)[0])["data"]["result"]:
+        labels = dict(one["metric"])
+        print_ = fingerprint(canonical(labels.pop("__name__"), labels))
+        found[print_] = {round(t * 1000): bits(float(v)) for t, v in one["values"]}
+    return found
+
+
+@pytest.mark.programs
+@pytest.mark.timeout(180)
+def test_prometheus_over_kills_of_the_receiver(tmp_path: Path) -> None:
+    """Nothing is lost and nothing is stored twice."""
+    port = free_port()
+    place = tmp_path / "agent"
+    place.mkdir()
+    queue = {"max_shards": 3, "min_shards": 3, "max_samples_per_send": 200, "batch_send_deadline": "500ms"}
+    address, folder = f"127.0.0.1:{free_port()}", tmp_path / "prometheus"
+    config = {
+        "remote_write": [{"url": f"http://127.0.0.1:{port}/api/v1/write/prom", "queue_config": queue}],
+        "scrape_configs": [{"job_name": "itself", "static_configs": [{"targets": [address]}]}],
+    }
+    folder.mkdir()
+    with prometheus(folder, config, address):
+        for seconds in (6.0, 2.0, 3.0):
+            with agent(place, port):
+                began = time.monotonic()
+                eventually(lambda: time.monotonic() - began > seconds, "some seconds of data")  # noqa: B023
+            time.sleep(1.0)
+        with agent(place, port):
+            end_ms = SYSTEM_CLOCK.now_ms()
+            pending = "prometheus_remote_storage_samples_pending"
+
+            def arrived() -> bool:
+                newest = json.loads(get(f"http://{address}/api/v1/query?query={pending}")[0])["data"]["result"]
+                return SYSTEM_CLOCK.now_ms() > end_ms + 8_000 and float(newest[0]["value"][1]) < 3_000
+
+            eventually(arrived, "what was scraped before is sent")
+        expected = theirs(address, end_ms)
+    ours: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
+    for source, print_, time_ms, _, value in logged(place):
+        if source.startswith("received/") and isinstance(value, float):
+            ours[print_].append((time_ms, bits(value)))
+    first_ms = min(time_ms for points in ours.values() for time_ms, _ in points) + 2_000
+    compared = 0
+    for print_, points in expected.items():
+        wanted = {t: v for t, v in points.items() if first_ms <= t <= end_ms - 1_000}
+        found = [(t, v) for t, v in ours[print_] if first_ms <= t <= end_ms - 1_000]
+        assert len(found) == len({t for t, _ in found}), "stored twice"
+        assert dict(found) == wanted
+        compared += len(wanted)
+    assert compared > 1_000
+
+
+@pytest.mark.parametrize("delta", [False, True])
+def test_the_sdk_of_opentelemetry(tmp_path: Path, delta: bool) -> None:
+    """What a program counts by the SDK is in the log, over a restart of the receiver too."""
+    port, place = free_port(), tmp_path / "agent"
+    place.mkdir()
+    temporality = AggregationTemporality.DELTA if delta else AggregationTemporality.CUMULATIVE
+    preferred: dict[type, AggregationTemporality] = dict.fromkeys((Counter, Histogram), temporality)
+    exporter = OTLPMetricExporter(f"http://127.0.0.1:{port}/v1/metrics", preferred_temporality=preferred)
+    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=60_000)
+    exponential = View(instrument_name="fine", aggregation=ExponentialBucketHistogramAggregation())
+    resource = Resource({"service.name": "shop", "host.name": "h1"})
+    provider = MeterProvider([reader], resource, views=[exponential])
+    meter = provider.get_meter("app")
+    count, wait = (
+        meter.create_counter("orders.placed"),
+        meter.create_histogram("wait", explicit_bucket_boundaries_advisory=[1.0, 5.0]),
+    )
+    fine = meter.create_histogram("fine")
+    for turn in range(2):
+        with agent(place, port):
+            eventually(lambda: listens(port), "the receiver")
+            for seconds in (0.5, 3.0, 30.0):
+                count.add(2, {"route": "/"})
+                wait.record(seconds)
+                fine.record(seconds)
+            assert reader.force_flush() is not False
+            assert not turn or provider.shutdown() is None
+    found: dict[int, list[Value | None]] = defaultdict(list)
+    for source, print_, _, _, value in logged(place):
+        if source.startswith("otlp/"):
+            found[print_].append(value)
+
+    def values(name: str, **labels: str) -> list[Value | None]:
+        return found[
+            fingerprint(canonical(name, {"context": "shop", "host": "h1", "otel_scope_name": "app", **labels}))
+        ]
+
+    assert values("orders.placed", route="/")[:2] == [6, 12]
+    assert [values("wait_bucket", le=le)[:2] for le in ("1", "5", "+Inf")] == [[1, 2], [2, 4], [3, 6]]
+    assert values("wait_sum")[:2] == [33.5, 67.0]
+    assert values("fine_count")[:2] == [3, 6]
+    assert values("fine_bucket", le="+Inf")[:2] == [3, 6]
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
