@@ -72,9 +72,10 @@ class StartTime:
 class RawTable(DeltaHandle):
     """The raw table: its newest append and the compare-and-set that adds the next."""
 
-    def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK, jitter: random.Random | None = None) -> None:
         super().__init__(raw_uri(hdfs), RAW_SCHEMA, PARTITION_BY, PROPERTIES)
         self._clock = clock
+        self._jitter = jitter or random.Random()
         self._head: tuple[int, RawState] | None = None
 
     def head(self) -> tuple[int, RawState]:
@@ -106,7 +107,7 @@ class RawTable(DeltaHandle):
         for attempt in range(APPEND_ATTEMPTS):
             if attempt:
                 pause_s = min(APPEND_PAUSE_S * 2**attempt, 2.0)
-                self._clock.wait(threading.Event(), random.uniform(0.0, pause_s))
+                self._clock.wait(threading.Event(), self._jitter.uniform(0.0, pause_s))
             version, head = self.head()
             if head.key == after.key:
                 return version

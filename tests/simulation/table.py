@@ -106,7 +106,7 @@ class SimTable(RawTable):
     """View of the table by one process."""
 
     def __init__(self, store: TableStore, scheduler: Scheduler, owner: Process, clock: Clock) -> None:
-        super().__init__("sim://", clock)
+        super().__init__("sim://", clock, scheduler.random)
         self._store, self._scheduler, self._owner = store, scheduler, owner
         self._seen = 0
 
