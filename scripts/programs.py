@@ -54,6 +54,7 @@ class Need:
 
 
 NEEDS: Mapping[str, Need] = {
+    "systemd-analyze": Need(("systemd-analyze",), ("usr/bin/systemd-analyze",), ("systemd",), ("--version",)),
     "chromium": Need(
         ("chromium", "chromium-browser", "google-chrome"),
         ("usr/lib/chromium/chromium",),

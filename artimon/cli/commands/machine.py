@@ -24,6 +24,8 @@ from artimon.runtime import settings as settings_module
 from artimon.runtime.text import parse_period
 
 PANEL = Panel.MACHINE
+STACK_JARS = "hdfs,kafka,spark"
+"""Sets of jars that `artimon up` needs."""
 app = typer.Typer()
 
 
@@ -217,12 +219,19 @@ def bench(
 
 
 @app.command()
-def setup(verify: Annotated[bool, typer.Option(help="Check the digest of every jar.")] = False) -> None:
+def setup(
+    verify: Annotated[bool, typer.Option(help="Check the digest of every jar.")] = False,
+    sets: Annotated[str, typer.Option("--jars", help="Sets of artimon/stack/jars.lock by comma, or all.")] = STACK_JARS,
+) -> None:
     """Find a suitable Java and retrieve the jars of the servers; ./scripts/setup calls this."""
     from artimon.stack import jars
     from artimon.stack.java import find_java
 
     place = settings_module.load()
     java = find_java(place)
-    folder = jars.ensure_jars(place, java, {jar.jar_set for jar in jars.read_lock()}, print_error, verify=verify)
+    known = {jar.jar_set for jar in jars.read_lock()}
+    wanted = known if sets == "all" else set(sets.split(","))
+    if unknown := wanted - known:
+        raise typer.BadParameter(f"{min(unknown)!r}: the sets are {', '.join(sorted(known))}", param_hint="--jars")
+    folder = jars.ensure_jars(place, java, wanted, print_error, verify=verify)
     print_error(f"Java {java.version} at {java.program}; jars in {folder}")
