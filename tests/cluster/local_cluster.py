@@ -22,7 +22,7 @@ from tests.cluster.python_archive import write_archive
 from tests.cluster.yarn_parts import LOCK
 from tests.faults.load import PRODUCE
 
-START_S = 1200.0
+START_S = 2400.0
 OPTIONS: Mapping[str, str] = {
     "poll": "5s",
     "level": "hdfs",

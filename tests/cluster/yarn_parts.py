@@ -214,7 +214,7 @@ class YarnSpark(SparkPart):
             "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m",
             "spark.executor.instances": "2",
             "spark.executor.cores": "2",
-            "spark.executor.memory": "384m",
+            "spark.executor.memory": "512m",
             "spark.executor.memoryOverhead": "1g",
         }
         path = context.folder(self.name) / "yarn.properties"

@@ -1,4 +1,4 @@
-"""The files of examples/deploy: units, manifests, images and playbook are valid, and name commands and files that exist."""
+"""The files of examples/deploy: units, manifests and images are valid, and name commands and files that exist."""
 
 from __future__ import annotations
 
