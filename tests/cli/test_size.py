@@ -60,3 +60,10 @@ def test_every_line_says_why() -> None:
     assert all(line["why"] for line in lines)
     printed = CliRunner().invoke(app, ["size", "--series", "8e6", "--hosts", "3000"]).stdout.splitlines()
     assert [line.partition("  ")[0].strip() for line in printed] == [line["what"] for line in lines]
+
+
+def test_the_page_shows_what_it_prints() -> None:
+    small = sheet.size_cluster(8.01e6, 3_000, 60.0, 400.0, 24.0, 2)
+    large = sheet.size_cluster(267e6, 100_000, 60.0, 400.0, 24.0, 2)
+    for one, other in zip(small, large, strict=True):
+        assert f"| {one.what} | {one.text} | {other.text} | {one.unit} |" in SCALING

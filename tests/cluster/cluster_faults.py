@@ -8,9 +8,9 @@ import signal
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.stack.kafka_part import broker_name
@@ -21,6 +21,7 @@ from tests.cluster.local_cluster import LocalCluster
 from tests.faults.world import check_disk
 from tests.waiting import eventually
 
+KINDS = ("cut", "kill", "stop", "disk", "node", "upgrade")
 RECOVERY_S = 900.0
 """Limit of a recovery; on a busy machine a JVM takes minutes to start."""
 FRESH_MS = 30_000
@@ -50,16 +51,18 @@ class Recovery:
 class ClusterFaults:
     """Injects faults one after another, each once the one before is over and everything has recovered."""
 
-    def __init__(self, cluster: LocalCluster, seed: int, hold_s: float) -> None:
-        """`hold_s`: duration of a fault."""
+    def __init__(self, cluster: LocalCluster, seed: int, hold_s: float, kinds: Sequence[str] = KINDS) -> None:
+        """`hold_s`: duration of a fault; `kinds`: those to inject."""
         self._cluster, self._random, self._hold_s = cluster, random.Random(seed), hold_s
+        self._kinds = kinds
         self.recoveries: list[Recovery] = []
 
     def run(self, seconds: float) -> None:
-        """Inject one fault of each kind, then others until `seconds` are over."""
+        """Inject one fault of each kind, then others of hosts until `seconds` are over."""
         until = SYSTEM_CLOCK.monotonic() + seconds
-        for number, fault in enumerate(self._order()):
-            if number >= len(self._once()) and SYSTEM_CLOCK.monotonic() > until:
+        first = self._once()
+        for number, fault in enumerate(chain(first, self._others())):
+            if number >= len(first) and SYSTEM_CLOCK.monotonic() > until:
                 return
             check_disk(self._cluster.stack.data)
             self._suffer(fault)
@@ -67,13 +70,15 @@ class ClusterFaults:
     def _once(self) -> list[Fault]:
         """One of each kind: a host of its own for each."""
         one, two, three = self._random.sample(self._cluster.hosts, HOSTS)
-        return [self._cut(one), self._kill(two), self._stop(three), self._disk(), self._node(), self._upgrade()]
+        every = (self._cut(one), self._kill(two), self._stop(three), self._disk(), self._node(), self._upgrade())
+        return [fault for kind, fault in zip(KINDS, every, strict=True) if kind in self._kinds]
 
-    def _order(self) -> Iterator[Fault]:
-        hosts = self._cluster.hosts
-        others = [make(host) for make in (self._cut, self._kill, self._stop) for host in hosts]
-        self._random.shuffle(others)
-        return chain(self._once(), chain.from_iterable(repeat(others)))
+    def _others(self) -> Iterator[Fault]:
+        """Every fault of every host in a random order, for ever; none if no kind of them is wanted."""
+        makers = {"cut": self._cut, "kill": self._kill, "stop": self._stop}
+        faults = [make(host) for kind, make in makers.items() if kind in self._kinds for host in self._cluster.hosts]
+        while faults:
+            yield from self._random.sample(faults, len(faults))
 
     def _suffer(self, fault: Fault) -> None:
         print(f"# {fault.name}", flush=True)

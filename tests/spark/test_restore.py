@@ -1,5 +1,5 @@
-"""docs/howto/backup.md with a real table: backup, more data, loss of everything newer, restore. Kafka gives back what came
-after the backup, and nothing is stored twice."""
+"""docs/howto/backup.md with a real table: backup, more data, loss of all that is newer, restore. Kafka gives back what
+came after the backup, and nothing is stored twice."""
 
 from __future__ import annotations
 

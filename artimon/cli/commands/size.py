@@ -52,7 +52,7 @@ class Sizing:
     @property
     def text(self) -> str:
         """The amount as people write it."""
-        return f"{self.amount:,.1f}" if self.amount % 1 and self.amount < 100 else f"{math.ceil(self.amount):,}"
+        return f"{self.amount:,.1f}" if self.amount % 1 and self.amount < 100 else f"{round(self.amount):,}"
 
 
 def size_cluster(
