@@ -72,6 +72,13 @@ NEEDS: Mapping[str, Need] = {
 PEERS: Mapping[str, Need] = {
     "prometheus": Need(("prometheus",), ("usr/bin/prometheus",), ("prometheus",), ("--version",)),
     "promtool": Need(("promtool",), ("usr/bin/promtool",), ("prometheus",), ("--version",)),
+    "alertmanager": Need(
+        ("prometheus-alertmanager", "alertmanager"),
+        ("usr/bin/prometheus-alertmanager",),
+        ("prometheus-alertmanager",),
+        ("--version",),
+    ),
+    "amtool": Need(("amtool",), ("usr/bin/amtool",), ("prometheus-alertmanager",), ("--version",)),
     "node-exporter": Need(
         ("prometheus-node-exporter", "node_exporter"),
         ("usr/bin/prometheus-node-exporter",),
@@ -87,7 +94,7 @@ PEERS: Mapping[str, Need] = {
     ),
 }
 """What benchmarks measure beside ours, and tests use as they are. Never installed: the packages would start servers."""
-COMPARED = ("prometheus", "node-exporter", "uwsgi", "kerberos")
+COMPARED = ("prometheus", "alertmanager", "node-exporter", "uwsgi", "kerberos")
 """Those that tests need; the others only benchmarks fetch."""
 
 
