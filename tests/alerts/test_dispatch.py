@@ -23,7 +23,7 @@ NOW = 1_800_000_000_000
 TIMING = Timing(30 * S, 5 * MINUTE, 4 * 60 * MINUTE)
 
 
-def alert(rule: str, kind: AlertChange = AlertChange.FIRING, at_ms: int = NOW, **labels: str) -> Notification:
+def alert(rule: str, at_ms: int, kind: AlertChange = AlertChange.FIRING, /, **labels: str) -> Notification:
     resolved_ms = at_ms if kind is AlertChange.RESOLVED else 0
     pairs = tuple(sorted(labels.items()))
     return Notification(kind, rule, pairs, "fetch('x')", "< 1", 0, at_ms, at_ms, resolved_ms, 0, "", f"{rule} fires")
@@ -42,10 +42,10 @@ class Team:
         self.dispatcher = Dispatcher(self.routing)
 
     def fire(self, rule: str, **labels: str) -> None:
-        self.dispatcher.put([alert(rule, at_ms=self.now_ms, **labels)], self.now_ms)
+        self.dispatcher.put([alert(rule, self.now_ms, **labels)], self.now_ms)
 
     def resolve(self, rule: str, **labels: str) -> None:
-        self.dispatcher.put([alert(rule, AlertChange.RESOLVED, self.now_ms, **labels)], self.now_ms)
+        self.dispatcher.put([alert(rule, self.now_ms, AlertChange.RESOLVED, **labels)], self.now_ms)
 
     def after(self, wait_ms: int) -> list[str]:
         """Time passes, second by second; return what was told, as `target status: KIND host`."""
@@ -119,7 +119,7 @@ def test_an_alert_that_resolves_within_the_wait_is_never_told(team: Team) -> Non
 
 
 def test_an_alert_older_than_the_wait_is_told_at_once(team: Team) -> None:
-    team.dispatcher.put([alert("down", at_ms=NOW - MINUTE, host="a", rack="1")], team.now_ms)
+    team.dispatcher.put([alert("down", NOW - MINUTE, host="a", rack="1")], team.now_ms)
     assert team.after(S) == ["ops@x.y: firing a"]
 
 
@@ -269,7 +269,7 @@ def test_a_receiver_whose_address_changes_gets_the_ends_of_what_it_was_told() ->
 
 def test_a_storm_is_one_message_for_each_group() -> None:
     team = Team(routing(Route("ops", ("alertname",), TIMING)))
-    storm = [alert(f"rule{i % 23}", host=f"h{i // 23}") for i in range(23_000)]
+    storm = [alert(f"rule{i % 23}", NOW, host=f"h{i // 23}") for i in range(23_000)]
     team.dispatcher.put(storm, team.now_ms)
     team.now_ms += 31 * S
     letters = team.dispatcher.flush(team.now_ms)
