@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
+from artimon.compute.packed_samples import is_stale
 from artimon.model.values import STALE
 from query_dsl.promql import NotSupported, PromqlError, PromqlResult, instant_query, range_query
-from query_dsl.promql.samples import is_stale
 from query_dsl.promql.tree import parse_duration
 from scripts.promql_samples import LiteralSamples
 

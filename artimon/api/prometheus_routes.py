@@ -19,7 +19,7 @@ from artimon.api.query_parameters import QueryParameters
 from artimon.api.routes import buffered_response, plain_headers, wait_disconnect
 from artimon.model.select import NAME, Matcher
 from query_dsl.promql import PromqlError, PromqlResult, Query, format_text, parse, query_store
-from query_dsl.promql.evaluation import LOOK_BACK_MS
+from query_dsl.promql.evaluation_context import LOOK_BACK_MS
 from query_dsl.promql.tree import Selector
 from query_dsl.stores.query_limits import make_budget
 from query_dsl.tree.times import format_time

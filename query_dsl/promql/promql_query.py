@@ -10,17 +10,11 @@ import numpy as np
 
 from artimon.compute.cells import Bools, Floats, Ints
 from artimon.model.grid import Grid
-from query_dsl.promql.evaluation import (
-    LOOK_BACK_MS,
-    MAX_STEPS,
-    Context,
-    Remarks,
-    SampleSource,
-    evaluate,
-    raw_range,
-)
+from query_dsl.promql.evaluation import evaluate, raw_range
+from query_dsl.promql.evaluation_context import LOOK_BACK_MS, MAX_STEPS, Context, Remarks
 from query_dsl.promql.label_sets import NAME, LabelSets
 from query_dsl.promql.promql_values import ScalarValue, TextValue
+from query_dsl.promql.sample_source import SampleSource
 from query_dsl.promql.samples import SeriesSamples
 from query_dsl.promql.store_samples import StoreSamples
 from query_dsl.promql.tree import (
@@ -216,5 +210,5 @@ def _take_series(samples: SeriesSamples, order: Rows) -> SeriesSamples:
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
     places = np.repeat(samples.offsets[:-1][order] - offsets[:-1], counts) + np.arange(int(counts.sum()))
     return SeriesSamples(
-        samples.labels.take(order), offsets, samples.times_ms[places], samples.values[places], samples.dropped[order]
+        offsets, samples.times_ms[places], samples.values[places], samples.labels.take(order), samples.dropped[order]
     )

@@ -166,13 +166,18 @@ def make_budget(limits: Limits | None, check: Check | None, stop: threading.Even
 
 
 def limited_select(
-    store: Store, matchers: tuple[Matcher, ...], grid: Grid, statistics: tuple[str, ...], budget: QueryBudget
+    store: Store,
+    matchers: tuple[Matcher, ...],
+    grid: Grid,
+    statistics: tuple[str, ...],
+    budget: QueryBudget,
+    only: tuple[int, ...] | None = None,
 ) -> Buckets:
     """Select as many series as the budget allows. Raises LimitExceeded for more, before they are read if the store can
     tell, and SelectError."""
     allowed, refusal = budget.series_allowed(grid.n, len(statistics))
     limit = min(budget.limits.series, max(1, allowed))
     try:
-        return store.select(SelectRequest(matchers, grid, statistics, limit))
+        return store.select(SelectRequest(matchers, grid, statistics, limit, only=only))
     except TooManySeries as problem:
         raise LimitExceeded(f"{problem}; {refusal}") from problem

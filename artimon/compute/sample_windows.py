@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from artimon.compute.cells import Bools, Floats
-from query_dsl.promql.paired_sums import exact_sum
-from query_dsl.promql.samples import GatheredWindows, Windows
+from artimon.compute.cells import Bools, Floats, Ints
+from artimon.compute.packed_samples import GatheredWindows, Windows
+from artimon.compute.paired_sums import exact_sum
 
 Result = tuple[Floats, Bools]
 """Values and presence, (series, steps)."""
@@ -29,42 +29,68 @@ def _gathered(windows: Windows, function: Callable[[GatheredWindows], Floats], l
 # --- counters
 
 
-def _extrapolated(windows: Windows, counter: bool, per_second: bool) -> Result:
-    """Return the increase over the window, extrapolated to its ends as Prometheus does, or its rate."""
-    here = windows.counts >= 2
-    first, first_ms = windows.at(windows.first)
-    last, last_ms = windows.at(windows.last - 1)
+def extrapolate(
+    first: Floats,
+    first_ms: Any,
+    last: Floats,
+    last_ms: Any,
+    counts: Any,
+    lost: Any,
+    ends_ms: Any,
+    *,
+    range_ms: int,
+    name: str,
+) -> Floats:
+    """Return the increase over windows that hold two samples or more, extrapolated to their ends as Prometheus does, or
+    its rate. `lost`: what resets hide; `name`: rate, increase or delta."""
     with np.errstate(all="ignore"):
-        result = last - first
-        if counter:
-            result = result + _resets_lost(windows)
+        result = last - first + lost
         sampled = (last_ms - first_ms) / 1000
-        mean = sampled / np.maximum(windows.counts - 1, 1)
-        to_start = (first_ms - (windows.ends_ms - windows.range_ms)[None, :]) / 1000
-        to_end = (windows.ends_ms[None, :] - last_ms) / 1000
-        to_start = np.where(to_start >= mean * EXTRAPOLATION, mean / 2, to_start)
-        if counter:
-            to_zero = np.where((result > 0) & (first >= 0), sampled * (first / result), to_start)
-            to_start = np.where(to_zero < to_start, to_zero, to_start)
-        to_end = np.where(to_end >= mean * EXTRAPOLATION, mean / 2, to_end)
+        mean = sampled / np.maximum(counts - 1, 1)
+        to_start = (first_ms - (ends_ms - range_ms)) / 1000
+        to_end = (ends_ms - last_ms) / 1000
+        far = mean * EXTRAPOLATION
+        to_start = np.where(to_start >= far, mean / 2, to_start)
+        if name != "delta":
+            to_zero = sampled * (first / result)
+            to_start = np.where((result > 0) & (first >= 0) & (to_zero < to_start), to_zero, to_start)
+        to_end = np.where(to_end >= far, mean / 2, to_end)
         factor: Floats = (sampled + to_start + to_end) / sampled
-        if per_second:
-            factor = factor / (windows.range_ms / 1000)
-        values = result * factor
+        if name == "rate":
+            factor = factor / (range_ms / 1000)
+        return result * factor
+
+
+def _extrapolated(windows: Windows, name: str) -> Result:
+    here = windows.counts >= 2
+    first, last = windows.at(windows.first), windows.at(windows.last - 1)
+    lost = 0.0 if name == "delta" else _resets_lost(windows)
+    ends_ms = windows.ends_ms[None, :]
+    values = extrapolate(*first, *last, windows.counts, lost, ends_ms, range_ms=windows.range_ms, name=name)
     return np.where(here, values, 0.0), here
+
+
+def _pairs(windows: Windows, chosen: Callable[[Floats, Floats], Bools]) -> tuple[Ints, Ints, Ints]:
+    """Return the places of samples for which `chosen` is true of the sample before, in its series, and itself; and the
+    part of these places that lies in each window, from one number (inclusive) to another (exclusive)."""
+    values, offsets = windows.samples.values, windows.samples.offsets
+    with np.errstate(all="ignore"):
+        found = np.concatenate(([False], chosen(values[:-1], values[1:]))) if len(values) else np.zeros(0, np.bool_)
+    found[offsets[:-1][offsets[:-1] < len(values)]] = False
+    places = np.flatnonzero(found)
+    begin = np.searchsorted(places, windows.first + 1)
+    return places, begin, np.maximum(np.searchsorted(places, windows.last), begin)
 
 
 def _resets_lost(windows: Windows) -> Floats:
     """Return the sum of the values before each fall of a counter within the windows."""
-    values, offsets = windows.samples.values, windows.samples.offsets
-    lost = np.zeros(len(values) + 1)
-    if len(values) > 1:
-        fell = values[1:] < values[:-1]
-        fell[offsets[1:-1][(offsets[1:-1] > 0) & (offsets[1:-1] < len(values))] - 1] = False
-        lost[2:] = np.cumsum(np.where(fell & np.isfinite(values[:-1]), values[:-1], 0.0))
-    first = np.minimum(windows.first + 1, len(values))
-    sums: Floats = lost[np.maximum(windows.last, first)] - lost[first]
-    return sums
+    places, begin, end = _pairs(windows, np.greater)
+    lost = np.zeros(begin.shape)
+    before = windows.samples.values[places - 1]
+    for cell in np.argwhere(end > begin):
+        i, t = int(cell[0]), int(cell[1])
+        lost[i, t] = before[begin[i, t] : end[i, t]].sum()
+    return lost
 
 
 def _instant(windows: Windows, rate: bool) -> Result:
@@ -79,17 +105,13 @@ def _instant(windows: Windows, rate: bool) -> Result:
     return np.where(here, found, 0.0), here
 
 
-def _changes(windows: Windows, fall: bool) -> Result:
-    values, offsets = windows.samples.values, windows.samples.offsets
-    counted = np.zeros(len(values) + 1)
-    if len(values) > 1:
-        a, b = values[:-1], values[1:]
-        changed = b < a if fall else (a != b) & ~(np.isnan(a) & np.isnan(b))
-        changed[offsets[1:-1][(offsets[1:-1] > 0) & (offsets[1:-1] < len(values))] - 1] = False
-        counted[2:] = np.cumsum(changed)
-    first = np.minimum(windows.first + 1, len(values))
-    found = counted[np.maximum(windows.last, first)] - counted[first]
-    return found, windows.counts > 0
+def _changes(windows: Windows, chosen: Callable[[Floats, Floats], Bools]) -> Result:
+    _, begin, end = _pairs(windows, chosen)
+    return (end - begin).astype(np.float64), windows.counts > 0
+
+
+def _differs(a: Floats, b: Floats) -> Bools:
+    return (a != b) & ~(np.isnan(a) & np.isnan(b))
 
 
 # --- statistics
@@ -240,13 +262,13 @@ def _time_of(windows: Windows, greatest: bool) -> Result:
 
 WINDOWED: Mapping[str, Callable[[Windows], Result]] = MappingProxyType(
     {
-        "rate": lambda w: _extrapolated(w, True, True),
-        "increase": lambda w: _extrapolated(w, True, False),
-        "delta": lambda w: _extrapolated(w, False, False),
+        "rate": lambda w: _extrapolated(w, "rate"),
+        "increase": lambda w: _extrapolated(w, "increase"),
+        "delta": lambda w: _extrapolated(w, "delta"),
         "irate": lambda w: _instant(w, True),
         "idelta": lambda w: _instant(w, False),
-        "changes": lambda w: _changes(w, False),
-        "resets": lambda w: _changes(w, True),
+        "changes": lambda w: _changes(w, _differs),
+        "resets": lambda w: _changes(w, np.greater),
         "deriv": _derivative,
         "sum_over_time": lambda w: _gathered(w, _sum),
         "avg_over_time": lambda w: _gathered(w, _mean),

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from artimon.compute.cells import Floats
-from query_dsl.results.label_table import Codes
+from artimon.compute.cells import Floats, Ints
 
 
 def exact_sum(values: Floats, axis: int = -1) -> Floats:
@@ -23,7 +22,7 @@ def exact_sum(values: Floats, axis: int = -1) -> Floats:
         return _finish(total[0], error[0])
 
 
-def grouped_sum(values: Floats, codes: Codes, count: int) -> Floats:
+def grouped_sum(values: Floats, codes: Ints, count: int) -> Floats:
     """Return the sums of the rows of each class, (count, steps). `codes`: class of each row of `values`."""
     order = np.argsort(codes, kind="stable")
     total, mine = values[order], codes[order]
