@@ -60,18 +60,21 @@ class PrometheusRoutes:
         times = {"start_ms": fields.time_ms("start"), "end_ms": fields.time_ms("end")}
         return await self._evaluate(request, fields, {**times, "step_ms": fields.duration_ms("step")})
 
-    async def _evaluate(self, request: Request, fields: Fields, times: Mapping[str, int]) -> Response:
+    async def _evaluate(self, request: Request, fields: Fields, times: Mapping[str, Any]) -> Response:
         query = _parsed(QueryParameters(fields.required("query")).validate(self._limits))
         look_back_ms = fields.duration_ms("lookback_delta", LOOK_BACK_MS)
         query_ms = round(self._limits.query_s * 1000)
         timeout_s = min(fields.duration_ms("timeout", query_ms), query_ms) / 1000
         limit, now_ms = fields.limit(), self._executor.clock.now_ms()
+        exact = fields.one("exact_increase") == "true"
 
         def work(store: LimitedStore) -> BufferedAnswer:
             began = perf_counter()
             budget = make_budget(history_limits(store, timeout_s), store.check)
             try:
-                found = query_store(query, store, now_ms, look_back_ms=look_back_ms, budget=budget, **times)
+                found = query_store(
+                    query, store, now_ms, look_back_ms=look_back_ms, budget=budget, exact_increase=exact, **times
+                )
             except PromqlError as problem:
                 raise ApiError(422, problem.message) from problem
             self._check_size(found)

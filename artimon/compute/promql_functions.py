@@ -40,6 +40,8 @@ from artimon.compute.window_frames import WindowFrame, integer_totals, newest_pr
 
 _RANGE = Param("range_ms", "integer", least=1)
 """Length of the windows."""
+BLOCK = 8_192
+"""Series that are computed at a time: 64 kB an array."""
 _SHIFT = Param("shift_ms", "integer", 0, least=0)
 """Time between the end of a window and that of its last bucket."""
 
@@ -139,7 +141,7 @@ def _sampled(function: Callable[[Windows], Result]) -> Callable[[Arrays, WindowF
 def _several(data: Arrays, frame: WindowFrame) -> Bools | None:
     """Return the windows with buckets of several samples, of which only the newest is known."""
     several = data.stats["count"] > 1
-    return window_view(several, frame).any(axis=2) if several.any() else None
+    return np.asarray(window_view(several, frame).any(axis=2)) if several.any() else None
 
 
 def _newest(data: Arrays, frame: WindowFrame, args: Args) -> Mapped:
@@ -149,11 +151,11 @@ def _newest(data: Arrays, frame: WindowFrame, args: Args) -> Mapped:
     return Mapped(doubles(values, held & ~over), _several(data, frame))
 
 
-class _Sample(NamedTuple):
+class _Samples(NamedTuple):
     """Samples of one bucket; `several`: series of whose samples it holds only the newest."""
 
     present: MaskOrBool
-    values: Floats
+    cells: Ints
     time: Ints
     several: Rows
 
@@ -171,83 +173,92 @@ _NO_FALLS = _Falls(_NO_ROWS, np.zeros(0), np.zeros(0, np.int64))
 
 
 class _RollingExtrapolated(Rolling):
-    """rate, increase and delta of whole buckets."""
+    """rate, increase and delta of whole buckets. Blocks of series keep temporaries in the cache of the processor."""
 
     def __init__(self, span: RollingContext, name: str) -> None:
         super().__init__(span)
         self._range_ms, self._name = span.args["range_ms"], name
         if span.args["shift_ms"] or self._range_ms != self.width * span.step_ms:
             raise MatrixNeeded
-        self._samples: deque[_Sample | None] = deque(maxlen=self.width)
+        self._blocks = [slice(start, start + BLOCK) for start in range(0, span.rows, BLOCK)]
+        self._samples: deque[_Samples | None] = deque(maxlen=self.width)
         self._falls: deque[_Falls] = deque(maxlen=self.width)
-        nothing = np.zeros(span.rows)
-        self._last = _Sample(False, nothing, nothing.astype(np.int64), _NO_ROWS)
+        nothing = np.zeros(span.rows, np.int64)
+        self._last = _Samples(False, nothing, nothing, _NO_ROWS)
         """Newest sample of each series, in the bucket `_at`."""
         self._at: Ints | int = -1
+        self._values, self._lost = np.empty(span.rows), np.zeros(span.rows)
 
     def update(self, column: BucketColumn | None) -> None:
         if column is None:
             self._samples.append(None)
             self._falls.append(_NO_FALLS)
             return
-        present, time, values = column.present, column.cells("last_time"), self._numbers(column.cells("last"))
+        present, time, cells = column.present, column.cells("last_time"), column.cells("last")
         several = _NO_ROWS if column.count is None else np.flatnonzero(column.count > 1)
-        self._samples.append(_Sample(present, values, time, several))
-        self._falls.append(self._fallen(present, values))
+        self._samples.append(_Samples(present, cells, time, several))
+        self._falls.append(self._fallen(present, cells))
         if present is not True:
-            values, time = np.where(present, values, self._last.values), np.where(present, time, self._last.time)
-        self._last, self._at = _Sample(present, values, time, several), self.newest
+            cells, time = np.where(present, cells, self._last.cells), np.where(present, time, self._last.time)
+        self._last, self._at = _Samples(present, cells, time, several), self.newest
 
-    def _numbers(self, cells: Ints) -> Floats:
-        double = self.span.double
+    def _numbers(self, cells: Ints, rows: slice | Rows) -> Floats:
+        double, mine = self.span.double, cells[rows]
         if isinstance(double, bool):
-            return cells.view(np.float64) if double else cells.astype(np.float64)
-        return np.where(double, cells.view(np.float64), cells)
+            return mine.view(np.float64) if double else mine.astype(np.float64)
+        return np.where(double[rows], mine.view(np.float64), mine)
 
-    def _fallen(self, present: MaskOrBool, values: Floats) -> _Falls:
+    def _fallen(self, present: MaskOrBool, cells: Ints) -> _Falls:
         if self._name == "delta" or (isinstance(self._at, int) and self._at < 0):
             return _NO_FALLS
         with np.errstate(invalid="ignore"):
-            fell = values < self._last.values
-        if not fell.any():
-            return _NO_FALLS
-        rows = np.flatnonzero(fell & present & self.span.members)
-        return _Falls(rows, self._last.values[rows], np.broadcast_to(self._at, values.shape)[rows])
+            if self.span.double is False:
+                fell = cells < self._last.cells
+            else:
+                blocks = [self._numbers(cells, b) < self._numbers(self._last.cells, b) for b in self._blocks]
+                fell = np.concatenate(blocks)
+        rows = np.flatnonzero(fell)
+        for mask in (present, self.span.members):
+            rows = rows if isinstance(mask, bool) else rows[mask[rows]]
+        return _Falls(rows, self._numbers(self._last.cells, rows), np.broadcast_to(self._at, cells.shape)[rows])
 
     def result(self) -> WindowValues:
-        held = [one for one in self._samples if one is not None]
         if self.has_samples() is False:
             return self.empty_result()
-        first: _Sample = held[0]
+        held = [one for one in self._samples if one is not None]
+        start = max(0, self.at - self.width + 1)
+        falls = [(one.rows[one.at >= start], one.before[one.at >= start]) for one in self._falls if len(one.rows)]
+        for rows, before in falls:
+            self._lost[rows] += before
+        counts = [self._block(held, block) for block in self._blocks]
+        for rows, _ in falls:
+            self._lost[rows] = 0.0
+        if isinstance(counts[0], int):
+            present: MaskOrBool = counts[0] >= 2
+        else:
+            present = np.concatenate(counts) >= 2
+        several = [one.several for one in held if len(one.several)]
+        doubt = np.unique(np.concatenate(several)) if several else None
+        return WindowValues(self._values.view(np.int64), present, doubt)
+
+    def _block(self, held: list[_Samples], block: slice) -> Any:
+        """Compute the values of a block; return the numbers of samples."""
+        first, first_ms = self._numbers(held[0].cells, block), held[0].time[block]
         counts: Any = len(held)
         if any(one.present is not True for one in held):
-            first, counts = self._first(held), sum(np.asarray(one.present, np.int64) for one in held)
-        present: MaskOrBool = counts >= 2 if isinstance(counts, int) else simplify_mask(counts >= 2)
-        values = extrapolate(
-            first.values, first.time, self._last.values, self._last.time, counts, self._lost(),
-            int(self.span.frame.end_ms[self.output]), range_ms=self._range_ms, name=self._name,
-        )  # fmt: skip
-        several = [one.several for one in held if len(one.several)]
-        return WindowValues(values.view(np.int64), present, np.unique(np.concatenate(several)) if several else None)
-
-    @staticmethod
-    def _first(held: list[_Sample]) -> _Sample:
-        """Return the oldest sample of each series in the window."""
-        values, time = held[-1].values, held[-1].time
-        for one in held[-2::-1]:
-            values, time = np.where(one.present, one.values, values), np.where(one.present, one.time, time)
-        return _Sample(True, values, time, _NO_ROWS)
-
-    def _lost(self) -> Floats | float:
-        """Return the values before resets whose both sides are in the window."""
-        start = max(0, self.at - self.width + 1)
-        inside = [(falls, falls.at >= start) for falls in self._falls if len(falls.rows)]
-        if not any(kept.any() for _, kept in inside):
-            return 0.0
-        lost = np.zeros(self.span.rows)
-        for falls, kept in inside:
-            lost[falls.rows[kept]] += falls.before[kept]
-        return lost
+            counts = np.zeros(len(first), np.int64)
+            for one in reversed(held):
+                here: Any = one.present if isinstance(one.present, bool) else one.present[block]
+                first = np.where(here, self._numbers(one.cells, block), first)
+                first_ms = np.where(here, one.time[block], first_ms)
+                counts += here
+        with np.errstate(all="ignore"):
+            increase = self._numbers(self._last.cells, block) - first + self._lost[block]
+        end_ms, last_ms = int(self.span.frame.end_ms[self.output]), self._last.time[block]
+        self._values[block] = extrapolate(
+            increase, first, first_ms, last_ms, counts, end_ms, self._range_ms, self._name
+        )
+        return counts
 
 
 # --- tables

@@ -30,43 +30,52 @@ def _gathered(windows: Windows, function: Callable[[GatheredWindows], Floats], l
 
 
 def extrapolate(
-    first: Floats,
-    first_ms: Any,
-    last: Floats,
-    last_ms: Any,
-    counts: Any,
-    lost: Any,
-    ends_ms: Any,
-    *,
-    range_ms: int,
-    name: str,
+    increase: Floats, first: Floats, first_ms: Any, last_ms: Any, counts: Any, ends_ms: Any, range_ms: int, name: str
 ) -> Floats:
     """Return the increase over windows that hold two samples or more, extrapolated to their ends as Prometheus does, or
-    its rate. `lost`: what resets hide; `name`: rate, increase or delta."""
+    its rate. `increase`: that between the first and the last sample; `name`: rate, increase or delta."""
     with np.errstate(all="ignore"):
-        result = last - first + lost
-        sampled = (last_ms - first_ms) / 1000
-        mean = sampled / np.maximum(counts - 1, 1)
-        to_start = (first_ms - (ends_ms - range_ms)) / 1000
-        to_end = (ends_ms - last_ms) / 1000
-        far = mean * EXTRAPOLATION
-        to_start = np.where(to_start >= far, mean / 2, to_start)
+        sampled = (last_ms - first_ms).astype(np.float64)
+        far = sampled * (EXTRAPOLATION / np.maximum(counts - 1, 1))
+        to_start = (first_ms - (ends_ms - range_ms)).astype(np.float64)
+        to_end = (ends_ms - last_ms).astype(np.float64)
+        odd = (to_start >= far) | (to_end >= far)
         if name != "delta":
-            to_zero = sampled * (first / result)
-            to_start = np.where((result > 0) & (first >= 0) & (to_zero < to_start), to_zero, to_start)
-        to_end = np.where(to_end >= far, mean / 2, to_end)
-        factor: Floats = (sampled + to_start + to_end) / sampled
+            odd |= sampled * first < to_start * increase
+        factor: Floats = range_ms / sampled  # of windows whose samples reach to both ends
+        rows = np.nonzero(odd)
+        if len(rows[0]):
+            some = (np.broadcast_to(one, odd.shape)[rows] for one in (increase, first, sampled, far, to_start, to_end))
+            factor[rows] = _cut_factor(name != "delta", *some)
         if name == "rate":
-            factor = factor / (range_ms / 1000)
-        return result * factor
+            factor /= range_ms / 1000
+        factor *= increase
+        return factor
+
+
+def _cut_factor(
+    counter: bool, increase: Floats, first: Floats, sampled: Floats, far: Floats, to_start: Floats, to_end: Floats
+) -> Floats:
+    """Return the factor of extrapolation of windows with an end that is far from the samples, or that begin before the
+    zero of a counter."""
+    half = far / EXTRAPOLATION / 2
+    to_start, to_end = np.where(to_start >= far, half, to_start), np.where(to_end >= far, half, to_end)
+    if counter:
+        to_zero = sampled * (first / increase)
+        to_start = np.where((increase > 0) & (first >= 0) & (to_zero < to_start), to_zero, to_start)
+    factor: Floats = (sampled + to_start + to_end) / sampled
+    return factor
 
 
 def _extrapolated(windows: Windows, name: str) -> Result:
     here = windows.counts >= 2
-    first, last = windows.at(windows.first), windows.at(windows.last - 1)
-    lost = 0.0 if name == "delta" else _resets_lost(windows)
+    (first, first_ms), (last, last_ms) = windows.at(windows.first), windows.at(windows.last - 1)
+    with np.errstate(all="ignore"):
+        increase = last - first
+    if name != "delta":
+        increase += _resets_lost(windows)
     ends_ms = windows.ends_ms[None, :]
-    values = extrapolate(*first, *last, windows.counts, lost, ends_ms, range_ms=windows.range_ms, name=name)
+    values = extrapolate(increase, first, first_ms, last_ms, windows.counts, ends_ms, windows.range_ms, name)
     return np.where(here, values, 0.0), here
 
 
@@ -111,7 +120,8 @@ def _changes(windows: Windows, chosen: Callable[[Floats, Floats], Bools]) -> Res
 
 
 def _differs(a: Floats, b: Floats) -> Bools:
-    return (a != b) & ~(np.isnan(a) & np.isnan(b))
+    differs: Bools = (a != b) & ~(np.isnan(a) & np.isnan(b))
+    return differs
 
 
 # --- statistics
@@ -173,7 +183,8 @@ def _median_deviation(part: GatheredWindows) -> Floats:
     half = np.full(len(part.cells), 0.5)
     median = quantile_of_rows(half, part.values, part.here, part.counts)
     with np.errstate(all="ignore"):
-        return quantile_of_rows(half, np.abs(part.values - median[:, None]), part.here, part.counts)
+        found = quantile_of_rows(half, np.abs(part.values - median[:, None]), part.here, part.counts)
+    return np.where((np.isnan(part.values) & part.here).any(axis=1), np.nan, found)
 
 
 # --- regression

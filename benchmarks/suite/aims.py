@@ -75,6 +75,7 @@ AIMS: Mapping[str, Aim] = {
     "promql.topk": _times(10),
     "promql.join_volumes": _times(1),
     "promql.quantile": _times(10),
+    "promql.3days": _times(1),
     "promql.remote_write": _times(1),
     "transport.encoded": _times(20),
     "transport.bytes": _times(1),

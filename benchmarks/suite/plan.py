@@ -58,7 +58,7 @@ QUESTIONS = (
     "quantile",
     "3days",
 )
-PROMQL = ("single", "sum_by_rack", "rate_by_rack", "topk", "join_volumes", "quantile")
+PROMQL = ("single", "sum_by_rack", "rate_by_rack", "topk", "join_volumes", "quantile", "3days")
 PLAN = (
     Entry(
         "increment",

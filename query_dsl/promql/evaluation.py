@@ -14,7 +14,7 @@ from artimon.compute.packed_samples import Windows, make_windows, newest
 from artimon.model.select import Matcher
 from query_dsl.promql import aggregations, vector_operators
 from query_dsl.promql.evaluation_context import DEFAULT_STEP_MS, MAX_SUBQUERY_STEPS, Context
-from query_dsl.promql.histograms import bucket_fraction, bucket_quantile, of_histograms
+from query_dsl.promql.histograms import OfStep, bucket_fraction, bucket_quantile, of_histograms
 from query_dsl.promql.label_sets import NAME, LabelSets
 from query_dsl.promql.promql_values import (
     ScalarValue,
@@ -183,7 +183,7 @@ def _call(node: Call, context: Context) -> Value:
     if name in NATIVE_ONLY:
         raise NotSupported(f"{name} needs native histograms, which are not supported", node.position, context.text)
     if name in sample_windows.WINDOWED:
-        return map_windows(node, context) or _of_windows(name, args[0], sample_windows.WINDOWED[name], context)
+        return map_windows(node, context) or _of_windows(node, args[0], sample_windows.WINDOWED[name], context)
     if name in MATH:
         vector = _vector(args[0], context)
         with np.errstate(all="ignore"):
@@ -193,6 +193,8 @@ def _call(node: Call, context: Context) -> Value:
         return vector.with_values(DATES[name](vector.values))
     if name in SORTS:
         return _sorted(node, context)
+    if name not in _FUNCTIONS:
+        raise NotSupported(f"{name} is not supported", node.position, context.text)
     return _FUNCTIONS[name](node, context)
 
 
@@ -202,25 +204,23 @@ def _of_scalar(values: Floats) -> VectorValue:
 
 
 def _of_windows(
-    name: str, node: Node, function: Callable[[Windows], sample_windows.Result], context: Context
+    node: Call, arg: Node, function: Callable[[Windows], sample_windows.Result], context: Context
 ) -> VectorValue:
     """Return the results of a function of windows; the last and first samples keep their names."""
-    samples, windows = _windows(node, context)
+    samples, windows = _windows(arg, context)
+    name = node.function
     values, here = function(windows)
     keeps = name in ("last_over_time", "first_over_time")
     dropped = samples.dropped if keeps else np.ones_like(samples.dropped)
     found = VectorValue(samples.labels, values, here, dropped).present()
-    inform_gauges(name, found.labels.texts(NAME), context)
+    inform_gauges(node, found.labels.texts(NAME), context)
     return found
 
 
 def _sorted(node: Call, context: Context) -> VectorValue:
     vector = _vector(node.args[0], context)
     if not context.instant:
-        context.warn(
-            "sort is ineffective for range queries since results are always ordered by labels"
-            f" {context.place(node.position)}"
-        )
+        context.warn("sort is ineffective for range queries since results are always ordered by labels", node.position)
         return vector
     vector = vector.present()
     descending = node.function.endswith("_desc")
@@ -322,57 +322,52 @@ def _label_join(node: Call, context: Context) -> Value:
 
 def _check_quantile(q: Floats, node: Call | Aggregation, context: Context) -> None:
     for value in np.unique(q[~((q >= 0) & (q <= 1))]).tolist():
-        text = format_value(value)
-        context.warn(f"quantile value should be between 0 and 1, got {text} {context.place(node.position)}")
+        context.warn(f"quantile value should be between 0 and 1, got {format_value(value)}", context.argument(node, 0))
 
 
 def _histogram_quantile(node: Call, context: Context) -> Value:
     q = _scalar(node.args[0], context)
-    vector = _vector(node.args[1], context)
     _check_quantile(q, node, context)
-    return of_histograms(
-        vector,
-        lambda le, counts, t: bucket_quantile(float(q[t]), le, counts),
-        _histogram_warner(context),
-        context.budget,
-    )
+    return _of_histograms(node, lambda le, counts, t: bucket_quantile(float(q[t]), le, counts), context)
 
 
 def _histogram_fraction(node: Call, context: Context) -> Value:
     low, high = _scalar(node.args[0], context), _scalar(node.args[1], context)
-    vector = _vector(node.args[2], context)
-    return of_histograms(
-        vector,
-        lambda le, counts, t: bucket_fraction(float(low[t]), float(high[t]), le, counts),
-        _histogram_warner(context),
-        context.budget,
+    return _of_histograms(
+        node, lambda le, counts, t: (bucket_fraction(float(low[t]), float(high[t]), le, counts), None), context
     )
 
 
-def _histogram_warner(context: Context) -> Callable[[str, str], None]:
-    def warn(what: str, metric: str) -> None:
-        if what == "bucket":
-            context.warn(f'bucket label "le" is missing or has a malformed value for metric name "{metric}"')
-        else:
-            context.inform(
-                "input to histogram_quantile needed to be fixed for monotonicity (see"
-                " https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile) for metric name"
-                f' "{metric}"'
-            )
+def _of_histograms(node: Call, of_step: OfStep, context: Context) -> VectorValue:
+    """Apply a function to the histograms of the last argument, and tell what is wrong with their buckets."""
+    position = context.argument(node, len(node.args) - 1)
+    found, problems = of_histograms(_vector(node.args[-1], context), of_step, context.budget)
+    for metric, le in problems.bad_bounds:
+        context.warn(f'bucket label "le" is missing or has a malformed value of "{le}"{_for_metric(metric)}', position)
+    for metric, falls in problems.falls.items():
+        context.inform(
+            "input to histogram_quantile needed to be fixed for monotonicity (see"
+            " https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile)"
+            f"{_for_metric(metric)}, {falls.text(context.times_ms)}",
+            position,
+        )
+    return found
 
-    return warn
+
+def _for_metric(name: str) -> str:
+    return f' for metric name "{name}"' if name else ""
 
 
 def _quantile_over_time(node: Call, context: Context) -> Value:
     q = _scalar(node.args[0], context)
     _check_quantile(q, node, context)
-    return _of_windows(node.function, node.args[1], partial(sample_windows.quantile_over_time, q=q), context)
+    return _of_windows(node, node.args[1], partial(sample_windows.quantile_over_time, q=q), context)
 
 
 def _predict_linear(node: Call, context: Context) -> Value:
     seconds = _scalar(node.args[1], context)
     predict = partial(sample_windows.predict_linear, seconds=seconds, now_ms=context.times_ms)
-    return _of_windows(node.function, node.args[0], predict, context)
+    return _of_windows(node, node.args[0], predict, context)
 
 
 def _smoothing(node: Call, context: Context) -> Value:
@@ -383,12 +378,23 @@ def _smoothing(node: Call, context: Context) -> Value:
                 f"invalid {what} factor. Expected: 0 < {what[0]}f < 1, got: {factor[0]:f}", None, context.text
             )
     smooth = partial(sample_windows.double_exponential_smoothing, level=level, trend=trend)
-    return _of_windows(node.function, node.args[0], smooth, context)
+    return _of_windows(node, node.args[0], smooth, context)
+
+
+def _constant(ms: int, context: Context) -> ScalarValue:
+    """Return a time or duration in seconds, at each step."""
+    return ScalarValue(np.full(len(context.times_ms), ms / 1000))
 
 
 _FUNCTIONS: dict[str, Callable[[Call, Context], Value]] = {
     "time": lambda _, context: ScalarValue(context.seconds),
     "pi": lambda _, context: ScalarValue(np.full(len(context.times_ms), np.pi)),
+    "step": lambda _, context: _constant(context.step_ms, context),
+    "range": lambda _, context: _constant(context.end_ms - context.start_ms, context),
+    "start": lambda _, context: _constant(context.start_ms, context),
+    "end": lambda _, context: _constant(context.end_ms, context),
+    "min_of": lambda node, context: ScalarValue(np.minimum(*(_scalar(arg, context) for arg in node.args))),
+    "max_of": lambda node, context: ScalarValue(np.maximum(*(_scalar(arg, context) for arg in node.args))),
     "vector": lambda node, context: _of_scalar(_scalar(node.args[0], context)),
     "scalar": _to_scalar,
     "timestamp": _timestamp,

@@ -9,7 +9,7 @@ import numpy as np
 from artimon.compute.cells import Floats, Ints
 from query_dsl.promql.promql_values import charge_cells
 from query_dsl.promql.sample_source import SampleSource
-from query_dsl.promql.tree import At
+from query_dsl.promql.tree import Aggregation, At, Call, argument_position
 from query_dsl.stores.query_limits import QueryBudget
 
 LOOK_BACK_MS = 300_000
@@ -22,10 +22,14 @@ MAX_SUBQUERY_STEPS = 1_000_000
 
 @dataclass(slots=True)
 class Remarks:
-    """Warnings and remarks for the reader, each once."""
+    """Warnings and remarks for the reader, each once, with its place in the text or ""."""
 
-    warnings: dict[str, None] = field(default_factory=dict)
-    infos: dict[str, None] = field(default_factory=dict)
+    warnings: dict[str, str] = field(default_factory=dict)
+    infos: dict[str, str] = field(default_factory=dict)
+
+    def lines(self, infos: bool) -> tuple[str, ...]:
+        """Return the warnings or the remarks."""
+        return tuple(f"{text} {place}".rstrip() for text, place in (self.infos if infos else self.warnings).items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,8 @@ class Context:
     end_ms: int
     instant: bool
     look_back_ms: int = LOOK_BACK_MS
+    step_ms: int = 0
+    """Step of the whole query; 0 for one at one time."""
     budget: QueryBudget = field(default_factory=QueryBudget)
     remarks: Remarks = field(default_factory=Remarks)
 
@@ -50,11 +56,17 @@ class Context:
         """Count the cells of a vector before it is made. Raises LimitExceeded."""
         charge_cells(self.budget, series, len(self.times_ms))
 
-    def warn(self, message: str) -> None:
-        self.remarks.warnings[f"PromQL warning: {message}"] = None
+    def warn(self, message: str, position: int) -> None:
+        """Warn once of what is at a position of the text."""
+        self.remarks.warnings.setdefault(f"PromQL warning: {message}", self.place(position))
 
-    def inform(self, message: str) -> None:
-        self.remarks.infos[f"PromQL info: {message}"] = None
+    def inform(self, message: str, position: int) -> None:
+        """Remark once on what is at a position of the text."""
+        self.remarks.infos.setdefault(f"PromQL info: {message}", self.place(position))
+
+    def argument(self, node: Call | Aggregation, number: int) -> int:
+        """Return the position of an argument."""
+        return argument_position(self.text, node.position, number)
 
     def place(self, position: int) -> str:
         """Return "(line:column)" of a position of the text."""

@@ -36,17 +36,19 @@ def map_windows(node: Node, context: Context) -> VectorValue | None:
     found = source.map(asked) if isinstance(source, BucketSource) and asked is not None else None
     if found is not None and asked is not None:
         context.charge_cells(found.labels.count)
-        inform_gauges(asked.function, found.labels.texts(NAME), context)
+        inform_gauges(node, found.labels.texts(NAME), context)
     return found
 
 
-def inform_gauges(function: str, names: Sequence[str], context: Context) -> None:
-    if function in ("rate", "increase"):
-        for metric in dict.fromkeys(names):
-            if metric and not metric.endswith(COUNTER_SUFFIXES):
-                context.inform(
-                    f'metric might not be a counter, name does not end in _total/_sum/_count/_bucket: "{metric}"'
-                )
+def inform_gauges(node: Node, names: Sequence[str], context: Context) -> None:
+    """Remark on metrics under rate or increase that might not be counters."""
+    node = without_parens(node)
+    if not isinstance(node, Call) or node.function not in ("rate", "increase"):
+        return
+    for metric in dict.fromkeys(names):
+        if metric and not metric.endswith(COUNTER_SUFFIXES):
+            text = "metric might not be a counter, name does not end in _total/_sum/_count/_bucket"
+            context.inform(f'{text}: "{metric}"', context.argument(node, 0))
 
 
 def push_down(node: Aggregation, param: Floats | None, context: Context) -> VectorValue | SampleSource | None:
@@ -64,21 +66,21 @@ def push_down(node: Aggregation, param: Floats | None, context: Context) -> Vect
     if found is not None:
         context.charge_cells(found.labels.count)
         if found.labels.count:
-            inform_gauges(asked.function, names[:1], context)
+            inform_gauges(node.child, names[:1], context)
     return found
 
 
 def _reducer(node: Aggregation, param: Floats | None) -> Reducer | None:
     """Return the aggregation with its argument; None if that changes from step to step or is unusual."""
-    args: tuple[tuple[str, float | str], ...] = ()
     if node.function not in REDUCERS:
         return None
+    args: tuple[tuple[str, float | str], ...] = ()
     if param is not None:
         value = float(param[0]) if len(param) and (param == param[0]).all() else -1.0
-        if node.function == "quantile":
-            args, fits = (("q", value),), 0 <= value <= 1
+        if node.function == "quantile" and 0 <= value <= 1:
+            args = (("q", value),)
+        elif node.function != "quantile" and 1 <= value <= MAX_PUSHED_K:
+            args = (("k", int(value)), ("rank", "each"))
         else:
-            args, fits = (("k", int(value)), ("rank", "each")), 1 <= value <= MAX_PUSHED_K
-        if not fits:
             return None
     return Reducer(node.function, node.labels, node.without, args)

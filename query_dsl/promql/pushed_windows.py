@@ -96,14 +96,15 @@ def choose_level(
     asked: WindowQuery, levels: Sequence[LevelSnapshot], exact: bool, has_history: bool
 ) -> LevelChoice | None:
     """Return the finest level that gives the value of the raw samples, without a history also one that gives an
-    approximation of a rate; None if there is none. `exact`: increases count from the starts of processes."""
+    approximation of a rate; None if there is none. `exact`: only if increases
+    count from the starts of processes."""
     name, range_ms = asked.function, asked.range_ms
     first_ms = int(asked.ends_ms.min()) - range_ms
     fit = [level for level in levels if level.holds(first_ms)]
     aligned = [
         one for one in fit if not (asked.ends_ms % one.step_ms).any() and (not name or range_ms % one.step_ms == 0)
     ]
-    if exact and name in EXACT:
+    if exact:
         return LevelChoice(aligned[0], EXACT[name]) if aligned else None
     if aligned and name in ALIGNED:
         args = (("range_ms", range_ms), ("ended", not name)) if ALIGNED[name] == "promql.last" else ()

@@ -85,7 +85,7 @@ class StoreSamples:
 
     def map(self, asked: WindowQuery) -> VectorValue | None:
         """See BucketSource: if samples of the finest level do not give the answer."""
-        choice = self._choose(asked)
+        asked, choice = self._choose(asked)
         if choice is None or (choice.level is self._levels[0] and choice.function not in EXACT.values()):
             return None
         planned = plan_requests(choice, asked, self._now_ms)
@@ -109,9 +109,9 @@ class StoreSamples:
             return None
         choice, parts, back = found
         made = vector_of_classes(parts, back, asked, reducer, choice.scale)
-        sensitive = {choice.function, REDUCERS[reducer.name]} & NAN_SENSITIVE
-        if sensitive and np.isnan(made.values[made.here]).any():
-            return None
+        sensitive, held = {choice.function, REDUCERS[reducer.name]} & NAN_SENSITIVE, made.values[made.here]
+        if (sensitive and np.isnan(held).any()) or (reducer.name == "avg" and not np.isfinite(held).all()):
+            return None  # a mean may be finite although its sum is not
         self._note_parts(choice, parts)
         return made.present()
 
@@ -126,14 +126,26 @@ class StoreSamples:
         narrower._only = tuple(np.unique(np.concatenate([part.candidates for part in parts])).tolist())
         return narrower
 
-    def _choose(self, asked: WindowQuery) -> LevelChoice | None:
+    def _choose(self, asked: WindowQuery) -> tuple[WindowQuery, LevelChoice | None]:
+        """Return the level that answers; exact increases end with the last whole bucket."""
         if not len(asked.ends_ms):
-            return None
-        return choose_level(asked, self._levels, self._exact_increase, self._store.has_history)
+            return asked, None
+        if self._exact_increase and asked.function in EXACT:
+            step_ms = self._memory.step_ms
+            exact = replace(asked, ends_ms=asked.ends_ms // step_ms * step_ms)
+            choice = choose_level(exact, self._levels, True, self._store.has_history)
+            if choice is not None:
+                return exact, choice
+            self._warn(
+                f"{asked.function}() is extrapolated: exact increases need ranges of whole minutes that memory holds"
+            )
+        return asked, choose_level(asked, self._levels, False, self._store.has_history)
 
     def _aggregate(self, asked: WindowQuery, reducer: Reducer) -> tuple[LevelChoice, list[Aggregate], Ints] | None:
         """Let the store aggregate; None if it cannot."""
-        choice = self._choose(asked) if self._store.can_aggregate and self._only is None else None
+        if not self._store.can_aggregate or self._only is not None:
+            return None
+        asked, choice = self._choose(asked)
         planned = None if choice is None else plan_requests(choice, asked, self._now_ms)
         if choice is None or planned is None:
             return None
@@ -171,7 +183,7 @@ class StoreSamples:
             self._warn("; ".join(("the answer is partial", *notes)))
 
     def _warn(self, text: str) -> None:
-        self._remarks.warnings[text] = None
+        self._remarks.warnings[text] = ""
 
     def _read_memory(self, matchers: tuple[Matcher, ...], after_ms: int, until_ms: int) -> SeriesSamples:
         step_ms = self._memory.step_ms
@@ -195,7 +207,7 @@ class StoreSamples:
         cells = np.ascontiguousarray(found.statistics["last"])[row, column]
         values = _numbers(cells, types[row])
         ended = found.ended_ms if len(found.ended_ms) else np.zeros(len(types), np.int64)
-        over = np.flatnonzero((ended > after_ms) & (ended <= until_ms) & (types != STRING))
+        over = np.flatnonzero((ended > max(after_ms, 0)) & (ended <= until_ms) & (types != STRING))
         return _packed(
             LabelSets.from_table(SeriesTable.from_series(found.series)),
             np.concatenate((row, over)),
@@ -218,7 +230,7 @@ class StoreSamples:
 
     def _note_types(self, types: Types) -> None:
         if (types == STRING).any():
-            self._remarks.infos["series of texts are left out: PromQL has only numbers"] = None
+            self._remarks.infos["series of texts are left out: PromQL has only numbers"] = ""
 
 
 def _numbers(cells: Ints, types: Types) -> Floats:

@@ -18,7 +18,7 @@ from tests.seeds import fixed_and_drawn
 
 NOW = T + 20_000
 ALIGNED = {"start_ms": T - 30 * MINUTE, "end_ms": T, "step_ms": MINUTE}
-TIMES: dict[str, dict[str, int]] = {
+TIMES: dict[str, dict[str, Any]] = {
     "aligned": ALIGNED,
     "every five minutes": {**ALIGNED, "step_ms": 5 * MINUTE},
     "between": {"start_ms": T - 20 * MINUTE + 7_123, "end_ms": T, "step_ms": MINUTE},
@@ -79,11 +79,11 @@ class Fleet:
         return self._random.gauss(100, 20) if odd is None else odd
 
 
-def ask(text: str, store: Any, times: dict[str, int]) -> PromqlResult:
+def ask(text: str, store: Any, times: dict[str, Any]) -> PromqlResult:
     return query_store(text, MemoryStore(store), NOW, **times)
 
 
-def compare(text: str, fleet: Together, times: dict[str, int]) -> None:
+def compare(text: str, fleet: Together, times: dict[str, Any]) -> None:
     mine, plain = ask(text, fleet, times), ask(text, Plain(fleet), times)
     assert (mine.warnings, mine.infos) == (plain.warnings, plain.infos), text
     found = {tuple(labels.items()): dict(points) for labels, points in mine.series()}
@@ -107,3 +107,66 @@ def test_answers_of_shards_are_those_of_samples(seed: int) -> None:
         when = random.choice(list(TIMES))
         compare(aggregation.format(window.format(name)), fleet, TIMES[when])
     assert fleet.pushed > 35, fleet.refused
+
+
+def values_of(text: str, store: Any, times: dict[str, Any], **options: Any) -> tuple[list[float], PromqlResult]:
+    found = query_store(text, MemoryStore(store), NOW, **times, **options)
+    return [value for _, points in found.series() for _, value in points], found
+
+
+def shards_of(*told: tuple[str, list[tuple[int, Any]]]) -> Together:
+    """One shard with series that began four hours ago."""
+    return fed_shards(
+        [
+            Told(name, (("id", str(i)),), Kind.COUNTER, tuple((t, T - 4 * HOUR, v) for t, v in samples), "s0", 0)
+            for i, (name, samples) in enumerate(told)
+        ],
+        1,
+    )
+
+
+def test_coarse_levels_answer_exactly_where_their_statistics_do() -> None:
+    samples = [(T - 30_000 - i * MINUTE, 600 - i) for i in range(600)]
+    store = shards_of(("g", sorted(samples)))
+    hourly = {"start_ms": T - 8 * HOUR, "end_ms": T, "step_ms": HOUR}
+    for text, wanted in (
+        ("max_over_time(g[1h])", [120 + 60 * i for i in range(9)]),
+        ("min_over_time(g[1h])", [61 + 60 * i for i in range(9)]),
+        ("sum(count_over_time(g[1h]))", [60] * 9),
+        ("avg(avg_over_time(g[2h]))", [60.5, *(60.5 + 60 * i for i in range(1, 9))]),
+        ("max(g)", [120 + 60 * i for i in range(9)]),
+        ("g", [120 + 60 * i for i in range(9)]),
+        ("sum(last_over_time(g[1h]))", [120 + 60 * i for i in range(9)]),
+    ):
+        found, answer = values_of(text, store, hourly)
+        assert (found, answer.warnings) == (wanted, ()), text
+
+
+def test_rates_of_coarse_levels_are_said_to_be_approximate() -> None:
+    store = shards_of(("c_total", sorted((T - 30_000 - i * MINUTE, 60_000 - 60 * i) for i in range(600))))
+    hourly = {"start_ms": T - 6 * HOUR, "end_ms": T, "step_ms": HOUR}
+    found, answer = values_of("sum(increase(c_total[1h]))", store, hourly)
+    assert found == pytest.approx([3600] * 7)
+    (warning,) = answer.warnings
+    assert "buckets of 15m" in warning
+    assert "approximately" in warning
+    assert values_of("topk(1, rate(c_total[1h]))", store, hourly)[0] == pytest.approx([1.0] * 7)
+
+
+def test_exact_increases_on_request() -> None:
+    samples = [(T - 30_000 - i * MINUTE, (20 - i) ** 2) for i in range(20)]
+    store = shards_of(("c_total", sorted(samples)))
+    now = {"end_ms": T + 5_000}
+    assert values_of("sum(increase(c_total[3m]))", store, now)[0] == pytest.approx([114])
+    for text in ("sum(increase(c_total[3m]))", "increase(c_total[3m])", "sum(rate(c_total[3m])) * 180"):
+        assert values_of(text, store, now, exact_increase=True)[0] == pytest.approx([111]), text
+    _, answer = values_of("sum(increase(c_total[90s]))", store, now, exact_increase=True)
+    assert "whole minutes" in answer.warnings[0]
+
+
+def test_several_samples_a_minute_are_exact_where_statistics_are() -> None:
+    store = shards_of(("c_total", [(T - 50_000, 1), (T - 40_000, 5), (T - 20_000, 3)]))
+    found, answer = values_of("sum(sum_over_time(c_total[5m]))", store, {"end_ms": T})
+    assert (found, answer.warnings) == ([9], ())
+    _, answer = values_of("sum(changes(c_total[5m]))", store, {"end_ms": T})
+    assert "several samples a minute" in answer.warnings[0]
