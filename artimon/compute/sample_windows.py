@@ -72,8 +72,8 @@ def _extrapolated(windows: Windows, name: str) -> Result:
     (first, first_ms), (last, last_ms) = windows.at(windows.first), windows.at(windows.last - 1)
     with np.errstate(all="ignore"):
         increase = last - first
-    if name != "delta":
-        increase += _resets_lost(windows)
+        if name != "delta":
+            increase += _resets_lost(windows)
     ends_ms = windows.ends_ms[None, :]
     values = extrapolate(increase, first, first_ms, last_ms, windows.counts, ends_ms, windows.range_ms, name)
     return np.where(here, values, 0.0), here
