@@ -18,7 +18,7 @@ from artimon.stack.stack import Stack
 from artimon.stack.stack_part import EXAMPLES
 from tests.cluster.cluster_hosts import ClusterHost, ClusterHosts
 from tests.cluster.cluster_parts import HOSTS, LEDGERS, cluster_parts
-from tests.cluster.python_archive import write_archive
+from tests.cluster.python_archive import cached_archive
 from tests.cluster.yarn_parts import LOCK
 from tests.faults.load import PRODUCE
 
@@ -56,8 +56,10 @@ class LocalCluster:
         self.stack: Stack
 
     def __enter__(self) -> Self:
-        write_archive(self._data / "environment.tar.gz")
         settings = load_settings()
+        archive = self._data / "environment.tar.gz"
+        archive.unlink(missing_ok=True)
+        archive.symlink_to(cached_archive(settings.cache))
         ensure_jars(settings, find_java(settings), ["yarn"], lock=LOCK)
         self._hosts.__enter__()
         places = {part.name: self.hosts[number - 1].place for part, number in self._placed}

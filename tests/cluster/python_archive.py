@@ -4,6 +4,7 @@ YARN unpacks it beside each container, where PYTHONPATH names it; the interprete
 
 from __future__ import annotations
 
+import hashlib
 import sysconfig
 import tarfile
 from collections.abc import Iterator
@@ -27,20 +28,38 @@ def needed_distributions() -> list[Distribution]:
     return [distribution(name) for name in (*names, "artimon", "artimon-bookkeeper")]
 
 
-def write_archive(path: Path) -> int:
-    """Write the archive; returns its size in bytes."""
+def cached_archive(cache: Path) -> Path:
+    """Return the archive of this checkout in `cache`; writes it if anything has changed since the last time."""
+    digest = hashlib.sha256((ROOT / "scripts" / "requirements.lock").read_bytes())
+    for source in sorted(_own_files()):
+        digest.update(f"{source} {source.stat().st_mtime_ns}\n".encode())
+    path = cache / "cluster" / f"environment-{digest.hexdigest()[:16]}.tar.gz"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for older in path.parent.glob("environment-*"):
+            older.unlink()
+        write_archive(path)
+    return path
+
+
+def write_archive(path: Path) -> None:
+    """Write the archive; a reader never sees a part of it."""
     place = Path(sysconfig.get_path("purelib"))
     fresh = path.with_suffix(".new")
     # YARN unpacks with the system's `tar`, but a zip file in its own JVM, which takes minutes
     with tarfile.open(fresh, "w:gz", compresslevel=1) as archive:
         for file in _installed_files(place):
             archive.add(place / file, str(file))
-        for package in OURS:
-            for source in sorted((ROOT / package).rglob("*")):
-                if source.is_file() and "__pycache__" not in source.parts:
-                    archive.add(source, str(source.relative_to(ROOT)))
+        for source in sorted(_own_files()):
+            archive.add(source, str(source.relative_to(ROOT)))
     fresh.replace(path)
-    return path.stat().st_size
+
+
+def _own_files() -> Iterator[Path]:
+    for package in OURS:
+        for source in (ROOT / package).rglob("*"):
+            if source.is_file() and "__pycache__" not in source.parts:
+                yield source
 
 
 def _installed_files(place: Path) -> Iterator[Path]:
