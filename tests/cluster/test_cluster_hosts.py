@@ -26,7 +26,7 @@ def _permitted() -> None:
 
 
 def two_hosts(folder: Path, *options: str) -> subprocess.Popen[str]:
-    command = [ISOLATED, sys.executable, "-m", "tests.cluster.two_hosts", str(folder), *options]
+    command = [str(ISOLATED), sys.executable, "-m", "tests.cluster.two_hosts", str(folder), *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "ARTIMON_VENV": sys.prefix})
 
 
