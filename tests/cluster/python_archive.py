@@ -18,7 +18,6 @@ OURS = ("artimon", "bookkeeper", "pipeline", "sources", "varstore", "query_dsl",
 NOT_NEEDED = frozenset({"pyspark", "py4j", "fastapi", "uvicorn", "rich-toolkit", "pygments", "fonttools", "matplotlib"})
 """Spark brings the first two; the driver serves no pages."""
 UNUSED = frozenset({"..", "tests", "include", "src", "__pycache__"})
-UNUSED_LIBRARIES = ("libarrow_flight", "libarrow_substrait", "_flight", "_substrait")
 
 
 def needed_distributions() -> list[Distribution]:
@@ -66,6 +65,5 @@ def _installed_files(place: Path) -> Iterator[Path]:
     for found in needed_distributions():
         for entry in found.files or ():
             file = Path(entry)
-            needed = UNUSED.isdisjoint(file.parts) and not file.name.startswith(UNUSED_LIBRARIES)
-            if needed and (place / file).is_file():
+            if UNUSED.isdisjoint(file.parts) and (place / file).is_file():
                 yield file
