@@ -6,6 +6,7 @@ pings are not counted.
 `fleet.zookeeper.restart@N`: reads, writes and watch events in the whole fleet for the restart of one agent,
 `fleet.zookeeper.process@N` for the start of one process. Sessions' own messages are not counted.
 Without `@N`: at the largest N.
+`fleet.append.state`: see benchmarks/fleet_append.py.
 
 python -m benchmarks.fleet [--agents N,N] [--seconds S]
 """
@@ -33,6 +34,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.runtime.partition_counts import ACKS_PATH
 from artimon.runtime.zookeeper_client import EphemeralNode, close_client, zookeeper_client, zookeeper_session
 from artimon.stack.stack import Stack
+from benchmarks import fleet_append
 from benchmarks.common import Parts, emit
 from bookkeeper.process.ephemeral_node import EndpointRegistration
 from bookkeeper.process.host_key import HOSTS
@@ -261,6 +263,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="duration at rest")
     options, parts = parser.parse_args(), Parts()
     sizes = [int(text) for text in options.agents.split(",")]
+    parts.run("fleet.append.state", fleet_append.measure)
     with tempfile.TemporaryDirectory() as place, Stack(Path(place) / "stack", ["zookeeper"], base_port=25_000) as stack:
         for size in sizes:
             with zookeeper_session(stack.zookeeper, 30) as client:

@@ -179,7 +179,7 @@ PLAN = (
         3.5,
         ("--agents", "50", "--seconds", "60"),
         ("--agents", "20", "--seconds", "60"),
-        promised=_family("fleet.zookeeper", ".steady", ".restart", ".process"),
+        promised=(*_family("fleet.zookeeper", ".steady", ".restart", ".process"), "fleet.append.state"),
         sized=_family("fleet.zookeeper", ".steady@50", ".restart@50", ".process@50"),
     ),
     Entry(

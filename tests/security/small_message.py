@@ -64,12 +64,12 @@ def collector(message: bytes, _: bytes) -> str:
 def raw(message: bytes, _: bytes) -> str:
     """The raw query's reader; its verdict."""
     held: list[Any] = []
-    output: Any = SimpleNamespace(is_discarded=False, append=lambda keep, part: held.append(part))
-    sources: Any = SimpleNamespace(value={"bomb/h/0": 1, "good/h/0": 2})
-    reader = PartitionReader(RawPlan("", {}, sources), output, 0, 0)
+    output: Any = SimpleNamespace(append=lambda keep, part: held.append(part))
+    none: Any = None
+    reader = PartitionReader(RawPlan("", {}, none), output, 0, 0)
     for offset, value in enumerate((message, GOOD)):
         reader.add(KafkaRecord(offset, NOW, value))
-    assert [part.source for part in held] == [2]
+    assert [part.source for part in held] == ["good/h/0"]
     return reader.result.dead_letters[0][1]
 
 

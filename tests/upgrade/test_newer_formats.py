@@ -26,9 +26,9 @@ def test_a_batch_of_a_newer_version() -> None:
 
 
 def test_a_state_of_a_newer_format() -> None:
-    said = json.loads((GOLDEN / "raw" / "state.json").read_text())
-    with pytest.raises(TableStateError, match=r"format 2: this program reads format 1 and writes nothing"):
-        from_json({**said, "format": 2})
+    said = json.loads((GOLDEN / "raw" / "state-2.json").read_text())
+    with pytest.raises(TableStateError, match=r"format 3: this program reads formats 1 to 2 and writes nothing"):
+        from_json({**said, "format": 3})
 
 
 def test_a_feed_with_another_column() -> None:
