@@ -15,8 +15,9 @@ MiB = 1024 * KiB
 
 QUERY_SHARE = 8
 """Part of the usable memory that one query may fill."""
-REDUCED_CELL_BYTES, SAMPLE_BYTES = 32, 24
-"""Bytes of a cell that is reduced and of a raw sample that is read, with the arrays of their evaluation."""
+REDUCED_CELL_BYTES, SAMPLE_BYTES, READ_CELL_BYTES, SERIES_BYTES = 32, 24, 128, 8_192
+"""Bytes of a cell that is reduced, of a raw sample and of a cell that are read, and of a series with its labels and
+text, each with the arrays of their evaluation."""
 
 
 class LimitError(ValueError):
@@ -63,6 +64,8 @@ class ApiLimits(HttpLimits):
         least, share = cls(), (memory_bytes or memory_limit()) // QUERY_SHARE
         return replace(
             least,
+            series=max(least.series, share // SERIES_BYTES),
+            cells_read=max(least.cells_read, share // READ_CELL_BYTES),
             cells_reduced=max(least.cells_reduced, share // REDUCED_CELL_BYTES),
             samples_read=max(least.samples_read, share // SAMPLE_BYTES),
         )

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.failpoints import Failpoint, no_failpoint
@@ -180,8 +180,12 @@ def read_sources(uri: str, numbers: Iterable[int] | None = None) -> dict[int, st
 
 
 def iter_sources(uri: str, numbers: Iterable[int] | None = None) -> Iterator[tuple[list[int], list[str]]]:
-    """Yield numbers and names of sources, a part at a time: no more is in memory. `numbers`: only of these."""
-    dataset = DeltaTable(uri).to_pyarrow_dataset()
+    """Yield numbers and names of sources, a part at a time: no more is in memory. `numbers`: only of these. Nothing
+    without a table: no batch with rows was stored yet."""
+    try:
+        dataset = DeltaTable(uri).to_pyarrow_dataset()
+    except TableNotFoundError:
+        return
     wanted = None if numbers is None else pc.field("id").isin(pa.array(sorted(set(numbers)), pa.int32()))
     for batch in dataset.to_batches(columns=SOURCES_SCHEMA.names, filter=wanted, batch_readahead=1):
         yield batch.column("id").to_pylist(), batch.column("source").to_pylist()

@@ -87,6 +87,6 @@ AIMS: Mapping[str, Aim] = {
     "transport.backlog.live.p99": _most(15),
     "pipeline": Aim(750_000),
     "lag.hdfs.p99": _most(60),
-    "lag.hdfs.files": _most(480, long=True),
+    "lag.hdfs.files": _most(120, long=True),
     "lag.buckets.p99": _most(5),
 }

@@ -90,12 +90,9 @@ class Refill:
     def _source_vshards(self, vshards: int) -> dict[int, int]:
         """Return the virtual shard of each wanted source, by its number in the table."""
         found: dict[int, int] = {}
-        try:
-            for ids, names in self._with_timeout(iter_sources(self._sources)):
-                placed = zip(ids, map(vshard_of, names), strict=True)
-                found.update((id_, vshard) for id_, vshard in placed if vshards >> vshard & 1)
-        except TableNotFoundError:  # appends without rows
-            return {}
+        for ids, names in self._with_timeout(iter_sources(self._sources)):
+            placed = zip(ids, map(vshard_of, names), strict=True)
+            found.update((id_, vshard) for id_, vshard in placed if vshards >> vshard & 1)
         return found
 
     def _read(self, table: DeltaTable, head: RawHead, sources: Mapping[int, int], vshards: int) -> None:
