@@ -36,7 +36,7 @@ EXECUTOR_CORES = 2
 EXECUTOR_GIB = 3  # JVM 1, two Python workers 1 each
 BATCH_SAMPLES = 1_500
 AGENT_LANES = 4
-LANE_BYTES = 117  # of the state in each append
+LANE_BYTES = 11.3  # of the state in each append
 CELL_SAMPLES = 1.25e6  # samples a second that the one compactor keeps up with
 
 
