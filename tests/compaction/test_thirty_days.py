@@ -171,7 +171,8 @@ def check_flat(scale: Scale, folder: Path) -> list[Day]:
     return days
 
 
-@pytest.mark.parametrize("scale", [SMALL, pytest.param(WHOLE, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])])
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [SMALL, pytest.param(WHOLE, marks=pytest.mark.timeout(7200))])
 def test_thirty_days_of_pods_cost_no_more_than_ten(scale: Scale, tmp_path: Path) -> None:
     days = check_flat(scale, tmp_path)
     assert len({day.sources for day in days}) > 5  # sources came and went
