@@ -13,7 +13,8 @@ from tests.spark.driving import raw_query, reached
 from tests.spark.helpers import Sender, table_rows
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+DEADLINE_S = 400.0
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(1500)]
 
 
 def read_tables(hdfs: str) -> dict[str, bytes]:
@@ -30,12 +31,12 @@ def test_a_restored_table_reads_again_what_came_after_the_backup(
     for n in range(10):
         sender.numbers(f"s{n % 3}/h/0", 20, n)
     with raw_query(config, session) as query:
-        eventually(reached(query, 10), "the first batches are stored")
+        eventually(reached(query, 10), "the first batches are stored", DEADLINE_S)
     saved, rows_then = read_tables(config.hdfs), table_rows(config)
     for n in range(10, 25):
         sender.numbers(f"s{n % 4}/h/0", 20, n, copies=2)  # s3 is a source that the backup does not know
     with raw_query(config, session) as query:
-        eventually(reached(query, 25), "the others are stored")
+        eventually(reached(query, 25), "the others are stored", DEADLINE_S)
     assert table_rows(config) == sender.ledger
     for uri in read_tables(config.hdfs):
         delete_file(uri)
@@ -43,7 +44,7 @@ def test_a_restored_table_reads_again_what_came_after_the_backup(
         write_file(uri, data)
     assert table_rows(config) == rows_then
     with raw_query(config, session) as query:
-        eventually(reached(query, 25), "Kafka gave back what the backup lacked")
+        eventually(reached(query, 25), "Kafka gave back what the backup lacked", DEADLINE_S)
         assert query.figures()["dead_letters"] == 0
     assert table_rows(config) == sender.ledger
     sender.close()
