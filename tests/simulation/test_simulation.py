@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from artimon.cli import agent_process
 from artimon.cli import process_wiring as processes
 from artimon.rawtable.commit import RawTable
 from pipeline.delivery.send_planner import SendPlanner
@@ -246,7 +247,7 @@ print(json.dumps(sorted(sys.modules)))
 
 
 def test_the_processes_import_the_state_machines_and_no_simulation() -> None:
-    wired = (Path(processes.__file__)).read_text()
+    wired = "".join(Path(module.__file__ or "").read_text() for module in (agent_process, processes))
     assert all(f"from {entry} import" in wired for entry in ENTRIES)
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
     loaded = json.loads(done.stdout)

@@ -11,15 +11,14 @@ import typer
 
 from artimon.cli.common import (
     DataOption,
-    DaysOption,
     JsonOption,
-    KeepClassOption,
     Panel,
     ZookeeperOption,
     locate_settings,
     option_validator,
     print_error,
 )
+from artimon.cli.retention_options import DaysOption, KeepClassOption
 from artimon.runtime import settings as settings_module
 from artimon.runtime.text import parse_period
 
@@ -139,7 +138,7 @@ def _mebibytes(found: int | None) -> str:
 @app.command()
 def env(data: DataOption = None, as_json: JsonOption = False) -> None:
     """Print the addresses of the servers as shell exports: eval "$(artimon env)"."""
-    from artimon.stack.status import running_state
+    from artimon.stack.stack_state import running_state
 
     places = running_state(locate_settings(data).data).addresses
     if as_json:
