@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Buffer = bytes | npt.NDArray[Any]
+Buffer = bytes | npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 
 

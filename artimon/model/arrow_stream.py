@@ -9,11 +9,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cramjam
 
-from artimon.model.arrow_columns import BUFFERS, Array, ArrayError, ArrowType, Buffer, Field
+from artimon.model.arrow_columns import BUFFERS, Array, ArrayError, ArrowType, Field
 from artimon.model.ipc_limits import (
     IpcError,
     IpcLimits,
@@ -50,11 +50,7 @@ def encode_stream(rows: int, arrays: Sequence[Array]) -> bytes:
     every = list(_flatten(arrays))
     body, spans, at = [], [], 0
     for buffer in (buffer for array in every for buffer in array.buffers):
-        data = (
-            _LENGTH.pack(len(buffer)) + bytes(cramjam.zstd.compress(memoryview(buffer), _ZSTD_LEVEL))
-            if len(buffer)
-            else b""
-        )
+        data = _compress(buffer)
         padding = -len(data) % _ALIGNMENT
         body += [data, bytes(padding)]
         spans += [at, len(data)]
@@ -88,10 +84,9 @@ def _flatten(arrays: Sequence[Array]) -> Iterator[Array]:
         yield from _flatten(array.children)
 
 
-def _compress(buffer: Buffer) -> bytes:
-    if not len(buffer):
-        return b""
-    return _LENGTH.pack(len(buffer)) + bytes(cramjam.zstd.compress(memoryview(buffer), _ZSTD_LEVEL))
+def _compress(buffer: Any) -> bytes:
+    """Return a buffer as it is sent: its size, then a zstd frame; an empty one as nothing."""
+    return _LENGTH.pack(len(buffer)) + bytes(cramjam.zstd.compress(buffer, _ZSTD_LEVEL)) if len(buffer) else b""
 
 
 class _ArrayReader:

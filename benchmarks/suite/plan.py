@@ -183,6 +183,14 @@ PLAN = (
         sized=_family("fleet.zookeeper", ".steady@50", ".restart@50", ".process@50"),
     ),
     Entry(
+        "fleet_agent",
+        "benchmarks.fleet_agent",
+        4.0,
+        (),
+        ("--seconds", "30"),
+        promised=_family("fleet.agent.", "rss", "rss@anonymous", "rss@cgroup", "cpu", "install"),
+    ),
+    Entry(
         "transport",
         "benchmarks.transport",
         5.5,
