@@ -149,7 +149,7 @@ PLAN = (
     Entry(
         "query",
         "benchmarks.query",
-        9.5,
+        7.5,
         (),
         ("--series", "2000", "--many", "5000", "--seconds", "20"),
         promised=(
@@ -185,8 +185,8 @@ PLAN = (
     Entry(
         "fleet_agent",
         "benchmarks.fleet_agent",
-        4.0,
-        (),
+        2.0,
+        ("--seconds", "40"),
         ("--seconds", "30"),
         promised=_family("fleet.agent.", "rss", "rss@anonymous", "rss@cgroup", "cpu", "install"),
     ),

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from artimon import cli
-from artimon.cli import process_wiring
+from artimon.cli import agent_process
 from artimon.model.batch import PollResult
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.protocols import NewestPoll, Sink, SinkRefusedError
@@ -44,8 +44,8 @@ class DigestSink:
 
 def main(ledger: Path, command: list[str]) -> None:
     """Run the command with the ledger in place of none."""
-    process_wiring.run_agent_process = partial(
-        process_wiring.run_agent_process, wrap_sink=lambda sink: DigestSink(sink, ledger)
+    agent_process.run_agent_process = partial(
+        agent_process.run_agent_process, wrap_sink=lambda sink: DigestSink(sink, ledger)
     )
     sys.argv[1:] = command
     cli.main()

@@ -237,7 +237,8 @@ sink = {type = "files", uri = "file:///x", encoding = "linse"}
 
 def test_a_component_whose_library_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent without the extras runs flows that do not need them, and names the library for one that does."""
-    monkeypatch.setitem(sys.modules, "kafka", None)
+    for name in ["kafka", *(one for one in sys.modules if one.startswith("kafka."))]:
+        monkeypatch.setitem(sys.modules, name, None)
     for name in [one for one in sys.modules if one.startswith(("pipeline.flows.sinks.", "pipeline.collector.kafka"))]:
         monkeypatch.delitem(sys.modules, name)
     registry = builtin_registry()
