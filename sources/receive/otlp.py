@@ -59,7 +59,6 @@ class OtlpReader(ReceivedColumns):
 
     def read(self, body: bytes, form: str) -> ReceivedSamples:
         """Read a body: form "protobuf" or "json", and ":gzip" if it is compressed. Raises BodyError."""
-        self.trim()
         kind, _, encoding = form.partition(":")
         data = _gunzip(body) if encoding else body
         if len(data) > MAX_DECODED_BYTES:

@@ -262,5 +262,6 @@ def test_known_series_are_forgotten_at_a_limit(tmp_path: Path, monkeypatch: pyte
 
     run(test, tmp_path)
     for n in range(4):
+        reader.trim()
         reader.read(request_1(*[series_1({"__name__": "a", "n": f"{n} {i}"}, [(T, 1.0)]) for i in range(4)]), "1")
     assert len(reader.texts) <= 8
