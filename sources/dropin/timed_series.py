@@ -38,7 +38,8 @@ class TimedSeries:
     """Path of such samples into one source. `select` runs in a thread (`in_thread`), the rest in the event loop; never
     two calls at once.
 
-    `_kinds`: kind of each row that has a line; `_keys`: row and time of every line of the last read, None before the first."""
+    `_kinds`: kind of each row that has a line; `_keys`: row and time of every line of the last read, None before the
+    first."""
 
     def __init__(
         self,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
@@ -56,12 +57,35 @@ def join_samples(bodies: Sequence[ReceivedSamples]) -> ReceivedSamples:
     """Return the samples of bodies without faults as those of one, in their order."""
     parts = [one.columns for one in bodies]
     line = np.concatenate([(at << _LINE_BITS) | part.line for at, part in enumerate(parts)])
-    joined = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ("column", "time_ms", "type", "cell", "birth_ms", "delta")
-    }
-    columns = replace(parts[-1], line=line, rejected=RejectCounts(), **joined)
+    last = parts[-1]
+    columns = LineColumns(
+        np.concatenate([part.column for part in parts]),
+        np.concatenate([part.time_ms for part in parts]),
+        np.concatenate([part.type for part in parts]),
+        np.concatenate([part.cell for part in parts]),
+        line,
+        (),
+        last.metadata,
+        RejectCounts(),
+        complete=False,
+        birth_ms=np.concatenate([part.birth_ms for part in parts if part.birth_ms is not None]),
+        delta=np.concatenate([part.delta for part in parts if part.delta is not None]),
+    )
     return ReceivedSamples(columns, bodies[0].ended, bodies[0].ended_ms)
+
+
+def gunzip(body: bytes, limit: int) -> bytes:
+    """Decompress at most `limit` bytes. Raises BodyError."""
+    unpack = zlib.decompressobj(wbits=31)
+    try:
+        data = unpack.decompress(body, limit + 1)
+    except zlib.error as problem:
+        raise BodyError(f"the body is not compressed by gzip: {problem}") from None
+    if len(data) > limit:
+        raise BodyError(f"the body has more than {limit:,} bytes: send less at once")
+    if not unpack.eof:
+        raise BodyError("the compressed body is not whole")
+    return data
 
 
 class ReceivedColumns(SeriesColumns, ABC):

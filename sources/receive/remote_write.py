@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from itertools import compress
 from typing import Any
 
@@ -104,7 +104,7 @@ class RemoteWriteReader(ReceivedColumns):
         """Return the column of a series, from its labels if they are known. Raises LabelError."""
         if len(one.labels) > 2 * MAX_LABELS:
             raise LabelError(f"a series has more than {MAX_LABELS} labels")
-        key: Hashable = tuple(one.labels)
+        key = tuple(one.labels)
         if symbols is not None:
             try:
                 key = tuple([symbols[place] for place in one.labels])
@@ -118,7 +118,8 @@ class RemoteWriteReader(ReceivedColumns):
                 raise LabelError("a series has no label __name__")
             if symbols is not None and one.HasField("metadata"):
                 self._learn_2(symbols, name, one.metadata)
-            at = self.add(key if symbols is not None else _prefix(one, raw) or key, len(raw), name, labels)
+            before = _prefix(one, raw) if symbols is None else b""
+            at = self.add(before or key, len(raw), name, labels)
         return at
 
     def _learn(self, told: Any) -> None:

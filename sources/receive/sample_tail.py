@@ -36,7 +36,7 @@ class SampleTail:
         self.own: Part = itemgetter(slice(-self.size, None))
 
     def decode(self, tails: bytes) -> tuple[Flags, Ints, Ints]:
-        """Return for each tail of `size` bytes: True if it is a sample of this form, its time, and its value as bits."""
+        """Return for each tail of `size` bytes: True if it has this form, its time, and the bits of its value."""
         rows = np.frombuffer(tails, self._row)
         varint = rows["time"]
         good: Flags = (rows["tag"] == _SAMPLE) & (rows["length"] == self.size - 2) & (rows["time_tag"] == _TIME)
