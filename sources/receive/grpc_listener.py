@@ -27,7 +27,7 @@ from sources.receive.senders import Senders, SendersError
 
 MAX_BODY, MAX_METADATA = 4 * 1024 * 1024, 16 * 1024
 """Bytes of a request, decompressed too, and of its metadata."""
-CONCURRENT, CONNECTIONS, BODY_S, IDLE_S, START_S, STOP_S = 16, 64, 30.0, 600, 10.0, 5.0
+CONCURRENT, CONNECTIONS, BODY_S, IDLE_S, START_S, STOP_S = 16, 64, 30.0, 600, 60.0, 5.0
 SENDER_METADATA = "artimon-sender"
 _SERVICE = "opentelemetry.proto.collector.metrics.v1.MetricsService"
 _OPTIONS = (

@@ -31,7 +31,7 @@ MAX_WAITING, MAX_BODY = 1024 * 1024, 256 * 1024
 """Bytes that wait, and those that are handed on at once."""
 PUMP_S = 0.5
 """Seconds for which lines wait, so that they share a batch."""
-CONNECTIONS, IDLE_S, HANDSHAKE_S, STOP_S = 64, 600.0, 10.0, 5.0
+CONNECTIONS, IDLE_S, HANDSHAKE_S, START_S, STOP_S = 64, 600.0, 10.0, 60.0, 5.0
 DATAGRAMS_AT_ONCE, MAX_DATAGRAM, RECEIVE_BUFFER = 64, 65_536, 4 * 1024 * 1024
 _MEMINFO, _DROPS = 55, 8
 """SO_MEMINFO of Linux, and the place of the dropped datagrams in it."""
@@ -59,7 +59,7 @@ class LineListener(Listener):
         begun: Future[None] = Future()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(made, begun)), name="lines", daemon=True)
         self._thread.start()
-        begun.result(STOP_S)
+        begun.result(START_S)
 
     def stop(self) -> None:
         if self._thread is not None and self._socket is not None:
