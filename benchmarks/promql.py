@@ -4,7 +4,7 @@ The queries and samples are those of `benchmarks.query`, asked in PromQL of all 
 compared before a line is printed, within 1e-9; rates of VictoriaMetrics, which extrapolates otherwise, within 5 %, and
 so `promql.3days`, whose increases come from buckets of an hour, because memory holds raw samples of an hour only.
 
-`promql.remote_write` is measured by `benchmarks.serving.remote_write`.
+`promql.remote_write` is measured by `benchmarks.serving.write_rate`.
 
 python -m benchmarks.promql [--series N] [--only NAME] [--no-peers]
 """
@@ -43,7 +43,7 @@ from benchmarks.query import (
     news,
 )
 from benchmarks.serving.racks import Got, Served, get_of_peer
-from benchmarks.serving.remote_write import measure_remote_write
+from benchmarks.serving.write_rate import measure_remote_write
 from benchmarks.storage import find_peers, say
 
 ASKED = tuple(question for question in QUESTIONS if "@" not in question.name)

@@ -164,7 +164,7 @@ def test_a_log_that_refuses_is_tried_again_later(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "status", "told"),
     [
-        ({"path": "/write"}, 404, PATH),
+        ({"path": "/writes"}, 404, PATH),
         ({"path": f"{PATH}/a b"}, 404, "SENDER"),
         ({"path": f"{PATH}/{'x' * 65}"}, 404, "1 to 64"),
         ({"method": "GET"}, 405, "POST"),
