@@ -89,12 +89,13 @@ PEERS: Mapping[str, Need] = {
     "victoria-metrics": Need(
         ("victoria-metrics",), ("usr/bin/victoria-metrics",), ("victoria-metrics",), ("--version",)
     ),
+    "collectd": Need(("collectd",), ("usr/sbin/collectd",), ("collectd-core",), ("-h",)),
     "kerberos": Need(
         ("krb5kdc",), ("usr/sbin/krb5kdc",), ("krb5-kdc", "krb5-admin-server", "krb5-user"), ("-h",), probe_code=1
     ),
 }
 """What benchmarks measure beside ours, and tests use as they are. Never installed: the packages would start servers."""
-COMPARED = ("prometheus", "alertmanager", "node-exporter", "uwsgi", "kerberos")
+COMPARED = ("prometheus", "alertmanager", "node-exporter", "uwsgi", "collectd", "kerberos")
 """Those that tests need; the others only benchmarks fetch."""
 
 

@@ -97,7 +97,7 @@ class ArtimonSource:
         self._processes = FollowedProcesses(self._shared, self._coordinator)
         self._tasks: set[asyncio.Task[None]] = set()
         self._dropin: DropinFolder | None = None
-        self._receiver = _make_receiver(config, self._delivery)
+        self._receiver = _make_receiver(config, self._delivery, self._pace("statsd"))
         self._host_labels: dict[str, str] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -221,10 +221,10 @@ class ArtimonSource:
         task.add_done_callback(self._figures.ended)
 
 
-def _make_receiver(config: SourceConfig, delivery: ReadingDelivery) -> Receiver | None:
+def _make_receiver(config: SourceConfig, delivery: ReadingDelivery, pace: Pace) -> Receiver | None:
     """Return the receiver of the configuration; its libraries are imported only if there is one."""
-    if config.receive is None:
+    if not config.receive:
         return None
     from sources.receive.receiver import Receiver
 
-    return Receiver(config.receive, config.receive_token, config.security, delivery)
+    return Receiver(config.receive, config.receive_token, config.security, delivery, pace)

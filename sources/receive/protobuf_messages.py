@@ -53,7 +53,10 @@ _MESSAGES: dict[str, Sequence[_Field]] = {
         _Field(5, "metadata", "Metadata2"),
         _Field(6, "created_timestamp", "int64"),
     ),
-    "Status": (_Field(1, "code", "uint32"), _Field(2, "message", "string")),
+    "Status": (_Field(1, "code", "uint32"), _Field(2, "message", "string"), _Field(3, "details", "Any", True)),
+    "Any": (_Field(1, "type_url", "string"), _Field(2, "value", "bytes")),
+    "RetryInfo": (_Field(1, "retry_delay", "Duration"),),
+    "Duration": (_Field(1, "seconds", "int64"),),
     "Request2": (_Field(4, "symbols", "string", True), _Field(5, "series", "bytes", True)),
 }
 
