@@ -1,7 +1,6 @@
 """The targets of one configuration, discovered by us and by Prometheus 2.42: equal labels and URLs.
 
-Debian's Prometheus has no discovery by Consul and Kubernetes: those are compared with what the packages of the same
-version found (`test_golden_targets`).
+Debian's Prometheus is built without discovery by Consul and Kubernetes: `test_kinds` has their labels.
 """
 
 from __future__ import annotations
