@@ -79,7 +79,7 @@ def test_endpoints() -> None:
         kubernetes.keep_endpoints(endpoints("web")),
         {"shop/web-a": web()}.get,
         {"shop/web": kubernetes.keep_service(service("web"))}.get,
-        {}.get,
+        dict[str, object]().get,
     )
     first, outside, not_ready, rest = sets(found)
     common = {**SERVICE, "endpoints_name": "web", "endpoints_label_tier": "front",
