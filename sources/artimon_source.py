@@ -123,7 +123,7 @@ class ArtimonSource:
         """Return counts, refusals and problems for the health file. May be called from any thread."""
         up, down = self._statuses.counts()
         figures = {"endpoints_up": up, "endpoints_down": down, **self._figures.to_json()}
-        figures["warnings"] = self._statuses.list_vanished(self._clock.now_ms())
+        figures["warnings"] = [*self._statuses.list_vanished(self._clock.now_ms()), *self._scraping.warnings()]
         bad = self._coordinator.bad_nodes
         if bad:
             figures["refused"]["bad znode"] = len(bad)

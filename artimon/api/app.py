@@ -20,7 +20,7 @@ from artimon.api.pages import Pages
 from artimon.api.prometheus_routes import PREFIX, PrometheusRoutes, error_response
 from artimon.api.query_executor import QueryExecutor
 from artimon.api.request_counters import CountingMiddleware, RequestCounters
-from artimon.api.routes import Routes, Status, plain_headers
+from artimon.api.routes import Alerts, Routes, Status, plain_headers
 from artimon.model.clock import Clock
 from artimon.model.select import Store
 from artimon.runtime.exposure import is_loopback
@@ -47,7 +47,7 @@ def make_app(
     clock: Clock,
     limits: ApiLimits | None = None,
     hosts: Sequence[str] = LOCAL_HOSTS,
-    alerts: Status | None = None,
+    alerts: Alerts | None = None,
     pages: Pages | None = None,
     history: Callable[[], Store] | None = None,
 ) -> FastAPI:

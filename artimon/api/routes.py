@@ -14,6 +14,7 @@ from artimon.api.api_errors import ApiError
 from artimon.api.bounded_executor import BoundedExecutor
 from artimon.api.buffered_answer import BufferedAnswer, BufferedResponse, buffer_answer
 from artimon.api.endpoint_states import read_endpoints
+from artimon.api.fleet_status import FleetPage
 from artimon.api.formats import headers_of, negotiate_format
 from artimon.api.limited_store import LimitedStore, evaluate_query, explain_query, until_cancelled
 from artimon.api.pages import accepts_gzip
@@ -24,7 +25,8 @@ from artimon.runtime.http.body_limit import HEADERS
 from query_dsl import parse_selector
 
 T = TypeVar("T")
-Status = Callable[[], Mapping[str, Any]]
+Status = Callable[[FleetPage], Mapping[str, Any]]
+Alerts = Callable[[], Mapping[str, Any]]
 CONCURRENT_STATUS_CALLS = 4
 NO_ENGINE: Mapping[str, Any] = {
     "engines": [],
@@ -52,12 +54,14 @@ PartialParameter = Annotated[
 ]
 LimitParameter = Annotated[int, Query(ge=1, description="Maximum number of entries, at most the limit `found`")]
 PrefixParameter = Annotated[str, Query(max_length=2_000, description="Prefix of the entries")]
+FilterParameter = Annotated[str, Query(max_length=200, description="Only processes with this value")]
+OffsetParameter = Annotated[int, Query(ge=0, le=1_000_000, description="Number of processes to skip")]
 
 
 class Routes:
     """Handlers of the endpoints. `lifespan` creates the gates in the server's event loop."""
 
-    def __init__(self, desk: QueryExecutor, status: Status, alerts: Status | None) -> None:
+    def __init__(self, desk: QueryExecutor, status: Status, alerts: Alerts | None) -> None:
         self._executor, self._limits = desk, desk.limits
         self._status, self._alerts = status, alerts or (lambda: NO_ENGINE)
 
@@ -164,10 +168,20 @@ class Routes:
         """Read rules and alerts of every running engine, off the event loop. Raises ApiError."""
         return await self._status_executor.run(lambda: as_api_errors(self._alerts))
 
-    async def status(self, request: Request) -> Response:
-        """Return the state of every part, hop and shard."""
-        packed = self._accepts_gzip(request)
-        return buffered_response(await self._status_executor.run(lambda: as_api_errors(lambda: packed(self._status()))))
+    async def status(
+        self,
+        request: Request,
+        role: FilterParameter = "",
+        state: FilterParameter = "",
+        host: FilterParameter = "",
+        limit: LimitParameter = 1_000,
+        offset: OffsetParameter = 0,
+    ) -> Response:
+        """Return the state of every part, hop and shard, and a page of the processes of the cluster."""
+        self._check_limit(limit)
+        page, packed = FleetPage(role, state, host, offset, limit), self._accepts_gzip(request)
+        work = lambda: packed(self._status(page))  # noqa: E731
+        return buffered_response(await self._status_executor.run(lambda: as_api_errors(work)))
 
     async def health(self) -> Response:
         """Answer if this process runs; the shards are not checked."""

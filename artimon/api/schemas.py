@@ -133,8 +133,10 @@ FLEET = _object(
                 }
             )
         ),
-        "truncated": FLAG,
+        "found": {**INT64, "description": "Number of processes that the parameters select"},
+        "truncated": {**FLAG, "description": "More follow: ask again with a greater `offset`"},
         "roles": {"type": "object", "additionalProperties": ANY_OBJECT, "description": "Processes by role and state"},
+        "versions": {"type": "object", "additionalProperties": ANY_OBJECT, "description": "By role and version"},
         "problems": TEXTS,
         "warnings": TEXTS,
         "notes": TEXTS,

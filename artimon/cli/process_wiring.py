@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from artimon.runtime.self_metrics_endpoint import instance_of, published_metrics
 if TYPE_CHECKING:
     from alerts.engine_process import AlertsConfig
     from artimon.api.api_limits import ApiConfig
-    from artimon.api.fleet_status import ClusterStatus
+    from artimon.api.fleet_status import ClusterStatus, FleetPage
     from artimon.api.timed_call import TimedCall
     from artimon.model.select import Store
     from artimon.stack.smtp import SmtpConfig
@@ -122,7 +122,7 @@ def run_api_process(config: ApiConfig) -> None:
     from alerts.state.publication import read_alerts
     from artimon.api.api_server import run_server
     from artimon.api.app import make_app, served_hosts
-    from artimon.api.fleet_status import read_cluster
+    from artimon.api.fleet_status import ClusterReader
     from artimon.api.timed_call import TimedCall
     from artimon.runtime.zookeeper_client import zookeeper_session
     from varstore.cluster.varstore_client import VarstoreClient
@@ -133,9 +133,9 @@ def run_api_process(config: ApiConfig) -> None:
         published_metrics("api", "api", place, stop) as publish,
         VarstoreClient(place) as store,
     ):
-        cluster = TimedCall("the shards", lambda: read_cluster(store, SYSTEM_CLOCK.now_ms()), SYSTEM_CLOCK, fresh_s=2.0)
+        cluster = TimedCall("the shards", ClusterReader(store, SYSTEM_CLOCK).read, SYSTEM_CLOCK, fresh_s=2.0)
         engines = TimedCall("the alerts", lambda: read_alerts(client), SYSTEM_CLOCK)
-        status, alerts = (lambda: api_status(cluster, config.data)), (lambda: api_alerts(engines))
+        status, alerts = partial(api_status, cluster, config.data), partial(api_alerts, engines)
         history = opener(config.hdfs, place, store) if config.hdfs is not None else None
         served = served_hosts(config.host, config.names)
         app = make_app(store, status, SYSTEM_CLOCK, config.limits, served, alerts=alerts, history=history)
@@ -171,7 +171,7 @@ def api_alerts(engines: TimedCall[dict[str, Any]]) -> dict[str, Any]:
     return {**found, "problem": "; ".join(text for text in (told.problem, found["problem"]) if text)}
 
 
-def api_status(cluster: TimedCall[ClusterStatus], data: Path) -> dict[str, Any]:
+def api_status(cluster: TimedCall[ClusterStatus], data: Path, page: FleetPage | None = None) -> dict[str, Any]:
     """Return parts and hops from the health files of `data`, the processes of the cluster and the status of each shard,
     within two seconds. "problems" includes a missing answer of the shards. "stack" is there only if no stack runs, and
     says so: the processes of the cluster then decide on "healthy"."""
@@ -181,7 +181,7 @@ def api_status(cluster: TimedCall[ClusterStatus], data: Path) -> dict[str, Any]:
 
     told = cluster.get()
     fleet = told.value.fleet if told.value else FleetStatus([], problem=told.problem)
-    status: dict[str, Any] = {"shards": told.value.shards if told.value else {}, "fleet": fleet.to_json()}
+    status: dict[str, Any] = {"shards": told.value.shards if told.value else {}, "fleet": fleet.to_json(page=page)}
     try:
         found = read_status(data).to_json()
         status |= {name: found[name] for name in ("healthy", "parts", "hops", "problems", "warnings")}

@@ -94,7 +94,7 @@ class AggregateRequest:
         return cls(
             tuple(Matcher(*m) for m in data["matchers"]),
             Grid(*data["grid"]),
-            WindowPlan(**{name: data["windows"][name] for name in _WINDOWS}, args=_pairs(data["windows"]["args"])),
+            _window_plan(data["windows"]),
             data["reducer"],
             None if by is None else tuple(str(label) for label in by),
             None if without is None else tuple(str(label) for label in without),
@@ -118,6 +118,11 @@ _WINDOWS = (
 )  # fmt: skip
 
 
+def _window_plan(found: Mapping[str, Any]) -> WindowPlan:
+    """Return the windows of a request; a field that an older asker does not know has its default."""
+    return WindowPlan(**{name: found[name] for name in _WINDOWS if name in found}, args=_pairs(found["args"]))
+
+
 def _pairs(args: Sequence[Sequence[Any]]) -> tuple[tuple[str, Any], ...]:
     """Convert arguments to pairs; a value other than a number or text becomes its repr, which no function accepts."""
     return tuple(
@@ -134,10 +139,12 @@ def reducer_params(reducer: str) -> tuple[Param, ...]:
 
 
 def check_aggregate(request: AggregateRequest) -> None:
-    """Validate an untrusted request. Raises SelectError."""
+    """Validate an untrusted request. Raises SelectError, and NotPushed for names that only a newer asker knows."""
     w = request.windows
     if w.function not in WINDOW_FUNCTIONS:
-        raise SelectError(f"unknown window function {w.function!r}: use one of {', '.join(WINDOW_FUNCTIONS)}")
+        raise NotPushed(f"unknown window function {w.function!r:.80}")
+    if request.reducer not in {*REDUCERS, *ORDERED, *BEST}:
+        raise NotPushed(f"unknown reducer {request.reducer!r:.80}")
     try:
         bind_params(w.function, WINDOW_FUNCTIONS[w.function].params, w.args)
         bind_params(request.reducer, reducer_params(request.reducer), request.args)

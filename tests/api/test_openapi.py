@@ -114,7 +114,7 @@ def test_answers_are_as_described(path: str, parameters: dict[str, str], paths: 
         "healthy": True,
         "hops": [{**STATUS["hops"][0], "unit": "", "lag_ms": None, "detail": "", "healthy": True}],
     }
-    with served(polled_store(), status=lambda: status) as client:
+    with served(polled_store(), status=lambda _: status) as client:
         answer = client.get(path, **parameters)
         assert answer.status == 200
         schema = paths[path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]

@@ -172,7 +172,7 @@ def test_a_collector_that_writes_files_does_not_start_either(tmp_path: Path) -> 
 def test_an_insecure_api_serves_other_machines_and_says_so(tmp_path: Path) -> None:
     """Over the name of this machine, as another one would; a name that nobody told it stays refused."""
     stop, file = threading.Event(), tmp_path / "api.json"
-    app = make_app(small_store(), lambda: dict(STATUS), SYSTEM_CLOCK, hosts=served_hosts("0.0.0.0", ["metrics.test"]))
+    app = make_app(small_store(), lambda _: dict(STATUS), SYSTEM_CLOCK, hosts=served_hosts("0.0.0.0", ["metrics.test"]))
     options = {"host": "0.0.0.0", "insecure": True}
     thread = threading.Thread(target=run_server, args=(app, 0, file, stop), kwargs=options)
     thread.start()
@@ -195,7 +195,7 @@ def test_an_insecure_api_serves_other_machines_and_says_so(tmp_path: Path) -> No
 
 def test_the_page_is_served_over_ipv6() -> None:
     server = ApiServer(
-        make_app(small_store(), lambda: dict(STATUS), SYSTEM_CLOCK, hosts=served_hosts("::1")), host="::1"
+        make_app(small_store(), lambda _: dict(STATUS), SYSTEM_CLOCK, hosts=served_hosts("::1")), host="::1"
     )
     server.start()
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -22,9 +22,13 @@ from artimon.cli.retention_options import DaysOption, KeepClassOption
 from artimon.runtime import settings as settings_module
 from artimon.runtime.text import parse_period
 
+if TYPE_CHECKING:
+    from artimon.api.fleet_status import FleetStatus
+
 PANEL = Panel.MACHINE
 STACK_JARS = "hdfs,kafka,spark"
 """Sets of jars that `artimon up` needs."""
+STATES = ("up", "failing", "missing", "silent")
 app = typer.Typer()
 
 
@@ -90,12 +94,13 @@ def status(
     data: DataOption = None,
     as_json: JsonOption = False,
     cluster: Annotated[bool, typer.Option(help="Show the processes on all machines, from their own reports.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="With --cluster: list healthy processes, too.")] = False,
     zookeeper: ZookeeperOption = None,
 ) -> None:
-    """Show the state of every part and hop; exit 1 if there is a problem. With --cluster or --zookeeper, that of every
-    process of Artimon in the cluster."""
+    """Show the state of every part and hop; exit 1 if there is a problem. With --cluster or --zookeeper, a summary of
+    all processes of Artimon in the cluster, and those with a problem."""
     if cluster or zookeeper:
-        raise typer.Exit(_show_cluster(zookeeper, data, as_json))
+        raise typer.Exit(_show_cluster(zookeeper, data, as_json, all_))
     from artimon.stack.status import read_status
     from artimon.stack.status_view import show
 
@@ -107,9 +112,9 @@ def status(
     raise typer.Exit(0 if found.healthy else 1)
 
 
-def _show_cluster(zookeeper: str | None, data: Path | None, as_json: bool) -> int:
-    """Print the processes, those with problems first, then the problems; returns the exit code."""
-    from artimon.api.fleet_status import read_fleet
+def _show_cluster(zookeeper: str | None, data: Path | None, as_json: bool, all_: bool) -> int:
+    """Print the numbers of processes by role and the processes with problems; returns the exit code."""
+    from artimon.api.fleet_status import PROBLEMS, read_fleet
     from artimon.model.clock import SYSTEM_CLOCK
     from artimon.stack.stack_location import zookeeper_of_store
     from artimon.stack.status_view import table_of
@@ -120,15 +125,34 @@ def _show_cluster(zookeeper: str | None, data: Path | None, as_json: bool) -> in
     if as_json:
         print(json.dumps(found.to_json(len(found.processes)), indent=1))
         return 1 if found.problems else 0
+    table_of(["role", *STATES, "versions"], _summary(found))
     rows = [
         [one.role, one.host, one.instance, one.version, one.state, _mebibytes(one.resident_bytes), one.problem]
         for one in found.processes
+        if all_ or one.problem
     ]
-    table_of(["role", "host", "process", "version", "state", "MiB", "problem"], rows)
-    for text in (*(f"! {text}" for text in found.problems), *(f"warning: {text}" for text in found.warnings)):
-        print(text)
-    print(f"{'NOT healthy' if found.problems else 'healthy'}; {len(rows)} processes")
+    if rows:
+        print()
+        table_of(["role", "host", "process", "version", "state", "MiB", "problem"], rows if all_ else rows[:PROBLEMS])
+    if len(rows) > PROBLEMS and not all_:
+        print(f"… and {len(rows) - PROBLEMS:,} more: `--all` lists every process, `--json` too")
+    for text in (*([found.problem] if found.problem else ()), *found.warnings):
+        print(f"warning: {text}")
+    print(f"{'NOT healthy' if found.problems else 'healthy'}; {len(found.processes):,} processes")
     return 1 if found.problems else 0
+
+
+def _summary(found: FleetStatus) -> list[list[str]]:
+    """Return a row for each role."""
+    versions = found.versions()
+    return [
+        [
+            role,
+            *(f"{states.get(state, 0):,}" for state in STATES),
+            ", ".join(f"{version} ({count:,})" for version, count in versions.get(role, {}).items()),
+        ]
+        for role, states in found.roles().items()
+    ]
 
 
 def _mebibytes(found: int | None) -> str:
