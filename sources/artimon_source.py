@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from artimon.model.clock import Clock
 from artimon.model.protocols import Sink
+from artimon.runtime.open_files import raise_limit
 from bookkeeper.process.host_key import write_host_key
 from sources.base.schedule import Pace, end_tasks, phase_ms
 from sources.delivery.commit_group import GroupCommitSink
 from sources.delivery.endpoint_status import EndpointStatuses
 from sources.delivery.placement_resolver import PlacementResolver
 from sources.delivery.placement_rules import read_rules
-from sources.delivery.poll_context import PollContext, PollLimits, raise_limit
+from sources.delivery.poll_context import SPARE, PollContext, PollLimits
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
 from sources.delivery.source_counts import SourceCounts
@@ -82,7 +83,7 @@ class ArtimonSource:
         self._shared = PollContext(
             config,
             clock,
-            PollLimits(config.concurrency, raise_limit()),
+            PollLimits(config.concurrency, raise_limit(SPARE)),
             self._delivery,
             self._placement,
             SourceOwners(),

@@ -68,7 +68,7 @@ class Collectors:
     """
 
     def __init__(self, agent: str) -> None:
-        self._agent = agent
+        self.agent = agent
         self._groups: tuple[str, ...] = ()
         self._mode = CollectorMode.FAILOVER
         self._choices = 0
@@ -78,7 +78,7 @@ class Collectors:
     def update(self, found: Mapping[str, CollectorEndpoint]) -> None:
         """Take over the collectors that ZooKeeper lists, by id."""
         if found:
-            ranked = sorted(found, key=lambda name: xxhash.xxh3_64_intdigest(f"{self._agent}@{name}".encode()))
+            ranked = sorted(found, key=lambda name: xxhash.xxh3_64_intdigest(f"{self.agent}@{name}".encode()))
             self._known = {name: found[name] for name in ranked}
             self._health = {e: self._health.get(e, _EndpointHealth()) for e in self._known.values()}
 

@@ -13,7 +13,7 @@ from bookkeeper.rpc.framed_client import CallTimeoutError
 from pipeline.link.answers import MessageAnswer, decode_answers, granted_credit, is_any_accepted
 from pipeline.link.collector_choice import CollectorEndpoint
 from pipeline.link.collector_link import CallReservation, CollectorLink
-from pipeline.link.connection_pool import CALL_FAILURES, ConnectionPool
+from pipeline.link.link_connections import CALL_FAILURES, LinkCall, LinkConnections
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class CollectorClient:
     def __init__(self, link: CollectorLink, clock: Clock, cond: threading.Condition | None = None) -> None:
         """`cond`: that of the link's owner, if its decisions depend on more than the link."""
         self.link, self.cond, self._clock = link, cond or threading.Condition(), clock
-        self._connections = ConnectionPool(self.endpoints)
+        self._connections = LinkConnections(self.endpoints, link.collectors.agent)
 
     def update(self, found: Mapping[str, CollectorEndpoint]) -> None:
         """Take over the endpoints in the registry, by id."""
@@ -94,14 +94,21 @@ class CollectorClient:
 
     def call(self, endpoint: CollectorEndpoint, method: str, argument: Any, timeout_s: float) -> CallResult:
         """Make one call without updating the link: its owner does that."""
-        with self._connections.borrow(endpoint) as client:
-            try:
-                found = client.call(method, argument, timeout=timeout_s)
-                return CallResult(decode_answers(found, len(argument)) if method == "send" else found)
-            except CALL_FAILURES as error:
-                failure = f"{endpoint.host}:{endpoint.port}: {type(error).__name__}: {error}"
-                log.warning("collector %s", failure)
-                return CallResult(None, isinstance(error, CallTimeoutError), client.was_connected, failure)
+        return self.result(self.begin_call(endpoint, method, argument, timeout_s), argument)
+
+    def begin_call(self, endpoint: CollectorEndpoint, method: str, argument: Any, timeout_s: float) -> LinkCall:
+        """First half of `call`: its future ends within about `timeout_s`; then call `result`."""
+        return self._connections.begin(endpoint, method, argument, timeout_s)
+
+    def result(self, call: LinkCall, argument: Any) -> CallResult:
+        """Second half of `call`: wait for the end of the call."""
+        try:
+            found = call.result()
+            return CallResult(decode_answers(found, len(argument)) if call.method == "send" else found)
+        except CALL_FAILURES as error:
+            failure = f"{call.endpoint.host}:{call.endpoint.port}: {type(error).__name__}: {error}"
+            log.warning("collector %s", failure)
+            return CallResult(None, isinstance(error, CallTimeoutError), call.was_connected, failure)
 
     def close(self) -> None:
         """Close the connections; calls that hang end with them."""

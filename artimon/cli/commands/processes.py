@@ -29,7 +29,7 @@ def collector(
 ) -> None:
     """Run a collector."""
     from artimon.cli import process_wiring as processes
-    from pipeline.collector.collector import CollectorConfig
+    from pipeline.collector.collector_process import CollectorConfig
     from pipeline.collector.hdfs.hdfs_collector import HdfsCollectorConfig
 
     if store == "hdfs":

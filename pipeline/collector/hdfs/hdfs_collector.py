@@ -16,7 +16,8 @@ from artimon.runtime.health import Publish, unpublished
 from artimon.runtime.process_options import Health, Insecure, ListenHost, ListenPort, Option, Zookeeper
 from artimon.runtime.supervision import LoopGuard
 from artimon.runtime.zookeeper_client import zookeeper_client
-from pipeline.collector.collector import HEALTH_S, Collector, CollectorId, server_of
+from pipeline.collector.collector import Collector
+from pipeline.collector.collector_process import HEALTH_S, CollectorId, server_of
 from pipeline.collector.collector_service import CollectorService
 from pipeline.collector.hdfs.file_names import Scheme, stream_name
 from pipeline.collector.hdfs.hdfs_writer import HdfsWriter

@@ -231,7 +231,7 @@ class Agent:
 
     def _make_sender(self, config: AgentConfig) -> Sender:
         pacing = BacklogLimiter(config.backlog_rate)
-        return Sender(self.log, self._tracker, config.name, config.lanes, self._clock, pacing)
+        return Sender(self.log, self._tracker, config.name, self._clock, pacing)
 
     @property
     def sink(self) -> Sink:
@@ -330,7 +330,6 @@ class Agent:
             self.log,
             config.data,
             config.name,
-            config.lanes,
             f"{config.topic_prefix}.samples",
             self._clock,
             ack_on_sent=self._level == "kafka",
