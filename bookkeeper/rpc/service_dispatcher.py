@@ -44,7 +44,7 @@ class ServiceDispatcher:
         """Return the arguments of a call, or the reply that refuses an unknown method. Raises FrameError."""
         if message.kind not in (TMessageType.CALL, TMessageType.ONEWAY):
             raise FrameError(f"message of kind {message.kind} instead of a call")
-        if message.method not in self.service.thrift_services:
+        if message.method not in self.service.thrift_services or not hasattr(self.handler, message.method):
             text = f"{self.service.__name__} has no method {message.method!r}"
             return failure(message, TApplicationException.UNKNOWN_METHOD, text), ()
         args = decode_struct(message, getattr(self.service, message.method + "_args")())

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from thriftpy2.thrift import TApplicationException
+
 from artimon.model.ack_state import Position
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from pipeline.collector.ack_mirror import AckMirror
 from pipeline.collector.collector import Collector
 from pipeline.collector.notice_board import NoticeBoard
 from pipeline.collector.server_connection import LongCall
@@ -20,16 +21,10 @@ class CollectorHandler:
     """Joins the parts of a collector: checks, writes, ack states and notices."""
 
     def __init__(
-        self,
-        collector: Collector,
-        calls: int,
-        board: NoticeBoard | None = None,
-        mirror: AckMirror | None = None,
-        clock: Clock = SYSTEM_CLOCK,
+        self, collector: Collector, calls: int, board: NoticeBoard | None = None, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        """`calls`: most calls of a connection at a time. `board`, `mirror`: notices and ack states for agents; without
-        them they read ZooKeeper."""
-        self._collector, self._calls, self._board, self._mirror, self._clock = collector, calls, board, mirror, clock
+        """`calls`: most calls of a connection at a time. `board`: news for agents; without it they read ZooKeeper."""
+        self._collector, self._calls, self._board, self._clock = collector, calls, board, clock
         self._queue = WriteQueue(collector.broker, clock)
 
     def open(self, _agent: str) -> Any:
@@ -58,14 +53,14 @@ class CollectorHandler:
 
     def acks(self, versions: Mapping[str, int]) -> Any:
         """Method of the IDL: returns the ack states that an agent does not have."""
-        if self._mirror is None:
+        if self._board is None:
             return collector_idl().AckDocuments(False, [], [])
-        return self._mirror.answer(versions)
+        return self._board.acks.answer(versions)
 
     def watch(self, known: Any) -> LongCall:
         """Method of the IDL: returns what an agent does not know, once there is something."""
         if self._board is None:
-            raise RuntimeError("this collector has no notices: read ZooKeeper")
+            raise TApplicationException(TApplicationException.UNKNOWN_METHOD, "this collector has no news")
         return self._board.watch(known)
 
     def stop(self) -> None:

@@ -24,8 +24,6 @@ from artimon.runtime.process_options import (
 from artimon.runtime.settings import security
 from artimon.runtime.topic_check import TopicCheck, required_topics
 from artimon.runtime.zookeeper_client import zookeeper_client
-from pipeline.collector.ack_mirror import AckMirror
-from pipeline.collector.change_mirror import ChangeMirror
 from pipeline.collector.collector import FRAME_BYTES, MAX_BYTES_IN_FLIGHT, Collector
 from pipeline.collector.collector_handler import CollectorHandler
 from pipeline.collector.collector_service import CollectorService, ServiceSettings
@@ -73,11 +71,10 @@ def server_of(
     place: ServiceSettings,
     clock: Clock = SYSTEM_CLOCK,
     board: NoticeBoard | None = None,
-    mirror: AckMirror | None = None,
 ) -> LinkServer:
-    """Build the server of a collector with all its limits; it is not started. `board`, `mirror`: news for agents."""
+    """Build the server of a collector with all its limits; it is not started. `board`: news for agents."""
     limits = ConnectionLimits(max_frame=FRAME_BYTES)
-    handler = CollectorHandler(collector, limits.calls, board, mirror, clock)
+    handler = CollectorHandler(collector, limits.calls, board, clock)
     return LinkServer(
         collector_idl().Collector,
         handler,
@@ -102,18 +99,16 @@ def run_collector(
         KafkaWriter(config.kafka, clock, confirmed_partitions(zookeeper)),
         KafkaQuotaGate(config.quota_bytes, clock),
     )
-    mirror, changes = AckMirror(zookeeper), ChangeMirror(zookeeper)
-    board = NoticeBoard(mirror, changes, clock)
+    board = NoticeBoard(zookeeper, clock)
     collector = Collector(broker, config.topic_prefix, clock, quota)
-    server = server_of(collector, config, clock, board, mirror)
+    server = server_of(collector, config, clock, board)
     service = CollectorService(server, config, zookeeper, clock, publish)
     check = TopicCheck(config.kafka, required_topics(config.topic_prefix, REQUIRED_TOPICS), clock)
     try:
         if _wait_for_kafka(broker, quota, topic, stop, service, clock):
             check.start(stop)
             service.registration.start()
-            mirror.start()
-            changes.start()
+            board.start()
             measuring = (quota, lambda: broker.log_sizes(topic), stop, clock)
             threading.Thread(target=measure_until, args=measuring, name="quota", daemon=True).start()
             while not stop.is_set():
@@ -122,8 +117,7 @@ def run_collector(
                 service.report("ok", [quota.problem, broker.problem, check.problem], **collector.figures())
                 clock.wait(stop, HEALTH_S)
     finally:
-        mirror.stop(1.0)
-        changes.stop(1.0)
+        board.stop()
         service.stop(broker.close)
 
 

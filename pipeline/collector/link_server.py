@@ -222,8 +222,8 @@ class LinkServer:
         """Return True if the peer speaks TLS; its first byte tells it where both are admitted."""
         if security.tls is None or security.is_required:
             return security.tls is not None
-        readable = self._loop.create_future()
-        self._loop.add_reader(sock, lambda: readable.done() or readable.set_result(None))
+        readable: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(sock, _set, readable)
         try:
             await readable
         finally:
@@ -257,6 +257,11 @@ class LinkServer:
                 if reason := connection.overdue(now):
                     log.info("%s: closed a connection: %s", self.name, reason)
                     connection.abort()
+
+
+def _set(readable: asyncio.Future[None]) -> None:
+    if not readable.done():
+        readable.set_result(None)
 
 
 def _log_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

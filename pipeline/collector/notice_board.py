@@ -1,4 +1,4 @@
-"""News for the agents of a collector: acks and changes of the configuration, told to calls that wait for them."""
+"""News for the agents of a collector: acks, changes of the configuration, the list of collectors. Calls wait for it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from kazoo.client import KazooClient
+
 from artimon.model.clock import Clock
 from pipeline.collector.ack_mirror import AckMirror
 from pipeline.collector.change_mirror import ChangeMirror
+from pipeline.collector.collector_mirror import CollectorMirror
 from pipeline.collector.server_connection import LongCall
 from pipeline.link.idl import collector_idl
 
@@ -30,11 +33,26 @@ class NoticeBoard:
 
     Locks: `_lock` guards `_waiting`; no call is answered under it."""
 
-    def __init__(self, acks: AckMirror, changes: ChangeMirror, clock: Clock) -> None:
-        self._acks, self._changes, self._clock = acks, changes, clock
+    def __init__(self, client: KazooClient, clock: Clock) -> None:
+        """The caller starts and stops `client`."""
+        self.acks = AckMirror(client)
+        self._changes, self._collectors = ChangeMirror(client), CollectorMirror(client)
+        self._clock = clock
         self._lock = threading.Lock()
         self._waiting: dict[LongCall, _Waiter] = {}
-        acks.on_change = changes.on_change = self.publish
+        self._mirrors = (self.acks, self._changes, self._collectors)
+        for mirror in self._mirrors:
+            mirror.on_change = self.publish
+
+    def start(self) -> None:
+        """Begin to watch ZooKeeper."""
+        for mirror in self._mirrors:
+            mirror.start()
+
+    def stop(self) -> None:
+        """End watching."""
+        for mirror in self._mirrors:
+            mirror.stop(1.0)
 
     def watch(self, known: Any) -> LongCall:
         """Return the future of a Notice of the IDL."""
@@ -74,11 +92,14 @@ class NoticeBoard:
                 _answer(waiter.call, notice)
 
     def _notice(self, known: Any) -> Any:
-        acks, changes, idl = self._acks.answer(known.acks or {}), self._changes.changes, collector_idl()
+        acks, changes, idl = self.acks.answer(known.acks or {}), self._changes.changes, collector_idl()
+        listed = self._collectors.found
+        nodes = {} if listed.digest == known.collectors else listed.nodes
+        collectors = [idl.Registered(id, data) for id, data in nodes.items()]
         if changes is None:
-            return idl.Notice(acks, False, "", 0, [])
+            return idl.Notice(acks, False, "", 0, [], listed.digest, collectors)
         scopes = changes.since(known.lineage or "", known.change or 0, known.scopes or ())
-        return idl.Notice(acks, True, changes.lineage, changes.number, scopes)
+        return idl.Notice(acks, True, changes.lineage, changes.number, scopes, listed.digest, collectors)
 
     def _forget(self, call: Any) -> None:
         with self._lock:
@@ -88,7 +109,7 @@ class NoticeBoard:
 def _is_news(known: Any, notice: Any) -> bool:
     """Return True if the agent should hear of this at once. What a collector does not know is no news."""
     gone = notice.acks.known and not set(known.acks or ()) <= set(notice.acks.topics)
-    return bool(notice.acks.changed or gone or (notice.known and notice.scopes))
+    return bool(notice.acks.changed or gone or notice.collectors or (notice.known and notice.scopes))
 
 
 def _answer(call: LongCall, notice: Any) -> None:

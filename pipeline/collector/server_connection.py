@@ -30,7 +30,7 @@ class ConnectionLimits:
 
     max_frame: int = 4 * 1024 * 1024
     calls: int = 32
-    handshake_s: float = 5.0
+    handshake_s: float = 15.0
     idle_s: float = 300.0
     request_s: float = 30.0
     budget_s: float = 10.0

@@ -10,11 +10,12 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kazoo.client import KazooClient
 
 from artimon.model.clock import Clock
+from artimon.runtime.zookeeper_client import Watch
 from artimon.runtime.zookeeper_watcher import ZOOKEEPER_ERRORS, ZooKeeperWatcher
 from pipeline.control import agent_commands as commands
 from pipeline.control import rollout as decide
@@ -28,6 +29,7 @@ from pipeline.control.control_tree import ANSWER_RETENTION_MS, ControlPlaneError
 from pipeline.control.group_directory import GroupDirectory
 from pipeline.control.local_config import LocalConfig
 from pipeline.control.rollout import Configuration, Layer, RolloutAction, RolloutState, RolloutStep
+from pipeline.link.config_changes import ConfigChanges
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,18 @@ def remembered_document(folder: Path) -> ConfigDocument:
         return EMPTY_DOCUMENT
 
 
+class ConfigNotices(Protocol):
+    """Changes of the configuration that a collector tells (pipeline/control/collector_notices.py)."""
+
+    @property
+    def tells_config(self) -> bool: ...
+
+    @property
+    def needs_changes(self) -> bool: ...
+
+    def config_read(self, changes: ConfigChanges) -> None: ...
+
+
 class ControlPlane(ZooKeeperWatcher):
     """`begin` before the agent starts, `start`, `stop`. `publish(report)` puts the report into the agent's znode.
 
@@ -67,9 +81,11 @@ class ControlPlane(ZooKeeperWatcher):
         publish: Callable[[dict[str, Any]], None] = lambda _: None,
         local: Path | None = None,
         trust: Trust = NO_TRUST,
+        notices: ConfigNotices | None = None,
     ) -> None:
         """`groups`: groups whose configuration the agent takes, later ones over earlier ones. `local`: a file below all
-        of them. `trust`: the accepted authors of documents and commands."""
+        of them. `trust`: the accepted authors of documents and commands. `notices`: changes that a collector tells;
+        without them ZooKeeper is watched."""
         super().__init__(client, "control plane")
         self._agent, self._clock = agent, clock
         self.groups = tuple(groups)
@@ -79,13 +95,14 @@ class ControlPlane(ZooKeeperWatcher):
         self._rejected: dict[str, str] = {}
         """Reason for the rejection of a version, by scope."""
         self._refusals: dict[str, CommandAnswer] = {}
+        self._notices = notices
         self._local = LocalConfig(local) if local is not None else None
         self._file = ControlStateFile(folder)
         memory = self._file.load()
         self._state: RolloutState = decide.after_restart(memory.state, clock.monotonic())
         self._journal: CommandJournal = memory.journal
         self.directory = GroupDirectory(client, memory.groups)
-        self.directory.on_change = self._read_soon
+        self.directory.on_change = self.read_soon
         self._read_due = 0.0
         """Monotonic time at which ZooKeeper is read again."""
         self._seen: dict[str, Layer] = {}
@@ -160,12 +177,13 @@ class ControlPlane(ZooKeeperWatcher):
         self._report()
 
     def _on_state(self, _state: str) -> None:
-        self._read_soon()
+        self.read_soon()
 
     def _on_event(self, _event: Any) -> None:
-        self._read_soon()
+        self.read_soon()
 
-    def _read_soon(self) -> None:
+    def read_soon(self) -> None:
+        """Read configuration and commands again, as from any thread."""
         self._read_due = 0.0
         self.wake()
 
@@ -182,16 +200,25 @@ class ControlPlane(ZooKeeperWatcher):
         elif now >= self._read_due:
             self._read_due = now + READ_INTERVAL_S
             try:
-                self._seen = self._layers()
-                given, bad = self._tree.read_commands(self._agent, self._on_event)
-                self._tree.delete_commands(self._agent, bad)
-                self._commands = self._admit_commands(given)
-                self.directory.refresh(self._on_event)
-                self._check_access()
+                self._read_tree()
                 self.problem = ""
             except ZOOKEEPER_ERRORS as error:
                 self.problem, self._read_due = f"ZooKeeper: {type(error).__name__} {error}", 0.0
         self._state = decide.with_layers(self._state, {**found, **self._seen})
+
+    def _read_tree(self) -> None:
+        """Read configuration and commands; watch them only if no collector tells their changes."""
+        told = self._notices
+        watch = None if told is not None and told.tells_config else self._on_event
+        changes = self._tree.changes() if told is not None and (watch is not None or told.needs_changes) else None
+        self._seen = self._layers(watch)
+        given, bad = self._tree.read_commands(self._agent, watch)
+        self._tree.delete_commands(self._agent, bad)
+        self._commands = self._admit_commands(given)
+        if told is not None and changes is not None:
+            told.config_read(changes)
+        self.directory.refresh(self._on_event)
+        self._check_access()
 
     def _check_access(self) -> None:
         if self._client.exists(ROOT) is None:
@@ -199,12 +226,12 @@ class ControlPlane(ZooKeeperWatcher):
         elif (now := self._clock.monotonic()) >= self._access_due:
             self._is_access_open, self._access_due = is_open(self._client), now + ACCESS_CHECK_INTERVAL_S
 
-    def _layers(self) -> dict[str, Layer]:
+    def _layers(self, watch: Watch | None) -> dict[str, Layer]:
         found, kept_out = {}, {}
         for scope in self._scopes[1:]:
             version = None
             try:
-                version = self._tree.current_version(scope, self._on_event)
+                version = self._tree.current_version(scope, watch)
                 if version is not None:
                     found[scope] = self._admission.admit_layer(version, self._state.known.get(scope))
             except ConfigError as error:

@@ -39,11 +39,10 @@ _MIN_CALL_S = 1.0
 
 
 class _EndedCall(NamedTuple):
-    """Call that has its answers, or none; `messages` are those of the call."""
+    """Call that has its answers, or none."""
 
     call: PlannedCall
     begun: LinkCall
-    messages: Sequence[bytes]
 
 
 class Sender:
@@ -228,7 +227,7 @@ class Sender:
             return
         endpoint, deadline_s = call.reservation.endpoint, call.reservation.deadline_s
         begun = self.client.begin_call(endpoint, "send", messages, deadline_s)
-        begun.future.add_done_callback(lambda _: self._add_ended(_EndedCall(call, begun, messages)))
+        begun.future.add_done_callback(lambda _: self._add_ended(_EndedCall(call, begun)))
 
     def _prepare(self, _call: PlannedCall) -> str:
         """Prepare a call before it is sent; return a reason not to send it, else ""."""
@@ -248,7 +247,7 @@ class Sender:
                     return
                 ended = self._ended.popleft()
             try:
-                self._end(ended.call, self.client.result(ended.begun, ended.messages))
+                self._end(ended.call, self.client.result(ended.begun, len(ended.call.group.items)))
             except Exception:
                 log.exception("sender: the answers to a group of lane %s", ended.call.group.lane)
                 with self._cond:

@@ -74,6 +74,7 @@ class ClientConnection(FrameProtocol):
         reply: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         self._replies[seqid], self._sent_at[seqid] = reply, monotonic()
         self.transport.write(frame)
+        del frame
         try:
             return await reply
         finally:

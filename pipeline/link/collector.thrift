@@ -43,17 +43,25 @@ struct Known {
   2: string lineage
   3: i64 change
   4: list<string> scopes
+  5: i64 collectors  // digest of the list of collectors
+}
+
+// A collector in the registry: its id, and the data of its node.
+struct Registered {
+  1: string id
+  2: binary data
 }
 
 // What an agent does not know. `known`: false if the collector has no session with ZooKeeper: ask ZooKeeper. `scopes`:
-// those of its scopes that may have changed. `credit`: as in Answer.
+// those of its scopes that may have changed.
 struct Notice {
   1: AckDocuments acks
   2: bool known
   3: string lineage
   4: i64 change
   5: list<string> scopes
-  6: i64 credit = -1
+  6: i64 digest  // of the list of collectors; 0: not known
+  7: list<Registered> collectors  // empty if the agent has the list of this digest
 }
 
 // A connection that begins with `open` carries several calls at a time; their answers come in any order. Any other

@@ -33,10 +33,16 @@ MAX_CONNECTIONS = 16
 class LinkCall:
     """One call that was begun. `was_connected`: True once it had a connection; if False, nothing of it was sent."""
 
-    def __init__(self, endpoint: CollectorEndpoint, method: str, seqid: int) -> None:
+    def __init__(self, endpoint: CollectorEndpoint, method: str, seqid: int, frame: bytes) -> None:
         self.endpoint, self.method, self.seqid = endpoint, method, seqid
+        self._frame = frame
         self.was_connected = False
         self.future: Future[memoryview] = Future()
+
+    def take_frame(self) -> bytes:
+        """Return the encoded call, once: it is not kept in memory until the reply."""
+        frame, self._frame = self._frame, b""
+        return frame
 
     def result(self) -> Any:
         """Wait for the reply and decode it. Raises CALL_FAILURES."""
@@ -63,11 +69,11 @@ class LinkConnections:
 
     def begin(self, endpoint: CollectorEndpoint, method: str, argument: object, timeout_s: float) -> LinkCall:
         """Begin a call; its future ends within about `timeout_s`. Raises TypeError for an unknown method."""
-        call = LinkCall(endpoint, method, next(self._numbers) % 0x7FFFFFFF + 1)
-        frame = encode_call(collector_idl().Collector, method, (argument,), call.seqid)
+        seqid = next(self._numbers) % 0x7FFFFFFF + 1
+        frame = encode_call(collector_idl().Collector, method, (argument,), seqid)
+        call = LinkCall(endpoint, method, seqid, frame)
         try:
-            loop = self._running_loop()
-            loop.call_soon_threadsafe(self._begin, call, frame, timeout_s)
+            self._running_loop().call_soon_threadsafe(self._begin, call, timeout_s)
         except RuntimeError:
             call.future.set_exception(ConnectionLostError("the connections are closed"))
         return call
@@ -106,18 +112,18 @@ class LinkConnections:
             loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
             loop.close()
 
-    def _begin(self, call: LinkCall, frame: bytes, timeout_s: float) -> None:
-        task = asyncio.get_running_loop().create_task(self._call(call, frame, timeout_s))
+    def _begin(self, call: LinkCall, timeout_s: float) -> None:
+        task = asyncio.get_running_loop().create_task(self._call(call, timeout_s))
         task.add_done_callback(lambda done: _complete(call.future, done))
 
-    async def _call(self, call: LinkCall, frame: bytes, timeout_s: float) -> memoryview:
+    async def _call(self, call: LinkCall, timeout_s: float) -> memoryview:
         connection = None
         where = f"{call.method} at {call.endpoint.host}:{call.endpoint.port}"
         try:
             async with asyncio.timeout(timeout_s):
                 connection = await self._of(call.endpoint).take(self._caller)
                 call.was_connected = True
-                return await connection.call(call.seqid, frame)
+                return await connection.call(call.seqid, call.take_frame())
         except TimeoutError:
             if connection is not None:
                 connection.end_late(call.seqid)

@@ -302,7 +302,7 @@ CHECKED = {
 }
 """They ask for protection themselves."""
 ELSEWHERE = {
-    "pipeline/collector/collector.py": "pipeline/collector/collector_service.py, which starts it, asks",
+    "pipeline/collector/link_server.py": "pipeline/collector/collector_service.py, which starts it, asks",
     "pipeline/flows/sources/http_source.py": "byte_server.py beside it asks for every source with such options",
     "pipeline/flows/sources/byte_server.py": "as http.py",
     "pipeline/flows/sources/syslog_source.py": "as http.py",

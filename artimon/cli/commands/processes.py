@@ -19,7 +19,9 @@ app = typer.Typer()
 
 
 @settings_command(
-    app, "pipeline.collector.collector:CollectorConfig", "pipeline.collector.hdfs.hdfs_collector:HdfsCollectorConfig"
+    app,
+    "pipeline.collector.collector_process:CollectorConfig",
+    "pipeline.collector.hdfs.hdfs_collector:HdfsCollectorConfig",
 )
 def collector(
     given: OptionValues,
