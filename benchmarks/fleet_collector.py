@@ -1,11 +1,11 @@
 """Agents on one collector: real connections to a real collector process with Kafka, from agents that only send.
 
 `fleet.collector.agents`: agents that the collector serves, each with one connection, a call that waits for news and
-CALLS_A_MINUTE batches a minute at random times; a call that fails makes the part fail. `fleet.collector.agents.p99`:
+`--calls` batches a minute at random times; a call that fails makes the part fail. `fleet.collector.agents.p99`:
 milliseconds from a batch to its offset in Kafka. `fleet.collector.agents.memory`: resident KiB of the collector for a
 connection at rest. `fleet.collector.agents.cpu`: its cores.
 
-python -m benchmarks.fleet_collector [--agents N] [--seconds S]
+python -m benchmarks.fleet_collector [--agents N] [--calls N] [--seconds S]
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pipeline.link.client_connection import ClientConnection, connect
 from pipeline.link.idl import OPEN_METHOD, collector_idl
 
 AGENTS, SECONDS, BASE_PORT = 5_000, 60.0, 25_800
-CALLS_A_MINUTE = 8
+CALLS_A_MINUTE = 8.0
 """A host with seven processes and its own variables, each a batch a minute."""
 SERIES = 1_500
 LANES = 4
@@ -56,8 +56,8 @@ class Outcome:
 class LightAgent:
     """Agent without a log: one connection, a call that waits for news, batches of one body."""
 
-    def __init__(self, name: str, body: bytes, outcome: Outcome) -> None:
-        self._name, self._body, self._outcome = name, body, outcome
+    def __init__(self, name: str, body: bytes, pause_s: float, outcome: Outcome) -> None:
+        self._name, self._body, self._pause_s, self._outcome = name, body, pause_s, outcome
         self._numbers = count(1)
         self._sequence = [0] * LANES
         self._connection: ClientConnection | None = None
@@ -77,7 +77,7 @@ class LightAgent:
 
     async def send(self, until: float) -> None:
         """Send batches at random times."""
-        pause_s = 60.0 / CALLS_A_MINUTE
+        pause_s = self._pause_s
         at = SYSTEM_CLOCK.monotonic() + random.uniform(0.0, pause_s)
         while at < until:
             await asyncio.sleep(at - SYSTEM_CLOCK.monotonic())
@@ -123,10 +123,10 @@ def body_of() -> bytes:
     return bytes(data[parse_header(data).body_at :])
 
 
-async def measure(agents: int, seconds: float, port: int, process: psutil.Process) -> None:
+async def measure(agents: int, calls_a_minute: float, seconds: float, port: int, process: psutil.Process) -> None:
     """Connect the agents, and print the figures."""
     outcome, body, places = Outcome(), body_of(), asyncio.Semaphore(CONNECTS_AT_ONCE)
-    fleet = [LightAgent(f"a{n:05d}", body, outcome) for n in range(agents)]
+    fleet = [LightAgent(f"a{n:05d}", body, 60.0 / calls_a_minute, outcome) for n in range(agents)]
 
     async def connect_one(agent: LightAgent) -> None:
         async with places:
@@ -156,7 +156,9 @@ async def measure(agents: int, seconds: float, port: int, process: psutil.Proces
         await asyncio.gather(*watching, return_exceptions=True)
 
 
-def run(agents: int, seconds: float = SECONDS, base_port: int = BASE_PORT) -> None:
+def run(
+    agents: int, calls_a_minute: float = CALLS_A_MINUTE, seconds: float = SECONDS, base_port: int = BASE_PORT
+) -> None:
     """Start the servers, and measure."""
     possible = raise_limit(256)
     if possible < agents:
@@ -168,7 +170,7 @@ def run(agents: int, seconds: float = SECONDS, base_port: int = BASE_PORT) -> No
         contextlib.suppress(asyncio.CancelledError),
     ):
         health = json.loads((Path(place) / "collector-0.json").read_text())
-        asyncio.run(measure(agents, seconds, health["figures"]["port"], collectors.processes()[0]))
+        asyncio.run(measure(agents, calls_a_minute, seconds, health["figures"]["port"], collectors.processes()[0]))
 
 
 def main() -> None:
@@ -176,10 +178,11 @@ def main() -> None:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="benchmarks.fleet_collector", description=__doc__, formatter_class=form)
     parser.add_argument("--agents", type=int, default=AGENTS)
+    parser.add_argument("--calls", type=float, default=CALLS_A_MINUTE, help="batches of an agent a minute")
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--base-port", type=int, default=BASE_PORT)
     options, parts = parser.parse_args(), Parts()
-    parts.run("fleet.collector.agents", lambda: run(options.agents, options.seconds, options.base_port))
+    parts.run("fleet.collector.agents", lambda: run(options.agents, options.calls, options.seconds, options.base_port))
     parts.finish()
 
 

@@ -144,16 +144,27 @@ class EndpointRegistration:
     def _ensure(self) -> None:
         """Make sure that the node exists, is ours and is watched. Replaces a node of our older session."""
         client = self._client
+        if not self.registered.is_set() and self._create():
+            client.exists_async(self.path, watch=self._on_state).get(timeout=CALL_TIMEOUT_S)
+            return
         stat = client.exists_async(self.path, watch=self._on_state).get(timeout=CALL_TIMEOUT_S)
         if stat is not None and stat.ephemeralOwner == client.client_id[0]:
             return
         if stat is not None:
             _ignoring(NoNodeError, lambda: client.delete_async(self.path).get(timeout=CALL_TIMEOUT_S))
-        create = client.create_async(self.path, self._data, ephemeral=True, makepath=True)
-        _ignoring(NodeExistsError, lambda: create.get(timeout=CALL_TIMEOUT_S))
+        self._create()
         stat = client.exists_async(self.path, watch=self._on_state).get(timeout=CALL_TIMEOUT_S)
         if stat is None or stat.ephemeralOwner != client.client_id[0]:
             raise RuntimeError("the node changed meanwhile")
+
+    def _create(self) -> bool:
+        """Create the node; False if there is one."""
+        create = self._client.create_async(self.path, self._data, ephemeral=True, makepath=True)
+        try:
+            create.get(timeout=CALL_TIMEOUT_S)
+        except NodeExistsError:
+            return False
+        return True
 
     def _delete(self) -> None:
         if not self.connected or not self.registered.is_set():

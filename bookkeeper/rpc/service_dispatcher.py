@@ -44,7 +44,7 @@ class ServiceDispatcher:
         """Return the arguments of a call, or the reply that refuses an unknown method. Raises FrameError."""
         if message.kind not in (TMessageType.CALL, TMessageType.ONEWAY):
             raise FrameError(f"message of kind {message.kind} instead of a call")
-        if message.method not in self.service.thrift_services or not hasattr(self.handler, message.method):
+        if message.method not in self.service.thrift_services or not callable(self._method(message)):
             text = f"{self.service.__name__} has no method {message.method!r}"
             return failure(message, TApplicationException.UNKNOWN_METHOD, text), ()
         args = decode_struct(message, getattr(self.service, message.method + "_args")())
@@ -53,7 +53,10 @@ class ServiceDispatcher:
 
     def call(self, message: MessageHead, values: Sequence[Any]) -> Any:
         """Return what the handler returns; raises what it raises."""
-        return getattr(self.handler, message.method)(*values)
+        return self._method(message)(*values)
+
+    def _method(self, message: MessageHead) -> Any:
+        return getattr(self.handler, message.method, None)
 
     def reply(self, message: MessageHead, value: Any) -> bytes | None:
         """Encode the value of a call as a frame; None for a one-way call."""

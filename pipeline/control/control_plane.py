@@ -19,13 +19,13 @@ from artimon.runtime.zookeeper_client import Watch
 from artimon.runtime.zookeeper_watcher import ZOOKEEPER_ERRORS, ZooKeeperWatcher
 from pipeline.control import agent_commands as commands
 from pipeline.control import rollout as decide
-from pipeline.control.access import OPEN_ACCESS_WARNING, ROOT, is_open
+from pipeline.control.access import OPEN_ACCESS_WARNING, is_open
 from pipeline.control.admission import Admission, Trust, is_admissible
 from pipeline.control.agent_commands import AgentMode, Command, CommandAnswer, CommandError, CommandJournal
 from pipeline.control.agent_controls import AgentControls
 from pipeline.control.config_document import EMPTY_DOCUMENT, ConfigDocument, ConfigError, difference, full_change
 from pipeline.control.control_state import ControlState, ControlStateFile
-from pipeline.control.control_tree import ANSWER_RETENTION_MS, ControlPlaneError, ControlTree
+from pipeline.control.control_tree import ANSWER_RETENTION_MS, ControlPlaneError, ControlTree, commands_scope
 from pipeline.control.group_directory import GroupDirectory
 from pipeline.control.local_config import LocalConfig
 from pipeline.control.rollout import Configuration, Layer, RolloutAction, RolloutState, RolloutStep
@@ -101,6 +101,8 @@ class ControlPlane(ZooKeeperWatcher):
         memory = self._file.load()
         self._state: RolloutState = decide.after_restart(memory.state, clock.monotonic())
         self._journal: CommandJournal = memory.journal
+        self._changes, self._is_first_read = memory.changes, True
+        """Changes of the configuration that were read, in this run or the last one."""
         self.directory = GroupDirectory(client, memory.groups)
         self.directory.on_change = self.read_soon
         self._read_due = 0.0
@@ -211,20 +213,38 @@ class ControlPlane(ZooKeeperWatcher):
         told = self._notices
         watch = None if told is not None and told.tells_config else self._on_event
         changes = self._tree.changes() if told is not None and (watch is not None or told.needs_changes) else None
-        self._seen = self._layers(watch)
-        given, bad = self._tree.read_commands(self._agent, watch)
-        self._tree.delete_commands(self._agent, bad)
-        self._commands = self._admit_commands(given)
+        if changes is None or not self._is_unchanged(changes):
+            self._seen = self._layers(watch)
+            given, bad = self._tree.read_commands(self._agent, watch)
+            self._tree.delete_commands(self._agent, bad)
+            self._commands = self._admit_commands(given)
+        self._is_first_read = False
         if told is not None and changes is not None:
             told.config_read(changes)
+            self._changes = changes
         self.directory.refresh(self._on_event)
         self._check_access()
 
+    def _is_unchanged(self, changes: ConfigChanges) -> bool:
+        """Return True if this is the first read after a start, and nothing has changed since the last run: then only
+        the node of the changes is read. Without a collector everything is read again soon, and watched."""
+        before, since_ms = self._changes, self._clock.now_ms() - ANSWER_RETENTION_MS
+        if not self._is_first_read or before is None:
+            return False
+        if any(answer.time_ms > since_ms for answer in self._journal.answers.values()):
+            return False  # an answer may have to be written
+        scopes = (*self._scopes[1:], commands_scope(self._agent))
+        return not changes.since(before.lineage, before.number, scopes)
+
     def _check_access(self) -> None:
-        if self._client.exists(ROOT) is None:
+        now = self._clock.monotonic()
+        if now < self._access_due:
+            return
+        found = is_open(self._client)
+        if found is None:
             self._read_due = 0.0  # its first process has not created it yet: look again soon
-        elif (now := self._clock.monotonic()) >= self._access_due:
-            self._is_access_open, self._access_due = is_open(self._client), now + ACCESS_CHECK_INTERVAL_S
+        else:
+            self._is_access_open, self._access_due = found, now + ACCESS_CHECK_INTERVAL_S
 
     def _layers(self, watch: Watch | None) -> dict[str, Layer]:
         found, kept_out = {}, {}
@@ -393,7 +413,7 @@ class ControlPlane(ZooKeeperWatcher):
     def _save(self, state: RolloutState | None = None, book: CommandJournal | None = None) -> None:
         """Make these the state once they are on the disk. Raises ControlPlaneError; then the former state holds, and
         nothing is done that follows from the new one."""
-        fresh = ControlState(state or self._state, book or self._journal, self.directory.known())
+        fresh = ControlState(state or self._state, book or self._journal, self.directory.known(), self._changes)
         try:
             self._file.save(fresh)
         except OSError as error:

@@ -88,14 +88,22 @@ class CollectorClient:
         return self._finished(flight, method, argument, flight.deadline_s)
 
     def ask(self, method: str, argument: object, timeout_s: float) -> Any:
-        """Call a method beside the batches, without an effect on the choice of collectors. Raises
-        CollectorCallError."""
+        """Call a method beside the batches, which may take long. A collector that ends it, or cannot be reached, has
+        failed; one that refuses it has not. Raises CollectorCallError."""
         with self.cond:
             endpoint = self._pick_endpoint(self._clock.monotonic())
         heard = self.call(endpoint, method, argument, timeout_s)
         if heard.failure:
+            if not heard.refused:
+                self._note_failure(endpoint)
             raise CollectorCallError(heard.failure, endpoint, heard.refused)
         return heard.value
+
+    def _note_failure(self, endpoint: CollectorEndpoint) -> None:
+        with self.cond:
+            self.link.collectors.note_call(endpoint)
+            self.link.collectors.note_failure(endpoint, self._clock.monotonic())
+            self.cond.notify_all()
 
     def call(self, endpoint: CollectorEndpoint, method: str, argument: Any, timeout_s: float) -> CallResult:
         """Make one call without updating the link: its owner does that."""

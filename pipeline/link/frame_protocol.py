@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from abc import ABC, abstractmethod
 from time import monotonic
 from typing import Any
@@ -10,9 +11,18 @@ from typing import Any
 from bookkeeper.rpc.thrift_messages import HEADER, FrameError
 
 SMALL_BYTES = 1 << 14
-"""Frames up to this size wait for no memory. Also the bytes of an idle connection's read, in one buffer for all."""
-_SCRATCH = memoryview(bytearray(SMALL_BYTES))
-"""Shared by all connections of an event loop: the bytes are copied before the loop reads the next connection."""
+"""Frames up to this size wait for no memory. Also the bytes of one read into the buffer of an event loop."""
+
+
+class _ReadBuffer(threading.local):
+    """Buffer of all connections of an event loop, hence of a thread: the bytes are copied before the loop reads the
+    next connection."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(SMALL_BYTES))
+
+
+_READ_BUFFER = _ReadBuffer()
 
 
 class FrameProtocol(asyncio.BufferedProtocol, ABC):
@@ -28,6 +38,7 @@ class FrameProtocol(asyncio.BufferedProtocol, ABC):
         """Monotonic time of the last byte received."""
         self.receiving_since = 0.0
         """Monotonic time of the first byte of an incomplete frame, or of its grant; 0.0 without one."""
+        self._scratch = memoryview(b"")
         self._head = bytearray()
         """Bytes of frames that have no buffer."""
         self._frame: bytearray | None = None
@@ -80,16 +91,16 @@ class FrameProtocol(asyncio.BufferedProtocol, ABC):
     # --- asyncio
 
     def connection_made(self, transport: Any) -> None:
-        self.transport = transport
+        self.transport, self._scratch = transport, _READ_BUFFER.view
 
     def get_buffer(self, sizehint: int) -> memoryview:
         del sizehint
-        return _SCRATCH if self._frame is None else memoryview(self._frame)[self._filled :]
+        return self._scratch if self._frame is None else memoryview(self._frame)[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self.received_at = monotonic()
         if self._frame is None:
-            self._head += _SCRATCH[:nbytes]
+            self._head += self._scratch[:nbytes]
             self._guard(self._split)
             return
         self._filled += nbytes

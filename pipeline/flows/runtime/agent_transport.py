@@ -218,8 +218,7 @@ class Agent:
         self._limits: tuple[int | None, int | None] = None, None
         self._pending_change = ""
         self._described = _describe(self.log)
-        data = json.dumps(self._described).encode()
-        self._registration = EphemeralNode(self._zookeeper, f"/artimon/agents/{config.name}", data)
+        self._registration = EphemeralNode(self._zookeeper, f"/artimon/agents/{config.name}", b"", rewritten=True)
         self.controls = self._make_controls()
         self.plane = ControlPlane(
             self._zookeeper,

@@ -286,3 +286,28 @@ def test_an_error_of_the_handler_leaves_the_connection_alive() -> None:
             old.call("delivered", ["x"])
         assert old.call("send", [b"x"])[0].ok
         assert not isinstance(old, FramedError)
+
+
+def test_event_loops_of_several_threads_share_no_buffer() -> None:
+    """Large and small replies to many clients, each with an event loop of its own."""
+
+    class Large(Handler):
+        def delivered(self, ids: list[str]) -> list[bool]:
+            return [True] * len(ids)
+
+    failures: list[str] = []
+
+    def call(port: int) -> None:
+        with client_of(port) as client:
+            for n in range(30):
+                heard = client.call(endpoint(port), "delivered", ["x" * 20] * (500 * (n % 3) + 1), 60.0)
+                if heard.failure or len(heard.value) != 500 * (n % 3) + 1:
+                    failures.append(heard.failure)
+
+    with serving(Large()) as server:
+        threads = [threading.Thread(target=call, args=(server.port,)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+    assert failures == []

@@ -73,7 +73,7 @@ def zk(zookeeper: str) -> Iterator[KazooClient]:
 def collector(zk: KazooClient, clock: Any = SYSTEM_CLOCK) -> Iterator[tuple[NoticeBoard, CollectorClient]]:
     """Serve a collector on a real port, with a board on ZooKeeper; yield both."""
     board = NoticeBoard(zk, clock)
-    handler = CollectorHandler(Collector(SimpleNamespace()), 8, board)  # type: ignore[arg-type]
+    handler = CollectorHandler(Collector(SimpleNamespace()), 8, board)
     board.start()
     try:
         with serving(handler) as server, client_of(server.port) as client:
@@ -155,13 +155,13 @@ def test_changes_of_the_configuration_are_told_to_whom_they_concern(zk: KazooCli
         eventually(lambda: notices.tells_config, "a collector answers")
         eventually(lambda: board.waiting == 1, "it waits for news")
         tree.push("agent/other", {"metrics": {"level": "kafka"}}, now_ms=1, by="test")
-        tree.send_command("other", Command("id-1", "pause", {}, 1, "test"))
+        tree.send_command("other", Command("id-1", "pause", {}, 1, 2))
         tree.push("agent/a", {"metrics": {"level": "kafka"}}, now_ms=1, by="test")
         assert told.wait(60)
         assert tree.changes().number == 3
         told.clear()
         eventually(lambda: board.waiting == 1, "it waits for news")
-        tree.send_command("a", Command("id-2", "pause", {}, 1, "test"))
+        tree.send_command("a", Command("id-2", "pause", {}, 1, 2))
         assert told.wait(60)
         notices.stop()
 
