@@ -25,6 +25,7 @@ from pipeline.flows.spi import FlowError
 from pipeline.wal.file_system import LogError
 from sources.artimon_source import ArtimonSource
 from sources.delivery.source_config import SourceConfig
+from sources.poll.zookeeper_session import ZooKeeperSession
 
 log = logging.getLogger("artimon")
 HEALTH_S = 1.0
@@ -39,16 +40,20 @@ def run_agent_process(
     polls = replace(polls, security=security() if secure_polls() else None)
     with exits_logged(ConfigFileError, FlowError):
         ours = open_flows(settings.flows, settings.name, settings.data, settings.zookeeper, allow=settings.allow)
+    session = ZooKeeperSession(home, polls.session_s)
     with exits_logged(LogError, KeyFileError):
-        running = Agent(replace(settings, zookeeper=home, return_s=settings.patience_s), SYSTEM_CLOCK)
+        running = Agent(replace(settings, zookeeper=home, return_s=settings.patience_s), SYSTEM_CLOCK, session.client)
     running.controls.flows = ours
     ours.share_object(GROUPS, running.plane.directory)
     ours.share_object(INSECURE, settings.insecure)
-    own = SelfMetricsEndpoint("agent", instance_of("agent", settings.name), settings.zookeeper, stop)
+    instance, shared = instance_of("agent", settings.name), session if polls.zookeeper == home else None
+    own = SelfMetricsEndpoint("agent", instance, home, stop, session=session.client)
     try:
-        source = ArtimonSource(polls, wrap_sink(running.sink) if wrap_sink else running.sink, SYSTEM_CLOCK)
+        sink = wrap_sink(running.sink) if wrap_sink else running.sink
+        source = ArtimonSource(polls, sink, SYSTEM_CLOCK, session=shared)
         period_ms = polls.period_ms
         running.controls.on_setting("poll", lambda other_ms: source.set_period(other_ms or period_ms))
+        session.start()
         ours.start()
         running.start()
         health = HealthFile(settings.health, "agent", publish=own)
@@ -58,6 +63,7 @@ def run_agent_process(
             log.error("%s", problem)
         running.stop()
         own.close()
+        session.stop()
 
 
 async def _run_source(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from artimon.api.timed_call import TimedCall
     from artimon.model.select import Store
     from artimon.stack.smtp import SmtpConfig
-    from pipeline.collector.collector import CollectorConfig
+    from pipeline.collector.collector_process import CollectorConfig
     from pipeline.collector.hdfs.hdfs_collector import HdfsCollectorConfig
     from pipeline.compaction.compaction_settings import CompactorConfig
     from pipeline.sites.mirror import MirrorConfig
@@ -52,7 +52,7 @@ def check_topics_or_exit(stop: threading.Event) -> Iterator[None]:
 
 def run_collector_process(config: CollectorConfig) -> None:
     """Run a collector until SIGTERM."""
-    from pipeline.collector.collector import run_collector
+    from pipeline.collector.collector_process import run_collector
 
     stop = install_signal_handlers()
     threading.stack_size(_STACK_BYTES)

@@ -176,10 +176,14 @@ PLAN = (
     Entry(
         "fleet",
         "benchmarks.fleet",
-        3.5,
+        6.0,
         ("--agents", "50", "--seconds", "60"),
-        ("--agents", "20", "--seconds", "60"),
-        promised=(*_family("fleet.zookeeper", ".steady", ".restart", ".process"), "fleet.append.state"),
+        ("--agents", "20", "--seconds", "60", "--collector-agents", "200"),
+        promised=(
+            *_family("fleet.zookeeper", ".steady", ".restart", ".process"),
+            "fleet.append.state",
+            *_family("fleet.collector.agents", "", ".p99", ".memory", ".cpu"),
+        ),
         sized=_family("fleet.zookeeper", ".steady@50", ".restart@50", ".process@50"),
     ),
     Entry(

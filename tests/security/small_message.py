@@ -17,7 +17,8 @@ from artimon.model.batch_codec import encode_samples
 from artimon.model.feed_codec import encode_range
 from artimon.model.vshards import ALL_VSHARDS
 from bookkeeper.rpc.framed_server import FramedClient, FramedServer
-from pipeline.collector.collector import Collector, server_of
+from pipeline.collector.collector import Collector
+from pipeline.collector.collector_process import server_of
 from pipeline.collector.kafka_writer import TopicDescription
 from pipeline.control.shard_directory import ShardGroup
 from pipeline.control.shard_directory import ShardInfo as Address

@@ -25,7 +25,8 @@ from artimon.runtime.zookeeper_client import zookeeper_client
 from artimon.stack.stack import Stack
 from artimon.stack.stack_state import read_state
 from bookkeeper.rpc.security import Security
-from pipeline.collector.collector import Collector, CollectorConfig, server_of
+from pipeline.collector.collector import Collector
+from pipeline.collector.collector_process import CollectorConfig, server_of
 from pipeline.collector.hdfs.hdfs_collector import HdfsCollectorConfig, run_hdfs_collector
 from pipeline.flows.context import INSECURE
 from pipeline.flows.options import FramedOptions, ServerOptions
@@ -301,7 +302,7 @@ CHECKED = {
 }
 """They ask for protection themselves."""
 ELSEWHERE = {
-    "pipeline/collector/collector.py": "pipeline/collector/collector_service.py, which starts it, asks",
+    "pipeline/collector/link_server.py": "pipeline/collector/collector_service.py, which starts it, asks",
     "pipeline/flows/sources/http_source.py": "byte_server.py beside it asks for every source with such options",
     "pipeline/flows/sources/byte_server.py": "as http.py",
     "pipeline/flows/sources/syslog_source.py": "as http.py",

@@ -204,8 +204,8 @@ SHARED = [
     ("agents", "notes_of_sent", "pipeline.delivery.sender"),
     ("agents", "notes_of_released", "pipeline.delivery.sender"),
     ("agents", "AckWatcher", "pipeline.flows.runtime.agent_transport"),
-    ("collectors", "Collector", "pipeline.collector.collector"),
-    ("collectors", "KafkaQuotaGate", "pipeline.collector.collector"),
+    ("collectors", "Collector", "pipeline.collector.collector_process"),
+    ("collectors", "KafkaQuotaGate", "pipeline.collector.collector_process"),
     ("kafka", "is_same_leader", "pipeline.collector.kafka_writer"),
     ("kafka", "position_of", "pipeline.collector.kafka_writer"),
     ("spark", "AcksPublisher", "pipeline.spark.application"),
@@ -234,7 +234,7 @@ def test_the_simulation_uses_the_objects_of_the_shipped_processes(module: str, n
 
 ENTRIES = (
     "pipeline.flows.runtime.agent_transport",
-    "pipeline.collector.collector",
+    "pipeline.collector.collector_process",
     "pipeline.spark.application",
     "varstore.shard_process",
 )

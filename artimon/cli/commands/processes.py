@@ -16,7 +16,9 @@ app = typer.Typer()
 
 
 @settings_command(
-    app, "pipeline.collector.collector:CollectorConfig", "pipeline.collector.hdfs.hdfs_collector:HdfsCollectorConfig"
+    app,
+    "pipeline.collector.collector_process:CollectorConfig",
+    "pipeline.collector.hdfs.hdfs_collector:HdfsCollectorConfig",
 )
 def collector(
     given: OptionValues,
@@ -26,7 +28,7 @@ def collector(
 ) -> None:
     """Run a collector."""
     from artimon.cli import process_wiring as processes
-    from pipeline.collector.collector import CollectorConfig
+    from pipeline.collector.collector_process import CollectorConfig
     from pipeline.collector.hdfs.hdfs_collector import HdfsCollectorConfig
 
     if store == "hdfs":
