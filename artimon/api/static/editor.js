@@ -103,8 +103,23 @@ function extensions(parts, on) {
     parts.history(), parts.bracketMatching(), parts.closeBrackets(), parts.autocompletion(), mode.asExtension(),
     parts.syntaxHighlighting(highlighting(parts)), EditorView.lineWrapping, parts.placeholder("sum by (host) (rate(…[5m]))"),
     EditorView.theme(THEME), EditorView.contentAttributes.of({ "aria-label": "PromQL query" }),
+    Prec.high(EditorView.domEventHandlers({ beforeinput: (/** @type {InputEvent} */ event, /** @type {any} */ view) => replaced(parts, event, view) })),
     EditorView.updateListener.of((/** @type {any} */ update) => update.docChanged && on.edited()),
   ];
+}
+
+/**
+ * Replaces a selection by what is typed. The browser would keep its colours by an inline style, which the page forbids.
+ * @param {any} parts @param {InputEvent} event @param {any} view @returns {boolean} true if it was done
+ */
+function replaced({ EditorView }, event, view) {
+  const { main } = view.state.selection, text = event.data;
+  if (event.inputType !== "insertText" || event.isComposing || main.empty || text === null) return false;
+  event.preventDefault();
+  const insert = () => view.state.update({ ...view.state.replaceSelection(text), userEvent: "input.type" });
+  const handlers = view.state.facet(EditorView.inputHandler);
+  if (!handlers.some((/** @type {any} */ handle) => handle(view, main.from, main.to, text, insert))) view.dispatch(insert());
+  return true;
 }
 
 /** Returns the completion of the PromQL mode; names that need quotes are written with them. @param {any} parts */
@@ -145,5 +160,6 @@ const THEME = {
   ".cm-tooltip.cm-tooltip-autocomplete > ul": { fontFamily: "var(--mono)", maxHeight: "260px" },
   ".cm-tooltip.cm-tooltip-autocomplete > ul > li[aria-selected]": { background: "var(--accent-wash)", color: "var(--accent)" },
   ".cm-completionDetail": { color: "var(--soft)", fontStyle: "normal" },
+  ".cm-lintRange": { backgroundImage: "none", textDecoration: "underline wavy var(--bad) 1.5px", textUnderlineOffset: "4px" },
   ".cm-diagnostic": { color: "var(--bad)" },
 };
