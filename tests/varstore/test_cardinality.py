@@ -26,7 +26,7 @@ def indexed(series: list[tuple[str, dict[str, str], int]]) -> tuple[LabelIndex, 
     distinct = list({(name, tuple(sorted(labels.items()))): (name, labels, v) for name, labels, v in series}.values())
     table = SlotTable(100)
     index = LabelIndex(table)
-    made = []
+    made: list[tuple[str, dict[str, str], int]] = []
     for i, (name, labels, vshard) in enumerate(distinct):
         plain = {label: value for label, value in labels.items() if value}
         if (name, plain) in [(a, b) for a, b, _ in made]:
