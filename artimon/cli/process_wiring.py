@@ -138,7 +138,9 @@ def run_api_process(config: ApiConfig) -> None:
         status, alerts = partial(api_status, cluster, config.data), partial(api_alerts, engines)
         history = opener(config.hdfs, place, store) if config.hdfs is not None else None
         served = served_hosts(config.host, config.names)
-        app = make_app(store, status, SYSTEM_CLOCK, config.limits, served, alerts=alerts, history=history)
+        app = make_app(
+            store, status, SYSTEM_CLOCK, config.limits, served, alerts=alerts, history=history, hard=config.hard
+        )
         run_server(
             app,
             config.port,

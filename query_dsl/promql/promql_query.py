@@ -10,6 +10,7 @@ import numpy as np
 
 from artimon.compute.cells import Bools, Floats, Ints
 from artimon.model.grid import Grid
+from artimon.model.select import Matcher
 from query_dsl.promql.evaluation import evaluate, raw_range
 from query_dsl.promql.evaluation_context import LOOK_BACK_MS, MAX_STEPS, Context, Remarks
 from query_dsl.promql.label_sets import NAME, LabelSets
@@ -116,6 +117,23 @@ def query_store(
         warnings=(*remarks.lines(infos=False), *found.warnings),
         infos=(*remarks.lines(infos=True), *found.infos, *watch.notes()),
     )
+
+
+def read_samples(
+    matchers: tuple[Matcher, ...],
+    store: EngineStore,
+    now_ms: int,
+    after_ms: int,
+    until_ms: int,
+    *,
+    budget: QueryBudget | None = None,
+) -> tuple[SeriesSamples, tuple[str, ...]]:
+    """Return the raw samples with time in (after_ms, until_ms] of the series that match, and warnings.
+
+    `now_ms` is the current time. Raises SelectError and QueryError."""
+    watch, remarks = budget or QueryBudget(), Remarks()
+    found = StoreSamples(store.watching(watch), now_ms, remarks, watch).read(matchers, after_ms, until_ms)
+    return found, tuple(remarks.warnings)
 
 
 def instant_query(

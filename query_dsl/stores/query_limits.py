@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -66,6 +66,8 @@ class QueryBudget:
     texts: int = 0
     """Bytes of new texts."""
     max_series: int = 0
+    missing: dict[str, None] = field(default_factory=dict)
+    """Reasons why lists of series, names or values are not complete."""
 
     @property
     def is_unlimited(self) -> bool:
@@ -80,6 +82,10 @@ class QueryBudget:
         if self.limits.seconds is None:
             return None
         return max(0.0, self.started + self.limits.seconds - monotonic())
+
+    def remark(self, notes: Sequence[str]) -> None:
+        """Take the reasons why a list is not complete."""
+        self.missing.update(dict.fromkeys(notes))
 
     def check(self) -> None:
         """Raise if the query was cancelled, timed out, or one of the `checks` raises."""

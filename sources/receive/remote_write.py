@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from itertools import compress
 from typing import Any
 
-import cramjam
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from artimon.model.labels import LabelError
 from artimon.model.select import NAME
+from artimon.runtime.snappy_block import SnappyError, decompress_block
 from sources.dropin.series_columns import DROPPED
 from sources.receive.protobuf_messages import FAMILY_TYPES, MESSAGES
 from sources.receive.received_columns import (
@@ -137,16 +137,11 @@ class RemoteWriteReader(ReceivedColumns):
 
 
 def _decompress(body: bytes) -> bytes:
-    """Decompress a snappy block. Raises BodyError, before it is decompressed if it would be too large."""
+    """Decompress a snappy block. Raises BodyError."""
     try:
-        size = cramjam.snappy.decompress_raw_len(body)
-        if size > MAX_DECODED_BYTES:
-            raise BodyError(
-                f"the body has {size:,} bytes decompressed, at most {MAX_DECODED_BYTES:,}: send less at once"
-            )
-        return bytes(cramjam.snappy.decompress_raw(body))
-    except cramjam.DecompressionError as problem:
-        raise BodyError(f"the body is not compressed by snappy (block format): {problem}") from None
+        return decompress_block(body, MAX_DECODED_BYTES)
+    except SnappyError as problem:
+        raise BodyError(str(problem)) from None
 
 
 def _divided(all_: list[bytes], mask: Flags) -> tuple[list[bytes], list[bytes]]:
