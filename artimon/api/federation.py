@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from artimon.api.prometheus_format import number
+from artimon.compute.packed_samples import newest
 from artimon.model.select import NAME
-from query_dsl.promql.samples import SeriesSamples, newest
+from query_dsl.promql.samples import SeriesSamples
 
 PIECE_SERIES = 1_000
 _INVALID = re.compile(r"[^a-zA-Z0-9_:]")
