@@ -70,6 +70,8 @@ class AckWatcher(ZooKeeperWatcher):
         self._sender, self._topic, self._notices, self._clock = sender, topic, notices, clock
         self._collectors_due = 0.0
         """Monotonic time."""
+        self._is_watching = False
+        """True if the list of collectors was read with a watch: else a collector is expected to tell it."""
         self._untrusted = ""
         """Untrusted acks and the remedy, "" if none."""
 
@@ -82,7 +84,7 @@ class AckWatcher(ZooKeeperWatcher):
         self.wake()
 
     def _pause_s(self) -> float:
-        return TOLD_CHECK_S if self._notices is not None and self._notices.is_active else super()._pause_s()
+        return TOLD_CHECK_S if self._is_told else super()._pause_s()
 
     def _refresh(self) -> None:
         connected, now = self._client.connected, self._clock.monotonic()
@@ -90,7 +92,7 @@ class AckWatcher(ZooKeeperWatcher):
         if told is not None:
             self._sender.update_collectors(dict(told))
             self._collectors_due = 0.0
-        elif connected and now >= self._collectors_due:
+        elif connected and (now >= self._collectors_due or not (self._is_watching or self._is_told)):
             self._collectors_due = now + self.collectors_check_s
             try:
                 self._sender.update_collectors(self._find_collectors())
@@ -103,21 +105,28 @@ class AckWatcher(ZooKeeperWatcher):
             self._untrusted if connected else "ZooKeeper is not reachable: going on with the last known collectors"
         )
 
+    @property
+    def _is_told(self) -> bool:
+        """True if a collector tells of the others, or is expected to."""
+        return self._notices is not None and self._notices.is_active
+
     def _find_collectors(self) -> dict[str, CollectorEndpoint]:
         """Read the collectors. They are watched unless one of them will tell of the others."""
-        expected = self._notices is not None and self._notices.is_active
+        expected = self._is_told
         watch = None if expected else self._on_collectors
+        self._is_watching = not expected
         found = parse_endpoints((name, data) for name, data, _ in read_children(self._client, COLLECTORS_PATH, watch))
-        if expected and not found and child_names(self._client, COLLECTORS_PATH, self._on_collectors):
-            self._on_collectors(None)
+        if expected and not found:
+            self._is_watching = True
+            if child_names(self._client, COLLECTORS_PATH, self._on_collectors):
+                self._on_collectors(None)
         return found
 
     def _follow_acks(self, connected: bool) -> None:
         waiting = self._sender.unacked()
-        told = self._notices
-        if told is not None and told.is_active:
-            states = told.acks or {}
-        elif connected and (waiting or told is None):
+        if self._notices is not None and self._is_told:
+            states = self._notices.acks or {}
+        elif connected and (waiting or self._notices is None):
             states = self._read_states()
         else:
             states = {}
