@@ -64,7 +64,7 @@ class LineListener(Listener):
     def stop(self) -> None:
         if self._thread is not None and self._socket is not None:
             self._stopped()
-            self._thread.join(STOP_S)
+            self._thread.join(2 * STOP_S)
             self._socket.close()
             if self.address.path is not None:
                 with contextlib.suppress(OSError):
@@ -85,6 +85,9 @@ class LineListener(Listener):
         pump.cancel()
         if server is not None:
             server.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                await self._drain()
 
     # --- sockets
 
@@ -143,16 +146,20 @@ class LineListener(Listener):
             if datagrams:
                 loop.remove_reader(sock)
                 self._count_drops(sock)
-            while len(self._waiting) > 1:
-                cut = self._waiting.rfind(b"\n", 0, MAX_BODY) + 1 or self._waiting.index(b"\n") + 1
-                body = bytes(self._waiting[:cut])
-                await self._hand_on(body)
-                del self._waiting[:cut]
-            self._waiting.clear()
-            self._room.set()
+            await self._drain()
+
+    async def _drain(self) -> None:
+        """Hand on all lines that wait."""
+        while self._waiting:
+            cut = self._waiting.rfind(b"\n", 0, MAX_BODY) + 1 or self._waiting.index(b"\n") + 1
+            await self._hand_on(bytes(self._waiting[:cut]))
+            del self._waiting[:cut]
+        self._room.set()
 
     async def _hand_on(self, body: bytes) -> None:
         """Deliver lines, again and again while the log does not take them."""
+        if not body.strip():
+            return
         now_ms, name = self._clock.now_ms(), f"{self.address.protocol}/{self.address.sender}"
         if self.aggregates is not None:
             self.aggregates.aggregate(body, now_ms)
