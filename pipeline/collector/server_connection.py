@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from thriftpy2.thrift import TApplicationException
 
-from bookkeeper.rpc.security import Peer, UnauthorizedError
-from bookkeeper.rpc.service_dispatcher import failure
+from bookkeeper.rpc.security import Peer, Security, UnauthorizedError
+from bookkeeper.rpc.service_dispatcher import ServiceDispatcher, failure
 from bookkeeper.rpc.thrift_messages import FrameError, MessageHead, parse_message
 from bookkeeper.rpc.tokens import HELLO_METHODS, MAX_FRAME_BYTES
+from pipeline.collector.frame_budget import FrameBudget
 from pipeline.link.frame_protocol import FrameProtocol
 from pipeline.link.idl import OPEN_METHOD
-
-if TYPE_CHECKING:
-    from pipeline.collector.link_server import LinkServer
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +39,28 @@ class ConnectionLimits:
         return self.handshake_s, self.idle_s, self.request_s, self.budget_s
 
 
+class ConnectionServer(Protocol):
+    """Server of connections: what they share, and the counts that they add to."""
+
+    name: str
+    limits: ConnectionLimits
+    security: Security | None
+    dispatcher: ServiceDispatcher
+    budget: FrameBudget
+    stopping: bool
+    broken: int
+    unauthorized: int
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Run a call in the pool."""
+
+    def soon(self, act: Callable[..., None], *arguments: object) -> None:
+        """Run a function on the event loop; callable from any thread."""
+
+    def forget(self, connection: ServerConnection) -> None:
+        """Remove a connection that has ended."""
+
+
 class LongCall(Future[Any]):
     """Result of a call that waits for news: cancelled when its connection ends."""
 
@@ -49,7 +70,7 @@ class ServerConnection(FrameProtocol):
 
     A peer whose first call is not `open` has one call at a time: its next request is not read before the reply."""
 
-    def __init__(self, server: LinkServer, refusal: str = "") -> None:
+    def __init__(self, server: ConnectionServer, refusal: str = "") -> None:
         """`refusal`: reason for which the first call is refused and the connection is closed."""
         super().__init__(server.limits.max_frame)
         self._server, self._refusal = server, refusal
