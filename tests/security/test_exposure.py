@@ -307,6 +307,7 @@ ELSEWHERE = {
     "pipeline/flows/sources/byte_server.py": "as http.py",
     "pipeline/flows/sources/syslog_source.py": "as http.py",
     "artimon/runtime/http/http_server.py": "artimon/api/api_server.py and sources/receive, which make it, ask",
+    "sources/receive/line_listener.py": "sources/receive/receiver.py, which makes it, asks",
     "artimon/stack/port_leases.py": "looks whether a port of loopback is free",
     "artimon/stack/smtp.py": "a constant: loopback",
     "bookkeeper/rpc/framed_server.py": "the server that the others are made of",
