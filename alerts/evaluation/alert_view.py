@@ -10,7 +10,7 @@ from typing import Any
 from alerts.evaluation.rule_evaluator import RuleResult
 from alerts.rules.rule_folder import ActiveRules
 from alerts.state.alert import Alert, AlertPhase, RuleMemory
-from alerts.state.notification import Notification, fingerprint, page_link
+from alerts.state.notification import AlertLetter, fingerprint, page_link
 from alerts.state.publication import encode_display, json_value
 from alerts.state.rule import Labels
 
@@ -25,15 +25,14 @@ MAX_ALERTS_SHOWN = 20_000
 
 @dataclass(frozen=True, slots=True)
 class AlertView:
-    """State after the last evaluation. `page`: address of the page for links; `dispatched`: alerts by fingerprint, as
-    receivers see them."""
+    """State after the last evaluation. `page`: address of the page for links; `told`: letters about firing alerts."""
 
     id: str
     page: str
     time_ms: int
     active: ActiveRules
     known: Mapping[str, RuleMemory]
-    dispatched: Mapping[str, Notification]
+    firing_letters: Mapping[tuple[str, Labels], tuple[AlertLetter, ...]]
     results: Mapping[str, RuleResult]
 
     def encode(self, mail: Mapping[str, Any]) -> bytes:
@@ -89,12 +88,12 @@ class AlertView:
 
     def _alert(self, name: str, labels: Labels, alert: Alert) -> dict[str, Any]:
         rule = self.active.rules.get(name)
-        id = fingerprint(name, labels)
-        first = self.dispatched.get(id)
+        told = self.firing_letters.get((name, labels), ())
+        first = told[0].notification if told else None
         summary = rule.text(labels, alert.value) if rule else first.summary if first else ""
         return {
             "rule": name,
-            "id": id,
+            "id": fingerprint(name, labels),
             "labels": dict(labels),
             "state": alert.phase.value,
             "since_ms": alert.since_ms,

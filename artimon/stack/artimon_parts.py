@@ -11,8 +11,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.runtime.health import read_health
 from artimon.stack.child_process import ProcessCommand
 from artimon.stack.kafka_part import kafka_address
-from artimon.stack.stack_part import AGENT, HOST, OWN, StackContext, StackPart, numbered_name
-from artimon.stack.zookeeper_part import zookeeper_address
+from artimon.stack.stack_part import AGENT, OWN, StackContext, StackPart
 from pipeline.control.signatures import create_key_file
 
 HEALTH_STALE_MS = 20_000  # ten times the usual interval of 2 s, for a busy machine
@@ -69,7 +68,7 @@ def _servers(context: StackContext, *names: str) -> list[str]:
     """Return options that name servers: those of this stack, else those of the settings."""
     settings = context.settings
     known = {
-        "zookeeper": zookeeper_address(context) or settings.zookeeper,
+        "zookeeper": context.server("zookeeper.client") or settings.zookeeper,
         "kafka": kafka_address(context) or settings.kafka,
         "hdfs": f"hdfs://{namenode}" if (namenode := context.server("namenode.rpc")) else settings.hdfs,
     }
@@ -80,40 +79,29 @@ def _quota(context: StackContext) -> list[str]:
     return ["--kafka-quota", str(context.settings.kafka_quota_bytes)]
 
 
-def _listen(context: StackContext, part: str, **options: str) -> list[str]:
-    """Return the arguments for the ports of a part, `options` by the port's name, and for a host beyond loopback its
-    address."""
-    ports = [word for name, option in options.items() for word in (option, str(context.port(f"{part}.{name}")))]
-    address = context.host(part).address
-    return ports if address == HOST else [*ports, "--host", address, "--insecure"]
-
-
 class CollectorPart(ArtimonPart):
-    """A collector."""
+    """The collector."""
 
+    name = "collector-0"
+    ports = MappingProxyType({"collector-0.rpc": 8710})
     memory_mb = 512
 
-    def __init__(self, number: int = 0) -> None:
-        self.name = f"collector-{number}"
-        self.ports = MappingProxyType({f"{self.name}.rpc": 8710 + number})
-
     def arguments(self, context: StackContext) -> list[str]:
-        servers, ports = _servers(context, "zookeeper", "kafka"), _listen(context, self.name, rpc="--port")
-        return ["collector", "--id", self.name, *servers, *ports, *_quota(context)]
+        port = ["--port", str(context.port("collector-0.rpc"))]
+        return ["collector", "--id", self.name, *_servers(context, "zookeeper", "kafka"), *port, *_quota(context)]
 
 
 class AgentPart(ArtimonPart):
-    """The agent of a machine."""
+    """The agent of this machine."""
 
+    name = "agent"
     starts_after = ("zookeeper",)
     layer = AGENT
     memory_mb = 1024
 
-    def __init__(self, number: int = 1) -> None:
-        self.number, self.name = number, numbered_name("agent", number)
-
-    def _dropin(self, context: StackContext) -> Path:
-        return context.data / numbered_name("dropin", self.number)
+    @staticmethod
+    def _dropin(context: StackContext) -> Path:
+        return context.data / "dropin"
 
     @staticmethod
     def _keys(context: StackContext) -> Path:
@@ -132,12 +120,11 @@ class AgentPart(ArtimonPart):
 
     def arguments(self, context: StackContext) -> list[str]:
         return [
-            *("agent", "--name", numbered_name(context.options.get("agent_name", "local"), self.number)),
-            *_servers(context, "zookeeper"),
-            *("--data", str(context.folder(self.name)), "--dropin", str(self._dropin(context))),
+            *("agent", "--name", context.options.get("agent_name", "local"), *_servers(context, "zookeeper")),
+            *("--data", str(context.folder("agent")), "--dropin", str(self._dropin(context))),
             *("--sources", str(context.data / "sources.yaml"), "--keys", str(self._keys(context))),
             *cli_arguments(context.options, "poll", "level", "keep_class"),
-            *(_bean_servers(context) if self.number == 1 else ()),
+            *_bean_servers(context),
         ]
 
 
@@ -164,7 +151,7 @@ class ShardPart(ArtimonPart):
         servers = _servers(context, "zookeeper", "kafka", *(("hdfs",) if context.server("namenode.rpc") else ()))
         return [
             *("shard", "--id", str(self.number), "--members", members, *servers),
-            *("--data", str(context.folder(self.name)), *_listen(context, self.name, rpc="--port")),
+            *("--data", str(context.folder(self.name)), "--port", str(context.port(f"{self.name}.rpc"))),
             *("--sharing", str(self.members), *cli_arguments(context.options, "replicas", "capacity")),
         ]
 
@@ -172,20 +159,17 @@ class ShardPart(ArtimonPart):
 class ApiPart(ArtimonPart):
     """HTTP and Thrift API. Without shards it runs too, and reports that there are none."""
 
+    name = "api"
     starts_after = ("zookeeper",)
+    ports = MappingProxyType({"api.http": 8780, "api.thrift": 8781})
     memory_mb = 512
 
-    def __init__(self, number: int = 1) -> None:
-        self.name = numbered_name("api", number)
-        ports = {"http": 8780, "thrift": 8781}
-        self.ports = MappingProxyType({f"{self.name}.{what}": port + 10 * (number - 1) for what, port in ports.items()})
-
     def arguments(self, context: StackContext) -> list[str]:
-        ports = _listen(context, self.name, http="--port", thrift="--thrift-port")
+        ports = ["--port", str(context.port("api.http")), "--thrift-port", str(context.port("api.thrift"))]
         return ["api", *_servers(context, "zookeeper"), "--data", str(context.data), *ports]
 
     def addresses(self, context: StackContext) -> dict[str, str]:
-        http, thrift = context.address(f"{self.name}.http"), context.address(f"{self.name}.thrift")
+        http, thrift = context.address("api.http"), context.address("api.thrift")
         return {"ARTIMON_API": f"http://{http}", "ARTIMON_MATRIX": thrift}
 
 
@@ -231,7 +215,7 @@ class SparkPart(ArtimonPart):
     """Spark application with both queries: a Python driver, its JVM, its Python workers."""
 
     name = "spark"
-    starts_after: tuple[str, ...] = ("zookeeper", "kafka", "datanode")
+    starts_after = ("zookeeper", "kafka", "datanode")
     jar_sets = ("spark",)
     memory_mb = 4096
     stop_s = 20.0

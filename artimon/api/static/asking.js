@@ -1,7 +1,6 @@
-// Query box, a plain one or the PromQL editor: runs the query, marks the place of errors, keeps a history of each language.
+// Query box: runs the query, marks the place of errors, keeps a history.
 
 import { byId, el, fill } from "./dom.js";
-import { Editor } from "./editor.js";
 import { place, scan } from "./language.js";
 import { keep, kept } from "./state.js";
 
@@ -14,10 +13,7 @@ export class Asking {
     this.run = run;
     this.box = /** @type {HTMLTextAreaElement} */ (byId("query"));
     this.backdrop = byId("backdrop");
-    /** @type {Editor|null} in use if the language is PromQL */ this.editor = null;
-    /** @type {Promise<Editor>|null} */ this.opening = null;
-    this.lang = "artimon";
-    /** @type {string[]} newest last */ this.history = past("history");
+    /** @type {string[]} newest last */ this.history = past();
     this.back = 0;
     this.draft = "";
     /** @type {{start: number, end: number}|null} */ this.wrong = null;
@@ -29,42 +25,11 @@ export class Asking {
   }
 
   get text() {
-    return this.editor ? this.editor.text : this.box.value;
-  }
-
-  get _key_of_history() {
-    return this.lang === "promql" ? "history.promql" : "history";
-  }
-
-  /**
-   * Chooses the box of a language; that of PromQL is loaded first.
-   * @param {string} lang
-   */
-  async speak(lang) {
-    if (lang === this.lang) return;
-    this.lang = lang;
-    const promql = lang === "promql";
-    byId("promql").hidden = !promql;
-    /** @type {HTMLElement} */ (this.box.parentElement).hidden = promql;
-    byId("range-note").hidden = true;
-    this.accept();
-    this.history = past(this._key_of_history);
-    this.back = 0;
-    this.editor = null;
-    if (!promql) return;
-    const on = { submit: () => this.submit(), step: (/** @type {1|-1} */ by) => this._step(by), edited: () => { this.wrong = null; } };
-    const editor = await (this.opening ??= Editor.open(byId("promql"), on));
-    if (this.lang === "promql") this.editor = editor;
-  }
-
-  focus() {
-    if (this.editor) this.editor.focus();
-    else this.box.focus();
+    return this.box.value;
   }
 
   /** Puts `text` in the box without running it. @param {string} text */
   write(text) {
-    if (this.editor) return this.editor.write(text);
     this.box.value = text;
     this._edited();
   }
@@ -74,7 +39,7 @@ export class Asking {
     const text = this.text.trim() ? this.text : "";
     if (text && this.history.at(-1) !== text) {
       this.history = [...this.history.filter((one) => one !== text), text].slice(-HISTORY_MOST);
-      keep(this._key_of_history, JSON.stringify(this.history));
+      keep("history", JSON.stringify(this.history));
     }
     this.back = 0;
     this.run(text);
@@ -158,10 +123,10 @@ function snippet(text, { start, end }) {
   return el("pre", { tabindex: "0", "aria-label": "Place of the error" }, `${text.slice(begin, stop)}\n`, ...under);
 }
 
-/** @param {string} key @returns {string[]} */
-function past(key) {
+/** @returns {string[]} */
+function past() {
   try {
-    const found = JSON.parse(kept(key, "[]"));
+    const found = JSON.parse(kept("history", "[]"));
     return Array.isArray(found) ? found.filter((one) => typeof one === "string").slice(-HISTORY_MOST) : [];
   } catch {
     return [];
