@@ -1,8 +1,8 @@
 """Alert rules: files of expressions, evaluated every minute; states that survive a restart; one notification when an
 alert fires, one when it resolves.
 
-Reading order: `state` (the states of one alert are in `state/alert.py`), `receivers`, `rules`, `evaluation` (begin with
-`alert_engine`), `engine_process`. Docs: docs/alerts.md.
+Reading order: `state` (the states of one alert are in `state/alert.py`), `receivers`, `rules`, `dispatch` (from alerts
+to messages), `evaluation` (begin with `alert_engine`), `engine_process`. Docs: docs/alerts.md.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
+from alerts.dispatch.routing_file import check_routing
 from alerts.evaluation.alert_engine import AlertEngine, EngineConfig
 from alerts.receivers.letter_sender import LetterSenders
 from alerts.state.alert_database import AlertDatabase, open_database
@@ -56,6 +57,9 @@ class AlertsConfig:
     sender: Annotated[str, Option("Sender address of mails.")] = "artimon@localhost"
     smtp_settings: Annotated[Path | None, Option("JSON file, mode 0600: starttls, ca, user, password, sender.")] = None
     settle_ms: Annotated[int, in_milliseconds("Delay after its end until a bucket is settled.", "--settle")] = 15_000
+    routing: Annotated[
+        Path | None, Option("File of routes, groups, inhibition and time intervals, in the form of Alertmanager's.")
+    ] = None
     health: Health = None
     hdfs: str | None = None
     """URI of the file system of the raw table, for rules that memory alone cannot answer; None: they fail."""
@@ -72,6 +76,8 @@ def run_alerts(
     """Run the engine until `stop`. Raises AlertsError if its configuration is unusable.
 
     `history`: returns a function that opens the history; it gets the memory store."""
+    if config.routing is not None:
+        check_routing(config.routing)
     with ExitStack() as closing:
         closing.callback(os.close, _lock_folder(config.data))
         database, memory, damage = open_database(config.data, clock.now_ms())
@@ -83,7 +89,7 @@ def run_alerts(
         closing.callback(client.stop)
         store = closing.enter_context(VarstoreClient(client, clock=clock))
         engine = AlertEngine(
-            EngineConfig(config.id, config.rules, config.to, config.page, config.settle_ms),
+            EngineConfig(config.id, config.rules, config.to, config.page, config.settle_ms, config.routing),
             store,
             database,
             memory,

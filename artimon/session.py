@@ -14,11 +14,11 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.labels import canonical
 from artimon.model.select import SelectError, Series, Store
 from artimon.progress_bar import ProgressBar
+from artimon.runtime.text import printable
 from artimon.stack.stack_location import locate_settings, zookeeper_of_store
 from query_dsl import Expr, QueryError, parse_selector
 from query_dsl.evaluation.query_runner import QueryRunner
 from query_dsl.language.expression_runner import clear_default_runner, set_default_runner
-from query_dsl.results.render import printable
 from query_dsl.stores.auto_store import AutoStore
 
 if TYPE_CHECKING:

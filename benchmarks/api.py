@@ -73,7 +73,7 @@ def loaded_shard() -> Shard:
 
 def serve(pipe: Connection) -> None:
     """Run the API's process: send its ports through the pipe, and end at the next message."""
-    app = make_app(loaded_shard(), lambda: {}, ManualClock(NOW), ApiLimits())
+    app = make_app(loaded_shard(), lambda _: {}, ManualClock(NOW), ApiLimits())
     server, matrices = ApiServer(app), MatrixServer(app.state.desk)
     server.start()
     matrices.start()

@@ -1,11 +1,12 @@
 """Operations of a fleet of agents on ZooKeeper: real agents without processes of their own, on a real server.
 
 `fleet.zookeeper.steady@N`: reads and writes of one agent a minute, of N agents at rest; each has a batch that waits for
-its ack while the acks change every 10 s. An agent has three sessions: transport, polls and its own variables; their
-pings are not counted.
+its ack while the acks change every 10 s. An agent has one session; its pings are not counted.
 `fleet.zookeeper.restart@N`: reads, writes and watch events in the whole fleet for the restart of one agent,
 `fleet.zookeeper.process@N` for the start of one process. Sessions' own messages are not counted.
 Without `@N`: at the largest N.
+`fleet.append.state`: see benchmarks/fleet_append.py.
+`fleet.collector.agents*`: agents on one collector, see benchmarks.fleet_collector.
 
 python -m benchmarks.fleet [--agents N,N] [--seconds S]
 """
@@ -33,16 +34,16 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.runtime.partition_counts import ACKS_PATH
 from artimon.runtime.zookeeper_client import EphemeralNode, close_client, zookeeper_client, zookeeper_session
 from artimon.stack.stack import Stack
+from benchmarks import fleet_append, fleet_collector
 from benchmarks.common import Parts, emit
 from bookkeeper.process.ephemeral_node import EndpointRegistration
 from bookkeeper.process.host_key import HOSTS
-from bookkeeper.rpc.framed_server import FramedServer
-from pipeline.collector.ack_mirror import AckMirror
 from pipeline.collector.collector import Collector
+from pipeline.collector.collector_process import CollectorConfig, server_of
 from pipeline.collector.kafka_writer import KafkaMessage, TopicDescription
+from pipeline.collector.notice_board import NoticeBoard
 from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
 from pipeline.link.collector_choice import COLLECTORS_PATH
-from pipeline.link.idl import collector_idl
 from sources.poll.host_coordinator import HostCoordinator
 from sources.poll.zookeeper_session import ZooKeeperSession
 
@@ -95,8 +96,9 @@ class FleetAgent:
 
     def __init__(self, name: str, folder: Path, zookeeper: str, loop: asyncio.AbstractEventLoop) -> None:
         self.name = name
-        self.agent = Agent(AgentConfig(name, folder / name, zookeeper, lanes=1))
         self._session, self._loop = ZooKeeperSession(zookeeper), loop
+        config = AgentConfig(name, folder / name, zookeeper, lanes=1)
+        self.agent = Agent(config, zookeeper=self._session.client)
         self._coordinator = HostCoordinator(
             self._session,
             name,
@@ -107,15 +109,15 @@ class FleetAgent:
             grace_s=15.0,
             reconcile_s=60.0,
         )
-        self._endpoint = process_of(name, zookeeper)
+        self._endpoint = process_of(name, zookeeper, self._session.client)
 
     def _give_up(self, _mine: frozenset[str], leaving: frozenset[str]) -> None:
         for unit in leaving:
             self._coordinator.released(unit)
 
     def start(self) -> None:
-        self.agent.start()
         self._session.start()
+        self.agent.start()
         self._coordinator.start(self._loop)
         threading.Thread(target=self._endpoint.run, daemon=True).start()
 
@@ -130,13 +132,14 @@ class FleetAgent:
     def stop(self) -> None:
         self._endpoint.stop()
         self._coordinator.stop()
-        self._session.stop()
         self.agent.stop()
+        self._session.stop()
 
 
-def process_of(host: str, zookeeper: str) -> EndpointRegistration:
-    """Return the registration of a process on a host."""
-    return EndpointRegistration(zookeeper, f"{HOSTS}/{host}/bench:127.0.0.1:1:{uuid.uuid4()}", b"{}")
+def process_of(host: str, zookeeper: str, session: KazooClient | None = None) -> EndpointRegistration:
+    """Return the registration of a process on a host, with a session of its own or that of the agent."""
+    path = f"{HOSTS}/{host}/bench:127.0.0.1:1:{uuid.uuid4()}"
+    return EndpointRegistration(zookeeper, path, b"{}", session=session)
 
 
 class Broker:
@@ -154,9 +157,8 @@ def collector(zookeeper: str) -> Iterator[None]:
     """Serve one collector, and publish acks as the raw query does."""
     client, stop = zookeeper_client(zookeeper), threading.Event()
     client.start(30)
-    mirror = AckMirror(client)
-    handler = Collector(Broker(), mirror=mirror)
-    server = FramedServer(collector_idl().Collector, handler, max_connections=4_096, accept_rate=1e6)
+    board = NoticeBoard(client, SYSTEM_CLOCK)
+    server = server_of(Collector(Broker()), CollectorConfig("bench", "", ""), board=board)
     data = json.dumps({"host": "127.0.0.1", "port": server.start()}).encode()
     node = EphemeralNode(client, f"{COLLECTORS_PATH}/bench", data)
     client.ensure_path(f"{ACKS_PATH}/{TOPIC_ID}")
@@ -166,19 +168,21 @@ def collector(zookeeper: str) -> Iterator[None]:
             partitions = {0: PartitionState(5, 0, 100)}
             state = AckState("bench", "artimon.samples", TOPIC_ID, SYSTEM_CLOCK.now_ms(), partitions)
             client.set(f"{ACKS_PATH}/{TOPIC_ID}", state.to_json())
-            stop.wait(ACKS_S)
+            for _ in range(round(ACKS_S)):
+                board.expire()
+                stop.wait(1.0)
 
     node.start()
     publisher = threading.Thread(target=publish, daemon=True)
     publisher.start()
-    mirror.start()
+    board.start()
     try:
         yield
     finally:
         stop.set()
         publisher.join(ACKS_S)
         node.stop()
-        mirror.stop()
+        board.stop()
         server.stop(0.1)
         close_client(client)
 
@@ -259,8 +263,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.fleet", description=__doc__, formatter_class=form)
     parser.add_argument("--agents", default=SIZES, help="numbers of agents, comma separated")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="duration at rest")
+    parser.add_argument("--collector-agents", type=int, default=fleet_collector.AGENTS, help="0: leave that part out")
     options, parts = parser.parse_args(), Parts()
     sizes = [int(text) for text in options.agents.split(",")]
+    parts.run("fleet.append.state", fleet_append.measure)
     with tempfile.TemporaryDirectory() as place, Stack(Path(place) / "stack", ["zookeeper"], base_port=25_000) as stack:
         for size in sizes:
             with zookeeper_session(stack.zookeeper, 30) as client:
@@ -269,6 +275,9 @@ def main() -> None:
             with collector(tree):
                 run = measure(size, options.seconds, folder, tree, size == max(sizes))
                 parts.run(f"fleet.zookeeper.steady@{size}", partial(asyncio.run, run))
+    if options.collector_agents:
+        collectors = partial(fleet_collector.run, options.collector_agents)
+        parts.run("fleet.collector.agents", collectors)
     parts.finish()
 
 

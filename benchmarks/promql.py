@@ -1,11 +1,10 @@
 """PromQL over HTTP and remote write, beside VictoriaMetrics and Prometheus.
 
 The queries and samples are those of `benchmarks.query`, asked in PromQL of all sides by `query_range`. Answers are
-compared before a line is printed, within 1e-9; rates of VictoriaMetrics, which extrapolates otherwise, within 5 %.
-`promql.3days` is not asked: memory holds raw samples of an hour.
+compared before a line is printed, within 1e-9; rates of VictoriaMetrics, which extrapolates otherwise, within 5 %, and
+so `promql.3days`, whose increases come from buckets of an hour, because memory holds raw samples of an hour only.
 
-`promql.remote_write`: samples a second that an agent takes into its log, for each core that it uses; 2,000 samples a
-request, four senders at a time. VictoriaMetrics takes the same bytes.
+`promql.remote_write` is measured by `benchmarks.serving.write_rate`.
 
 python -m benchmarks.promql [--series N] [--only NAME] [--no-peers]
 """
@@ -13,29 +12,19 @@ python -m benchmarks.promql [--series N] [--only NAME] [--no-peers]
 from __future__ import annotations
 
 import argparse
-import asyncio
-import http.client
-import multiprocessing
 import re
 import shutil
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import cramjam
-import psutil
-
 from artimon.api.api_limits import ApiLimits
-from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.grid import Grid
 from benchmarks.common import Parts, emit, fail
 from benchmarks.loads.queries import QueryWorld
 from benchmarks.peers.series import Peer
@@ -54,18 +43,13 @@ from benchmarks.query import (
     news,
 )
 from benchmarks.serving.racks import Got, Served, get_of_peer
+from benchmarks.serving.write_rate import measure_remote_write
 from benchmarks.storage import find_peers, say
-from pipeline.delivery.wal_sink import WalSink
-from pipeline.wal.log import WriteAheadLog
-from sources.artimon_source import ArtimonSource
-from sources.delivery.source_config import SourceConfig
-from sources.receive.protobuf_messages import MESSAGES
 
-ASKED = tuple(question for question in QUESTIONS if question.name != "3days" and "@" not in question.name)
-STEP_MS = 60_000
+ASKED = tuple(question for question in QUESTIONS if "@" not in question.name)
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 CLOSE = 1e-9
 LIMITS = ApiLimits(series=2 * SERIES, cells_read=60_000_000, query_s=120.0)
-WRITTEN_SERIES, REQUEST_SAMPLES, ROUNDS_WRITTEN, CONNECTIONS = 20_000, 2_000, 20, 4
 BASE_PORT = 23900
 _METRIC = re.compile(r"\b(bench|disk)_(\w+)(?:\{\{(.*?)\}\})?")
 
@@ -77,44 +61,49 @@ def our_text(question: Question) -> str:
     )
 
 
-def minutes_of(question: Question) -> int:
+def grid_of(question: Question, last_ms: int) -> Grid:
     """Return the steps of a query, which memory holds with the windows before them."""
-    return 60 if "[" not in question.theirs else 50
+    if question.name == "3days":
+        return Grid(last_ms, HOUR_MS, 71)
+    return Grid(last_ms, MINUTE_MS, 60 if "[" not in question.theirs else 50)
 
 
 def paths(question: Question, last_ms: int) -> list[str]:
     """Return the paths of distinct queries to us."""
-    start, end = last_ms // 1000 - 60 * (minutes_of(question) - 1), last_ms // 1000
+    grid = grid_of(question, last_ms)
+    start, end, step = (grid.start_ms + grid.step_ms) // 1000, last_ms // 1000, grid.step_ms // 1000
     rounds = SINGLE_ROUNDS if question.single else ROUNDS
     texts = question.texts(our_text(question), news(), rounds)
-    return [f"/api/v1/query_range?query={quote(text)}&start={start}&end={end}&step=60" for text in texts]
+    return [f"/api/v1/query_range?query={quote(text)}&start={start}&end={end}&step={step}" for text in texts]
 
 
 def as_matrix(answer: dict[str, Any], question: Question, last_ms: int) -> dict[str, Any]:
     """Return an answer of `query_range` in the form of /api/query, for the comparison with peers."""
-    minutes = minutes_of(question)
-    places = {last_ms // 1000 - 60 * (minutes - 1 - i): i for i in range(minutes)}
+    grid = grid_of(question, last_ms)
+    places = {end // 1000: i for i, end in enumerate(grid.ends().tolist())}
     rows = []
     for one in answer["data"]["result"]:
-        values: list[float | None] = [None] * minutes
+        values: list[float | None] = [None] * grid.n
         for time_s, text in one["values"]:
             values[places[int(time_s)]] = float(text)
         rows.append({"labels": one["metric"], "values": values})
-    grid = {"start_ms": last_ms - minutes * STEP_MS, "end_ms": last_ms, "step_ms": STEP_MS}
-    return {"grid": grid, "series": rows}
+    shown = {"start_ms": grid.start_ms, "end_ms": last_ms, "step_ms": grid.step_ms}
+    return {"grid": shown, "series": rows}
 
 
 def tolerance(question: Question, peer: Peer) -> float:
     """Return the relative difference of equal values: VictoriaMetrics extrapolates rates otherwise."""
-    return RATES if "rate" in question.theirs and peer.name != "prometheus" else CLOSE
+    differs = question.name == "3days" or ("rate" in question.theirs and peer.name != "prometheus")
+    return RATES if differs else CLOSE
 
 
 def measure_queries(
     folder: Path, series: int, wanted: Sequence[Question], peers: bool, base_port: int, parts: Parts
 ) -> None:
     """Measure one line a query and peer."""
-    world = QueryWorld(series, MINUTES, end_ms(), long=False)
-    made = partial(QueryWorld, series, MINUTES, world.end_ms, long=False)
+    long = any(question.name == "3days" for question in wanted)
+    world = QueryWorld(series, MINUTES, end_ms(), long=long)
+    made = partial(QueryWorld, series, MINUTES, world.end_ms, long=long)
     ours: dict[str, Got] = {}
     with Served(world, folder / "ours", base_port, made, LIMITS) as served:
         for question in wanted:
@@ -140,121 +129,6 @@ def measure_queries(
             emit(f"peer.{name}.promql.{question.name}", peer_ms, unit, name, peer_ms / ms)
 
 
-# --- remote write
-
-
-def bodies(now_ms: int) -> Iterator[bytes]:
-    """Yield requests of remote write 1.0: one sample of each series a round, in the order of time."""
-    pack = MESSAGES["Label"]
-    labels = [
-        [
-            pack(name=name, value=value).SerializeToString()
-            for name, value in (("__name__", "bench_written_total"), ("host", f"host-{n:06}"), ("job", "bench"))
-        ]
-        for n in range(WRITTEN_SERIES)
-    ]
-    for turn in range(ROUNDS_WRITTEN):
-        time_ms = now_ms - (ROUNDS_WRITTEN - turn) * 15_000
-        for first in range(0, WRITTEN_SERIES, REQUEST_SAMPLES):
-            sample = [MESSAGES["Sample"](value=float(turn * 7 + n), timestamp=time_ms) for n in range(REQUEST_SAMPLES)]
-            series = [
-                MESSAGES["Series1"](labels=labels[first + n], samples=[sample[n]]).SerializeToString()
-                for n in range(REQUEST_SAMPLES)
-            ]
-            yield bytes(cramjam.snappy.compress_raw(MESSAGES["Request1"](series=series).SerializeToString()))
-
-
-def _receive(pipe: Connection, place: Path, port: int) -> None:
-    """Run an agent with a log of its own."""
-    sink = WalSink(WriteAheadLog(place / "log", "bench", 2, lambda _: None, host="bench"), "bench", place / "log")
-    address = f"127.0.0.1:{port}"
-    config = SourceConfig("bench", "127.0.0.1:1", place / "data", host_metrics=False, receive=address)
-    pipe.send("started")
-    asyncio.run(ArtimonSource(config, sink, SYSTEM_CLOCK, hostname="bench").run(asyncio.Event()))
-
-
-@contextmanager
-def receiving(place: Path, port: int) -> Iterator[str]:
-    spawn = multiprocessing.get_context("spawn")
-    ours, theirs = spawn.Pipe()
-    process = spawn.Process(target=_receive, args=(theirs, place, port), daemon=True)
-    process.start()
-    try:
-        if not ours.poll(60):
-            raise TimeoutError("the agent does not start")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.join()
-
-
-def write_all(address: str, sent: Sequence[bytes]) -> tuple[float, float]:
-    """Send all bodies; return samples a second, and samples a second of CPU of all child processes but this one."""
-    place = address.removeprefix("http://")
-    headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "snappy"}
-
-    def send(mine: Sequence[bytes]) -> None:
-        connection = http.client.HTTPConnection(place, timeout=60)
-        for body in mine:
-            connection.request("POST", "/api/v1/write", body, headers)
-            answer = connection.getresponse()
-            told = answer.read()
-            if answer.status not in (200, 204):
-                raise RuntimeError(f"status {answer.status}: {told[:300]!r}")
-        connection.close()
-
-    _await(place)
-    before, began = _cpu_s(), time.perf_counter()
-    requests = WRITTEN_SERIES // REQUEST_SAMPLES
-    of_senders = [
-        [body for i, body in enumerate(sent) if i % requests % CONNECTIONS == n] for n in range(CONNECTIONS)
-    ]  # the samples of a series come from one sender, in order
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        list(pool.map(send, of_senders))
-    samples, seconds = len(sent) * REQUEST_SAMPLES, time.perf_counter() - began
-    return samples / seconds, samples / (_cpu_s() - before)
-
-
-def _await(place: str) -> None:
-    until = time.monotonic() + 30
-    while True:
-        try:
-            http.client.HTTPConnection(place, timeout=5).connect()
-        except OSError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(0.1)
-        else:
-            return
-
-
-def _cpu_s() -> float:
-    """CPU seconds of the child processes."""
-    return sum(sum(child.cpu_times()[:2]) for child in psutil.Process().children(recursive=True))
-
-
-def measure_remote_write(folder: Path, peers: bool, base_port: int) -> None:
-    """Measure what an agent takes, and VictoriaMetrics."""
-    sent = list(bodies(SYSTEM_CLOCK.now_ms()))
-    with receiving(folder / "agent", base_port + 20) as address:
-        say("ours: remote write")
-        rate, per_core = write_all(address, sent)
-    unit = f"samples/s of a core ({len(sent)} requests of {REQUEST_SAMPLES:,} samples, {WRITTEN_SERIES:,} series)"
-    taken: dict[str, tuple[float, float]] = {}
-    for peer in find_peers(folder / "written", "promql.remote_write") if peers else []:
-        if peer.name == "victoriametrics":
-            say(f"{peer.name}: remote write")
-            with peer.serve() as address:
-                taken[peer.name] = write_all(address, sent)
-    best = next(iter(taken), None)
-    emit("promql.remote_write", per_core, unit, best, per_core / taken[best][1] if best else None)
-    wall = f"samples/s ({CONNECTIONS} senders)"
-    emit("promql.remote_write@wall", rate, wall, best, rate / taken[best][0] if best else None)
-    for name, (peer_rate, peer_core) in taken.items():
-        emit(f"peer.{name}.promql.remote_write", peer_core, unit, name)
-        emit(f"peer.{name}.promql.remote_write@wall", peer_rate, wall, name)
-
-
 def run(args: Sequence[str]) -> None:
     """Run the command line; the module describes it."""
     form = argparse.RawDescriptionHelpFormatter
@@ -275,8 +149,6 @@ def run(args: Sequence[str]) -> None:
             parts.run("promql.remote_write", write)
         if wanted:
             parts.run("promql.queries", measure)
-        if not options.only:
-            fail("promql.3days", "not asked: memory holds raw samples of an hour, and there is no history here")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     parts.finish()

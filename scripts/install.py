@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,8 +20,10 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = "scripts/build.lock"
 LOCKS = {"run": "scripts/requirements.lock", "tests": "scripts/tests.lock"}
 """Pinned packages of each set; those of the tests, of the documents and of the checks are half of the size."""
-STILL_S = 60
-"""A step that takes longer says so, each time."""
+SIZES_MB = {"run": 950, "tests": 1150}
+"""Approximate size of each set on the disk."""
+STILL_S = 10
+"""A step that takes longer says so, each time, with the bytes that it has written."""
 
 sys.path.insert(0, str(ROOT))
 
@@ -44,18 +49,40 @@ def wanted_stamp(name: str) -> str:
     return digest.hexdigest()
 
 
-def run(command: Sequence[str | Path], remedy: str) -> None:
-    """Run one step in the checkout; while it takes long, say so. Raises SetupFailed with `remedy`."""
-    waited = 0
-    with subprocess.Popen(list(map(str, command)), cwd=ROOT, stdin=subprocess.DEVNULL) as process:
-        while process.poll() is None:
-            try:
-                process.wait(STILL_S)
-            except subprocess.TimeoutExpired:
-                waited += STILL_S
-                say(f"still at it, after {waited} s")
-    if process.returncode:
-        raise SetupFailed(f"`{' '.join(map(str, command[:6]))} ...` failed with {process.returncode}: {remedy}")
+def written_bytes(folder: Path) -> int:
+    """Return the bytes of all files below a folder; files that vanish meanwhile count as 0."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size
+    return total
+
+
+def run(command: Sequence[str | Path], remedy: str, env: Mapping[str, str] | None = None) -> None:
+    """Run one step in the checkout. Raises SetupFailed with `remedy`."""
+    done = subprocess.run(list(map(str, command)), cwd=ROOT, stdin=subprocess.DEVNULL, env=env, check=False)
+    if done.returncode:
+        raise SetupFailed(f"`{' '.join(map(str, command[:6]))} ...` failed with {done.returncode}: {remedy}")
+
+
+@contextlib.contextmanager
+def progress(folder: Path, expected_mb: int) -> Iterator[None]:
+    """While the body runs, say every STILL_S seconds how much of `folder` is written."""
+    began, stop = time.monotonic(), threading.Event()
+
+    def report() -> None:
+        while not stop.wait(STILL_S):
+            written, waited = written_bytes(folder) / 1e6, time.monotonic() - began
+            say(f"{written:,.0f} of about {expected_mb:,} MB written, after {waited:.0f} s")
+
+    thread = threading.Thread(target=report, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def make_environment(venv: Path) -> None:
@@ -92,10 +119,14 @@ def install(venv: Path, names: Sequence[str]) -> None:
     ]
     pip += ["--no-compile", "--no-build-isolation", "--no-deps"]
     pinned, network = [*pip, "--require-hashes", "-r"], "check the network and run ./scripts/setup again"
-    say(f"installing the pinned Python packages (the first time some minutes; {len(names)} GB on the disk)")
-    run([*pinned, ROOT / BUILD], network)
-    with ThreadPoolExecutor(len(names)) as pool:  # pip uses one core
-        list(pool.map(lambda name: run([*pinned, ROOT / LOCKS[name]], network), names))
+    downloads = venv / "downloads"  # part of the progress
+    downloads.mkdir(exist_ok=True)
+    env, expected = {**os.environ, "TMPDIR": str(downloads)}, sum(SIZES_MB[name] for name in names)
+    say(f"installing the pinned Python packages (the first time some minutes; about {expected:,} MB on the disk)")
+    with progress(venv, expected), ThreadPoolExecutor(len(names)) as pool:  # pip uses one core
+        run([*pinned, ROOT / BUILD], network, env)
+        list(pool.map(lambda name: run([*pinned, ROOT / LOCKS[name]], network, env), names))
+    shutil.rmtree(downloads, ignore_errors=True)
     say("installing artimon and artimon-bookkeeper from this checkout")
     run([*pip, "-e", ROOT / "bookkeeper", "-e", ROOT], "see the lines above")
 
@@ -116,7 +147,8 @@ def set_up(venv: Path, names: Sequence[str], programs: str, verify: bool) -> Non
     python, remedy = venv / "bin" / "python", "see the lines above"
     with ThreadPoolExecutor(1) as beside:  # both wait for the network most of the time
         fetched = beside.submit(run, [python, "-m", "scripts.programs", programs], remedy) if programs else None
-        run([python, "-m", "artimon.cli", "setup", *(["--verify"] if verify else [])], remedy)
+        jars = ["--jars", "all"] if "tests" in names else []
+        run([python, "-m", "artimon.cli", "setup", *jars, *(["--verify"] if verify else [])], remedy)
         if fetched is not None:
             fetched.result()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 FOLDER = Path(__file__).resolve().parent
-ROOTS = ("artimon[notebook]", "artimon-bookkeeper")
+ROOTS = ("artimon[grpc,notebook]", "artimon-bookkeeper")
 """Needed to run: these and what they require. The other packages are those of the tests."""
 BUILD = ("editables", "hatchling", "packaging", "pathspec", "pluggy", "setuptools", "trove-classifiers", "wheel")
 SOURCE_ONLY = ("pyspark",)

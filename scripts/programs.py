@@ -54,6 +54,7 @@ class Need:
 
 
 NEEDS: Mapping[str, Need] = {
+    "systemd-analyze": Need(("systemd-analyze",), ("usr/bin/systemd-analyze",), ("systemd",), ("--version",)),
     "chromium": Need(
         ("chromium", "chromium-browser", "google-chrome"),
         ("usr/lib/chromium/chromium",),
@@ -71,6 +72,13 @@ NEEDS: Mapping[str, Need] = {
 PEERS: Mapping[str, Need] = {
     "prometheus": Need(("prometheus",), ("usr/bin/prometheus",), ("prometheus",), ("--version",)),
     "promtool": Need(("promtool",), ("usr/bin/promtool",), ("prometheus",), ("--version",)),
+    "alertmanager": Need(
+        ("prometheus-alertmanager", "alertmanager"),
+        ("usr/bin/prometheus-alertmanager",),
+        ("prometheus-alertmanager",),
+        ("--version",),
+    ),
+    "amtool": Need(("amtool",), ("usr/bin/amtool",), ("prometheus-alertmanager",), ("--version",)),
     "node-exporter": Need(
         ("prometheus-node-exporter", "node_exporter"),
         ("usr/bin/prometheus-node-exporter",),
@@ -81,12 +89,13 @@ PEERS: Mapping[str, Need] = {
     "victoria-metrics": Need(
         ("victoria-metrics",), ("usr/bin/victoria-metrics",), ("victoria-metrics",), ("--version",)
     ),
+    "collectd": Need(("collectd",), ("usr/sbin/collectd",), ("collectd-core",), ("-h",)),
     "kerberos": Need(
         ("krb5kdc",), ("usr/sbin/krb5kdc",), ("krb5-kdc", "krb5-admin-server", "krb5-user"), ("-h",), probe_code=1
     ),
 }
 """What benchmarks measure beside ours, and tests use as they are. Never installed: the packages would start servers."""
-COMPARED = ("prometheus", "node-exporter", "uwsgi", "kerberos")
+COMPARED = ("prometheus", "alertmanager", "node-exporter", "uwsgi", "collectd", "kerberos")
 """Those that tests need; the others only benchmarks fetch."""
 
 

@@ -40,9 +40,9 @@ class LiteralSamples:
         counts = [len(points) for _, points in found]
         flat = [point for _, points in found for point in points]
         return SeriesSamples(
-            LabelSets.from_dicts([dict(key) for key, _ in found]),
             np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
             np.array([t for t, _ in flat], np.int64),
             np.array([v for _, v in flat], np.float64),
+            LabelSets.from_dicts([dict(key) for key, _ in found]),
             np.zeros(len(found), np.bool_),
         )

@@ -19,11 +19,12 @@ from pathlib import Path
 
 import numpy as np
 
+from artimon.compute.packed_samples import is_stale
 from artimon.model.values import STALE
-from query_dsl.promql import NotSupported, PromqlError, PromqlResult, instant_query, range_query
-from query_dsl.promql.samples import is_stale
+from query_dsl.promql import NotSupported, PromqlError, PromqlResult, instant_query, query_store, range_query
 from query_dsl.promql.tree import parse_duration
 from scripts.promql_samples import LiteralSamples
+from scripts.promql_shards import shard_of
 
 Labels = dict[str, str]
 EPSILON = 1e-6
@@ -33,12 +34,13 @@ _EVAL = re.compile(
     r"|range\s+from\s+(?P<from>\S+)\s+to\s+(?P<to>\S+)\s+step\s+(?P<step>\S+)\s+)(?P<text>.*)",
     re.IGNORECASE | re.DOTALL,
 )
-_SERIES = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)?\s*(?P<labels>\{[^{].*?\}|\{\})?\s*(?P<points>.*)", re.DOTALL)
-_LABEL = re.compile(
-    r'\s*(?:([\w:.]+)|("(?:[^"\\]|\\.)*"))\s*(?:=\s*("(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'))?\s*(?:,|$)'
+_TEXT = r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|`[^`]*`'
+_SERIES = re.compile(
+    rf"(?P<name>[a-zA-Z_:][\w:]*)?\s*(?P<labels>\{{(?!\{{)(?:[^}}\"'`]|{_TEXT})*\}})?\s*(?P<points>.*)", re.DOTALL
 )
+_LABEL = re.compile(rf'\s*(?:([\w:.]+)|("(?:[^"\\]|\\.)*"))\s*(?:=\s*({_TEXT}))?\s*(?:,|$)')
 _POINT = re.compile(
-    r"(?P<value>_|stale|[+-]?(?:inf|nan|0x[0-9a-f]+|[\d.]+(?:e[+-]?\d+)?))(?:(?P<step>[+-](?:[\d.]+(?:e[+-]?\d+)?|inf))?"
+    r"(?P<value>_|stale|[+-]?(?:inf|nan|[\d.]+(?:e[+-]?\d+)?))(?:(?P<step>[+-](?:[\d.]+(?:e[+-]?\d+)?|inf))?"
     r"x(?P<times>\d+))?$",
     re.IGNORECASE,
 )
@@ -75,8 +77,7 @@ def points_of(text: str) -> list[float | None]:
         elif found["value"].lower() == "stale":
             out += [STALE] * (times + 1)
         else:
-            first = float.fromhex(found["value"]) if "0x" in found["value"].lower() else float(found["value"])
-            value = first
+            value = float(found["value"])
             for _ in range(times + 1):
                 out.append(value)
                 value += step
@@ -151,8 +152,10 @@ def same(a: float | None, b: float | None) -> bool:
 class Script:
     """One script: commands run in order on samples of its own."""
 
-    def __init__(self, text: str) -> None:
-        self.lines = text.splitlines()
+    def __init__(self, text: str, shards: bool = False) -> None:
+        """shards: also answer from a shard what its finest level holds."""
+        self.lines, self._with_shards = text.splitlines(), shards
+        self.shards: Counter[str] = Counter(passed=0, failed=0, unfit=0)
         self.samples = LiteralSamples()
         self.failures: list[str] = []
         self.unsupported: Counter[str] = Counter()
@@ -196,7 +199,7 @@ class Script:
             labels, text = series_of(line)
             if command.lower().startswith("load_with_nhcb"):
                 self._add_native(_histogram_of(labels))
-            if "{{" in text:
+            if "{{" in text or text.startswith("@st"):
                 self._add_native(labels)
                 continue
             values = zip(count(0, step_ms), points_of(text), strict=False)
@@ -266,6 +269,32 @@ class Script:
             self.failures.append(f"line {one.line}: {one.text}: {type(problem).__name__}: {problem}")
         else:
             self.passed += 1
+            if self._with_shards and not one.fails:
+                self._check_shard(one)
+
+    def _check_shard(self, one: Evaluation) -> None:
+        """Compare the answer of a shard, if it holds the samples and all that the query asks for."""
+        try:
+            store = shard_of(self.samples)
+        except ValueError:  # labels that Artimon does not take
+            store = None
+        if store is None:
+            self.shards["unfit"] += 1
+            return
+        end_ms = one.at_ms if one.range_ms is None else one.range_ms[1]
+        now_ms = max(end_ms, *(time for points in self.samples.series.values() for time in points)) + 1
+        start_ms, step_ms = (None, 0) if one.range_ms is None else (one.range_ms[0], one.range_ms[2])
+        try:
+            found = query_store(one.text, store, now_ms, start_ms=start_ms, end_ms=end_ms, step_ms=step_ms)
+            if any("memory" in warning for warning in found.warnings):
+                self.shards["unfit"] += 1
+                return
+            self._compare_answer(one, found)
+        except Exception as problem:
+            self.failures.append(f"line {one.line}: on a shard: {one.text}: {problem}")
+            self.shards["failed"] += 1
+        else:
+            self.shards["passed"] += 1
 
     def _compare(self, one: Evaluation) -> None:
         try:
@@ -282,6 +311,9 @@ class Script:
             return
         if one.fails:
             raise Mismatch("did not fail")
+        self._compare_answer(one, found)
+
+    def _compare_answer(self, one: Evaluation, found: PromqlResult) -> None:
         self._compare_remarks(one, found)
         if one.string is not None:
             if found.text != one.string:
@@ -346,11 +378,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code: 0 all passed, 1 an evaluation failed, 2 a script cannot be read."""
     asked = argparse.ArgumentParser("./scripts/promqltest", description=__doc__)
     asked.add_argument("files", nargs="+", type=Path)
+    asked.add_argument("--shards", action="store_true", help="also ask a shard, where the points fit its finest level")
     asked.add_argument("--json", action="store_true", help="one line a file")
     options, code = asked.parse_args(arguments), 0
     for path in options.files:
         try:
-            script = Script(path.read_text())
+            script = Script(path.read_text(), options.shards)
             script.run()
         except (OSError, ScriptError) as problem:
             print(f"promqltest: {path}: {problem}", file=sys.stderr)
@@ -358,6 +391,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         unsupported = sum(script.unsupported.values())
         counts = {"passed": script.passed, "failed": len(script.failures), "unsupported": unsupported}
+        if options.shards:
+            counts |= {f"shards_{what}": number for what, number in script.shards.items()}
         if options.json:
             print(json.dumps({"file": str(path), **counts}))
         else:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from artimon.model.clock import Clock
 from artimon.model.protocols import Sink
+from artimon.runtime.open_files import raise_limit
 from bookkeeper.process.host_key import write_host_key
 from sources.base.schedule import Pace, end_tasks, phase_ms
 from sources.delivery.commit_group import GroupCommitSink
 from sources.delivery.endpoint_status import EndpointStatuses
 from sources.delivery.placement_resolver import PlacementResolver
 from sources.delivery.placement_rules import read_rules
-from sources.delivery.poll_context import PollContext, PollLimits, raise_limit
+from sources.delivery.poll_context import SPARE, PollContext, PollLimits
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig
 from sources.delivery.source_counts import SourceCounts
@@ -51,7 +52,15 @@ class ArtimonSource:
 
     The constructor raises ConfigFileError if a configuration file is invalid, SettingsError for `receive`."""
 
-    def __init__(self, config: SourceConfig, sink: Sink, clock: Clock, hostname: str | None = None) -> None:
+    def __init__(
+        self,
+        config: SourceConfig,
+        sink: Sink,
+        clock: Clock,
+        hostname: str | None = None,
+        session: ZooKeeperSession | None = None,
+    ) -> None:
+        """`session`: that of the process, which its owner starts and stops; None for one of its own."""
         self._config, self._sink, self._clock = config, sink, clock
         rules = read_rules(config.rules) if config.rules else ()
         named = ReloadedSourcesFile(config.sources)
@@ -68,7 +77,8 @@ class ArtimonSource:
             RelabelRegistry(named.content.rules),
             RetentionDivider(config.keep),
         )
-        self._session = ZooKeeperSession(config.zookeeper, config.session_s)
+        self._owns_session = session is None
+        self._session = session or ZooKeeperSession(config.zookeeper, config.session_s)
         self._coordinator = HostCoordinator(
             self._session,
             config.agent,
@@ -82,7 +92,7 @@ class ArtimonSource:
         self._shared = PollContext(
             config,
             clock,
-            PollLimits(config.concurrency, raise_limit()),
+            PollLimits(config.concurrency, raise_limit(SPARE)),
             self._delivery,
             self._placement,
             SourceOwners(),
@@ -97,7 +107,7 @@ class ArtimonSource:
         self._processes = FollowedProcesses(self._shared, self._coordinator)
         self._tasks: set[asyncio.Task[None]] = set()
         self._dropin: DropinFolder | None = None
-        self._receiver = _make_receiver(config, self._delivery)
+        self._receiver = _make_receiver(config, self._delivery, self._pace("statsd"))
         self._host_labels: dict[str, str] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -105,7 +115,8 @@ class ArtimonSource:
         await asyncio.to_thread(self._load)
         await self._take_finals()
         self._processes.resume(self._store)
-        self._session.start()
+        if self._owns_session:
+            self._session.start()
         self._coordinator.start(asyncio.get_running_loop())
         try:
             await self._start_local()
@@ -123,7 +134,7 @@ class ArtimonSource:
         """Return counts, refusals and problems for the health file. May be called from any thread."""
         up, down = self._statuses.counts()
         figures = {"endpoints_up": up, "endpoints_down": down, **self._figures.to_json()}
-        figures["warnings"] = self._statuses.list_vanished(self._clock.now_ms())
+        figures["warnings"] = [*self._statuses.list_vanished(self._clock.now_ms()), *self._scraping.warnings()]
         bad = self._coordinator.bad_nodes
         if bad:
             figures["refused"]["bad znode"] = len(bad)
@@ -204,8 +215,9 @@ class ArtimonSource:
 
     async def _stop(self) -> None:
         await asyncio.gather(end_tasks(list(self._tasks)), self._processes.stop())
-        for stop in (self._coordinator.stop, self._session.stop):
-            await asyncio.to_thread(stop)
+        await asyncio.to_thread(self._coordinator.stop)
+        if self._owns_session:
+            await asyncio.to_thread(self._session.stop)
         self._placement.close()
         if self._dropin is not None:
             self._dropin.close()
@@ -221,10 +233,10 @@ class ArtimonSource:
         task.add_done_callback(self._figures.ended)
 
 
-def _make_receiver(config: SourceConfig, delivery: ReadingDelivery) -> Receiver | None:
+def _make_receiver(config: SourceConfig, delivery: ReadingDelivery, pace: Pace) -> Receiver | None:
     """Return the receiver of the configuration; its libraries are imported only if there is one."""
-    if config.receive is None:
+    if not config.receive:
         return None
     from sources.receive.receiver import Receiver
 
-    return Receiver(config.receive, config.receive_token, config.security, delivery)
+    return Receiver(config.receive, config.receive_token, config.security, delivery, pace)

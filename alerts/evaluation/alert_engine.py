@@ -13,15 +13,21 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from alerts.dispatch.dispatcher import Dispatcher
+from alerts.dispatch.groups import Group
+from alerts.dispatch.routes import Routing
+from alerts.dispatch.routing_file import RoutingFile
 from alerts.evaluation.alert_view import AlertView
 from alerts.evaluation.rule_answer import STEP_MS
 from alerts.evaluation.rule_evaluator import RuleEvaluator, RuleResult, end_orphaned_alerts, is_lagging
 from alerts.evaluation.rule_history import RuleHistory
 from alerts.evaluation.verdicts import AlertStep
+from alerts.receivers.receiver_kind import Integration, receiver_kinds
+from alerts.rules.rule_file import DEFAULT_RECEIVER
 from alerts.rules.rule_folder import ActiveRules, RuleFolder
-from alerts.state.alert import Alert, AlertChange, RuleMemory
-from alerts.state.alert_database import AlertDatabase, EngineState, EvaluationCommit
-from alerts.state.notification import AlertLetter, letters, notify, resolution_of
+from alerts.state.alert import Alert, AlertChange, AlertPhase, RuleMemory
+from alerts.state.alert_database import AlertDatabase, DispatchCommit, EngineState, EvaluationCommit
+from alerts.state.notification import AlertLetter, Notification, fingerprint, notify, resolution_of, split_target
 from alerts.state.rule import Labels, Rule
 from artimon.model.clock import Clock
 from artimon.model.select import SelectError, Store
@@ -31,19 +37,20 @@ log = logging.getLogger(__name__)
 MAX_EVALUATION_S = 50.0
 """Time budget of an evaluation in seconds; beyond it the remaining rules wait for the next evaluation."""
 
-AlertRow = tuple[str, Labels, Alert | None, tuple[AlertLetter, ...]]
+AlertRow = tuple[str, Labels, Alert | None]
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """`default`: targets of rules that name no receiver; `page`: address of the page for links; `settle_ms`: delay from
-    the end of a bucket until it counts as settled."""
+    the end of a bucket until it counts as settled; `routing`: file of routes, in the form of Alertmanager."""
 
     id: str
     rules: Path
     default: tuple[str, ...]
     page: str = ""
     settle_ms: int = 15_000
+    routing: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,8 @@ class AlertEngine:
         self._history = None if past is None else RuleHistory(past)
         self._folder = RuleFolder(config.rules, config.default, memory.files)
         self._active = ActiveRules()
+        self._dispatcher = restored_dispatcher(memory)
+        self._routing_file = None if config.routing is None else RoutingFile(config.routing)
         self._shown: tuple[ActiveRules, Mapping[str, RuleResult]] = (ActiveRules(), {})
         """Rules and results of the last evaluation. Other threads read them while the next one runs."""
         self.evaluations = 0
@@ -109,10 +118,10 @@ class AlertEngine:
         return min(1.0, max(0.05, (next_ms - self._clock.now_ms()) / 1000))
 
     def evaluate_due(self) -> bool:
-        """Evaluate if an evaluation is due; False if not."""
+        """Evaluate if an evaluation is due, else make the messages that are due; False if nothing is due."""
         time_ms = self.due()
         if time_ms is None:
-            return False
+            return self.flush_due()
         self.evaluate(time_ms)
         return True
 
@@ -135,12 +144,38 @@ class AlertEngine:
             for name in [name for name, result in judged.items() if result.truncated]:
                 judged[name] = evaluator.evaluate_rule(force.rules[name], before.get(name, {}), self._history)
         self._database.hook("evaluated")
-        rows, told = self._rows(gone, judged)
-        self._commit(time_ms, memory.missed + missed, rows, told)
+        rows, alerts = self._rows(gone, judged)
+        dispatcher = self._dispatcher.copy()
+        dispatcher.routing = self._routing(dispatcher.routing)
+        dispatcher.put(alerts, self._clock.now_ms())
+        self._commit_evaluation(time_ms, memory.missed + missed, rows, dispatcher)
         self._database.hook("committed")
         self._shown = force, judged
         self.evaluations += 1
         self._store_result((perf_counter() - began) * 1000, evaluator.queries)
+
+    def flush_due(self) -> bool:
+        """Make the messages about groups that are due between evaluations; False if none is."""
+        now_ms = self._clock.now_ms()
+        if self._dispatcher.next_ms() > now_ms:
+            return False
+        dispatcher = self._dispatcher.copy()
+        letters = dispatcher.flush(now_ms)
+        self._database.commit(dispatch_commit(dispatcher, letters, now_ms))
+        self._dispatcher = dispatcher
+        self.letters_made += len(letters)
+        return bool(letters)
+
+    def _routing(self, before: Routing) -> Routing:
+        """Return the routing in force; the same object while it does not change."""
+        receivers = {
+            name: tuple(Integration(target, max_alerts=max_alerts_of(target)) for target in targets)
+            for name, targets in self._active.receivers.items()
+        }
+        new = Routing(DEFAULT_RECEIVER, receivers)
+        if self._routing_file is not None:
+            new = self._routing_file.apply(new)
+        return before if new == before else new
 
     def _in_time(self, began: float) -> Callable[[], bool]:
         return lambda: perf_counter() - began < MAX_EVALUATION_S
@@ -153,62 +188,57 @@ class AlertEngine:
 
     def _rows(
         self, gone: Mapping[str, list[AlertStep]], judged: Mapping[str, RuleResult]
-    ) -> tuple[list[AlertRow], list[AlertLetter]]:
-        """Alerts to write and letters about them; ends of old alerts come before new ones."""
+    ) -> tuple[list[AlertRow], list[Notification]]:
+        """Alerts to write, and those that fire or have resolved; ends of old alerts come before new ones."""
         rows: list[AlertRow] = []
-        told: list[AlertLetter] = []
+        alerts: list[Notification] = []
         for name, steps in gone.items():
-            rows += [self._row(name, None, one, told) for one in steps]
+            rows += [self._row(name, None, one, alerts) for one in steps]
         for name, found in judged.items():
             rule = self._active.rules[name]
-            rows += [self._row(name, rule, one, told) for one in found.steps]
-        return rows, told
+            rows += [self._row(name, rule, one, alerts) for one in found.steps]
+        return rows, alerts
 
-    def _row(self, name: str, rule: Rule | None, one: AlertStep, told: list[AlertLetter]) -> AlertRow:
-        before = self._state.firing_letters.get((name, one.labels), ())
-        if one.change is AlertChange.FIRING and rule is not None and one.alert is not None:
-            before = tuple(letters(notify(rule, one.labels, one.alert, AlertChange.FIRING), self._active.targets(rule)))
-            told += before
-        elif one.change is AlertChange.RESOLVED and one.alert is not None:
-            # targets notified of the firing get the resolution, even if the rule's receivers have changed
-            for letter in before:
-                ended = (
-                    notify(rule, one.labels, one.alert, AlertChange.RESOLVED)
-                    if rule is not None
-                    else resolution_of(letter.notification, one.alert)
-                )
-                told.append(AlertLetter(ended, letter.target))
-        kept = one.alert is not None and one.alert.phase.notified
-        return name, one.labels, one.alert, before if kept else ()
+    def _row(self, name: str, rule: Rule | None, one: AlertStep, alerts: list[Notification]) -> AlertRow:
+        alert = one.alert
+        if alert is not None and (one.change is not None or alert.phase is AlertPhase.FIRING):
+            change = one.change or AlertChange.FIRING
+            known = None if rule is not None else self._dispatcher.alerts.get(fingerprint(name, one.labels))
+            if rule is not None:
+                alerts.append(notify(rule, one.labels, alert, change))
+            elif known is not None:
+                alerts.append(resolution_of(known, alert))
+        return name, one.labels, alert
 
-    def _commit(self, time_ms: int, missed: int, rows: list[AlertRow], told: list[AlertLetter]) -> None:
+    def _commit_evaluation(self, time_ms: int, missed: int, rows: list[AlertRow], dispatcher: Dispatcher) -> None:
         """Commit to the database first, then update the memory."""
-        memory, force = self._state, self._active
+        memory, force, now_ms = self._state, self._active, self._clock.now_ms()
+        letters = dispatcher.flush(now_ms)
         changed = [row for row in rows if self._differs(row)]
         digests = {name: rule.digest for name, rule in force.rules.items()}
         files = force.files if dict(force.files) != memory.files else None
-        held = {name for name, _, alert, _ in rows if alert is not None}
+        held = {name for name, _, alert in rows if alert is not None}
         needed = {name: digest for name, digest in digests.items() if name in held}
-        self._database.commit(EvaluationCommit(time_ms, missed, needed, changed, told, files))
-        self.letters_made += len(told)
+        evaluation = EvaluationCommit(time_ms, missed, needed, changed, files)
+        self._database.commit(dispatch_commit(dispatcher, letters, now_ms), evaluation)
+        self._dispatcher = dispatcher
+        self.letters_made += len(letters)
         memory.time_ms, memory.missed, memory.files = time_ms, missed, dict(force.files)
         known = {name: dict(one.alerts) for name, one in memory.known.items()}
-        for name, labels, alert, letters_of in rows:
+        for name, labels, alert in rows:
             if alert is None:
                 known.get(name, {}).pop(labels, None)
-                memory.firing_letters.pop((name, labels), None)
             else:
                 known.setdefault(name, {})[labels] = alert
-                memory.firing_letters[name, labels] = letters_of
         old = memory.known
         memory.known = {
             name: RuleMemory(digests.get(name) or old[name].digest, alerts) for name, alerts in known.items() if alerts
         }
 
     def _differs(self, row: AlertRow) -> bool:
-        name, labels, alert, told = row
+        name, labels, alert = row
         known = self._state.known.get(name)
-        return alert is None or known is None or known.alerts.get(labels) != alert or bool(told)
+        return alert is None or known is None or known.alerts.get(labels) != alert
 
     # ---- publication
 
@@ -222,15 +252,39 @@ class AlertEngine:
             questions,
             states,
             view.alert_counts(),
-            force.problems,
+            (*force.problems, *(self._routing_file.problems if self._routing_file else ())),
             f"{states['error']} of {len(force.rules)} rules failed: {errors[0]:.300}" if errors else "",
         )
 
     def view(self) -> AlertView:
         """View of the current state."""
         config, memory, (active, results) = self._config, self._state, self._shown
-        return AlertView(config.id, config.page, memory.time_ms, active, memory.known, memory.firing_letters, results)
+        return AlertView(config.id, config.page, memory.time_ms, active, memory.known, self._dispatcher.alerts, results)
 
     def display(self, mail: Mapping[str, Any]) -> bytes:
         """JSON for the znode."""
         return self.view().encode(mail)
+
+
+def restored_dispatcher(memory: EngineState) -> Dispatcher:
+    """Return the dispatcher of a stored state."""
+    alerts = {one: Notification.from_json(data) for one, data in memory.dispatched.items()}
+    groups = {id: Group.from_json(data) for id, data in memory.groups.items()}
+    return Dispatcher(Routing(DEFAULT_RECEIVER), alerts, groups, dict(memory.told_before))
+
+
+def dispatch_commit(dispatcher: Dispatcher, letters: list[AlertLetter], now_ms: int) -> DispatchCommit:
+    """Return what changed in the dispatcher since the last commit."""
+    changes = dispatcher.take_changes()
+    return DispatchCommit(
+        now_ms,
+        letters,
+        {one: alert and alert.to_json() for one, alert in changes.alerts.items()},
+        {id: group and group.to_json() for id, group in changes.groups.items()},
+    )
+
+
+def max_alerts_of(target: str) -> int:
+    """Return the maximum number of alerts in a letter to a target; 0: no limit."""
+    kind = receiver_kinds().get(split_target(target)[0])
+    return kind.max_alerts if kind else 0

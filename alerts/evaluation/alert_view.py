@@ -10,7 +10,7 @@ from typing import Any
 from alerts.evaluation.rule_evaluator import RuleResult
 from alerts.rules.rule_folder import ActiveRules
 from alerts.state.alert import Alert, AlertPhase, RuleMemory
-from alerts.state.notification import AlertLetter, fingerprint, page_link
+from alerts.state.notification import Notification, fingerprint, page_link
 from alerts.state.publication import encode_display, json_value
 from alerts.state.rule import Labels
 
@@ -25,14 +25,15 @@ MAX_ALERTS_SHOWN = 20_000
 
 @dataclass(frozen=True, slots=True)
 class AlertView:
-    """State after the last evaluation. `page`: address of the page for links; `told`: letters about firing alerts."""
+    """State after the last evaluation. `page`: address of the page for links; `dispatched`: alerts by fingerprint, as
+    receivers see them."""
 
     id: str
     page: str
     time_ms: int
     active: ActiveRules
     known: Mapping[str, RuleMemory]
-    firing_letters: Mapping[tuple[str, Labels], tuple[AlertLetter, ...]]
+    dispatched: Mapping[str, Notification]
     results: Mapping[str, RuleResult]
 
     def encode(self, mail: Mapping[str, Any]) -> bytes:
@@ -88,12 +89,12 @@ class AlertView:
 
     def _alert(self, name: str, labels: Labels, alert: Alert) -> dict[str, Any]:
         rule = self.active.rules.get(name)
-        told = self.firing_letters.get((name, labels), ())
-        first = told[0].notification if told else None
+        id = fingerprint(name, labels)
+        first = self.dispatched.get(id)
         summary = rule.text(labels, alert.value) if rule else first.summary if first else ""
         return {
             "rule": name,
-            "id": fingerprint(name, labels),
+            "id": id,
             "labels": dict(labels),
             "state": alert.phase.value,
             "since_ms": alert.since_ms,

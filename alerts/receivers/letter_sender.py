@@ -32,6 +32,8 @@ FIRST_LATER_S, LONGEST_LATER_S = 10.0, 900.0
 MAX_LETTER_AGE_MS = 3 * 86_400_000
 """Age of a letter (3 days) at which a temporary refusal becomes final. A failed connection never ends a letter."""
 BATCH_LETTERS = 50
+FLOOD_LETTERS, FLOOD_WINDOW_MS = 5, 300_000
+"""Maximum number of letters that a target gets within the window (5 min); waiting ones are then merged into one."""
 
 
 @dataclass(slots=True)
@@ -91,7 +93,9 @@ class LetterSender:
 
     def send_due(self) -> tuple[bool, float]:
         """Send due letters, at most a batch. Returns True if there may be more, and the back-off in seconds."""
-        due = self._database.due_letters(self._clock.now_ms(), BATCH_LETTERS, self._kind.name)
+        now_ms = self._clock.now_ms()
+        self._database.merge_floods(now_ms, FLOOD_LETTERS - 1, FLOOD_WINDOW_MS)
+        due = self._allowed(self._database.due_letters(now_ms, BATCH_LETTERS, self._kind.name), now_ms)
         if not due:
             return False, 0.0
         try:
@@ -110,11 +114,26 @@ class LetterSender:
         self._failures, self.figures.problem = 0, ""
         return True, 0.0
 
+    def _allowed(self, due: list[DueLetter], now_ms: int) -> list[DueLetter]:
+        """Return the letters whose targets may get one more now; the others wait until they may."""
+        allowed: list[DueLetter] = []
+        room: dict[str, int] = {}
+        for waiting in due:
+            target = waiting.letter.target
+            sent = self._database.sent_since(target, now_ms - FLOOD_WINDOW_MS)
+            left = room.setdefault(target, FLOOD_LETTERS - len(sent))
+            if left > 0:
+                room[target] = left - 1
+                allowed.append(waiting)
+            elif sent:
+                self._database.hold(waiting.seq, sent[-min(FLOOD_LETTERS, len(sent))] + FLOOD_WINDOW_MS)
+        return allowed
+
     def _send_one(self, delivery: LetterDelivery, waiting: DueLetter) -> None:
         letter, now_ms = waiting.letter, self._clock.now_ms()
         try:
             self._database.hook("sending")
-            delivery.send(letter.notification, split_target(letter.target)[1], now_ms)
+            delivery.send(letter.message, split_target(letter.target)[1], now_ms)
         except LetterDeferredError as problem:
             self._postpone(waiting, str(problem), FIRST_LATER_S)
         except LetterRefusedError as problem:
@@ -127,7 +146,7 @@ class LetterSender:
             self._give_up(waiting, f"the {self._kind.name} cannot be written: {type(problem).__name__}: {problem}")
         else:
             self._database.hook("accepted")
-            self._database.sent(waiting.seq)
+            self._database.sent(waiting.seq, now_ms)
             self._database.hook("marked")
             self.figures.sent += 1
             self._failures = 0
@@ -139,10 +158,11 @@ class LetterSender:
             return
         wait_s = min(first_s * 2 ** min(waiting.attempts, 20), LONGEST_LATER_S)
         self._database.postpone(waiting.seq, now_ms + int(wait_s * 1000), problem)
-        log.info("%s for %s waits: %s", self._kind.name, waiting.letter.target, problem)
+        address = self._kind.shown(split_target(waiting.letter.target)[1])
+        log.info("%s for %s waits: %s", self._kind.name, address, problem)
 
     def _give_up(self, waiting: DueLetter, problem: str) -> None:
-        log.error("%s about %s is not sent: %s", self._kind.name, waiting.letter.notification.rule, problem)
+        log.error("%s about %s is not sent: %s", self._kind.name, waiting.letter.message.group_key, problem)
         self._database.failed(waiting.seq, problem)
         self.figures.failed += 1
 

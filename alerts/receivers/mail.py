@@ -1,4 +1,4 @@
-"""Mail receiver: one letter for each address, as text and HTML with the same content, sent to an SMTP server.
+"""Mail receiver: one letter for each group and address, as text and HTML with the same content, sent to an SMTP server.
 
 Labels and values may contain anything: control characters are removed, HTML is escaped, long texts are cut.
 """
@@ -11,20 +11,29 @@ import re
 import smtplib
 import socket
 import ssl
-import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
 from pathlib import Path
+from typing import Annotated
 
-from alerts.receivers.receiver_kind import LetterDeferredError, LetterRefusedError, ReceiverKind, ServerUnreachableError
+from alerts.receivers.receiver_kind import (
+    Integration,
+    IntegrationSection,
+    LetterDeferredError,
+    LetterRefusedError,
+    ReceiverKind,
+    ServerUnreachableError,
+)
 from alerts.state.alert import AlertChange
-from alerts.state.notification import Notification, page_link
+from alerts.state.notification import ALERT_NAME, MAIL, Message, Notification, page_link, target_of
 from alerts.state.rule import AlertsError, value_text
+from artimon.runtime.config_model import parsed
+from artimon.runtime.deadline import shut_down_after
 from artimon.runtime.text import parse_address
 from query_dsl.tree.times import format_duration, format_time
 
@@ -37,6 +46,9 @@ SUBJECT_CHARACTERS = 200
 CELL_CHARACTERS = 1_000
 EXPR_CHARACTERS = 4_000
 MAX_TABLE_ROWS = 60
+DETAILED_ALERTS = 5
+"""Alerts shown with all labels and the query; the others take a line each."""
+LINE_CHARACTERS = 300
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 _ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@(?=.{1,255}$)[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")
@@ -125,20 +137,25 @@ class MailComposer:
         """Message-ID for the id of a notification."""
         return f"<{id}@{self.sender.rpartition('@')[2]}>"
 
-    def compose(self, told: Notification, address: str, now_ms: int) -> EmailMessage:
-        """Compose the mail. The Message-ID depends only on the notification and the sender."""
-        mail, href = EmailMessage(policy=SMTP.clone(max_line_length=78)), page_link(self.page, told.expr)
+    def compose(self, message: Message, address: str, now_ms: int) -> EmailMessage:
+        """Compose the mail. The Message-ID depends only on the message and the sender."""
+        mail = EmailMessage(policy=SMTP.clone(max_line_length=78))
         mail["From"], mail["To"] = self.sender, address
-        mail["Subject"] = subject(told)
+        mail["Subject"] = subject(message)
         mail["Date"] = format_datetime(datetime.fromtimestamp(now_ms / 1000, UTC))
-        mail["Message-ID"] = self.message_id(told.id)
-        if told.kind is AlertChange.RESOLVED:
-            mail["In-Reply-To"] = mail["References"] = self.message_id(told.firing_id)
+        mail["Message-ID"] = self.message_id(message.id)
+        if message.thread != message.id:
+            mail["In-Reply-To"] = mail["References"] = self.message_id(message.thread)
         mail["Auto-Submitted"] = "auto-generated"
-        mail["X-Artimon-Rule"] = one_line(told.rule)
-        mail.set_content(as_text(told, href), cte="quoted-printable")
-        mail.add_alternative(as_html(told, href), subtype="html", cte="quoted-printable")
+        mail["X-Artimon-Rule"] = one_line(", ".join(rules_of(message)))
+        mail.set_content(as_text(message, self.page), cte="quoted-printable")
+        mail.add_alternative(as_html(message, self.page), subtype="html", cte="quoted-printable")
         return mail
+
+
+def rules_of(message: Message) -> list[str]:
+    """Return the names of the rules of a message."""
+    return list(dict.fromkeys(one.rule for one in message.alerts))
 
 
 def one_line(text: str, most: int = CELL_CHARACTERS) -> str:
@@ -147,9 +164,24 @@ def one_line(text: str, most: int = CELL_CHARACTERS) -> str:
     return clean if len(clean) <= most else clean[: most - 1] + "…"
 
 
-def subject(told: Notification) -> str:
-    """Subject of the mail: `[FIRING] rule: summary`."""
-    return one_line(f"[{told.kind.upper()}] {told.rule}: {told.summary}", SUBJECT_CHARACTERS)
+def subject(message: Message) -> str:
+    """Subject of the mail: `[FIRING] rule: summary` for one alert, else counts and what the alerts have in common."""
+    if len(message.alerts) == 1 and not message.truncated:
+        told = message.alerts[0]
+        return one_line(f"[{told.kind.upper()}] {told.rule}: {told.summary}", SUBJECT_CHARACTERS)
+    counts = ", ".join(f"{count} {kind}" for kind, count in counts_of(message).items() if count)
+    common = [f"{name}={value}" for name, value in message.group_labels if name != ALERT_NAME]
+    names = rules_of(message)
+    rules = ", ".join(names[:3]) + (f" and {len(names) - 3} more rules" if len(names) > 3 else "")
+    return one_line(f"[{message.status.upper()}] {rules}: {' '.join([counts, *common])}", SUBJECT_CHARACTERS)
+
+
+def counts_of(message: Message) -> dict[str, int]:
+    """Return the number of alerts by state; those left out count as the last ones listed."""
+    counts = {kind.value: sum(one.kind is kind for one in message.alerts) for kind in AlertChange}
+    if message.truncated:
+        counts[message.alerts[-1].kind.value] += message.truncated
+    return counts
 
 
 def facts(told: Notification) -> list[tuple[str, str]]:
@@ -172,15 +204,31 @@ def _labels(told: Notification) -> list[tuple[str, str]]:
     return [*rows, ("…", f"and {left} more labels")] if left > 0 else rows
 
 
-def as_text(told: Notification, href: str) -> str:
+def as_text(message: Message, page: str) -> str:
     """Body of the mail as plain text."""
+    lines = [] if len(message.alerts) == 1 else [one_line(subject(message)), ""]
+    for told in message.alerts[:DETAILED_ALERTS]:
+        lines += [*_alert_text(told, page), ""]
+    lines += [_alert_line(told) for told in message.alerts[DETAILED_ALERTS:]]
+    return "\n".join([*lines, *_left_out(message)]).rstrip() + "\n"
+
+
+def _alert_line(told: Notification) -> str:
+    labels = " ".join(f"{name}={value}" for name, value in told.labels)
+    return one_line(f"{told.kind.upper()} {told.rule}: {told.summary} ({labels})", LINE_CHARACTERS)
+
+
+def _alert_text(told: Notification, page: str) -> list[str]:
     lines = [f"{told.kind.upper()}: {one_line(told.summary)}", "", *_columns(facts(told))]
     if told.labels:
         lines += ["", "Labels", *_columns(_labels(told))]
     lines += ["", "Query", f"  {one_line(told.expr, EXPR_CHARACTERS)}"]
-    if href:
-        lines += ["", href]
-    return "\n".join(lines) + "\n"
+    href = page_link(page, told.expr)
+    return [*lines, "", href] if href else lines
+
+
+def _left_out(message: Message) -> list[str]:
+    return [f"And {message.truncated} more alerts, which the page shows."] if message.truncated else []
 
 
 def _columns(rows: Iterable[tuple[str, str]]) -> list[str]:
@@ -189,18 +237,27 @@ def _columns(rows: Iterable[tuple[str, str]]) -> list[str]:
     return [f"  {name:<{width}}  {value}" for name, value in rows]
 
 
-def as_html(told: Notification, href: str) -> str:
+def as_html(message: Message, page: str) -> str:
     """Body of the mail as HTML, without external resources."""
+    parts = [] if len(message.alerts) == 1 else [f"<p>{_escape_html(subject(message))}</p>"]
+    for told in message.alerts[:DETAILED_ALERTS]:
+        parts += _alert_html(told, page)
+    parts += [f"<p>{_escape_html(_alert_line(told))}</p>" for told in message.alerts[DETAILED_ALERTS:]]
+    body = "\n".join([*parts, *(f"<p>{line}</p>" for line in _left_out(message))])
+    return f'<!DOCTYPE html>\n<html><body style="font-family:sans-serif">\n{body}\n</body></html>\n'
+
+
+def _alert_html(told: Notification, page: str) -> list[str]:
     colour, summary = _COLOURS[told.kind], _escape_html(one_line(told.summary))
     head = f'<strong style="color:{colour}">{told.kind.upper()}</strong> {summary}'
     parts = [f'<p style="font-size:1.2em">{head}</p>', _table(facts(told))]
     if told.labels:
         parts.append(f"<p>Labels</p>{_table(_labels(told))}")
     parts.append(f"<p>Query</p><pre>{_escape_html(one_line(told.expr, EXPR_CHARACTERS))}</pre>")
+    href = page_link(page, told.expr)
     if href:
         parts.append(f'<p><a href="{_escape_html(href)}">Show the query</a></p>')
-    body = "\n".join(parts)
-    return f'<!DOCTYPE html>\n<html><body style="font-family:sans-serif">\n{body}\n</body></html>\n'
+    return parts
 
 
 def _escape_html(text: str) -> str:
@@ -242,12 +299,12 @@ class SmtpClient:
             self._smtp.docmd("QUIT")
         self._smtp.close()
 
-    def send(self, told: Notification, address: str, now_ms: int) -> None:
+    def send(self, message: Message, address: str, now_ms: int) -> None:
         """Return once the server has accepted the letter; else raise Later, Refused or Unreachable.
 
         If the connection breaks after the last byte and before the answer, the outcome is unknown: then Unreachable is
         raised, and the letter is sent again with the same Message-ID."""
-        mail = self._writer.compose(told, address, now_ms)
+        mail = self._writer.compose(message, address, now_ms)
         with self._translate_errors("sending"), self._deadline():
             self._raise_for_reply(self._smtp.mail(self._settings.sender), "sender")
             self._raise_for_reply(self._smtp.rcpt(address), f"recipient {address}")
@@ -293,23 +350,8 @@ class SmtpClient:
             self._smtp.close()
             raise
 
-    @contextmanager
-    def _deadline(self, seconds: float | None = None) -> Iterator[None]:
-        """Shut down the connection at the deadline, which ends all waits on it."""
-
-        def cut() -> None:
-            sock = self._smtp.sock
-            if sock is not None:
-                with suppress(OSError):
-                    sock.shutdown(socket.SHUT_RDWR)
-
-        timer = threading.Timer(LETTER_TIMEOUT_S if seconds is None else seconds, cut)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
+    def _deadline(self, seconds: float | None = None) -> AbstractContextManager[None]:
+        return shut_down_after(LETTER_TIMEOUT_S if seconds is None else seconds, lambda: self._smtp.sock)
 
 
 def _bytes(said: bytes | str) -> bytes:
@@ -328,6 +370,25 @@ def _host_name() -> str:
     return name if name.isascii() and name.replace("-", "").replace(".", "").isalnum() else "localhost"
 
 
+class MailSection(IntegrationSection):
+    """Addresses of a receiver, separated by commas."""
+
+    send_resolved: bool = False
+    to: Annotated[tuple[str, ...], parsed(lambda text: _addresses(text), blank=False)]
+
+    def build(self) -> list[Integration]:
+        """Return one target for each address."""
+        return [Integration(target_of(MAIL, one), self.send_resolved, MailReceiver.max_alerts) for one in self.to]
+
+
+def _addresses(text: str) -> tuple[str, ...]:
+    found = tuple(one.strip() for one in text.split(","))
+    for one in found:
+        if not is_address(one):
+            raise ValueError(f"{one!r:.100} is not a mail address: write name@host in plain ASCII")
+    return found
+
+
 class MailReceiver(ReceiverKind[MailSettings]):
     """Receiver kind for mail by SMTP."""
 
@@ -335,6 +396,8 @@ class MailReceiver(ReceiverKind[MailSettings]):
     noun = "mail address"
     example = "name@host"
     summary = "one letter, text and HTML, by SMTP (`--smtp`, `--smtp-settings`, `--sender`); see below"
+    config_key, section = "email_configs", MailSection
+    max_alerts = 100
     default = MailSettings("127.0.0.1", 25)
 
     def accepts(self, address: str) -> bool:

@@ -5,15 +5,36 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from alerts.state.notification import Notification
+from alerts.state.notification import Message
+from artimon.runtime.config_model import Section
 
 Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True, slots=True)
+class Integration:
+    """One way to reach a receiver. `target`: see notification.target_of; `max_alerts` 0: no limit."""
+
+    target: str
+    send_resolved: bool = True
+    max_alerts: int = 0
+
+
+class IntegrationSection(Section):
+    """Integration as written in a routing file."""
+
+    send_resolved: bool = True
+
+    @abstractmethod
+    def build(self) -> list[Integration]:
+        """Return the targets."""
 
 
 class ServerUnreachableError(Exception):
@@ -31,7 +52,7 @@ class LetterRefusedError(Exception):
 class LetterDelivery(Protocol):
     """Open connection to a server that accepts letters."""
 
-    def send(self, told: Notification, address: str, now_ms: int) -> None:
+    def send(self, message: Message, address: str, now_ms: int) -> None:
         """Return once the server has accepted the letter; else raise Later, Refused or Unreachable."""
 
 
@@ -43,12 +64,22 @@ class ReceiverKind(ABC, Generic[Settings]):
     """Name of an address in messages, such as "mail address"."""
     example: ClassVar[str]
     summary: ClassVar[str]
+    config_key: ClassVar[str]
+    """Key in a receiver of a routing file, such as "email_configs"."""
+    section: ClassVar[type[IntegrationSection]]
+    """Form of the entries of that key."""
+    max_alerts: ClassVar[int] = 0
+    """Maximum number of alerts that one letter lists; 0: all."""
     default: Settings
     """Settings of an engine without own settings."""
 
     @abstractmethod
     def accepts(self, address: str) -> bool:
         """Return True if `address` has a valid form."""
+
+    def shown(self, address: str) -> str:
+        """Return an address as messages and logs show it, without secrets."""
+        return address
 
     @abstractmethod
     def connect(self, settings: Settings, page: str) -> AbstractContextManager[LetterDelivery]:

@@ -41,12 +41,6 @@ class ActiveRules:
     problems: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
 
-    def targets(self, rule: Rule) -> tuple[str, ...]:
-        """Targets of notifications about the rule; the default receiver replaces an unknown one."""
-        default = self.receivers.get(DEFAULT_RECEIVER, ())
-        names = rule.receivers or (DEFAULT_RECEIVER,)
-        return tuple(dict.fromkeys(a for name in names for a in self.receivers.get(name, default)))
-
 
 class RuleFolder:
     """Reads the folder again whenever `read` is called; belongs to one thread."""

@@ -1,4 +1,5 @@
-"""State of the engine: alerts, the outbox of letters about them, and the rule files in force, in one SQLite file.
+"""State of the engine: alerts, their groups, the outbox of letters about them, and the rule files in force, in one
+SQLite file.
 
 One transaction stores a whole evaluation: the changes of alerts *and* the letters about them. So no crash can separate
 a change from its letter, and sent letters are marked in the same file. Alerts, letters and rule files carry checksums;
@@ -21,19 +22,19 @@ from typing import Any
 import xxhash
 
 from alerts.state.alert import Alert, AlertPhase, RuleMemory
-from alerts.state.notification import MAIL, AlertLetter, Notification
+from alerts.state.notification import MAIL, AlertLetter, Message, Notification, merge
 from alerts.state.rule import AlertsError, Labels
 
 log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 FILE = "alerts.db"
 MAX_PENDING = 10_000
 """Maximum number of waiting letters; beyond it the oldest are dropped."""
 MAX_FINISHED_LETTERS = 2_000
 """Rows of the outbox after which a finished letter is deleted."""
 
-_SCHEMA = """
+_SCHEMA_1 = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE rules (name TEXT PRIMARY KEY, digest TEXT NOT NULL) STRICT;
 CREATE TABLE alerts (rule TEXT NOT NULL, labels TEXT NOT NULL, alert TEXT NOT NULL, PRIMARY KEY (rule, labels)) STRICT;
@@ -44,6 +45,13 @@ CREATE TABLE outbox (
     attempts INTEGER NOT NULL DEFAULT 0, problem TEXT NOT NULL DEFAULT '') STRICT;
 CREATE INDEX waiting ON outbox (state, thread, seq);
 """
+_SCHEMA_2 = """
+CREATE TABLE dispatched (fingerprint TEXT PRIMARY KEY, alert TEXT NOT NULL) STRICT;
+CREATE TABLE groups (id TEXT PRIMARY KEY, state TEXT NOT NULL) STRICT;
+ALTER TABLE outbox ADD COLUMN sent_ms INTEGER NOT NULL DEFAULT 0;
+"""
+_SCHEMAS = (_SCHEMA_1, _SCHEMA_2)
+"""Steps from one version of the schema to the next."""
 _TARGET = "substr(thread, instr(thread, ':') + 1)"
 _KIND = f"CASE instr({_TARGET}, ':') WHEN 0 THEN '{MAIL}' ELSE substr({_TARGET}, 1, instr({_TARGET}, ':') - 1) END"
 """Kind of receiver in the column `thread`, see Letter.thread and notification.split_target."""
@@ -53,6 +61,15 @@ WHERE state = 'pending' AND next_ms <= ? AND (? IS NULL OR {_KIND} = ?) AND NOT 
     SELECT 1 FROM outbox AS other WHERE other.state = 'pending' AND other.thread = mine.thread AND other.seq < mine.seq)
 ORDER BY seq LIMIT ?
 """  # noqa: S608
+
+
+_WAITING = f"""
+SELECT {_TARGET}, count(*) FROM outbox WHERE state = 'pending' AND attempts = 0 GROUP BY 1 HAVING count(*) > 1
+"""  # noqa: S608
+_WAITING_FOR = f"""
+SELECT seq, letter, made_ms FROM outbox WHERE state = 'pending' AND attempts = 0 AND {_TARGET} = ? ORDER BY seq
+"""  # noqa: S608
+_RECENT = f"SELECT {_TARGET}, count(*) FROM outbox WHERE state = 'sent' AND sent_ms > ? GROUP BY 1"  # noqa: S608
 
 
 class DatabaseDamagedError(Exception):
@@ -76,10 +93,19 @@ class EvaluationCommit:
     time_ms: int
     missed: int = 0
     digests: Mapping[str, str] = field(default_factory=dict)
-    alerts: Iterable[tuple[str, Labels, Alert | None, tuple[AlertLetter, ...]]] = ()
-    """Rule, labels, alert, and the letters sent when it fired."""
-    letters: Iterable[AlertLetter] = ()
+    alerts: Iterable[tuple[str, Labels, Alert | None]] = ()
+    """Rule, labels, alert."""
     files: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchCommit:
+    """Letters made at a time, and changes of the dispatcher's state as values for JSON; None: deleted."""
+
+    now_ms: int
+    letters: Iterable[AlertLetter] = ()
+    alerts: Mapping[str, Any] = field(default_factory=dict)
+    groups: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -89,8 +115,12 @@ class EngineState:
     time_ms: int = 0
     missed: int = 0
     known: dict[str, RuleMemory] = field(default_factory=dict)
-    firing_letters: dict[tuple[str, Labels], tuple[AlertLetter, ...]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
+    dispatched: dict[str, Any] = field(default_factory=dict)
+    """Alerts of the dispatcher by fingerprint, as values of JSON."""
+    groups: dict[str, Any] = field(default_factory=dict)
+    told_before: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Fingerprint -> targets told of the firing by version 1, which had no groups."""
 
 
 def _sealed(text: str) -> str:
@@ -142,39 +172,44 @@ class AlertDatabase:
             except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as error:
                 raise DatabaseDamagedError(f"{type(error).__name__}: {error}") from error
 
-    def commit(self, commit: EvaluationCommit) -> None:
-        """Store one evaluation, atomically."""
+    def commit(self, dispatch: DispatchCommit, evaluation: EvaluationCommit | None = None) -> None:
+        """Store letters and the state of the dispatcher, with an evaluation if there was one, atomically."""
         with self._transaction() as db:
-            db.executemany(
-                "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
-                [("time_ms", str(commit.time_ms)), ("missed", str(commit.missed))],
-            )
-            db.executemany(
-                "INSERT INTO rules VALUES (?, ?) ON CONFLICT DO UPDATE SET digest = excluded.digest",
-                commit.digests.items(),
-            )
-            self._write_alerts(db, commit)
-            self._add_letters(db, commit)
-            if commit.files is not None:
-                db.execute("DELETE FROM files")
-                db.executemany("INSERT INTO files VALUES (?, ?)", [(n, _sealed(t)) for n, t in commit.files.items()])
+            if evaluation is not None:
+                self._write_evaluation(db, evaluation)
+            _write_entries(db, "dispatched", "fingerprint", "alert", dispatch.alerts)
+            _write_entries(db, "groups", "id", "state", dispatch.groups)
+            self._add_letters(db, dispatch)
             self.hook("committing")
+
+    def _write_evaluation(self, db: sqlite3.Connection, commit: EvaluationCommit) -> None:
+        db.executemany(
+            "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
+            [("time_ms", str(commit.time_ms)), ("missed", str(commit.missed))],
+        )
+        db.executemany(
+            "INSERT INTO rules VALUES (?, ?) ON CONFLICT DO UPDATE SET digest = excluded.digest",
+            commit.digests.items(),
+        )
+        self._write_alerts(db, commit)
+        if commit.files is not None:
+            db.execute("DELETE FROM files")
+            db.executemany("INSERT INTO files VALUES (?, ?)", [(n, _sealed(t)) for n, t in commit.files.items()])
 
     def _write_alerts(self, db: sqlite3.Connection, commit: EvaluationCommit) -> None:
         gone, here = [], []
-        for rule, labels, alert, told in commit.alerts:
+        for rule, labels, alert in commit.alerts:
             key = (rule, json.dumps(labels))
             if alert is None:
                 gone.append(key)
             else:
-                body = {"alert": asdict(alert), "told": [_letter_text(letter) for letter in told]}
-                here.append((*key, _sealed(json.dumps(body))))
+                here.append((*key, _sealed(json.dumps({"alert": asdict(alert)}))))
         db.executemany("DELETE FROM alerts WHERE rule = ? AND labels = ?", gone)
         db.executemany("INSERT INTO alerts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET alert = excluded.alert", here)
         db.execute("DELETE FROM rules WHERE name NOT IN (SELECT rule FROM alerts)")
 
-    def _add_letters(self, db: sqlite3.Connection, commit: EvaluationCommit) -> None:
-        rows = [(one.key, one.thread, _sealed(_letter_text(one)), commit.time_ms) for one in commit.letters]
+    def _add_letters(self, db: sqlite3.Connection, commit: DispatchCommit) -> None:
+        rows = [(one.key, one.thread, _sealed(_letter_text(one)), commit.now_ms) for one in commit.letters]
         if not rows:
             return
         db.executemany("INSERT OR IGNORE INTO outbox (key, thread, letter, made_ms) VALUES (?, ?, ?, ?)", rows)
@@ -188,26 +223,59 @@ class AlertDatabase:
     # ---- outbox
 
     def due_letters(self, now_ms: int, limit: int = 50, kind: str | None = None) -> list[DueLetter]:
-        """Due letters, oldest first, for receivers of one kind or of all kinds. Of each alert and target only the first
+        """Due letters, oldest first, for receivers of one kind or of all kinds. Of each group and target only the first
         waiting letter counts."""
         with self._lock:
             rows = self._connection.execute(_DUE, (now_ms, kind, kind, limit)).fetchall()
         return [DueLetter(seq, _letter_of(_opened(letter)), made, attempts) for seq, letter, made, attempts in rows]
 
-    def sent(self, seq: int) -> None:
+    def merge_floods(self, now_ms: int, single: int, window_ms: int) -> None:
+        """Replace the waiting letters of a target by one if there are more than `single` of them, less those that it
+        got within `window_ms`. Letters that were refused before stay alone."""
+        with self._transaction() as db:
+            waiting = db.execute(_WAITING).fetchall()
+            recent = dict(db.execute(_RECENT, (now_ms - window_ms,)).fetchall()) if waiting else {}
+            for target, count in waiting:
+                if count > max(1, single - int(recent.get(target, 0))):
+                    self._merge(db, db.execute(_WAITING_FOR, (target,)).fetchall())
+
+    def _merge(self, db: sqlite3.Connection, rows: list[tuple[int, str, int]]) -> None:
+        letters = [_letter_of(_opened(letter)) for _, letter, _ in rows]
+        one = AlertLetter(merge([letter.message for letter in letters]), letters[0].target)
+        db.executemany("UPDATE outbox SET state = 'merged' WHERE seq = ?", [(seq,) for seq, _, _ in rows])
+        db.execute(
+            "INSERT OR IGNORE INTO outbox (key, thread, letter, made_ms) VALUES (?, ?, ?, ?)",
+            (one.key, one.thread, _sealed(_letter_text(one)), rows[0][2]),
+        )
+
+    def sent_since(self, target: str, time_ms: int) -> list[int]:
+        """Return the times at which letters reached a target since `time_ms`, in order."""
+        with self._lock:
+            rows = self._connection.execute(
+                f"SELECT sent_ms FROM outbox WHERE state = 'sent' AND sent_ms > ? AND {_TARGET} = ? ORDER BY sent_ms",  # noqa: S608
+                (time_ms, target),
+            ).fetchall()
+        return [int(sent) for (sent,) in rows]
+
+    def sent(self, seq: int, now_ms: int = 0) -> None:
         """Mark a letter as accepted by the server."""
-        self._finish(seq, "sent", "")
+        self._finish(seq, "sent", "", now_ms)
 
     def failed(self, seq: int, problem: str) -> None:
         """Mark a letter as permanently refused."""
         self._finish(seq, "failed", problem)
 
-    def _finish(self, seq: int, state: str, problem: str) -> None:
+    def _finish(self, seq: int, state: str, problem: str, sent_ms: int = 0) -> None:
         with self._transaction() as db:
             db.execute(
-                "UPDATE outbox SET state = ?, problem = ?, attempts = attempts + 1 WHERE seq = ?",
-                (state, problem[:500], seq),
+                "UPDATE outbox SET state = ?, problem = ?, attempts = attempts + 1, sent_ms = ? WHERE seq = ?",
+                (state, problem[:500], sent_ms, seq),
             )
+
+    def hold(self, seq: int, next_ms: int) -> None:
+        """Schedule a letter that was not tried for `next_ms`."""
+        with self._transaction() as db:
+            db.execute("UPDATE outbox SET next_ms = ? WHERE seq = ?", (next_ms, seq))
 
     def postpone(self, seq: int, next_ms: int, problem: str) -> None:
         """Schedule the next attempt for `next_ms`."""
@@ -232,13 +300,28 @@ class AlertDatabase:
         return [str(problem) for (problem,) in rows]
 
 
+def _write_entries(db: sqlite3.Connection, table: str, key: str, value: str, entries: Mapping[str, Any]) -> None:
+    """Write or delete rows of a table of sealed JSON."""
+    gone = [(name,) for name, entry in entries.items() if entry is None]
+    here = [(name, _sealed(json.dumps(entry))) for name, entry in entries.items() if entry is not None]
+    db.executemany(f"DELETE FROM {table} WHERE {key} = ?", gone)  # noqa: S608
+    db.executemany(
+        f"INSERT INTO {table} VALUES (?, ?) ON CONFLICT DO UPDATE SET {value} = excluded.{value}",  # noqa: S608
+        here,
+    )
+
+
 def _letter_text(letter: AlertLetter) -> str:
-    return json.dumps({"notification": letter.notification.to_json(), "address": letter.target})
+    return json.dumps({"message": letter.message.to_json(), "address": letter.target})
 
 
 def _letter_of(text: str) -> AlertLetter:
     data = json.loads(text)
-    return AlertLetter(Notification.from_json(data["notification"]), str(data["address"]))
+    if "notification" in data:  # version 1: a letter for each alert
+        message = Message.of_one(Notification.from_json(data["notification"]))
+    else:
+        message = Message.from_json(data["message"])
+    return AlertLetter(message, str(data["address"]))
 
 
 def _read(db: sqlite3.Connection) -> EngineState:
@@ -250,13 +333,24 @@ def _read(db: sqlite3.Connection) -> EngineState:
         body: dict[str, Any] = json.loads(_opened(sealed))
         labels: Labels = tuple((str(name), str(value)) for name, value in json.loads(labels_text))
         found.setdefault(rule, {})[labels] = Alert(**{**body["alert"], "phase": AlertPhase(body["alert"]["phase"])})
-        if body["told"]:
-            memory.firing_letters[rule, labels] = tuple(_letter_of(text) for text in body["told"])
+        _read_told(memory, body.get("told", ()))
     memory.known = {rule: RuleMemory(digests.get(rule, ""), alerts) for rule, alerts in found.items()}
     memory.files = {name: _opened(text) for name, text in db.execute("SELECT name, text FROM files")}
+    memory.dispatched |= {name: json.loads(_opened(text)) for name, text in db.execute("SELECT * FROM dispatched")}
+    memory.groups = {name: json.loads(_opened(text)) for name, text in db.execute("SELECT * FROM groups")}
     for (letter,) in db.execute("SELECT letter FROM outbox WHERE state = 'pending'"):
         _letter_of(_opened(letter))
     return memory
+
+
+def _read_told(memory: EngineState, texts: Iterable[str]) -> None:
+    """Take the targets that version 1 told of a firing from the row of an alert."""
+    for text in texts:
+        letter = json.loads(text)
+        alert = Notification.from_json(letter["notification"])
+        memory.dispatched[alert.thread] = alert.to_json()
+        told = memory.told_before.get(alert.thread, ())
+        memory.told_before[alert.thread] = (*told, str(letter["address"]))
 
 
 def _nothing(_step: str) -> None:
@@ -290,10 +384,11 @@ def _open(path: Path, hook: Callable[[str], None]) -> tuple[AlertDatabase, Engin
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("PRAGMA synchronous = EXTRA")  # also syncs the deletion of the journal: durable commits
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version == 0:
-            connection.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-        elif version != SCHEMA_VERSION:
+        if version > SCHEMA_VERSION:
             raise DatabaseDamagedError(f"version {version}: this program reads version {SCHEMA_VERSION}")
+        if version < SCHEMA_VERSION:
+            steps = "".join(_SCHEMAS[version:])
+            connection.executescript(f"BEGIN; {steps} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
         (good,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if good != "ok":
             raise DatabaseDamagedError(str(good))

@@ -1,10 +1,11 @@
-"""Notifications as data: created by an evaluation, stored in the outbox, formatted and delivered by a receiver kind."""
+"""Alerts as receivers see them, and the messages about groups of them: made by the dispatcher, stored in the outbox,
+formatted and delivered by a receiver kind."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import quote
@@ -13,10 +14,13 @@ from alerts.state.alert import Alert, AlertChange
 from alerts.state.conditions import Value
 from alerts.state.rule import Labels, Rule
 
+ALERT_NAME = "alertname"
+"""Label with the name of the rule."""
+
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One change of one alert. Its id depends only on the alert, its firing time and the kind of change."""
+    """One alert that fires or has resolved."""
 
     kind: AlertChange
     rule: str
@@ -31,23 +35,18 @@ class Notification:
     reason: str
     summary: str
 
-    @property
-    def id(self) -> str:
-        """Identity of the change; equal whenever the notification is created again."""
-        return self._identity(self.kind)
+    receivers: tuple[str, ...] = ()
+    """Receivers that the rule names; (): those of the routes."""
 
     @property
-    def firing_id(self) -> str:
-        """Id of the notification about the firing of this alert."""
-        return self._identity(AlertChange.FIRING)
+    def labels_with_name(self) -> dict[str, str]:
+        """Labels and the rule as `alertname`: what routes and receivers see."""
+        return {**dict(self.labels), ALERT_NAME: self.rule}
 
     @property
     def thread(self) -> str:
-        """Key of the alert: notifications with the same key are delivered in order."""
+        """Fingerprint of the alert."""
         return fingerprint(self.rule, self.labels)
-
-    def _identity(self, kind: AlertChange) -> str:
-        return _digest([self.rule, self.labels, self.fired_ms, kind])
 
     def to_json(self) -> dict[str, Any]:
         """Convert to values for JSON."""
@@ -57,15 +56,17 @@ class Notification:
     def from_json(cls, data: dict[str, Any]) -> Notification:
         """Inverse of `to_json`."""
         labels = tuple((str(name), str(value)) for name, value in data["labels"])
-        return cls(**{**data, "kind": AlertChange(data["kind"]), "labels": labels})
+        receivers = tuple(data.get("receivers", ()))
+        return cls(**{**data, "kind": AlertChange(data["kind"]), "labels": labels, "receivers": receivers})
 
 
 def fingerprint(rule: str, labels: Labels) -> str:
     """Identity of one alert."""
-    return _digest([rule, labels])
+    return digest([rule, labels])
 
 
-def _digest(parts: list[Any]) -> str:
+def digest(parts: list[Any]) -> str:
+    """Return an identity for values of JSON."""
     return hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()[:24]
 
 
@@ -74,6 +75,7 @@ def notify(rule: Rule, labels: Labels, alert: Alert, change: AlertChange) -> Not
     return Notification(
         change, rule.name, labels, rule.expr, rule.threshold.text, rule.hold_ms,
         alert.since_ms, alert.fired_ms, alert.resolved_ms, alert.value, alert.reason, rule.text(labels, alert.value),
+        rule.receivers,
     )  # fmt: skip
 
 
@@ -88,6 +90,8 @@ def page_link(page: str, expr: str) -> str:
     return f"{page.rstrip('/')}/?q={quote(expr, safe='')}" if page and expr else ""
 
 
+DIGEST_KEY = "digest"
+"""Group key of messages about several groups."""
 MAIL = "mail"
 """Kind of targets without a prefix, from the time when mail was the only kind."""
 
@@ -104,23 +108,74 @@ def split_target(target: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class AlertLetter:
-    """Notification addressed to one target."""
+class Message:
+    """State of a group of alerts for one receiver: those that fire first, then those that have resolved since the last
+    message. `id` names it, however often it is sent; `thread` is the id of the first message of its thread."""
 
-    notification: Notification
+    receiver: str
+    group_key: str
+    group_labels: Labels
+    alerts: tuple[Notification, ...]
+    truncated: int
+    """Number of alerts left out."""
+    id: str
+    thread: str
+
+    @property
+    def status(self) -> AlertChange:
+        """FIRING if any alert fires."""
+        fires = any(one.kind is AlertChange.FIRING for one in self.alerts)
+        return AlertChange.FIRING if fires else AlertChange.RESOLVED
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to values for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Message:
+        """Inverse of `to_json`."""
+        labels = tuple((str(name), str(value)) for name, value in data["group_labels"])
+        return cls(**{**data, "group_labels": labels, "alerts": tuple(map(Notification.from_json, data["alerts"]))})
+
+    @classmethod
+    def of_one(cls, alert: Notification, receiver: str = "") -> Message:
+        """Return a message about one alert, as they were before there were groups."""
+        begin, key = digest([alert.rule, alert.labels, alert.fired_ms]), digest([alert.rule, alert.labels])
+        id = begin if alert.kind is AlertChange.FIRING else digest([begin])
+        return cls(receiver, key, alert.labels, (alert,), 0, id, begin)
+
+
+def merge(messages: Sequence[Message]) -> Message:
+    """Return one message in place of several for one target, in their order: each alert in its latest state."""
+    latest = {alert.thread: alert for message in messages for alert in message.alerts}
+    alerts = sorted(latest.values(), key=lambda one: one.kind is AlertChange.RESOLVED)
+    keys = {message.group_key for message in messages}
+    same = messages[-1] if len(keys) == 1 else None
+    id = digest([message.id for message in messages])
+    return Message(
+        messages[-1].receiver,
+        same.group_key if same else DIGEST_KEY,
+        same.group_labels if same else (),
+        tuple(alerts),
+        sum(message.truncated for message in messages),
+        id,
+        same.thread if same else id,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AlertLetter:
+    """Message addressed to one target."""
+
+    message: Message
     target: str
 
     @property
     def key(self) -> str:
         """Unique key in the outbox, so that a letter is stored only once."""
-        return f"{self.notification.id}:{self.target}"
+        return f"{self.message.id}:{self.target}"
 
     @property
     def thread(self) -> str:
         """Letters of one thread are delivered in order."""
-        return f"{self.notification.thread}:{self.target}"
-
-
-def letters(notification: Notification, targets: Iterable[str]) -> list[AlertLetter]:
-    """One letter for each target."""
-    return [AlertLetter(notification, target) for target in dict.fromkeys(targets)]
+        return f"{digest([self.message.group_key])}:{self.target}"

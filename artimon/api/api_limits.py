@@ -13,10 +13,21 @@ from artimon.runtime.process_options import Health, Insecure, ListenHost, Option
 MiB = 1024 * KiB
 
 
+HARD_FACTORS = {
+    "series": 5,
+    "cells_read": 2,
+    "cells_reduced": 2,
+    "samples_read": 2,
+    "cells_answered": 2,
+    "found": 5,
+    "query_s": 6,
+}
+"""Factors between a limit and the hard one, up to which a request may ask for more; other limits are hard."""
 QUERY_SHARE = 8
 """Part of the usable memory that one query may fill."""
-REDUCED_CELL_BYTES, SAMPLE_BYTES = 32, 24
-"""Bytes of a cell that is reduced and of a raw sample that is read, with the arrays of their evaluation."""
+REDUCED_CELL_BYTES, SAMPLE_BYTES, READ_CELL_BYTES, SERIES_BYTES = 32, 24, 128, 8_192
+"""Bytes of a cell that is reduced, of a raw sample and of a cell that are read, and of a series with its labels and
+text, each with the arrays of their evaluation."""
 
 
 class LimitError(ValueError):
@@ -63,9 +74,15 @@ class ApiLimits(HttpLimits):
         least, share = cls(), (memory_bytes or memory_limit()) // QUERY_SHARE
         return replace(
             least,
+            series=max(least.series, share // SERIES_BYTES),
+            cells_read=max(least.cells_read, share // READ_CELL_BYTES),
             cells_reduced=max(least.cells_reduced, share // REDUCED_CELL_BYTES),
             samples_read=max(least.samples_read, share // SAMPLE_BYTES),
         )
+
+    def hard(self) -> ApiLimits:
+        """Return the default hard limits beside these."""
+        return replace(self, **{name: getattr(self, name) * factor for name, factor in HARD_FACTORS.items()})
 
     def changed(self, changes: Iterable[str]) -> ApiLimits:
         """Return limits with the changes "name=value". Raises LimitError."""
@@ -102,6 +119,14 @@ class ApiConfig:
             multiple=True,
         ),
     ] = field(default_factory=ApiLimits.of_machine)
+    hard_limits: Annotated[
+        tuple[str, ...],
+        Option(
+            "NAME=NUMBER: another hard limit, up to which a request may ask for more, see docs/api.md.",
+            "--hard-limit",
+            check=lambda changes: ApiLimits().changed(changes),
+        ),
+    ] = ()
     host: ListenHost = "127.0.0.1"
     names: Annotated[
         tuple[str, ...],
@@ -110,3 +135,9 @@ class ApiConfig:
     insecure: Insecure = False
     health: Health = None
     hdfs: str | None = None
+
+    @property
+    def hard(self) -> ApiLimits:
+        """Hard limits, at least the soft ones."""
+        hard = self.limits.hard().changed(self.hard_limits)
+        return replace(hard, **{name: max(getattr(hard, name), getattr(self.limits, name)) for name in HARD_FACTORS})

@@ -17,15 +17,17 @@ from artimon.api.api_errors import ApiError
 from artimon.api.api_limits import ApiLimits
 from artimon.api.fast_path import FastQueryMiddleware
 from artimon.api.pages import Pages
-from artimon.api.prometheus_routes import PREFIX, PrometheusRoutes, error_response
+from artimon.api.prometheus_routes import add_prometheus_routes, error_response, is_of_prometheus
 from artimon.api.query_executor import QueryExecutor
 from artimon.api.request_counters import CountingMiddleware, RequestCounters
-from artimon.api.routes import Routes, Status, plain_headers
+from artimon.api.routes import Alerts, Routes, Status, plain_headers
 from artimon.model.clock import Clock
 from artimon.model.select import Store
 from artimon.runtime.exposure import is_loopback
 from artimon.runtime.http.body_limit import BodyLimitMiddleware
 
+ENCODINGS = (b"identity", b"snappy")
+"""Encodings of bodies; snappy is for remote read only."""
 LOCAL_HOSTS = ("127.0.0.1", "localhost")
 
 
@@ -47,21 +49,22 @@ def make_app(
     clock: Clock,
     limits: ApiLimits | None = None,
     hosts: Sequence[str] = LOCAL_HOSTS,
-    alerts: Status | None = None,
+    alerts: Alerts | None = None,
     pages: Pages | None = None,
     history: Callable[[], Store] | None = None,
+    hard: ApiLimits | None = None,
 ) -> FastAPI:
     """Create the application; `app.state.desk` executes its queries.
 
     `status` and `alerts` return the answers of /api/status and /api/alerts and may block; `hosts` are the accepted
     values of the header Host (protection against DNS rebinding). `history` opens the history as a store; without it
-    queries read only memory."""
+    queries read only memory. `hard`: limits up to which a request may ask for more."""
     bounds = limits or ApiLimits()
-    desk = QueryExecutor(store, clock, bounds, history)
+    desk = QueryExecutor(store, clock, bounds, history, hard)
     routes = Routes(desk, status, alerts)
     app = FastAPI(title="Artimon", docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=routes.lifespan)
     app.state.desk = desk
-    PrometheusRoutes(desk, routes.read_alerts).add_to(app)
+    add_prometheus_routes(app, desk, routes.read_alerts)
     _add_query_routes(app, routes)
     _add_pages(app, pages or Pages())
     app.add_exception_handler(ApiError, _on_api_error)
@@ -69,7 +72,7 @@ def make_app(
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_middleware(FastQueryMiddleware, answer=routes.answer, refuse=_error_response)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
-    app.add_middleware(BodyLimitMiddleware, limits=bounds)
+    app.add_middleware(BodyLimitMiddleware, limits=bounds, encodings=ENCODINGS)
     app.state.counts = RequestCounters()
     app.add_middleware(CountingMiddleware, counts=app.state.counts)
     return app
@@ -84,6 +87,7 @@ def _add_query_routes(app: FastAPI, routes: Routes) -> None:
         )
 
     add("/api/query", routes.query, "GET", schemas.QUERY)
+    add("/api/queries/{id}", routes.cancel_query, "DELETE", schemas.CANCELLED)
     add("/api/query", routes.query_posted, "POST", schemas.QUERY_POSTED, schemas.POSTED)
     for name, responses in schemas.ANSWERS.items():
         add(f"/api/{name}", getattr(routes, name), "GET", responses)
@@ -105,7 +109,7 @@ def _error_response(problem: ApiError) -> Response:
 async def _on_api_error(request: Request, problem: Exception) -> Response:
     if not isinstance(problem, ApiError):
         raise problem
-    if request.url.path.startswith(PREFIX):
+    if is_of_prometheus(request.url.path):
         return error_response(problem)
     return _error_response(problem)
 
@@ -120,4 +124,6 @@ async def _on_http_error(request: Request, problem: Exception) -> Response:
     if not isinstance(problem, HTTPException):
         raise problem
     told = f"{problem.detail}: {request.method} {request.url.path[:200]}; /openapi.json lists the routes"
+    if is_of_prometheus(request.url.path):
+        return error_response(ApiError(problem.status_code, told))
     return _error(ApiError(problem.status_code, told), problem.headers)

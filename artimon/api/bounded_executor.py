@@ -24,22 +24,28 @@ class BoundedExecutor:
         self._waiting = 0
 
     async def run(
-        self, work: Callable[[], T], stop: threading.Event | None = None, gone: Awaitable[object] | None = None
+        self,
+        work: Callable[[], T],
+        stop: threading.Event | None = None,
+        gone: Awaitable[ApiError | None] | None = None,
+        seconds: float | None = None,
     ) -> T:
-        """Run `work` in a thread and return its result. Raises ApiError: 503 if no slot becomes free, 504 after the
-        timeout, 499 if `gone` completes first. Sets `stop` at the end, so that the work can stop early."""
+        """Run `work` in a thread and return its result. Raises ApiError: 503 if no slot becomes free, 504 after
+        `seconds` (default: query_s); if `gone` completes first its result, or 499. Sets `stop` at the end, so that the
+        work can stop early."""
         left = None if gone is None else asyncio.ensure_future(gone)
+        most_s = self._limits.query_s if seconds is None else seconds
         try:
             await self._enter()
             future = asyncio.get_running_loop().run_in_executor(self._threads, work)
             future.add_done_callback(self._leave)
             awaited: set[asyncio.Future[Any]] = {future} if left is None else {future, left}
-            await asyncio.wait(awaited, timeout=self._limits.query_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(awaited, timeout=most_s, return_when=asyncio.FIRST_COMPLETED)
             if future.done():
                 return future.result()
             if left is not None and left.done():
-                raise ApiError(499, "the client closed the connection")
-            raise ApiError(504, f"no answer within query_s = {self._limits.query_s:g} s: ask for less, or try again")
+                raise left.result() or ApiError(499, "the client closed the connection")
+            raise ApiError(504, f"no answer within query_s = {most_s:g} s: ask for less, or try again")
         finally:
             if stop is not None:
                 stop.set()

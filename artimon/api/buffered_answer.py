@@ -78,18 +78,23 @@ class BufferedAnswer:
 def buffer_answer(
     pieces: Iterable[bytes], purse: ByteBudget, *, most: int, gzip: bool, smaller: str = ""
 ) -> BufferedAnswer:
-    """Collect pieces in a buffered answer, compressed if `gzip` and the first piece is large enough.
+    """Collect pieces in a buffered answer, compressed if `gzip` and they are more than some bytes.
 
     Raises QueryTooLargeError above `most` uncompressed bytes, ApiError 503 if the budget is exhausted."""
-    parcel, total, packer = BufferedAnswer(purse), 0, None
+    parcel, total, packer, small = BufferedAnswer(purse), 0, None, b""
     try:
         for piece in pieces:
             total += len(piece)
             if total > most:
                 raise QueryTooLargeError(_too_large(total, most, smaller))
-            if packer is None and gzip and total == len(piece) and total > MIN_GZIP_BYTES:
-                packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP)
+            if gzip and packer is None:
+                small += piece
+                if total <= MIN_GZIP_BYTES:
+                    continue
+                packer, piece = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP), small
             parcel.add(piece if packer is None else packer.compress(piece))
+        if gzip and packer is None:
+            parcel.add(small)
         if packer is not None:
             parcel.add(packer.flush())
             parcel.gzipped = True

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from artimon.api.endpoint_states import BUCKETS, MAX_SILENT_BUCKETS, UP, EndpointState, endpoint_states, select_newest
+from artimon.model.clock import Clock
 from artimon.model.select import NAME, Buckets, Matcher, SelectError, Store
 from artimon.runtime.lag_limits import (
     ACK_AGE_MS,
@@ -27,6 +28,8 @@ from varstore.cluster.varstore_client import VarstoreClient
 
 OK, UPTIME, VERSION = "artimon.process.ok", "artimon.process.uptime.ms", "artimon.process.version"
 RESIDENT = "artimon.process.resident.bytes"
+FRESH_S = 15.0
+"""Age in seconds at which the processes are read again: their figures change once a minute."""
 SERIES = 1_000_000
 """Limit of the series that are read: 20,000 processes have fewer."""
 PROBLEMS = 100
@@ -81,6 +84,20 @@ class ProcessStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class FleetPage:
+    """Part of the list of processes: those of a role, a state and a host, "" for all."""
+
+    role: str = ""
+    state: str = ""
+    host: str = ""
+    offset: int = 0
+    limit: int = 1_000
+
+    def fits(self, one: ProcessStatus) -> bool:
+        return self.role in ("", one.role) and self.state in ("", one.state) and self.host in ("", one.host)
+
+
+@dataclass(frozen=True, slots=True)
 class FleetStatus:
     """All processes, those with problems first, by role, host and instance."""
 
@@ -106,16 +123,33 @@ class FleetStatus:
         told = ", ".join(f"{version} ({count})" for version, count in sorted(versions.items()))
         return [f"versions differ: {told}"] if len(versions) > 1 else []
 
-    def to_json(self, limit: int = 1_000) -> dict[str, Any]:
-        """Return a JSON object with at most `limit` processes and their number by role and state."""
+    def roles(self) -> dict[str, dict[str, int]]:
+        """Return the number of processes by role and state."""
         counts: dict[str, Counter[str]] = defaultdict(Counter)
         for one in self.processes:
             counts[one.role][one.state] += 1
+        return {role: dict(states) for role, states in sorted(counts.items())}
+
+    def versions(self) -> dict[str, dict[str, int]]:
+        """Return the number of processes by role and version, of those that tell it."""
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        for one in self.processes:
+            if one.version:
+                counts[one.role][one.version] += 1
+        return {role: dict(sorted(versions.items())) for role, versions in sorted(counts.items())}
+
+    def to_json(self, limit: int = 1_000, page: FleetPage | None = None) -> dict[str, Any]:
+        """Return a JSON object with a page of at most `limit` processes, and the numbers of all of them."""
+        page = page or FleetPage(limit=limit)
+        fits = [one for one in self.processes if page.fits(one)]
+        shown = fits[page.offset : page.offset + page.limit]
         return {
             "healthy": not self.problems,
-            "processes": [asdict(one) for one in self.processes[:limit]],
-            "truncated": len(self.processes) > limit,
-            "roles": {role: dict(states) for role, states in sorted(counts.items())},
+            "processes": [asdict(one) for one in shown],
+            "found": len(fits),
+            "truncated": len(fits) > page.offset + len(shown),
+            "roles": self.roles(),
+            "versions": self.versions(),
             "problems": self.problems,
             "warnings": self.warnings,
             "notes": list(self.notes),
@@ -130,13 +164,24 @@ class ClusterStatus:
     fleet: FleetStatus
 
 
-def read_cluster(store: VarstoreClient, now_ms: int) -> ClusterStatus:
-    """Ask the shards for their status and for the processes; the latter has a `problem` if they cannot answer."""
-    shards = store.statuses()
-    try:
-        return ClusterStatus(shards, read_fleet(store, now_ms))
-    except (SelectError, OSError) as problem:
-        return ClusterStatus(shards, FleetStatus([], problem=f"the state of the processes is not known: {problem}"))
+class ClusterReader:
+    """Reads the status of the shards at each call, and that of the processes once in FRESH_S. One thread at a time."""
+
+    def __init__(self, store: VarstoreClient, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._fleet = FleetStatus([])
+        self._read_at: float | None = None
+
+    def read(self) -> ClusterStatus:
+        """Ask the shards; the processes have a `problem` if the shards cannot tell them."""
+        shards, now = self._store.statuses(), self._clock.monotonic()
+        if self._read_at is None or now - self._read_at >= FRESH_S:
+            try:
+                self._fleet, self._read_at = read_fleet(self._store, self._clock.now_ms()), now
+            except (SelectError, OSError) as problem:
+                self._fleet = FleetStatus([], problem=f"the state of the processes is not known: {problem}")
+                self._read_at = None
+        return ClusterStatus(shards, self._fleet)
 
 
 def read_fleet(store: Store, now_ms: int) -> FleetStatus:

@@ -43,6 +43,8 @@ class LimitedStore(ForwardingStore):
     """Set when the query is over or abandoned; its next call to the store then fails."""
     buckets_per_series: int = 1
     threads: Executor | None = None
+    remarks: dict[str, None] = field(default_factory=dict)
+    """Reasons why a list of series, names or values is not complete."""
 
     def select(self, request: SelectRequest) -> Buckets:
         """Select within the limits. Raises QueryTooLargeError if more series match than this query may read."""
@@ -108,7 +110,7 @@ class LimitedStore(ForwardingStore):
 
     def cancellable(self) -> LimitedStore:
         """Return a wrapper that checks `stop`, for calls outside an evaluation."""
-        return self.watching(QueryBudget(checks=(self.check,)))
+        return self.watching(QueryBudget(checks=(self.check,), missing=self.remarks))
 
     def history(self) -> EngineStore:
         return replace(self, store=self.store.history())

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import thriftpy2
 
+from artimon.api.active_queries import QueryOrigin
 from artimon.api.api_errors import ApiError, QueryTooLargeError
 from artimon.api.buffered_answer import ByteBudget
 from artimon.api.limited_store import LimitedStore, evaluate_query
@@ -85,14 +86,14 @@ class MatrixService:
         """See the IDL. A missing argument is None."""
         try:
             text = QueryParameters(q).validate(self._executor.limits)
-            return self._answer(lambda: text, _instant(time_ms))
+            return self._answer(lambda: text, _instant(time_ms), text)
         except ApiError as problem:
             raise _to_thrift_error(problem) from problem
 
     def fetch(self, name: str | None, labels: Mapping[str, str] | None, last_ms: int | None) -> Any:
         """See the IDL."""
         try:
-            return self._answer(lambda: _fetch(name or "", labels or {}, last_ms), 0)
+            return self._answer(lambda: _fetch(name or "", labels or {}, last_ms), 0, f"fetch of {name}")
         except ApiError as problem:
             raise _to_thrift_error(problem) from problem
 
@@ -100,7 +101,7 @@ class MatrixService:
         """Release the bytes of a reply that was passed to the kernel."""
         self._reserved.reply = None
 
-    def _answer(self, question: Callable[[], str | Expr], time_ms: int) -> Any:
+    def _answer(self, question: Callable[[], str | Expr], time_ms: int, told: str) -> Any:
         now_ms = time_ms or self._executor.clock.now_ms()
         limits, purse = self._executor.limits, self._executor.budget
 
@@ -115,7 +116,7 @@ class MatrixService:
             held = _Reservation(purse, size)
             return to_thrift(matrix), held
 
-        found, self._reserved.reply = self._executor.run_blocking(work)
+        found, self._reserved.reply = self._executor.run_blocking(work, QueryOrigin(told, client="thrift"))
         return found
 
 

@@ -135,6 +135,8 @@ def success(data: Any, warnings: Sequence[str] = (), infos: Sequence[str] = ()) 
 def failure(problem: ApiError) -> bytes:
     """Return the body of an error."""
     kind = _KINDS.get(problem.status, "unavailable" if problem.status == 503 else "internal")
+    if problem.reason == "canceled":
+        kind = problem.reason
     if 400 <= problem.status < 500 and problem.status not in _KINDS:
         kind = "bad_data"
     return json.dumps({"status": "error", "errorType": kind, "error": problem.message}).encode()

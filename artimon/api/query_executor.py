@@ -7,8 +7,10 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
+from artimon.api.active_queries import ActiveQueries, QueryOrigin, first_end
 from artimon.api.api_errors import ApiError, to_api_error
 from artimon.api.api_limits import ApiLimits
 from artimon.api.bounded_executor import BoundedExecutor
@@ -33,10 +35,18 @@ class QueryExecutor:
     """Executes queries in threads. Bound to the event loop that opened it. Every failure becomes an ApiError."""
 
     def __init__(
-        self, store: Store, clock: Clock, limits: ApiLimits, history: Callable[[], Store] | None = None
+        self,
+        store: Store,
+        clock: Clock,
+        limits: ApiLimits,
+        history: Callable[[], Store] | None = None,
+        hard: ApiLimits | None = None,
     ) -> None:
-        """`history` opens the history as a store; called when a query needs it."""
+        """`history` opens the history as a store; called when a query needs it. `hard`: limits of queries that ask for
+        them, by default those of `ApiLimits.hard`."""
         self.clock, self.limits, self._history = clock, limits, history
+        self.hard = hard or limits.hard()
+        self.active = ActiveQueries(clock)
         self.budget = ByteBudget(limits.unsent_bytes)
         self._store = store
         self._executor: BoundedExecutor | None = None
@@ -73,28 +83,50 @@ class QueryExecutor:
         return self._history() if name == "history" else AutoStore(self._store, self._history, self.clock)
 
     async def run(
-        self, work: Callable[[LimitedStore], T], gone: Awaitable[object] | None = None, engine: str | None = "memory"
+        self,
+        work: Callable[[LimitedStore], T],
+        gone: Awaitable[ApiError | None] | None = None,
+        engine: str | None = "memory",
+        *,
+        origin: QueryOrigin | None = None,
+        limits: ApiLimits | None = None,
+        seconds: float | None = None,
     ) -> T:
         """Run `work` on the store in a thread and return its result. Raises ApiError, 499 if `gone` completes first.
-        `engine` None means auto: memory if it has the range, else the history."""
-        stop = threading.Event()
+        `engine` None means auto: memory if it has the range, else the history. `origin` lists the query, so that it can
+        be cancelled; `limits` and `seconds` replace the soft ones."""
+        stop, bounds = threading.Event(), limits or self.limits
         try:
             if self._executor is None:
                 raise ApiError(503, "the server is starting or stopping: try again")
-            store = LimitedStore(as_engine_store(self._engine(engine)), self.limits, stop, threads=self._store_threads)
+            store = LimitedStore(as_engine_store(self._engine(engine)), bounds, stop, threads=self._store_threads)
         except ApiError:
             if isinstance(gone, Coroutine):
                 gone.close()  # it will not be awaited
             raise
-        return await self._executor.run(lambda: as_api_errors(lambda: work(store.cancellable())), stop, gone)
+        most_s = bounds.query_s if seconds is None else seconds
+        call = partial(self._executor.run, lambda: as_api_errors(lambda: work(store.cancellable())), stop)
+        try:
+            if origin is None:
+                return await call(gone, most_s)
+            with self.active.entered(origin, engine or "auto") as one:
+                return await call(first_end(gone, one.cancelled), most_s)
+        except ApiError as problem:
+            raise self._with_hint(problem, bounds) from problem
 
-    def run_blocking(self, work: Callable[[LimitedStore], T]) -> T:
+    def _with_hint(self, problem: ApiError, bounds: ApiLimits) -> ApiError:
+        """Add the parameter that raises a limit."""
+        if problem.status == 413 and bounds is self.limits and bounds != self.hard:
+            problem.message += "; the parameter limits=hard allows more"
+        return problem
+
+    def run_blocking(self, work: Callable[[LimitedStore], T], origin: QueryOrigin | None = None) -> T:
         """Run `work` as `run` does, for callers in other threads; waits at most as long as a query may take."""
         self._opened.wait(self.limits.wait_s)  # Thrift may listen before HTTP has opened the executor
         loop = self._loop
         if loop is None:
             raise ApiError(503, "the server is starting or stopping: try again")
-        asked: Future[T] = asyncio.run_coroutine_threadsafe(self.run(work), loop)
+        asked: Future[T] = asyncio.run_coroutine_threadsafe(self.run(work, origin=origin), loop)
         try:
             return asked.result(self.limits.wait_s + self.limits.query_s + GRACE_S)
         except TimeoutError as late:

@@ -25,6 +25,8 @@ class QueryParameters:
     engine: str | None = None
     explain: bool = False
     partial_windows: bool = False
+    hard: bool = False
+    """Apply the hard limits instead of the soft ones."""
 
     def validate(self, limits: ApiLimits) -> str:
         """Return the text. Raises ApiError if it is missing, invalid Unicode, or too long."""
@@ -88,8 +90,15 @@ def _make_parameters(found: dict[str, Any]) -> QueryParameters:
         isinstance(time_ms, bool) or not isinstance(time_ms, int) or not 0 <= time_ms <= TIME_MAX_MS
     ):
         raise ApiError(400, f"time_ms must be whole epoch milliseconds, 0 to {TIME_MAX_MS}")
-    flags = (_flag(found, "explain"), _flag(found, "partial_windows"))
+    flags = (_flag(found, "explain"), _flag(found, "partial_windows"), parse_hard(found.get("limits")))
     return QueryParameters(text, time_ms, named, engine, *flags)
+
+
+def parse_hard(text: Any) -> bool:
+    """Parse the parameter `limits`: True for the hard ones. Raises ApiError."""
+    if text not in (None, "", "soft", "hard"):
+        raise ApiError(400, "limits must be soft or hard")
+    return bool(text == "hard")
 
 
 def _flag(found: dict[str, Any], name: str) -> bool:

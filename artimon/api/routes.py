@@ -7,24 +7,27 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, TypeVar
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import FastAPI, Path, Query, Request, Response
 
 from artimon.api import prefix_search as listing
+from artimon.api.active_queries import QueryOrigin
 from artimon.api.api_errors import ApiError
 from artimon.api.bounded_executor import BoundedExecutor
 from artimon.api.buffered_answer import BufferedAnswer, BufferedResponse, buffer_answer
 from artimon.api.endpoint_states import read_endpoints
+from artimon.api.fleet_status import FleetPage
 from artimon.api.formats import headers_of, negotiate_format
 from artimon.api.limited_store import LimitedStore, evaluate_query, explain_query, until_cancelled
 from artimon.api.pages import accepts_gzip
 from artimon.api.query_executor import QueryExecutor, as_api_errors
-from artimon.api.query_parameters import TIME_MAX_MS, QueryParameters, parse_body
+from artimon.api.query_parameters import TIME_MAX_MS, QueryParameters, parse_body, parse_hard
 from artimon.model.labels import canonical
 from artimon.runtime.http.body_limit import HEADERS
 from query_dsl import parse_selector
 
 T = TypeVar("T")
-Status = Callable[[], Mapping[str, Any]]
+Status = Callable[[FleetPage], Mapping[str, Any]]
+Alerts = Callable[[], Mapping[str, Any]]
 CONCURRENT_STATUS_CALLS = 4
 NO_ENGINE: Mapping[str, Any] = {
     "engines": [],
@@ -51,13 +54,17 @@ PartialParameter = Annotated[
     bool, Query(description="Answer windows that memory does not hold whole; else they are NA")
 ]
 LimitParameter = Annotated[int, Query(ge=1, description="Maximum number of entries, at most the limit `found`")]
+LimitsParameter = Annotated[str, Query(description="soft, or hard: apply the hard limits (docs/api.md)")]
+IdParameter = Annotated[str, Path(max_length=40, description="`id` of a query in /api/queries")]
 PrefixParameter = Annotated[str, Query(max_length=2_000, description="Prefix of the entries")]
+FilterParameter = Annotated[str, Query(max_length=200, description="Only processes with this value")]
+OffsetParameter = Annotated[int, Query(ge=0, le=1_000_000, description="Number of processes to skip")]
 
 
 class Routes:
     """Handlers of the endpoints. `lifespan` creates the gates in the server's event loop."""
 
-    def __init__(self, desk: QueryExecutor, status: Status, alerts: Status | None) -> None:
+    def __init__(self, desk: QueryExecutor, status: Status, alerts: Alerts | None) -> None:
         self._executor, self._limits = desk, desk.limits
         self._status, self._alerts = status, alerts or (lambda: NO_ENGINE)
 
@@ -81,12 +88,15 @@ class Routes:
         engine: EngineParameter = None,
         explain: ExplainParameter = False,
         partial_windows: PartialParameter = False,
+        limits: LimitsParameter = "soft",
     ) -> Response:
         """Evaluate `q` to a matrix on one grid, in JSON, CSV or Arrow."""
-        return await self.answer(request, QueryParameters(q, time_ms, format, engine, explain, partial_windows))
+        hard = parse_hard(limits)
+        return await self.answer(request, QueryParameters(q, time_ms, format, engine, explain, partial_windows, hard))
 
     async def query_posted(self, request: Request) -> Response:
         """Evaluate `q` with `time_ms`, `format`, `engine` and `explain_query` in a form or a JSON object."""
+        require_plain(request)
         question = parse_body(request.headers.get("content-type", ""), await request.body())
         return await self.answer(request, question)
 
@@ -96,9 +106,13 @@ class Routes:
         form = negotiate_format(question.format, request.headers.get("accept", ""))
         gzip = accepts_gzip(request.headers.get("accept-encoding", ""))
         now_ms = self._executor.clock.now_ms() if question.time_ms is None else question.time_ms
+        asked: dict[str, Any] = {
+            "origin": QueryOrigin(text, client=request.client.host if request.client else ""),
+            "limits": self._executor.hard if question.hard else None,
+        }
         if question.explain:
             told = lambda store: explain_query(text, store, now_ms, question.partial_windows).to_dict()  # noqa: E731
-            return await self._run(request, told, question.engine)
+            return await self._run(request, told, question.engine, **asked)
 
         def work(store: LimitedStore) -> tuple[BufferedAnswer, dict[str, str]]:
             matrix = evaluate_query(text, store, now_ms, question.partial_windows)
@@ -107,7 +121,7 @@ class Routes:
             parcel = buffer_answer(pieces, self._executor.budget, most=most, gzip=gzip, smaller=form.smaller_hint)
             return parcel, headers_of(form, matrix)
 
-        parcel, headers = await self._executor.run(work, wait_disconnect(request), question.engine)
+        parcel, headers = await self._executor.run(work, wait_disconnect(request), question.engine, **asked)
         return BufferedResponse(parcel, {**plain_headers(), **headers})
 
     async def find(self, request: Request, selector: str, limit: LimitParameter = 1_000) -> Response:
@@ -155,6 +169,15 @@ class Routes:
         now_ms = self._executor.clock.now_ms()
         return await self._run(request, lambda store: read_endpoints(store, now_ms, limit))
 
+    async def queries(self) -> Response:
+        """List the queries that run or wait, oldest first."""
+        return Response(json.dumps({"queries": self._executor.active.to_dicts()}), headers=plain_headers())
+
+    async def cancel_query(self, id: IdParameter) -> Response:
+        """Cancel a query that runs or waits."""
+        self._executor.active.cancel(id)
+        return Response(json.dumps({"cancelled": id}), headers=plain_headers())
+
     async def alerts(self, request: Request) -> Response:
         """Return rules and alerts of every running engine after its last evaluation."""
         packed = self._accepts_gzip(request)
@@ -164,10 +187,20 @@ class Routes:
         """Read rules and alerts of every running engine, off the event loop. Raises ApiError."""
         return await self._status_executor.run(lambda: as_api_errors(self._alerts))
 
-    async def status(self, request: Request) -> Response:
-        """Return the state of every part, hop and shard."""
-        packed = self._accepts_gzip(request)
-        return buffered_response(await self._status_executor.run(lambda: as_api_errors(lambda: packed(self._status()))))
+    async def status(
+        self,
+        request: Request,
+        role: FilterParameter = "",
+        state: FilterParameter = "",
+        host: FilterParameter = "",
+        limit: LimitParameter = 1_000,
+        offset: OffsetParameter = 0,
+    ) -> Response:
+        """Return the state of every part, hop and shard, and a page of the processes of the cluster."""
+        self._check_limit(limit)
+        page, packed = FleetPage(role, state, host, offset, limit), self._accepts_gzip(request)
+        work = lambda: packed(self._status(page))  # noqa: E731
+        return buffered_response(await self._status_executor.run(lambda: as_api_errors(work)))
 
     async def health(self) -> Response:
         """Answer if this process runs; the shards are not checked."""
@@ -183,11 +216,15 @@ class Routes:
         return await self._run(request, listed)
 
     async def _run(
-        self, request: Request, work: Callable[[LimitedStore], Mapping[str, Any]], engine: str | None = "memory"
+        self,
+        request: Request,
+        work: Callable[[LimitedStore], Mapping[str, Any]],
+        engine: str | None = "memory",
+        **more: Any,
     ) -> Response:
         packed = self._accepts_gzip(request)
         return buffered_response(
-            await self._executor.run(lambda store: packed(work(store)), wait_disconnect(request), engine)
+            await self._executor.run(lambda store: packed(work(store)), wait_disconnect(request), engine, **more)
         )
 
     def _accepts_gzip(self, request: Request) -> Callable[[Mapping[str, Any]], BufferedAnswer]:
@@ -205,6 +242,12 @@ class Routes:
             raise ApiError(
                 413, f"limit = {limit} is above found = {self._limits.found}: ask for fewer, or add matchers"
             )
+
+
+def require_plain(request: Request) -> None:
+    """Refuse a compressed body. Raises ApiError."""
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise ApiError(415, "the body has an encoding that is not supported: use identity")
 
 
 async def wait_disconnect(request: Request) -> None:

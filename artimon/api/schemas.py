@@ -133,8 +133,10 @@ FLEET = _object(
                 }
             )
         ),
-        "truncated": FLAG,
+        "found": {**INT64, "description": "Number of processes that the parameters select"},
+        "truncated": {**FLAG, "description": "More follow: ask again with a greater `offset`"},
         "roles": {"type": "object", "additionalProperties": ANY_OBJECT, "description": "Processes by role and state"},
+        "versions": {"type": "object", "additionalProperties": ANY_OBJECT, "description": "By role and version"},
         "problems": TEXTS,
         "warnings": TEXTS,
         "notes": TEXTS,
@@ -174,8 +176,26 @@ ALERTS = _object(
         "problem": {**TEXT, "description": "Reason why the answer is empty or may be stale"},
     }
 )
+QUERIES = _object(
+    {
+        "queries": _list(
+            _object(
+                {
+                    "id": TEXT,
+                    "query": {**TEXT, "description": "At most 2,000 characters"},
+                    "language": {"type": "string", "enum": ["artimon", "promql"]},
+                    "client": {**TEXT, "description": "Address"},
+                    "engine": TEXT,
+                    "started_ms": TIME,
+                    "running_ms": INT64,
+                }
+            )
+        )
+    }
+)
 ERRORS: Mapping[int, str] = {
     400: "Invalid query, selector or parameter; unknown Host",
+    404: "There is no such query",
     408: "The body did not arrive in time",
     413: "A limit is exceeded, which the message names",
     415: "Unsupported content type or encoding of the body",
@@ -220,7 +240,14 @@ def _texts(word: str, description: str) -> dict[int | str, dict[str, Any]]:
 
 
 QUERY = _matrix(_FAST_PATH_ERRORS)
-QUERY_POSTED = _matrix(tuple(ERRORS))
+QUERY_POSTED = _matrix(tuple(status for status in ERRORS if status != 404))
+CANCELLED = {
+    200: {
+        "description": "The query ends; its client gets 503",
+        "content": {"application/json": {"schema": _object({"cancelled": TEXT})}},
+    },
+    **_errors((*_FAST_PATH_ERRORS, 404)),
+}
 POSTED = {
     "requestBody": {
         "required": True,
@@ -233,6 +260,7 @@ ANSWERS: Mapping[str, dict[int | str, dict[str, Any]]] = {
     "labels": _texts("labels", "Names of labels, sorted"),
     "label_values": _texts("values", "Values of the label, sorted"),
     "endpoints": _good(ENDPOINTS, "Processes that agents poll, those that are down first"),
+    "queries": _good(QUERIES, "Queries that run or wait, oldest first"),
     "alerts": _good(ALERTS, "Rules and alerts of every engine after its last evaluation"),
     "status": _good(STATUS, "Parts, hops and shards"),
     "health": _good(_object({"state": TEXT}), "This process answers"),

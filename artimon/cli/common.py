@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,37 +53,6 @@ def as_usage_error(act: Callable[[Any], T], value: Any) -> T:
         raise typer.BadParameter(str(problem)) from None
 
 
-def _keep_days(text: str) -> object:
-    from pipeline.compaction.compaction_settings import parse_keep
-
-    return parse_keep(text)
-
-
-def _keep_rules(texts: list[str]) -> object:
-    from sources.state.retention_rules import parse_retention_rules
-
-    return parse_retention_rules(texts)
-
-
-DaysOption = Annotated[
-    str,
-    typer.Option(
-        "--keep",
-        help="CLASS=DAYS, by comma: retention of each class of samples; * means all others.",
-        callback=option_validator(_keep_days),
-    ),
-]
-KeepClassOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--keep-class",
-        help="PATTERN=CLASS: retention class of variables whose name matches (see `--keep` of the compactor); may be "
-        "repeated, the first match wins.",
-        callback=option_validator(_keep_rules),
-    ),
-]
-
-
 def print_error(text: str) -> None:
     """Print a message on standard error."""
     print(text, file=sys.stderr, flush=True)
@@ -96,6 +66,16 @@ def exits(*errors: type[Exception], code: int = 1, where: str = "") -> Iterator[
     except errors as problem:
         print_error(f"artimon: {where}{problem}")
         raise typer.Exit(code) from None
+
+
+@contextmanager
+def exits_logged(*errors: type[Exception], code: int = 1) -> Iterator[None]:
+    """Log an error of these classes and exit with `code`."""
+    try:
+        yield
+    except errors as problem:
+        logging.getLogger("artimon").error("%s", problem)
+        raise SystemExit(code) from None
 
 
 def escape_control(text: object) -> str:

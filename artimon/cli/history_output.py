@@ -10,7 +10,7 @@ from typing import IO, Any, TextIO
 
 import pyarrow as pa
 
-from query_dsl.results.render import printable
+from artimon.runtime.text import printable
 from query_dsl.stores.history.result import RESULT_SCHEMA, HistoryAnswer
 from query_dsl.tree.times import format_time
 

@@ -11,11 +11,11 @@ from typing import IO, Any, Literal, TextIO
 from artimon.api.formats import csv_pieces
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.select import SelectError
+from artimon.runtime.text import printable
 from artimon.session import Session
 from query_dsl import Matrix, QueryError, parse, render_table
 from query_dsl.promql import parse as parse_promql
 from query_dsl.results.live_display import Painter, repeat_query
-from query_dsl.results.render import printable
 from query_dsl.tree.times import format_time
 
 INTERRUPTED = 130

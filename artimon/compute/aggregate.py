@@ -15,7 +15,7 @@ import pyarrow as pa
 from artimon.compute.arrays import Arrays
 from artimon.compute.cells import Ints
 from artimon.compute.exact_sums import ExactSums
-from artimon.compute.functions import FUNCTIONS
+from artimon.compute.functions import WINDOW_FUNCTIONS
 from artimon.compute.gathered import Blocks, block_sizes, read_blocks, renumber_classes, write_blocks
 from artimon.compute.params import ArgumentError, Param, bind_params
 from artimon.compute.partials import REDUCERS, Partial, merge_partials
@@ -94,7 +94,7 @@ class AggregateRequest:
         return cls(
             tuple(Matcher(*m) for m in data["matchers"]),
             Grid(*data["grid"]),
-            WindowPlan(**{name: data["windows"][name] for name in _WINDOWS}, args=_pairs(data["windows"]["args"])),
+            _window_plan(data["windows"]),
             data["reducer"],
             None if by is None else tuple(str(label) for label in by),
             None if without is None else tuple(str(label) for label in without),
@@ -109,13 +109,18 @@ class AggregateRequest:
 
     def buckets(self) -> SelectRequest:
         """Return the selection from which `aggregate_buckets` computes the same result."""
-        statistics = ("count", *(s for s in FUNCTIONS[self.windows.function].statistics if s != "count"))
+        statistics = ("count", *(s for s in WINDOW_FUNCTIONS[self.windows.function].statistics if s != "count"))
         return SelectRequest(self.matchers, self.grid, statistics, self.limit)
 
 
 _WINDOWS = (
     "function", "outputs", "width", "first_end", "each", "left", "right", "max_gap_ms", "min_count", "full", "after",
 )  # fmt: skip
+
+
+def _window_plan(found: Mapping[str, Any]) -> WindowPlan:
+    """Return the windows of a request; a field that an older asker does not know has its default."""
+    return WindowPlan(**{name: found[name] for name in _WINDOWS if name in found}, args=_pairs(found["args"]))
 
 
 def _pairs(args: Sequence[Sequence[Any]]) -> tuple[tuple[str, Any], ...]:
@@ -134,12 +139,14 @@ def reducer_params(reducer: str) -> tuple[Param, ...]:
 
 
 def check_aggregate(request: AggregateRequest) -> None:
-    """Validate an untrusted request. Raises SelectError."""
+    """Validate an untrusted request. Raises SelectError, and NotPushed for names that only a newer asker knows."""
     w = request.windows
-    if w.function not in FUNCTIONS:
-        raise SelectError(f"unknown window function {w.function!r}: use one of {', '.join(FUNCTIONS)}")
+    if w.function not in WINDOW_FUNCTIONS:
+        raise NotPushed(f"unknown window function {w.function!r:.80}")
+    if request.reducer not in {*REDUCERS, *ORDERED, *BEST}:
+        raise NotPushed(f"unknown reducer {request.reducer!r:.80}")
     try:
-        bind_params(w.function, FUNCTIONS[w.function].params, w.args)
+        bind_params(w.function, WINDOW_FUNCTIONS[w.function].params, w.args)
         bind_params(request.reducer, reducer_params(request.reducer), request.args)
     except ArgumentError as problem:
         raise SelectError(str(problem)) from None
@@ -200,6 +207,19 @@ def classes_of(
     return [tuple(pair for pair in key if pair[0] not in left_out) for key in keys]
 
 
+def arrays_of(buckets: Buckets) -> Arrays:
+    """Return the buckets as the input of window functions."""
+    table = SeriesTable.from_series(buckets.series)
+    return Arrays(
+        kinds=table.kinds,
+        types=table.types,
+        grid=buckets.grid,
+        stats={name: np.asarray(matrix, np.int64) for name, matrix in buckets.statistics.items()},
+        lives=normalize_incarnations(buckets.births),
+        ended_ms=buckets.ended_ms if len(buckets.ended_ms) == len(table) else np.zeros(len(table), np.int64),
+    )
+
+
 def aggregate_buckets(buckets: Buckets, request: AggregateRequest) -> Aggregate:
     """Compute an aggregate from buckets that were selected with `request.buckets()`."""
     table = SeriesTable.from_series(buckets.series)
@@ -207,15 +227,7 @@ def aggregate_buckets(buckets: Buckets, request: AggregateRequest) -> Aggregate:
     found = classes_of(keys, request.by, request.without)
     codes: dict[ClassLabels, int] = {}
     numbers = np.array([codes.setdefault(class_, len(codes)) for class_ in found], np.int64)
-    n = len(keys)
-    data = Arrays(
-        kinds=table.kinds,
-        types=table.types,
-        grid=buckets.grid,
-        stats={name: np.asarray(matrix, np.int64) for name, matrix in buckets.statistics.items()},
-        lives=normalize_incarnations(buckets.births),
-        ended_ms=buckets.ended_ms if len(buckets.ended_ms) == n else np.zeros(n, np.int64),
-    )
+    n, data = len(keys), arrays_of(buckets)
     args = bind_params(request.reducer, reducer_params(request.reducer), request.args)
     reducing = Reduction(request.windows, request.reducer, len(codes), reducer_args=args)
     reducing.counts.selected = n

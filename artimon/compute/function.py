@@ -17,9 +17,9 @@ from artimon.compute.matrix_columns import MIN_ROLLING_SERIES, roll
 from artimon.compute.params import Args, Param
 from artimon.compute.rolling_windows import (
     MaskOrBool,
+    MatrixNeeded,
     Rolling,
     RollingContext,
-    RoundingNeeded,
     WindowValues,
     intersect,
     simplify_mask,
@@ -59,10 +59,11 @@ class Described:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Function(Described):
-    """Entry of a window function. `run` computes a value for every window with samples; `mask_windows` applies
-    `min_count` and `full`."""
+class WindowFunction:
+    """Window function. `run` computes a value for every window with samples; `mask_windows` applies `min_count` and
+    `full`."""
 
+    name: str
     statistics: tuple[str, ...]
     """Statistics that it reads besides `count`."""
     run: Callable[[Arrays, WindowFrame, Args], Mapped]
@@ -97,10 +98,15 @@ class Function(Described):
         wide_sums = "sum" in self.statistics and wide_cells(data.stats, is_whole_number(data.types)) is not None
         if self.rolling is not None and frame.width > 1 and data.rows >= MIN_ROLLING_SERIES and not wide_sums:
             try:
-                return roll(self.rolling, self.statistics, data, frame, result_types(self.gives, data.types))
-            except RoundingNeeded:
+                return roll(self.rolling, self.statistics, data, frame, result_types(self.gives, data.types), args)
+            except MatrixNeeded:
                 pass
         return self.run(data, frame, args)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Function(WindowFunction, Described):
+    """Entry of a window function of the language."""
 
 
 def result_types(gives: str, types: Types) -> Types:
@@ -112,13 +118,13 @@ def result_types(gives: str, types: Types) -> Types:
     return np.full(len(types), DOUBLE if gives == "real" else INTEGER, np.uint8)
 
 
-def count_wide(function: Function, given: Types, types: Types) -> int:
+def count_wide(function: WindowFunction, given: Types, types: Types) -> int:
     """Count the series whose results are DOUBLE instead of INTEGER because int64 does not hold one of them."""
     return int(((result_types(function.gives, given) == INTEGER) & (types == DOUBLE)).sum())
 
 
 def mask_windows(
-    found: Mapped, function: Function, data: Arrays, frame: WindowFrame, min_count: int | None, full: bool
+    found: Mapped, function: WindowFunction, data: Arrays, frame: WindowFrame, min_count: int | None, full: bool
 ) -> Mapped:
     """Mask the windows with fewer than `min_count` samples (None: the function's default); with `full` also the windows
     with an empty bucket."""
@@ -137,7 +143,7 @@ def has_no_gaps(data: Arrays, frame: WindowFrame) -> Bools:
 
 
 def mask_shown(
-    rolling: Rolling, shown: WindowValues, function: Function, min_count: int | None, full: bool
+    rolling: Rolling, shown: WindowValues, function: WindowFunction, min_count: int | None, full: bool
 ) -> WindowValues:
     """Apply the rules of `mask_windows` to the newest values of a rolling form."""
     least = function.min_count if min_count is None else min_count

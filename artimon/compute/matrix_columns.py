@@ -22,6 +22,7 @@ import numpy as np
 from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import DOUBLE, Bools, Cells, Ints, Types
 from artimon.compute.checkpoint import checkpoint
+from artimon.compute.params import NO_ARGS, Args
 from artimon.compute.rolling_windows import Counts, MaskOrBool, Rolling, RollingContext, WideIntegers, simplify_mask
 from artimon.compute.window_frames import WindowFrame
 from artimon.model.values import Kind
@@ -52,11 +53,12 @@ def roll(
     data: Arrays,
     frame: WindowFrame,
     types: Types,
+    args: Args = NO_ARGS,
 ) -> Mapped:
-    """Compute the value of every window, of `types`. Raises Odd."""
+    """Compute the value of every window, of `types`. Raises MatrixNeeded."""
     columns = {name: np.ascontiguousarray(data.stats[name].T) for name in {*statistics, "count"}}
     filled = np.asarray(columns["count"].any(axis=1))
-    pushed = rolling(_span(data, frame))
+    pushed = rolling(_span(data, frame, args))
     shape = (len(frame.ends), data.rows)
     cells, present = np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
     guessed = np.zeros(shape, np.bool_)
@@ -89,7 +91,7 @@ def _widen(types: Types, cells: Ints, wide: list[tuple[int, WideIntegers]]) -> T
     return types
 
 
-def _span(data: Arrays, frame: WindowFrame) -> RollingContext:
+def _span(data: Arrays, frame: WindowFrame, args: Args) -> RollingContext:
     return RollingContext(
         frame=frame,
         rows=data.rows,
@@ -100,6 +102,7 @@ def _span(data: Arrays, frame: WindowFrame) -> RollingContext:
         ended_ms=data.ended_ms if data.ended_ms.any() else None,
         incarnations=data.lives,
         first_held=data.first_held,
+        args=args,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.cells import Bools, Cells, Floats, Ints, as_floats, is_whole_number
+from artimon.compute.paired_sums import exact_sum
 from artimon.compute.params import Args, Param
 from artimon.compute.partials import Partial
 from artimon.compute.quantiles import METHODS, median_of, quantile_of
@@ -30,6 +31,7 @@ ORDERED: Mapping[str, tuple[Param, ...]] = MappingProxyType(
         ),
         "median": (),
         "mad": (),
+        "variance": (),
     }
 )
 """Order statistics and their parameters. The result does not depend on the order of the members."""
@@ -42,7 +44,15 @@ def statistic_of(reducer: str, args: Args) -> Statistic:
     """Return the implementation of one of ORDERED."""
     if reducer == "quantile":
         return lambda ordered, counts: quantile_of(ordered, counts, args["q"], args["method"])
-    return median_of if reducer == "median" else distance_of
+    return {"median": median_of, "mad": distance_of, "variance": variance_of}[reducer]
+
+
+def variance_of(ordered: Floats, counts: Ints) -> Floats:
+    """Return the population variance. Values count from the least one, so that equal ones have none."""
+    here = np.arange(ordered.shape[-1]) < counts[..., None]
+    apart = np.where(here, ordered - ordered[..., :1], 0.0)
+    mean = exact_sum(apart) / counts
+    return exact_sum(np.where(here, (apart - mean[..., None]) ** 2, 0.0)) / counts
 
 
 def distance_of(ordered: Floats, counts: Ints) -> Floats:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from artimon.compute.arrays import Arrays, padded_stats, picked_lives
+from artimon.compute.arrays import Arrays, Mapped, padded_stats, picked_lives
 from artimon.compute.cells import STRING, Ints, take
-from artimon.compute.function import Function, count_wide, mask_windows
-from artimon.compute.functions import FUNCTIONS
+from artimon.compute.function import WindowFunction, count_wide, mask_windows
+from artimon.compute.functions import WINDOW_FUNCTIONS
 from artimon.compute.params import Args, bind_params
 from artimon.compute.partials import Partial, empty_partial, merge_into, partial_of
 from artimon.compute.ranks import BEST, ORDERED, MemberBlock, best_rows, make_block, ordered_partial
@@ -56,6 +56,19 @@ class WindowPlan:
         return WindowFrame(ends, self.width, end_ms, self.width * step_ms, self.max_gap_ms, self.after * step_ms)
 
 
+def map_windows(windows: WindowPlan, held: Arrays) -> Mapped:
+    """Compute the windows of series on the grid that the store holds."""
+    function, frame = WINDOW_FUNCTIONS[windows.function], windows.frame(held.grid)
+    data = replace(
+        held,
+        grid=windows.padded_grid(held.grid),
+        stats=padded_stats(held.stats, windows.left, windows.right),
+        first_held=windows.left,
+    )
+    found = function.of(data, frame, bind_params(function.name, function.params, windows.args))
+    return mask_windows(found, function, data, frame, windows.min_count, windows.full)
+
+
 @dataclass(slots=True)
 class SeriesCounts:
     """Counts of series for the warnings of a result."""
@@ -93,12 +106,12 @@ class Reduction:
     """Values of all members, for order statistics."""
     best: list[Rows] = field(default_factory=list)
     """Rows of the caller that are candidates, for reducers that choose members."""
-    function: Function = field(init=False)
+    function: WindowFunction = field(init=False)
     args: Args = field(init=False)
     total: Partial = field(init=False)
 
     def __post_init__(self) -> None:
-        self.function = FUNCTIONS[self.windows.function]
+        self.function = WINDOW_FUNCTIONS[self.windows.function]
         self.args = bind_params(self.function.name, self.function.params, self.windows.args)
         self.total = empty_partial(self.reducer, self.classes, self.windows.outputs)
 
@@ -128,17 +141,8 @@ class Reduction:
         return ordered_partial(self.reducer, self.reducer_args, self.blocks, members, outputs)
 
     def _reduce(self, held: Arrays, codes: Ints, rows: Rows) -> None:
-        windows = self.windows
-        frame = windows.frame(held.grid)
-        data = replace(
-            held,
-            grid=windows.padded_grid(held.grid),
-            stats=padded_stats(held.stats, windows.left, windows.right),
-            first_held=windows.left,
-        )
-        found = self.function.of(data, frame, self.args)
-        self.counts.wide += count_wide(self.function, data.types, found.column.types)
-        found = mask_windows(found, self.function, data, frame, windows.min_count, windows.full)
+        found = map_windows(self.windows, held)
+        self.counts.wide += count_wide(self.function, held.types, found.column.types)
         column = found.column
         if found.approximate is not None:
             self.counts.approximate += int(found.approximate.sum())

@@ -6,13 +6,14 @@ many series take a tenth of the time of whole matrices (matrix_columns.py)."""
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.cells import Bools, Floats, Ints
+from artimon.compute.params import Args
 from artimon.compute.statistics import MAX, MIN, SUM, Fold
 from artimon.compute.window_frames import WindowFrame
 
@@ -22,8 +23,8 @@ Counts = npt.NDArray[np.integer]
 _EXACT = 2.0**62
 
 
-class RoundingNeeded(Exception):
-    """Integers so large that sums of a window are rounded, which only the form for whole matrices supports."""
+class MatrixNeeded(Exception):
+    """Only the form for whole matrices supports these windows, such as sums of integers that must be rounded."""
 
 
 class BucketColumn(Protocol):
@@ -65,6 +66,7 @@ class RollingContext:
     incarnations: npt.NDArray[np.void] | None = None
     """BIRTH_TYPE, sorted by (row, birth)."""
     first_held: int = 0
+    args: Args = field(default_factory=dict)
 
 
 class WideIntegers(NamedTuple):
@@ -297,7 +299,7 @@ class RollingSum(_FoldedWindow):
         if cells is not None and self.width > 1 and self.span.double is not True and self._is_wide(cells):
             mine = intersect(self.span.members, True if self.span.double is False else ~self.span.double)
             if self._is_wide(np.where(mine, cells, 0)):
-                raise RoundingNeeded
+                raise MatrixNeeded
 
     def _is_wide(self, cells: Ints) -> bool:
         return max(float(cells.max()), -float(cells.min())) * self.width >= _EXACT

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.model.ranges import LaneId
-from artimon.model.value_traits import TRAITS
-from artimon.model.values import Kind, Value, ValueType, double_to_cell, type_of
+from artimon.model.values import Kind, Value, ValueType, double_to_cell, type_of, value_of_cell
 
 MAX_SAMPLES = 10_000
 MAX_BYTES = 512 * 1024
@@ -96,9 +95,8 @@ class Samples:
 
     def value(self, row: int) -> Value | None:
         """Return the value of one row as a Python object; None for an end marker."""
-        cell = int(self.cell[row])
-        traits = TRAITS.get(ValueType(int(self.type[row])))
-        return None if traits is None else traits.value(cell, self.strings)
+        type_ = ValueType(int(self.type[row]))
+        return None if type_ == ValueType.ENDED else value_of_cell(type_, int(self.cell[row]), self.strings)
 
     def rows(self) -> list[tuple[int, int, int, Value | None]]:
         """Inverse of `of`."""

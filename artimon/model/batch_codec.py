@@ -1,21 +1,36 @@
 """Codec of batches: docs/formats/batch.md, golden bytes in tests/golden/batch/.
 
 `parse_header` reads the header only; `verify` checks the digest, too; `decode_*` read the body. All raise BatchError.
+Needs no Arrow library; `sample_columns` decodes to one.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from functools import lru_cache
 from operator import gt
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import xxhash
 
+from artimon.model.arrow_columns import (
+    BOOL,
+    DOUBLE,
+    INT64,
+    UINT8,
+    UINT64,
+    UTF8,
+    Array,
+    ArrayError,
+    Field,
+    Mask,
+    blob_array,
+    flag_array,
+    number_array,
+)
+from artimon.model.arrow_stream import Columns, decode_stream, decoded_bytes, encode_stream
 from artimon.model.batch import (
     MAX_BLOCK_SERIES,
     MAX_BYTES,
@@ -34,10 +49,8 @@ from artimon.model.batch import (
     SeriesInfo,
     UnknownFormatError,
 )
-from artimon.model.ipc import ZSTD, read_ipc, write_ipc
 from artimon.model.ipc_limits import IpcError, IpcLimits, check_stream
-from artimon.model.value_traits import TRAITS, VALUE_FIELDS, ValueTraits
-from artimon.model.values import CellContent, Kind, ValueType
+from artimon.model.values import COLUMNS, CONTENTS, CellContent, Kind, ValueType
 
 MAGIC = b"ARTB"
 VERSION = 1
@@ -46,22 +59,26 @@ _DIGEST_BYTES = 16
 HEADER_BYTES = _FIXED.size + _DIGEST_BYTES
 
 _ROWS = {BatchKind.SAMPLES: MAX_SAMPLES, BatchKind.SERIES: MAX_BLOCK_SERIES, BatchKind.EVENTS: MAX_SAMPLES}
-_LIMITS = {kind: IpcLimits(rows, MAX_DECODED_BYTES) for kind, rows in _ROWS.items()}
+BODY_LIMITS = {kind: IpcLimits(rows, MAX_DECODED_BYTES) for kind, rows in _ROWS.items()}
 _NAME_BYTES = (MAX_NAME_BYTES, MAX_SOURCE_BYTES, MAX_NAME_BYTES)  # agent, source, keep
 _HEADER_RESERVE_BYTES = 64 * 1024
-"""Reserve below MAX_DECODED for an encoder, bytes: Arrow counts padding in one place and not in another."""
+"""Reserve below MAX_DECODED for an encoder, bytes: readers count padding, too."""
 
-SAMPLE_SCHEMA = pa.schema([("series", pa.uint64()), ("time", pa.int64()), ("birth", pa.int64()), *VALUE_FIELDS])
-_SAMPLE_TYPES = [(field.name, field.type) for field in SAMPLE_SCHEMA]
-_SERIES_SCHEMA = pa.schema(
-    [
-        ("text", pa.utf8()),
-        ("type", pa.uint8()),
-        ("kind", pa.uint8()),
-        ("help", pa.utf8()),
-        ("unit", pa.utf8()),
-        ("first_seen", pa.int64()),
-    ]
+_ARROW_TYPES = {
+    CellContent.INT64: INT64,
+    CellContent.FLOAT64: DOUBLE,
+    CellContent.FLAG: BOOL,
+    CellContent.TEXT: UTF8,
+}
+_FIXED_FIELDS = (Field("series", UINT64), Field("time", INT64), Field("birth", INT64))
+_VALUE_FIELDS = {type_: Field(name, _ARROW_TYPES[CONTENTS[type_]]) for type_, name in COLUMNS.items()}
+_SERIES_FIELDS = (
+    Field("text", UTF8),
+    Field("type", UINT8),
+    Field("kind", UINT8),
+    Field("help", UTF8),
+    Field("unit", UTF8),
+    Field("first_seen", INT64),
 )
 
 
@@ -71,7 +88,7 @@ def encode_samples(
     """Encode samples; equal arguments give equal bytes. Raises BatchError beyond 10,000 samples or 512 KiB."""
     if len(samples) > MAX_SAMPLES:
         raise BatchError(f"{len(samples)} samples of {source}: split into batches of at most {MAX_SAMPLES}")
-    body = compress_body(_sample_table(samples), source)
+    body = compress_body(len(samples), _sample_arrays(samples), source)
     return assemble(BatchKind.SAMPLES, id, source, endpoint, birth_ms, poll_ms, len(samples), 0, keep, body)
 
 
@@ -80,9 +97,14 @@ def encode_series(agent: str, block: SeriesBlock) -> Batch:
     if len(block.series) > MAX_BLOCK_SERIES:
         raise BatchError(f"{len(block.series)} series in a block of {block.source}: at most {MAX_BLOCK_SERIES}")
     rows = [(s.text, s.type, s.kind, s.help, s.unit, s.first_seen_ms) for s in block.series]
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(_SERIES_SCHEMA)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SERIES_SCHEMA, strict=True)]
-    body = compress_body(pa.record_batch(arrays, schema=_SERIES_SCHEMA), block.source)
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(_SERIES_FIELDS)
+    arrays = [
+        blob_array(field, [text.encode() for text in column])
+        if field.type == UTF8
+        else number_array(field, np.array(column, np.int64))
+        for field, column in zip(_SERIES_FIELDS, columns, strict=True)
+    ]
+    body = compress_body(len(rows), arrays, block.source)
     id = BatchId(agent, 0, NO_LANE, 0)
     return assemble(
         BatchKind.SERIES,
@@ -161,93 +183,77 @@ def verify_limits(data: bytes) -> BatchHeader:
     return header
 
 
-def decode_columns(header: BatchHeader, data: bytes) -> pa.RecordBatch:
-    """Decode the body of a samples batch to SAMPLE_SCHEMA: series, time, birth and one nullable column per type."""
-    _check_kind(header, BatchKind.SAMPLES)
-    body = read_body(header, data)
-    columns = body.columns if body.schema.equals(SAMPLE_SCHEMA) else _sample_columns(header, body)
-    _check_values(header, columns[-len(VALUE_FIELDS) :])
-    return pa.record_batch(columns, schema=SAMPLE_SCHEMA)
-
-
-def _sample_columns(header: BatchHeader, body: Any) -> list[Any]:
-    """Return the columns of SAMPLE_SCHEMA; a column that the body lacks is all nulls."""
-    schema, columns = body.schema, []
-    types = schema.types
-    for name, type_ in _SAMPLE_TYPES:
-        at = schema.get_field_index(name)
-        if at < 0:
-            columns.append(_nulls(type_).slice(0, header.rows))
-        elif types[at] != type_:
-            raise BatchError(f"column {name} of {header.id} is {types[at]}, not {type_}")
-        else:
-            columns.append(body.column(at))
-    return columns
-
-
-@lru_cache(maxsize=8)
-def _nulls(type_: Any) -> Any:
-    """Return a column of MAX_SAMPLES nulls."""
-    return pa.nulls(MAX_SAMPLES, type_)
-
-
-def _check_values(header: BatchHeader, columns: Sequence[Any]) -> None:
-    """Raise BatchError if a row has values in two columns. Validity bits of a column are compared as one integer."""
-    seen, every = 0, (1 << header.rows) - 1
-    for column in columns:
-        if column.null_count == header.rows:
-            continue
-        bits = int.from_bytes(column.buffers()[0], "little") & every if column.null_count else every
-        if seen & bits:
-            raise BatchError(f"a row of {header.id} has two values")
-        seen |= bits
-
-
 def decode_samples(header: BatchHeader, data: bytes) -> Samples:
     """Decode the body of a samples batch to numpy columns (views of the decompressed body where possible)."""
-    return samples_from_body(decode_columns(header, data))
+    check_kind(header, BatchKind.SAMPLES)
+    body = read_body(header, data)
+    try:
+        return _samples(header, body)
+    except ArrayError as error:
+        raise BatchError(f"body of {header.id}: {error}") from error
 
 
-def samples_from_body(body: pa.RecordBatch) -> Samples:
-    """Convert the columns of `decode_columns`, or a subset of them, to numpy columns."""
-    rows = len(body)
-    types = np.full(rows, ValueType.ENDED, np.uint8)
-    cells = np.zeros(rows, np.int64)
+def _samples(header: BatchHeader, body: Columns) -> Samples:
+    arrays = {array.field.name: array for array in body.arrays}
+    types = np.full(body.rows, ValueType.ENDED, np.uint8)
+    cells = np.zeros(body.rows, np.int64)
     strings: tuple[str, ...] = ()
-    for value_type, traits in TRAITS.items():
-        at = body.schema.get_field_index(traits.column)
-        if at < 0:
+    for type_, field in _VALUE_FIELDS.items():
+        array = arrays.get(field.name)
+        if array is None or (array.null_count and array.null_count == body.rows):
             continue
-        column = body.column(at)
-        if rows and column.null_count == rows:
-            continue
-        if traits.content is CellContent.TEXT:
-            strings, column = _intern(column)
-        whole = column.null_count == 0
-        bits = _column_cells(traits, column)
-        if whole:
-            types[:] = value_type
-            cells = bits
+        present = _present(header, array, field)
+        if (types[present] != ValueType.ENDED).any():
+            raise BatchError(f"a row of {header.id} has two values")
+        types[present] = type_
+        if field.type == UTF8:
+            strings, cells[present] = _intern(array, present)
         else:
-            present = np.asarray(column.is_valid())
-            types[present] = value_type
-            cells[present] = bits[present]
-    fixed = [_column_array(body, name) for name in ("series", "time", "birth")]
-    return Samples(fixed[0], fixed[1], fixed[2], types, cells, strings)
+            cells[present] = _cells(array)[present]
+    series, time, birth = (_fixed_column(header, arrays, field) for field in _FIXED_FIELDS)
+    return Samples(series, time, birth, types, cells, strings)
+
+
+def _present(header: BatchHeader, array: Array, field: Field) -> Mask:
+    if array.field.type != field.type:
+        raise BatchError(f"column {field.name} of {header.id} is {array.field.type}, not {field.type}")
+    present = array.present()
+    return np.ones(array.length, np.bool_) if present is None else present
+
+
+def _cells(array: Array) -> npt.NDArray[np.int64]:
+    """Return the 64-bit cells of a column; cells of nulls are arbitrary."""
+    return array.flags().astype(np.int64) if array.field.type == BOOL else array.numbers().view(np.int64)
+
+
+def _intern(array: Array, present: Mask) -> tuple[tuple[str, ...], list[int]]:
+    """Return the distinct texts of a column, and for each value that is present its index among them."""
+    numbers: dict[str, int] = {}
+    texts = array.texts()
+    found = [numbers.setdefault(text, len(numbers)) for text, here in zip(texts, present, strict=True) if here]
+    return tuple(numbers), found
+
+
+def _fixed_column(header: BatchHeader, arrays: dict[str, Array], field: Field) -> npt.NDArray[Any]:
+    array = arrays.get(field.name)
+    if array is None or array.null_count or array.field.type != field.type:
+        raise BatchError(f"column {field.name} of {header.id} is missing, has nulls, or is not {field.type}")
+    return array.numbers()
 
 
 def decode_series(header: BatchHeader, data: bytes) -> SeriesBlock:
     """Decode the body of an announcement."""
-    _check_kind(header, BatchKind.SERIES)
+    check_kind(header, BatchKind.SERIES)
     body = read_body(header, data)
-    if not body.schema.equals(_SERIES_SCHEMA):
-        raise BatchError(f"announcement of {header.source} has columns {body.schema.names}")
-    if any(column.null_count for column in body.columns):
+    if body.fields != _SERIES_FIELDS:
+        raise BatchError(f"announcement of {header.source} has columns {[field.name for field in body.fields]}")
+    if any(array.null_count for array in body.arrays):
         raise BatchError(f"announcement of {header.source} has nulls")
     try:
+        columns = (one.texts() if one.field.type == UTF8 else one.numbers().tolist() for one in body.arrays)
         series = tuple(
             SeriesInfo(text, ValueType(type_), Kind(kind), help_, unit, first_seen)
-            for text, type_, kind, help_, unit, first_seen in zip(*(c.to_pylist() for c in body.columns), strict=True)
+            for text, type_, kind, help_, unit, first_seen in zip(*columns, strict=True)
         )
     except ValueError as error:
         raise BatchError(f"announcement of {header.source}: {error}") from error
@@ -303,73 +309,57 @@ def _digest(fixed: bytes, rest: bytes) -> bytes:
     return bytes(digest.digest())
 
 
-def _sample_table(samples: Samples) -> pa.RecordBatch:
+def _sample_arrays(samples: Samples) -> list[Array]:
     """Return the columns of samples; a type that does not occur has no column."""
-    arrays: list[Any] = [pa.array(samples.fingerprint), pa.array(samples.time_ms), pa.array(samples.birth_ms)]
-    fields = [SAMPLE_SCHEMA.field(i) for i in range(3)]
-    for value_type, traits in TRAITS.items():
-        present = samples.type == value_type
-        if not present.any():
-            continue
-        absent = None if present.all() else ~present
-        arrays.append(traits.to_column(samples.cell, samples.strings, absent))
-        fields.append(pa.field(traits.column, traits.arrow))
-    return pa.record_batch(arrays, schema=pa.schema(fields))
+    columns = (samples.fingerprint, samples.time_ms, samples.birth_ms)
+    arrays = [number_array(field, values) for field, values in zip(_FIXED_FIELDS, columns, strict=True)]
+    for type_, field in _VALUE_FIELDS.items():
+        here = samples.type == type_
+        if here.any():
+            arrays.append(_value_array(field, samples, None if here.all() else here))
+    return arrays
 
 
-def _column_cells(traits: ValueTraits, column: Any) -> npt.NDArray[np.int64]:
-    """Return the 64-bit cells of a column; cells of nulls are arbitrary."""
-    if traits.content is CellContent.FLAG:
-        return np.asarray(column.fill_null(False).cast(pa.int64()))
-    width = np.dtype(np.int64).itemsize
-    buffer = column.buffers()[1]
-    return np.frombuffer(buffer, np.int64, count=len(column), offset=column.offset * width)
+def _value_array(field: Field, samples: Samples, present: Mask | None) -> Array:
+    if field.type == BOOL:
+        return flag_array(field, samples.cell != 0, present)
+    if field.type != UTF8:
+        return number_array(field, samples.cell.view(np.float64) if field.type == DOUBLE else samples.cell, present)
+    texts = [text.encode() for text in samples.strings]
+    here = np.ones(len(samples), np.bool_) if present is None else present
+    values = [texts[cell] if there else b"" for cell, there in zip(samples.cell.tolist(), here, strict=True)]
+    return blob_array(field, values, present)
 
 
-def _intern(column: Any) -> tuple[tuple[str, ...], Any]:
-    encoded = column.dictionary_encode()
-    return tuple(encoded.dictionary.to_pylist()), encoded.indices.cast(pa.int64())
-
-
-def _column_array(body: Any, name: str) -> Any:
-    at = body.schema.get_field_index(name)
-    if at < 0 or body.column(at).null_count:
-        raise BatchError(f"column {name} is missing or has nulls")
-    if body.schema.field(at).type != SAMPLE_SCHEMA.field(name).type:
-        raise BatchError(f"column {name} is {body.schema.field(at).type}")
-    return body.column(at).to_numpy(zero_copy_only=True)
-
-
-def read_body(header: BatchHeader, data: bytes) -> Any:
-    """Read the record batch of a message's body and check its row count. Raises BatchError."""
+def read_body(header: BatchHeader, data: bytes) -> Columns:
+    """Read the columns of a message's body and check its row count. Raises BatchError."""
     try:
-        body = read_ipc(data, header.body_at, _LIMITS[header.kind])
+        body = decode_stream(data, header.body_at, BODY_LIMITS[header.kind])
     except IpcError as error:
         raise BatchError(f"body of {header.id}: {error}") from error
-    if len(body) != header.rows:
-        raise BatchError(f"body of {header.id} holds {len(body)} rows, its header says {header.rows}")
+    if body.rows != header.rows:
+        raise BatchError(f"body of {header.id} holds {body.rows} rows, its header says {header.rows}")
     return body
 
 
 def check_body(header: BatchHeader, data: bytes) -> None:
     """Check all limits of a body by its metadata alone. Raises BatchError."""
     try:
-        rows = check_stream(data, header.body_at, _LIMITS[header.kind])
+        rows = check_stream(data, header.body_at, BODY_LIMITS[header.kind])
     except IpcError as error:
         raise BatchError(f"body of {header.id}: {error}") from error
     if rows != header.rows:
         raise BatchError(f"body of {header.id} declares {rows} rows, its header says {header.rows}")
 
 
-def compress_body(table: pa.RecordBatch, source: str) -> bytes:
+def compress_body(rows: int, arrays: Sequence[Array], source: str) -> bytes:
     """Compress columns to a body. Raises BatchError beyond the limit that readers decompress."""
-    if table.nbytes > MAX_DECODED_BYTES - _HEADER_RESERVE_BYTES:
-        raise BatchError(
-            f"{table.nbytes} bytes of columns of {source}: split into batches of at most {MAX_DECODED_BYTES}"
-        )
-    return write_ipc(table, ZSTD)
+    size = decoded_bytes(arrays)
+    if size > MAX_DECODED_BYTES - _HEADER_RESERVE_BYTES:
+        raise BatchError(f"{size} bytes of columns of {source}: split into batches of at most {MAX_DECODED_BYTES}")
+    return encode_stream(rows, arrays)
 
 
-def _check_kind(header: BatchHeader, kind: BatchKind) -> None:
+def check_kind(header: BatchHeader, kind: BatchKind) -> None:
     if header.kind != kind:
         raise BatchError(f"a batch of kind {header.kind.name}, expected {kind.name}")

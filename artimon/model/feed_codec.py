@@ -20,6 +20,8 @@ from artimon.model.ipc import read_ipc, write_ipc
 from artimon.model.ipc_limits import IpcLimits
 from artimon.model.vshards import ALL_VSHARDS, from_hex, to_hex
 
+FEED_FORMAT = 1
+"""Format of the ranges. A column or a word of the metadata that older readers may ignore does not change it."""
 GROUP_CHANGED = "group changed"
 """Prefix of the refusal of a range whose mask is none of the shard's groups: the feeder must read the groups again."""
 
@@ -109,6 +111,7 @@ def encode_range(range_: FeedRange) -> list[bytes]:
         [pa.array(c, f.type) for c, f in zip(columns, _ENTRY_SCHEMA, strict=True)],
         schema=_ENTRY_SCHEMA.with_metadata(
             {
+                b"format": str(FEED_FORMAT).encode(),
                 b"topic_id": range_.topic_id.encode(),
                 b"partition": str(range_.partition).encode(),
                 b"start": str(range_.start).encode(),
@@ -129,13 +132,15 @@ def _identity(id: BatchId | None) -> tuple[Any, ...]:
 
 
 def decode_range(parts: Sequence[bytes]) -> FeedRange:
-    """Inverse of `encode_range`. Raises BatchError for other data."""
+    """Inverse of `encode_range`; ignores what a newer writer adds. Raises BatchError for other data."""
     try:
         entries, samples, strings = (
             _read_part(part, schema)
             for part, schema in zip(parts, (_ENTRY_SCHEMA, _SAMPLE_SCHEMA, _STRING_SCHEMA), strict=True)
         )
         meta = entries.schema.metadata
+        if (form := int(meta.get(b"format", 1))) > FEED_FORMAT:
+            raise ValueError(f"format {form}: this shard reads up to {FEED_FORMAT}, upgrade it before the driver")
         columns = [c.to_pylist() for c in entries.columns]
         made = tuple(
             FeedEntry(offset, append_ms, None if agent is None else BatchId(agent, epoch, lane, sequence), *rest)
@@ -153,16 +158,22 @@ def decode_range(parts: Sequence[bytes]) -> FeedRange:
         )
     except (pa.ArrowException, OSError, StopIteration, KeyError, TypeError, ValueError) as error:
         raise BatchError(
-            f"unreadable feed range: {error}; are the Spark application and this shard of one version?"
+            f"unreadable feed range: {error}; are the Spark application and this shard of neighbouring versions?"
         ) from error
 
 
 def _read_part(part: bytes, schema: pa.Schema) -> Any:
-    """Read one part of a range. Raises ValueError for columns other than `schema`."""
+    """Read the columns of `schema`, wherever they stand in a part. Raises ValueError if one is missing or of another
+    type."""
     batch = read_ipc(part, 0, FEED_LIMITS)
-    if not batch.schema.equals(schema):
-        raise ValueError(f"columns {batch.schema.names}")
-    return batch
+    if batch.schema.equals(schema):
+        return batch
+    found = {field.name: at for at, field in enumerate(batch.schema)}
+    bad = [one.name for one in schema if one.name not in found or batch.schema.field(found[one.name]).type != one.type]
+    if bad or len(found) < len(batch.schema):
+        raise ValueError(f"columns {batch.schema.names}: {', '.join(bad) or 'one is there twice'}")
+    columns = [batch.column(found[one.name]) for one in schema]
+    return pa.record_batch(columns, schema=schema.with_metadata(batch.schema.metadata))
 
 
 def concat_samples(parts: Sequence[Samples]) -> Samples:

@@ -52,15 +52,34 @@ class IpcLimits(NamedTuple):
     dictionaries: int = 0
 
 
+class StreamParts(NamedTuple):
+    """Record batch of a stream that keeps the limits."""
+
+    schema: bytes
+    """Metadata of the schema."""
+    rows: int
+    nodes: tuple[int, ...]
+    """Length and number of nulls of each array."""
+    spans: tuple[int, ...]
+    """Start in the body and size of each buffer."""
+    compressed: bool
+    body_at: int
+
+
 def check_stream(data: bytes | memoryview, at: int, limits: IpcLimits) -> int:
     """Check the stream that begins at byte `at` and return the rows of its record batch. Raises IpcError."""
+    return read_stream(data, at, limits).rows
+
+
+def read_stream(data: bytes | memoryview, at: int, limits: IpcLimits) -> StreamParts:
+    """Check the stream that begins at byte `at` and return the parts of its record batch. Raises IpcError."""
     try:
-        return _check_stream(data, at, limits)
+        return _read_stream(data, at, limits)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise IpcError(f"unreadable metadata of an Arrow stream: {error}") from error
 
 
-def _check_stream(data: bytes | memoryview, at: int, limits: IpcLimits) -> int:
+def _read_stream(data: bytes | memoryview, at: int, limits: IpcLimits) -> StreamParts:
     schema = _metadata(data, at)
     if len(schema) > limits.schema:
         raise IpcError(f"a schema of {len(schema)} bytes: at most {limits.schema}")
@@ -70,19 +89,19 @@ def _check_stream(data: bytes | memoryview, at: int, limits: IpcLimits) -> int:
     for _ in range(limits.dictionaries + 1):
         metadata = _metadata(data, at)
         at += _PREFIX_BYTES + len(metadata)
-        header_type, header, body_bytes = _message(metadata)
+        header_type, header, body_bytes = message_header(metadata)
         if not 0 <= body_bytes <= len(data) - at:
             raise IpcError(f"a message body of {body_bytes} bytes, only {len(data) - at} are left")
         if header_type == _DICTIONARY and limits.dictionaries:
-            header = _target(metadata, header + _table(metadata, header)[1])
+            header = target_of(metadata, header + table_fields(metadata, header)[1])
         elif header_type != _RECORDS:
             raise IpcError(f"a message of type {header_type}, expected a record batch")
-        rows, size = _check_records(metadata, header, data, at, body_bytes, limits)
-        memory += size
+        rows, nodes, spans, compressed = _read_records(metadata, header, limits)
+        memory += _check_buffers(spans, compressed, data, at, body_bytes)
         if memory > limits.memory:
             raise IpcError(f"{memory} bytes of decompressed columns: at most {limits.memory}")
         if header_type == _RECORDS:
-            return rows
+            return StreamParts(schema, rows, nodes, spans, compressed, at)
         at += body_bytes
     raise IpcError(f"more than {limits.dictionaries} dictionaries")
 
@@ -96,38 +115,42 @@ def _metadata(data: bytes | memoryview, at: int) -> bytes:
     return bytes(data[start : start + size])
 
 
-def _message(metadata: bytes) -> tuple[int, int, int]:
+def message_header(metadata: bytes) -> tuple[int, int, int]:
     """Return header type, position of the header, and bytes of the body."""
     (at,) = _u32(metadata)
-    version, kind, header, size, own = _table(metadata, at)[:5]
+    version, kind, header, size, own = table_fields(metadata, at)[:5]
     if not version or metadata[at + version : at + version + 2] != _V5:
         raise IpcError("an Arrow message with a metadata version other than V5")
     if own or not kind or not header:
         raise IpcError("an Arrow message without a header, or with metadata of its own")
-    return metadata[at + kind], _target(metadata, at + header), _i64(metadata, at + size)[0] if size else 0
+    return metadata[at + kind], target_of(metadata, at + header), _i64(metadata, at + size)[0] if size else 0
 
 
-def _check_records(
-    metadata: bytes, at: int, data: bytes | memoryview, body_at: int, body_bytes: int, limits: IpcLimits
-) -> tuple[int, int]:
-    """Return the rows of a record batch and the decompressed bytes of its buffers."""
-    length, nodes, buffers, compression = _table(metadata, at)[:4]
+def _read_records(metadata: bytes, at: int, limits: IpcLimits) -> tuple[int, tuple[int, ...], tuple[int, ...], bool]:
+    """Return rows, nodes and buffers of a record batch, and True if its buffers are compressed."""
+    length, nodes, buffers, compression = table_fields(metadata, at)[:4]
     rows: int = _i64(metadata, at + length)[0] if length else 0
     if not 0 <= rows <= limits.rows:
         raise IpcError(f"{rows} rows declared: at most {limits.rows}")
-    counts = _pairs(metadata, at + nodes, limits.columns)[::2] if nodes else ()
+    lengths = _pairs(metadata, at + nodes, limits.columns) if nodes else ()
+    counts = lengths[::2]
     if counts and not (min(counts) >= 0 and max(counts) <= max(limits.rows, limits.memory)):
         raise IpcError(
             f"columns declare {min(counts)} to {max(counts)} values: at most {max(limits.rows, limits.memory)}"
         )
-    spans = iter(_pairs(metadata, at + buffers, _BUFFERS_A_COLUMN * limits.columns) if buffers else ())
-    compressed = compression and _check_compression(metadata, at + compression, limits)
-    total = 0
-    for start, size in zip(spans, spans, strict=True):
+    spans = _pairs(metadata, at + buffers, _BUFFERS_A_COLUMN * limits.columns) if buffers else ()
+    compressed = bool(compression) and _check_compression(metadata, at + compression, limits)
+    return rows, lengths, spans, compressed
+
+
+def _check_buffers(spans: tuple[int, ...], compressed: bool, data: bytes | memoryview, at: int, body_bytes: int) -> int:
+    """Return the decompressed bytes of the buffers of the body that begins at `at`."""
+    total, pairs = 0, iter(spans)
+    for start, size in zip(pairs, pairs, strict=True):
         if start < 0 or size < 0 or start + size > body_bytes:
             raise IpcError(f"a buffer of {size} bytes at {start} of a body of {body_bytes}")
-        total += _decompressed(data, body_at + start, size) if compressed and size else size
-    return rows, total
+        total += _decompressed(data, at + start, size) if compressed and size else size
+    return total
 
 
 def _decompressed(data: bytes | memoryview, at: int, size: int) -> int:
@@ -139,8 +162,8 @@ def _decompressed(data: bytes | memoryview, at: int, size: int) -> int:
 
 
 def _check_compression(metadata: bytes, at: int, limits: IpcLimits) -> bool:
-    at = _target(metadata, at)
-    codec, method = _table(metadata, at)[:2]
+    at = target_of(metadata, at)
+    codec, method = table_fields(metadata, at)[:2]
     if not limits.compressed:
         raise IpcError("compressed buffers, expected uncompressed ones")
     if not codec or metadata[at + codec] != _ZSTD or (method and metadata[at + method]):
@@ -149,10 +172,10 @@ def _check_compression(metadata: bytes, at: int, limits: IpcLimits) -> bool:
 
 
 def _check_schema(metadata: bytes, limits: IpcLimits) -> None:
-    kind, header, body_bytes = _message(metadata)
+    kind, header, body_bytes = message_header(metadata)
     if kind != _SCHEMA or body_bytes:
         raise IpcError("the stream does not begin with a schema")
-    _, fields, pairs = _table(metadata, header)[:3]
+    _, fields, pairs = table_fields(metadata, header)[:3]
     walk = _Schema(metadata, limits)
     if fields:
         walk.children(header + fields, 1)
@@ -171,11 +194,11 @@ class _Schema:
         self._columns, self._text = limits.columns, limits.schema
 
     def children(self, at: int, depth: int) -> None:
-        for field in self._tables(at):
+        for field in vector_targets(self._metadata, at):
             self._columns -= 1
             if self._columns < 0 or depth > _MAX_DEPTH:
                 raise IpcError(f"more than {self._limits.columns} columns, or nested more than {_MAX_DEPTH} deep")
-            name, _, kind, _, dictionary, children, pairs = _table(self._metadata, field)[:7]
+            name, _, kind, _, dictionary, children, pairs = table_fields(self._metadata, field)[:7]
             type_ = self._metadata[field + kind] if kind else 0
             if type_ not in _TYPES or (dictionary and not self._limits.dictionaries):
                 raise IpcError(f"a column of Arrow type {type_}, or with an encoding, that is not supported")
@@ -188,31 +211,32 @@ class _Schema:
 
     def pairs(self, at: int) -> None:
         """Check the key-value metadata of a schema or a field."""
-        for pair in self._tables(at):
+        for pair in vector_targets(self._metadata, at):
             self._text -= _PREFIX_BYTES
-            for text in _table(self._metadata, pair)[:2]:
+            for text in table_fields(self._metadata, pair)[:2]:
                 if text:
                     self._take(pair + text)
 
     def _take(self, at: int) -> bytes:
         """Read a text and charge it to the limit of texts."""
-        start = _target(self._metadata, at)
+        start = target_of(self._metadata, at)
         (size,) = _u32(self._metadata, start)
         self._text -= size
         if self._text < 0:
             raise IpcError(f"texts of a schema beyond {self._limits.schema} bytes")
         return self._metadata[start + 4 : start + 4 + size]
 
-    def _tables(self, at: int) -> list[int]:
-        """Return the positions of the tables of a vector."""
-        vector = _target(self._metadata, at)
-        (count,) = _u32(self._metadata, vector)
-        if count > len(self._metadata) // 4:
-            raise IpcError(f"a schema of {len(self._metadata)} bytes declares a list of {count} elements")
-        return [_target(self._metadata, vector + 4 + 4 * i) for i in range(count)]
+
+def vector_targets(metadata: bytes, at: int) -> list[int]:
+    """Return the positions of the tables of a vector."""
+    vector = target_of(metadata, at)
+    (count,) = _u32(metadata, vector)
+    if count > len(metadata) // 4:
+        raise IpcError(f"a schema of {len(metadata)} bytes declares a list of {count} elements")
+    return [target_of(metadata, vector + 4 + 4 * i) for i in range(count)]
 
 
-def _table(metadata: bytes, at: int) -> tuple[int, ...]:
+def table_fields(metadata: bytes, at: int) -> tuple[int, ...]:
     """Return the offsets of a table's fields relative to its position `at`, padded to eight; 0 for absent fields."""
     vtable = at - _i32(metadata, at)[0]
     if vtable < 0:
@@ -223,14 +247,14 @@ def _table(metadata: bytes, at: int) -> tuple[int, ...]:
     return _vtables[count](metadata, vtable + 4) + _ABSENT[count]
 
 
-def _target(metadata: bytes, at: int) -> int:
+def target_of(metadata: bytes, at: int) -> int:
     """Return the target of the offset at `at`."""
     return at + int(_u32(metadata, at)[0])
 
 
 def _pairs(metadata: bytes, at: int, most: int) -> tuple[int, ...]:
     """Read a vector of structs of two 64-bit integers."""
-    vector = _target(metadata, at)
+    vector = target_of(metadata, at)
     (count,) = _u32(metadata, vector)
     if count > most:
         raise IpcError(f"{count} columns or buffers: at most {most}")

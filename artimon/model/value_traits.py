@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from artimon.model.values import CONTENTS, CellContent, Value, ValueType, cell_to_double
+from artimon.model.values import COLUMNS, CONTENTS, CellContent, ValueType
 
 DICTIONARY = "dictionary"
 """Encoding by a dictionary, among the names of Parquet's other encodings."""
@@ -23,28 +23,20 @@ class ValueTraits:
     """Properties of one type."""
 
     type: ValueType
-    column: str
-    """Column in batches, in the raw table and in answers."""
     arrow: Any
     """Arrow type of that column."""
     encodings: tuple[str, ...]
     """Parquet encodings that every reader supports: the raw query writes the first, compaction tries all."""
 
     @property
+    def column(self) -> str:
+        """Column in batches, in the raw table and in answers."""
+        return COLUMNS[self.type]
+
+    @property
     def content(self) -> CellContent:
         """Contents of a cell."""
         return CONTENTS[self.type]
-
-    def value(self, cell: int, strings: tuple[str, ...]) -> Value:
-        """Return the Python value of a cell."""
-        match self.content:
-            case CellContent.FLOAT64:
-                return cell_to_double(cell)
-            case CellContent.FLAG:
-                return bool(cell)
-            case CellContent.TEXT:
-                return strings[cell]
-        return cell
 
     def to_column(self, cells: npt.NDArray[np.int64], strings: tuple[str, ...], missing: Any = None) -> Any:
         """Return the Arrow column of (n,) cells; `missing` is a mask of nulls or None."""
@@ -63,10 +55,10 @@ class ValueTraits:
 
 
 _TRAITS = (
-    ValueTraits(ValueType.INTEGER, "integer", pa.int64(), ("DELTA_BINARY_PACKED", "PLAIN", DICTIONARY)),
-    ValueTraits(ValueType.DOUBLE, "double", pa.float64(), ("PLAIN", DICTIONARY)),
-    ValueTraits(ValueType.BOOLEAN, "boolean", pa.bool_(), ("PLAIN",)),
-    ValueTraits(ValueType.STRING, "string", pa.utf8(), (DICTIONARY, "DELTA_BYTE_ARRAY")),
+    ValueTraits(ValueType.INTEGER, pa.int64(), ("DELTA_BINARY_PACKED", "PLAIN", DICTIONARY)),
+    ValueTraits(ValueType.DOUBLE, pa.float64(), ("PLAIN", DICTIONARY)),
+    ValueTraits(ValueType.BOOLEAN, pa.bool_(), ("PLAIN",)),
+    ValueTraits(ValueType.STRING, pa.utf8(), (DICTIONARY, "DELTA_BYTE_ARRAY")),
 )
 TRAITS: Mapping[ValueType, ValueTraits] = MappingProxyType({one.type: one for one in _TRAITS})
 """Entries in the order of the columns. The order is part of the digests of rows: append new types."""

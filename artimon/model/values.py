@@ -40,6 +40,15 @@ CONTENTS: Mapping[ValueType, CellContent] = MappingProxyType(
         ValueType.STRING: CellContent.TEXT,
     }
 )
+COLUMNS: Mapping[ValueType, str] = MappingProxyType(
+    {
+        ValueType.INTEGER: "integer",
+        ValueType.DOUBLE: "double",
+        ValueType.BOOLEAN: "boolean",
+        ValueType.STRING: "string",
+    }
+)
+"""Column of each type in batches, in the raw table and in answers, in the order of the columns."""
 WHOLE_TYPES = tuple(int(one) for one, content in CONTENTS.items() if content in (CellContent.INT64, CellContent.FLAG))
 """Numbers of the types whose cells are exact integers."""
 
@@ -71,6 +80,18 @@ def double_to_cell(value: float) -> int:
 def cell_to_double(cell: int) -> float:
     """Inverse of `double_to_cell`."""
     return float(struct.unpack("<d", struct.pack("<q", cell))[0])
+
+
+def value_of_cell(type_: ValueType, cell: int, strings: tuple[str, ...]) -> Value:
+    """Return the Python value of a cell."""
+    match CONTENTS[type_]:
+        case CellContent.FLOAT64:
+            return cell_to_double(cell)
+        case CellContent.FLAG:
+            return bool(cell)
+        case CellContent.TEXT:
+            return strings[cell]
+    return cell
 
 
 STALE_BITS = 0x7FF0000000000002

@@ -8,11 +8,13 @@ Modules in reading order; each imports only those before it:
 
     schema           columns, locations, data files, periods
     file_statistics  statistics of a file, by which readers skip it
+    lane_columns     lanes of the state in a commit
     table_state      state of an append: offsets, lanes, gaps; and the step to the next one. Pure
     delta            one Delta table: open, refresh, commit
     table_reader     leases on versions, and reads of a whole version
     parquet_reader   data files read by ranges
     head             newest append: the only parser of commits
+    merged_table     a table of many small commits: merges, expiry of rows, deletion of files
     commit           append, replace and expire: compare-and-set on the version
     sources          numbers of sources
     announced_rows   rows of the table of series, and their merge

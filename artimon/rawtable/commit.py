@@ -11,14 +11,13 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from deltalake import PostCommitHookProperties, Transaction
 from deltalake.exceptions import DeltaError
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.rawtable.delta import DeltaHandle, first_line
+from artimon.rawtable.delta import DeltaHandle, StartTime, first_line
 from artimon.rawtable.head import LOG_FOLDER, METADATA_KEY, newest_append, read_actions
 from artimon.rawtable.schema import PARTITION_BY, PROPERTIES, RAW_SCHEMA, DataFile, LiveFile, TableError, raw_uri
 from artimon.rawtable.table_state import RawState, to_json
@@ -53,22 +52,6 @@ class FileSuperseded(TableError):
     """A file to be replaced is gone: another process replaced it."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartTime:
-    """Start of some work by both clocks: one stops while a machine sleeps, the other may be set back."""
-
-    wall_ms: int
-    monotonic: float
-
-    @classmethod
-    def of(cls, clock: Clock) -> StartTime:
-        return cls(clock.now_ms(), clock.monotonic())
-
-    def age_s(self, clock: Clock) -> float:
-        """Return the age in seconds by the clock that gives more."""
-        return max((clock.now_ms() - self.wall_ms) / 1000, clock.monotonic() - self.monotonic)
-
-
 class RawTable(DeltaHandle):
     """The raw table: its newest append and the compare-and-set that adds the next."""
 
@@ -89,11 +72,11 @@ class RawTable(DeltaHandle):
             self._head = 0, RawState()
         return self._head
 
-    def periods(self) -> list[str]:
-        """Return the period of each live file of the version last refreshed. Raises TableError, OSError."""
+    def partitions(self) -> list[tuple[str, str]]:
+        """Return period and class of each live file of the version last refreshed. Raises TableError, OSError."""
         if self._table is None:
             self.refresh()
-        return [str(period) for (period,) in self.list_files("partition.period")]
+        return [(str(period), str(keep)) for period, keep in self.list_files("partition.period", "partition.keep")]
 
     def append(self, new: Sequence[DataFile], before: RawState, after: RawState, began: StartTime | None = None) -> int:
         """Add files and state in one commit on top of `before`; return its version. `began` precedes the first write

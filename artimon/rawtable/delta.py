@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
+from artimon.model.clock import Clock
 from artimon.rawtable.schema import TableError
 from artimon.runtime import file_access as files
 from artimon.runtime.deadline import call_with_timeout
@@ -20,6 +22,22 @@ MAX_ATTEMPTS = 5
 """Attempts of one commit; after each failure the table is read again."""
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StartTime:
+    """Start of some work by both clocks: one stops while a machine sleeps, the other may be set back."""
+
+    wall_ms: int
+    monotonic: float
+
+    @classmethod
+    def of(cls, clock: Clock) -> StartTime:
+        return cls(clock.now_ms(), clock.monotonic())
+
+    def age_s(self, clock: Clock) -> float:
+        """Return the age in seconds by the clock that gives more."""
+        return max((clock.now_ms() - self.wall_ms) / 1000, clock.monotonic() - self.monotonic)
 
 
 class DeltaHandle:

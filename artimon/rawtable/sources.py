@@ -1,72 +1,213 @@
-"""Table of sources: the small integers that represent names of sources in the raw table. A pair never changes."""
+"""Table of sources: the small integers that represent names of sources in the raw table. A pair never changes.
+
+Numbers of names are looked up by row groups, so neither memory nor time grow with the names of the past. A source whose
+rows have all expired is first retired: its number still has its name, but the name would get a new number. Retired rows
+go once every append that may have looked them up before has ended. docs/formats/raw.md, section 2.
+"""
 
 from __future__ import annotations
 
-import json
 import logging
-import uuid
-from collections.abc import Iterable
+import math
+import random
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from artimon.rawtable.delta import MAX_ATTEMPTS, DeltaHandle, first_line
-from artimon.rawtable.schema import SOURCES_SCHEMA, DataFile, TableError, sources_uri
-from artimon.runtime import file_access as files
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.failpoints import Failpoint, no_failpoint
+from artimon.rawtable.delta import first_line
+from artimon.rawtable.merged_table import BASE, DELTA, MergedTable, MergeResult, TableFile, check_columns, live_files
+from artimon.rawtable.parquet_reader import GroupReader
+from artimon.rawtable.schema import DAY_MS, SOURCES_SCHEMA, TableError, sources_uri
 
 log = logging.getLogger(__name__)
 
+RETIRED = "retired"
+RETIRED_MS = 8 * DAY_MS
+"""Age at which retired rows are dropped: much more than an append and the driver's cache of numbers live together."""
+ASSIGN_ATTEMPTS = 12
+"""Attempts to add names: all tasks of an append may add some at the same time."""
+ASSIGN_PAUSE_S = 0.05
+"""Upper bound of the random pause after the first failed attempt, in seconds; doubled with each one up to 2 s."""
+MAX_ID = 2**31 - 1
+LAST_CHARACTER = "\U0010ffff"
 
-class SourcesTable(DeltaHandle):
+IsUsed = Callable[[Any], Any]
+"""Returns the mask of the numbers (numpy array) of which the raw table has rows."""
+
+
+class SourcesTable(MergedTable):
     """Names of sources and their numbers. Used by one thread at a time."""
 
-    def __init__(self, hdfs: str) -> None:
-        super().__init__(sources_uri(hdfs), SOURCES_SCHEMA)
-        self._ids: dict[str, int] = {}
-        self._version = -1
+    max_deltas = 16
+    row_group = 10_000
+    pruned = ("id", "source")
 
-    def ids(self) -> dict[str, int]:
-        """Return the number of every source. Raises TableError, OSError."""
-        table = self.refresh()
-        if table.version() != self._version:
-            self._ids = self._with_timeout("reading", lambda: _read_ids(table))
-            self._version = table.version()
-        return dict(self._ids)
+    def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK, probe: Failpoint = no_failpoint) -> None:
+        super().__init__(sources_uri(hdfs), SOURCES_SCHEMA, clock, probe)
+        self._jitter = random.Random()
+
+    # --- numbers
 
     def assign(self, names: Iterable[str]) -> dict[str, int]:
-        """Assign numbers to new `names` and return those of all sources. Concurrent drivers never assign two numbers to
-        one name."""
-        wanted = sorted(set(names))
-        for _ in range(MAX_ATTEMPTS):
-            ids = self.ids()
-            missing = [name for name in wanted if name not in ids]
-            if not missing:
-                return ids
-            first = max(ids.values(), default=0) + 1
-            self._try_assign(missing, first)
-        raise TableError(f"{self.uri}: {len(wanted)} sources could not be added in {MAX_ATTEMPTS} attempts")
+        """Return the numbers of `names`, and assign them to new ones. Concurrent processes never assign two numbers to
+        one name, nor one number to two. Raises TableError, OSError."""
+        wanted = set(names)
+        for attempt in range(ASSIGN_ATTEMPTS):
+            if attempt:
+                pause_s = min(ASSIGN_PAUSE_S * 2**attempt, 2.0)
+                self._clock.wait(threading.Event(), self._jitter.uniform(0.0, pause_s))
+            numbers, greatest = self.lookup(wanted)
+            missing = sorted(wanted - numbers.keys())
+            if not missing or self._try_assign(missing, greatest + 1):
+                return {**numbers, **{name: number for number, name in enumerate(missing, greatest + 1)}}
+        raise TableError(f"{self.uri}: {len(wanted)} sources could not be added in {ASSIGN_ATTEMPTS} attempts")
 
-    def _try_assign(self, names: list[str], first: int) -> None:
-        rows = pa.table([list(range(first, first + len(names))), names], schema=SOURCES_SCHEMA)
-        sink = pa.BufferOutputStream()
-        pq.write_table(rows, sink, compression="zstd")
-        data = sink.getvalue()
-        path = f"sources-{first}-{first + len(names)}-{uuid.uuid4().hex[:12]}.parquet"
-        files.write_file(f"{self.uri}/{path}", data)
+    def lookup(self, names: Collection[str]) -> tuple[dict[str, int], int]:
+        """Return the numbers of those `names` that have one, and the greatest number of any. Raises TableError,
+        OSError."""
+        live = live_files(self.refresh())
+        return self._with_timeout("reading", lambda: self._lookup(live, names))
+
+    def _lookup(self, live: Sequence[TableFile], names: Collection[str]) -> tuple[dict[str, int], int]:
+        found: dict[str, int] = {}
+        greatest = 0
+        wanted = sorted(names)
+        for file in live:
+            reader = GroupReader(f"{self.uri}/{file.path}")
+            for group in range(reader.groups):
+                greatest = max(greatest, _id_bounds(reader, group)[1])
+                if file.kind != RETIRED and (near := _names_within(reader, group, wanted)):
+                    rows = reader.read(group, SOURCES_SCHEMA.names)
+                    rows = rows.filter(pc.is_in(rows.column("source"), value_set=pa.array(near, pa.utf8())))
+                    found.update(zip(*(rows.column(name).to_pylist() for name in ("source", "id")), strict=True))
+        return found, greatest
+
+    def _try_assign(self, names: Sequence[str], first: int) -> bool:
+        """Add names on exactly the version that was looked up; False if the outcome is unknown, which the next look-up
+        decides."""
+        if first + len(names) > MAX_ID:
+            raise TableError(f"{self.uri}: no numbers are left above {first}")
+        rows = pa.table([list(range(first, first + len(names))), list(names)], schema=SOURCES_SCHEMA)
+        file = self._write(rows, DELTA)
+        self._probe("numbered")
         try:
-            file = DataFile(path, len(data), len(names), {}, json.dumps({"numRecords": len(names)}))
             self.commit([file.action()])
         except (DeltaError, OSError) as error:
-            log.warning("sources not added: %s; reading them again", first_line(error))
+            log.info("sources not added: %s; reading them again", first_line(error))
+            self._table = None
+            return False
+        self._probe("assigned")
+        return True
+
+    # --- expiry
+
+    def expire(self, is_used: IsUsed, go_on: Callable[[], bool] = lambda: True) -> MergeResult | None:
+        """Once a day merge all files, retire the sources that the raw table no longer uses, and drop those that were
+        retired long ago; None if nothing was merged. Raises TableError, OSError."""
+        live = self.live()
+        if not self.is_aged(live):
+            return None
+        old = [file for file in live if file.kind == RETIRED and self._is_old(file)]
+        if old:
+            self.merge(old, True, go_on, lambda rows: {RETIRED: rows.filter(pa.array(is_used(_ids(rows))))})
+        known = [file for file in live if file.kind != RETIRED]
+        settled = max((self._greatest(file) for file in known if file.is_base), default=0)
+
+        def split(rows: pa.Table) -> dict[str, pa.Table]:
+            ids = _ids(rows)
+            kept = np.asarray(is_used(ids), np.bool_) | (ids >= settled)  # younger ones may not have been appended yet
+            return {BASE: rows.filter(pa.array(kept)), RETIRED: rows.filter(pa.array(~kept))}
+
+        return self.merge(known, True, go_on, split) if known else None
+
+    def ids(self) -> Any:
+        """Return the numbers of all sources, retired ones too, in order (numpy). Raises TableError, OSError."""
+        live = self.live()
+        parts = [self._with_timeout("reading", lambda file=file: self._ids_of(file)) for file in live]  # type: ignore[misc]
+        return np.unique(np.concatenate(parts)) if parts else np.zeros(0, np.int64)
+
+    def _ids_of(self, file: TableFile) -> Any:
+        reader = GroupReader(f"{self.uri}/{file.path}")
+        groups = [_ids(reader.read(group, ["id"])) for group in range(reader.groups)]
+        return np.concatenate(groups) if groups else np.zeros(0, np.int64)
+
+    def _is_old(self, file: TableFile) -> bool:
+        return self._clock.now_ms() - file.committed_ms >= RETIRED_MS
+
+    def _greatest(self, file: TableFile) -> int:
+        reader = GroupReader(f"{self.uri}/{file.path}")
+        return max((_id_bounds(reader, group)[1] for group in range(reader.groups)), default=0)
+
+    # --- merging
+
+    def deltas(self, live: Sequence[TableFile]) -> list[TableFile]:
+        return [file for file in live if file.kind not in (BASE, RETIRED)]
+
+    def _spans(self, passes: int) -> list[tuple[int, int]]:
+        count = max(1, passes)
+        greatest = self.lookup(())[1] + 1
+        step = math.ceil(greatest / count)
+        return [(step * n, step * (n + 1) - 1 if n < count - 1 else MAX_ID) for n in range(count)]
+
+    def _read_span(self, uri: str, low: int, high: int) -> pa.Table:
+        reader = GroupReader(uri)
+        check_columns(reader, uri, SOURCES_SCHEMA)
+        parts = [SOURCES_SCHEMA.empty_table()]
+        for group in range(reader.groups):
+            least, most = _id_bounds(reader, group)
+            if least <= high and most >= low:
+                rows = reader.read(group, SOURCES_SCHEMA.names).cast(SOURCES_SCHEMA)
+                ids = _ids(rows)
+                parts.append(rows.filter(pa.array((ids >= low) & (ids <= high))))
+        return pa.concat_tables(parts)
+
+    def _combine(self, rows: pa.Table) -> tuple[pa.Table, tuple[int, ...]]:
+        return rows.take(pc.sort_indices(rows, sort_keys=[("source", "ascending")])).combine_chunks(), ()
 
 
-def read_sources(uri: str) -> dict[int, str]:
-    """Return the names of sources by their number; `uri` is that of the sources table."""
-    return {id_: name for name, id_ in _read_ids(DeltaTable(uri)).items()}
+def read_sources(uri: str, numbers: Iterable[int] | None = None) -> dict[int, str]:
+    """Return the names of sources by their number, of all or of these; `uri` is that of the sources table."""
+    return {id_: name for ids, names in iter_sources(uri, numbers) for id_, name in zip(ids, names, strict=True)}
 
 
-def _read_ids(table: DeltaTable) -> dict[str, int]:
-    rows = table.to_pyarrow_dataset().to_table()
-    return dict(zip(rows.column("source").to_pylist(), rows.column("id").to_pylist(), strict=True))
+def iter_sources(uri: str, numbers: Iterable[int] | None = None) -> Iterator[tuple[list[int], list[str]]]:
+    """Yield numbers and names of sources, a part at a time: no more is in memory. `numbers`: only of these. Nothing
+    without a table: no batch with rows was stored yet."""
+    try:
+        dataset = DeltaTable(uri).to_pyarrow_dataset()
+    except TableNotFoundError:
+        return
+    wanted = None if numbers is None else pc.field("id").isin(pa.array(sorted(set(numbers)), pa.int32()))
+    for batch in dataset.to_batches(columns=SOURCES_SCHEMA.names, filter=wanted, batch_readahead=1):
+        yield batch.column("id").to_pylist(), batch.column("source").to_pylist()
+
+
+def _names_within(reader: GroupReader, group: int, wanted: Sequence[str]) -> Sequence[str]:
+    """Return those of the sorted names that a row group may hold. Its bounds may be prefixes."""
+    bounds = reader.bounds(group, ["source"]).get("source")
+    if bounds is None:
+        return wanted
+    low, high = bounds
+    return wanted[bisect_left(wanted, low) : bisect_right(wanted, high + LAST_CHARACTER)]
+
+
+def _id_bounds(reader: GroupReader, group: int) -> tuple[int, int]:
+    """Return the least and the greatest number of a row group."""
+    bounds = reader.bounds(group, ["id"]).get("id")
+    if bounds is None:
+        ids = _ids(reader.read(group, ["id"]))
+        bounds = int(ids.min()), int(ids.max())
+    return bounds
+
+
+def _ids(rows: pa.Table) -> Any:
+    return rows.column("id").cast(pa.int64()).to_numpy()

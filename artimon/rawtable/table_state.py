@@ -12,9 +12,11 @@ from typing import Any
 
 from artimon.model.hash_routing import partition_of
 from artimon.model.ranges import LaneId, LaneRanges, RangeSet
+from artimon.rawtable.lane_columns import decode_lanes, encode_lanes
 from artimon.rawtable.schema import TableError
 
-FORMAT = 1
+FORMAT = 2
+"""Format written; 1, which holds the lanes as JSON, is read as well."""
 FORGET_MS = 90 * 24 * 3600 * 1000
 """Batches polled at least this long before their append become dead letters."""
 FORGET_LANE_MS = FORGET_MS + 7 * 24 * 3600 * 1000
@@ -373,8 +375,7 @@ def to_json(state: RawState, before: RawState) -> dict[str, Any]:
             }
             for t in state.topics
         ],
-        "lanes": {str(p): lanes.to_json() for p, lanes in sorted(state.lanes.items())},
-        "lanes_last_ms": {str(lane): at for lane, at in sorted(state.last_ms.items())},
+        "lanes": encode_lanes(state.lanes, state.last_ms),
         "totals": asdict(state.totals),
         "newest_append_ms": state.newest_append_ms,
         "gaps": [[g.kind, g.partition, g.start, g.end] for g in state.gaps],
@@ -387,12 +388,13 @@ def to_json(state: RawState, before: RawState) -> dict[str, Any]:
 
 def from_json(data: Mapping[str, Any]) -> RawState:
     """Inverse of `to_json`. Raises TableStateError."""
-    if data.get("format") != FORMAT:
+    if data.get("format") not in (1, FORMAT):
         raise TableStateError(
-            f"state of format {data.get('format')}: this program reads format {FORMAT} and writes nothing; run the"
-            " version that wrote it, or a newer one (docs/upgrade.md)"
+            f"state of format {data.get('format')}: this program reads formats 1 to {FORMAT} and writes nothing; run"
+            " the version that wrote it, or a newer one (docs/upgrade.md)"
         )
     try:
+        lanes, last_ms = _lanes_of(data)
         return RawState(
             data["append"],
             data["writer"],
@@ -409,15 +411,22 @@ def from_json(data: Mapping[str, Any]) -> RawState:
                 )
                 for t in data["topics"]
             ),
-            {int(p): LaneRanges.from_json(lanes) for p, lanes in data["lanes"].items()},
-            {LaneId.parse(lane): at for lane, at in data["lanes_last_ms"].items()},
+            lanes,
+            last_ms,
             TableTotals(**data["totals"]),
             data["newest_append_ms"],
             tuple(LogGap(*gap) for gap in data["gaps"]),
             tuple(RecordedGap(LogGap(*one[:4]), *one[4:]) for one in data.get("recent_gaps", ())),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise TableStateError(f"unreadable state of append {data.get('append')}: {error!r}") from error
+
+
+def _lanes_of(data: Mapping[str, Any]) -> tuple[dict[int, LaneRanges], dict[LaneId, int]]:
+    if data["format"] == FORMAT:
+        return decode_lanes(data["lanes"])
+    lanes = {int(p): LaneRanges.from_json(held) for p, held in data["lanes"].items()}
+    return lanes, {LaneId.parse(lane): at for lane, at in data["lanes_last_ms"].items()}
 
 
 def _position(state: RawState, topic_id: str) -> Mapping[int, int]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import queue
+import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -34,3 +36,24 @@ def call_with_timeout(seconds: float, what: str, call: Callable[[], T]) -> T:
     if fine:
         return value  # type: ignore[return-value]
     raise value  # type: ignore[misc]
+
+
+@contextmanager
+def shut_down_after(seconds: float, connected: Callable[[], socket.socket | None]) -> Iterator[None]:
+    """Shut down a connection at the deadline, which ends all waits on it, however slowly the other side answers.
+
+    `connected`: returns the socket, or None while there is none."""
+
+    def cut() -> None:
+        sock = connected()
+        if sock is not None:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

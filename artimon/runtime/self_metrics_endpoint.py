@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from kazoo.client import KazooClient
+
 import bookkeeper
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.self_metrics import MetricsPublisher
@@ -26,8 +28,16 @@ class SelfMetricsEndpoint(MetricsPublisher):
     One per process, because it uses the process's default `bookkeeper`. Never blocks on ZooKeeper."""
 
     def __init__(
-        self, part: str, instance: str, zookeeper: str, stop: threading.Event, clock: Clock = SYSTEM_CLOCK
+        self,
+        part: str,
+        instance: str,
+        zookeeper: str,
+        stop: threading.Event,
+        clock: Clock = SYSTEM_CLOCK,
+        session: KazooClient | None = None,
     ) -> None:
+        """`session`: client of the process to register with; None for one of its own."""
+        bookkeeper.default().session = session
         bookkeeper.configure(context=CONTEXT, instance=fit_name(instance), zookeeper=zookeeper)
         super().__init__(TABLES[part], bookkeeper.default(), clock, part)
         self._stop, self.unregistered = stop, threading.Event()

@@ -102,3 +102,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if found := near_names(word, names):
         return f"; did you mean {' or '.join(found)}?"
     return f"; there are {', '.join(names)}" if names else ""
+
+
+def printable(text: str) -> str:
+    """Escape non-printable characters: labels are untrusted and could control a terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

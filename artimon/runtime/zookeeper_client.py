@@ -95,7 +95,18 @@ class EphemeralNode(ZooKeeperWatcher):
     `conflict` is True.
     """
 
-    def __init__(self, client: KazooClient, path: str, data: bytes, check_s: float = _CHECK_PERIOD_S) -> None:
+    def __init__(
+        self,
+        client: KazooClient,
+        path: str,
+        data: bytes,
+        check_s: float = _CHECK_PERIOD_S,
+        *,
+        rewritten: bool = False,
+    ) -> None:
+        """`data` empty: the node is created by the first `update`. `rewritten`: its owner updates it so often that it
+        needs no watch, and ends the session soon after `stop`, which deletes it."""
+        self._is_rewritten = rewritten
         super().__init__(client, f"register {path}", check_s)
         self._path, self._data = path, data
         self._written = b""
@@ -115,7 +126,7 @@ class EphemeralNode(ZooKeeperWatcher):
         super()._on_state(state)
 
     def _refresh(self) -> None:
-        if self._client.connected:
+        if self._client.connected and self._data:
             self._ensure()
             self.problem = ""
 
@@ -131,7 +142,8 @@ class EphemeralNode(ZooKeeperWatcher):
             self.registered = True
         if self.registered:
             self._registered_once, self.conflict, self._written = True, False, data
-        self._client.exists(self._path, watch=self._on_node)  # its deletion wakes us
+        if not self._is_rewritten or not self.registered:
+            self._client.exists(self._path, watch=self._on_node)  # its deletion wakes us
 
     def _on_node(self, event: Any) -> None:
         """Wake up for everything but new data: those are our own, and the next check sets the watch again."""
@@ -174,7 +186,7 @@ class EphemeralNode(ZooKeeperWatcher):
             return False
 
     def _clean_up(self) -> None:
-        if self._client.connected and self.registered:
+        if self._client.connected and self.registered and not self._is_rewritten:
             with suppress(NoNodeError):
                 self._client.delete(self._path)
         self.registered = False

@@ -11,7 +11,8 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.runtime.health import read_health
 from artimon.stack.child_process import ProcessCommand
 from artimon.stack.kafka_part import kafka_address
-from artimon.stack.stack_part import AGENT, OWN, StackContext, StackPart
+from artimon.stack.stack_part import AGENT, HOST, OWN, StackContext, StackPart, numbered_name
+from artimon.stack.zookeeper_part import zookeeper_address
 from pipeline.control.signatures import create_key_file
 
 HEALTH_STALE_MS = 20_000  # ten times the usual interval of 2 s, for a busy machine
@@ -68,7 +69,7 @@ def _servers(context: StackContext, *names: str) -> list[str]:
     """Return options that name servers: those of this stack, else those of the settings."""
     settings = context.settings
     known = {
-        "zookeeper": context.server("zookeeper.client") or settings.zookeeper,
+        "zookeeper": zookeeper_address(context) or settings.zookeeper,
         "kafka": kafka_address(context) or settings.kafka,
         "hdfs": f"hdfs://{namenode}" if (namenode := context.server("namenode.rpc")) else settings.hdfs,
     }
@@ -79,29 +80,40 @@ def _quota(context: StackContext) -> list[str]:
     return ["--kafka-quota", str(context.settings.kafka_quota_bytes)]
 
 
-class CollectorPart(ArtimonPart):
-    """The collector."""
+def _listen(context: StackContext, part: str, **options: str) -> list[str]:
+    """Return the arguments for the ports of a part, `options` by the port's name, and for a host beyond loopback its
+    address."""
+    ports = [word for name, option in options.items() for word in (option, str(context.port(f"{part}.{name}")))]
+    address = context.host(part).address
+    return ports if address == HOST else [*ports, "--host", address, "--insecure"]
 
-    name = "collector-0"
-    ports = MappingProxyType({"collector-0.rpc": 8710})
+
+class CollectorPart(ArtimonPart):
+    """A collector."""
+
     memory_mb = 512
 
+    def __init__(self, number: int = 0) -> None:
+        self.name = f"collector-{number}"
+        self.ports = MappingProxyType({f"{self.name}.rpc": 8710 + number})
+
     def arguments(self, context: StackContext) -> list[str]:
-        port = ["--port", str(context.port("collector-0.rpc"))]
-        return ["collector", "--id", self.name, *_servers(context, "zookeeper", "kafka"), *port, *_quota(context)]
+        servers, ports = _servers(context, "zookeeper", "kafka"), _listen(context, self.name, rpc="--port")
+        return ["collector", "--id", self.name, *servers, *ports, *_quota(context)]
 
 
 class AgentPart(ArtimonPart):
-    """The agent of this machine."""
+    """The agent of a machine."""
 
-    name = "agent"
     starts_after = ("zookeeper",)
     layer = AGENT
     memory_mb = 1024
 
-    @staticmethod
-    def _dropin(context: StackContext) -> Path:
-        return context.data / "dropin"
+    def __init__(self, number: int = 1) -> None:
+        self.number, self.name = number, numbered_name("agent", number)
+
+    def _dropin(self, context: StackContext) -> Path:
+        return context.data / numbered_name("dropin", self.number)
 
     @staticmethod
     def _keys(context: StackContext) -> Path:
@@ -120,11 +132,12 @@ class AgentPart(ArtimonPart):
 
     def arguments(self, context: StackContext) -> list[str]:
         return [
-            *("agent", "--name", context.options.get("agent_name", "local"), *_servers(context, "zookeeper")),
-            *("--data", str(context.folder("agent")), "--dropin", str(self._dropin(context))),
+            *("agent", "--name", numbered_name(context.options.get("agent_name", "local"), self.number)),
+            *_servers(context, "zookeeper"),
+            *("--data", str(context.folder(self.name)), "--dropin", str(self._dropin(context))),
             *("--sources", str(context.data / "sources.yaml"), "--keys", str(self._keys(context))),
             *cli_arguments(context.options, "poll", "level", "keep_class"),
-            *_bean_servers(context),
+            *(_bean_servers(context) if self.number == 1 else ()),
         ]
 
 
@@ -151,7 +164,7 @@ class ShardPart(ArtimonPart):
         servers = _servers(context, "zookeeper", "kafka", *(("hdfs",) if context.server("namenode.rpc") else ()))
         return [
             *("shard", "--id", str(self.number), "--members", members, *servers),
-            *("--data", str(context.folder(self.name)), "--port", str(context.port(f"{self.name}.rpc"))),
+            *("--data", str(context.folder(self.name)), *_listen(context, self.name, rpc="--port")),
             *("--sharing", str(self.members), *cli_arguments(context.options, "replicas", "capacity")),
         ]
 
@@ -159,17 +172,20 @@ class ShardPart(ArtimonPart):
 class ApiPart(ArtimonPart):
     """HTTP and Thrift API. Without shards it runs too, and reports that there are none."""
 
-    name = "api"
     starts_after = ("zookeeper",)
-    ports = MappingProxyType({"api.http": 8780, "api.thrift": 8781})
     memory_mb = 512
 
+    def __init__(self, number: int = 1) -> None:
+        self.name = numbered_name("api", number)
+        ports = {"http": 8780, "thrift": 8781}
+        self.ports = MappingProxyType({f"{self.name}.{what}": port + 10 * (number - 1) for what, port in ports.items()})
+
     def arguments(self, context: StackContext) -> list[str]:
-        ports = ["--port", str(context.port("api.http")), "--thrift-port", str(context.port("api.thrift"))]
+        ports = _listen(context, self.name, http="--port", thrift="--thrift-port")
         return ["api", *_servers(context, "zookeeper"), "--data", str(context.data), *ports]
 
     def addresses(self, context: StackContext) -> dict[str, str]:
-        http, thrift = context.address("api.http"), context.address("api.thrift")
+        http, thrift = context.address(f"{self.name}.http"), context.address(f"{self.name}.thrift")
         return {"ARTIMON_API": f"http://{http}", "ARTIMON_MATRIX": thrift}
 
 
@@ -215,7 +231,7 @@ class SparkPart(ArtimonPart):
     """Spark application with both queries: a Python driver, its JVM, its Python workers."""
 
     name = "spark"
-    starts_after = ("zookeeper", "kafka", "datanode")
+    starts_after: tuple[str, ...] = ("zookeeper", "kafka", "datanode")
     jar_sets = ("spark",)
     memory_mb = 4096
     stop_s = 20.0

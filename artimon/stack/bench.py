@@ -11,6 +11,9 @@ from pathlib import Path
 
 from artimon.stack.stack_errors import StackError
 
+FAMILIES = ("fleet",)
+"""Benchmarks whose name stands for all modules that begin with it; with arguments, for the module of that name only."""
+
 
 def known_benchmarks() -> list[str]:
     """Return the names of the benchmarks. Raises StackError outside a clone of the repository."""
@@ -27,11 +30,18 @@ def run_benchmark(name: str, arguments: Sequence[str], as_json: bool, say: Calla
     if name not in known:
         say(f"artimon: unknown benchmark {name!r}: known benchmarks are {', '.join(known) or 'none'}")
         return 2
+    family = name in FAMILIES and not arguments
+    return max(
+        _run_module(one, arguments, as_json) for one in known if one == name or (family and one.startswith(f"{name}_"))
+    )
+
+
+def _run_module(name: str, arguments: Sequence[str], as_json: bool) -> int:
     command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
             print(line.rstrip("\n") if as_json else readable(line), flush=True)
-    return process.returncode
+    return abs(int(process.returncode))
 
 
 def readable(line: str) -> str:

@@ -171,7 +171,9 @@ def _servers(settings: Settings, running: StackState | None) -> Iterator[Check]:
     """Check the servers of the running stack or the settings. Without a running stack an absent one is a warning."""
     known = running.addresses if running else {}
     worst = CheckResult.FAILED if running else CheckResult.WARNING
-    yield _check_reachable("zookeeper", known.get("ARTIMON_ZOOKEEPER", settings.zookeeper), worst, _ask_zookeeper)
+    yield _check_reachable(
+        "zookeeper", known.get("ARTIMON_ZOOKEEPER", settings.zookeeper).split(",")[0], worst, _ask_zookeeper
+    )
     yield _check_reachable("kafka", known.get("ARTIMON_KAFKA", settings.kafka).split(",")[0], worst, _connect)
     yield _check_reachable("hdfs", known.get("ARTIMON_HDFS", settings.hdfs).removeprefix("hdfs://"), worst, _connect)
     if running and "namenode.http" in running.ports:
@@ -218,13 +220,13 @@ def _connect(host: str, port: int) -> str:
 def _ask_zookeeper(host: str, port: int) -> str:
     if host not in (HOST, "localhost"):
         return _connect(host, port)
-    if tcp_request(port, b"ruok", enough=4) != b"imok":
+    if tcp_request(f"{host}:{port}", b"ruok", enough=4) != b"imok":
         raise OSError("does not answer ruok")
     return "answers"
 
 
-def _request_hdfs_space(host: str, port: int) -> str:  # noqa: ARG001
-    state = request_jmx(port, "Hadoop:service=NameNode,name=FSNamesystemState")
+def _request_hdfs_space(host: str, port: int) -> str:
+    state = request_jmx(f"{host}:{port}", "Hadoop:service=NameNode,name=FSNamesystemState")
     if state.get("FSState") != "Operational" or not state.get("NumLiveDataNodes"):
         raise OSError(f"state {state.get('FSState')}, {state.get('NumLiveDataNodes')} live DataNodes")
     return f"{int(state.get('CapacityRemaining', 0)) / GIB:.1f} GiB remain"

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from artimon.stack.child_process import ProcessCommand
 from artimon.stack.stack_errors import ExampleMissingError
 from artimon.stack.stack_part import EXAMPLES, HOST, StackContext, StackPart
+from artimon.stack.zookeeper_part import zookeeper_address
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
 REQUEST_TIMEOUT_S = 3.0
@@ -35,7 +36,7 @@ class ExamplePart(StackPart):
     def command(self, context: StackContext) -> ProcessCommand:
         environment = {
             "PYTHONUNBUFFERED": "1",
-            "ARTIMON_ZOOKEEPER": context.server("zookeeper.client") or context.settings.zookeeper,
+            "ARTIMON_ZOOKEEPER": zookeeper_address(context) or context.settings.zookeeper,
             "ARTIMON_CONTEXT": self.name,
         }
         return ProcessCommand([sys.executable, "-P", str(self.program), *self.arguments(context)], environment)

@@ -1,4 +1,4 @@
-"""HDFS on one machine: a NameNode and one DataNode, replication 1."""
+"""HDFS: a NameNode and DataNodes, by default one, with one copy of each block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 
 from artimon.stack.child_process import ProcessCommand
 from artimon.stack.java import jvm_flags
-from artimon.stack.stack_part import HOST, StackContext, StackPart
+from artimon.stack.stack_part import StackContext, StackPart, numbered_name
 
 _LOG4J = """\
 log4j.rootLogger=WARN,out
@@ -28,20 +28,20 @@ def hdfs_uri(context: StackContext) -> str:
     return f"hdfs://{context.address('namenode.rpc')}"
 
 
-def request_jmx(port: int, bean: str, timeout_s: float = 3.0) -> dict[str, Any]:
+def request_jmx(address: str, bean: str, timeout_s: float = 3.0) -> dict[str, Any]:
     """Fetch one bean's attributes from a Hadoop server's /jmx page, {} if absent. Raises OSError, ValueError."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=timeout_s)
+    connection = http.client.HTTPConnection(address, timeout=timeout_s)
     try:
         connection.request("GET", f"/jmx?qry={bean}")
         beans = json.loads(connection.getresponse().read(_ANSWER_LIMIT))["beans"]
     except http.client.HTTPException as problem:
-        raise OSError(f"/jmx on port {port}: {problem!r}") from problem
+        raise OSError(f"/jmx on {address}: {problem!r}") from problem
     finally:
         connection.close()
     return dict(beans[0]) if beans else {}
 
 
-def _write_xml(path: Path, values: Mapping[str, str]) -> None:
+def write_xml(path: Path, values: Mapping[str, str]) -> None:
     rows = [f"<property><name>{name}</name><value>{escape(value)}</value></property>" for name, value in values.items()]
     path.write_text('<?xml version="1.0"?>\n<configuration>\n' + "\n".join(rows) + "\n</configuration>\n")
 
@@ -49,15 +49,10 @@ def _write_xml(path: Path, values: Mapping[str, str]) -> None:
 def _hdfs_site(context: StackContext) -> dict[str, str]:
     folder = context.folder("hdfs")
     return {
-        "dfs.replication": "1",
+        "dfs.replication": context.options.get("hdfs_copies", "1"),
         "dfs.namenode.name.dir": f"file://{folder / 'name'}",
-        "dfs.datanode.data.dir": f"file://{folder / 'data'}",
         "dfs.namenode.rpc-address": context.address("namenode.rpc"),
         "dfs.namenode.http-address": context.address("namenode.http"),
-        "dfs.datanode.address": context.address("datanode.data"),
-        "dfs.datanode.http.address": context.address("datanode.http"),
-        "dfs.datanode.ipc.address": context.address("datanode.ipc"),
-        "dfs.datanode.hostname": HOST,
         "dfs.namenode.datanode.registration.ip-hostname-check": "false",
         "dfs.datanode.synconclose": "true",
         "dfs.blocksize": str(64 * 1024 * 1024),
@@ -73,7 +68,7 @@ def _hdfs_site(context: StackContext) -> dict[str, str]:
     }
 
 
-def _heartbeat_options(context: StackContext, option: str) -> dict[str, str]:
+def _site_options(context: StackContext, option: str) -> dict[str, str]:
     """Parse an option of the stack with lines NAME=VALUE."""
     lines = [line.partition("=") for line in context.options.get(option, "").splitlines() if line]
     return {name: value for name, _, value in lines}
@@ -85,8 +80,8 @@ def write_configuration(context: StackContext) -> Path:
     for page in ("webapps/hdfs", "webapps/datanode"):  # the servers refuse to start without these
         (folder / page).mkdir(parents=True, exist_ok=True)
     core = {"fs.defaultFS": hdfs_uri(context), "hadoop.tmp.dir": str(context.temporary("hdfs"))}
-    _write_xml(folder / "core-site.xml", {**core, **_heartbeat_options(context, "core_site")})
-    _write_xml(folder / "hdfs-site.xml", {**_hdfs_site(context), **_heartbeat_options(context, "hdfs_site")})
+    write_xml(folder / "core-site.xml", {**core, **_site_options(context, "core_site")})
+    write_xml(folder / "hdfs-site.xml", {**_hdfs_site(context), **_site_options(context, "hdfs_site")})
     (folder / "log4j.properties").write_text(_LOG4J)
     return folder
 
@@ -125,7 +120,7 @@ class NameNode(StackPart):
         return _java(context, self.name, 160, "org.apache.hadoop.hdfs.server.namenode.NameNode")
 
     def check(self, context: StackContext) -> str:
-        state = request_jmx(context.port("namenode.http"), "Hadoop:service=NameNode,name=FSNamesystemState")
+        state = request_jmx(context.address("namenode.http"), "Hadoop:service=NameNode,name=FSNamesystemState")
         return "" if state.get("FSState") else "the NameNode does not report its state yet"
 
     def addresses(self, context: StackContext) -> dict[str, str]:
@@ -136,23 +131,42 @@ class NameNode(StackPart):
 class DataNode(StackPart):
     """DataNode. Healthy when the NameNode counts it, knows its free space and has left safe mode."""
 
-    name = "datanode"
-    ports = MappingProxyType({"datanode.data": 9866, "datanode.ipc": 9867, "datanode.http": 9864})
     jar_sets = ("hdfs",)
     memory_mb = 560
+
+    def __init__(self, number: int = 1) -> None:
+        self.number, self.name = number, numbered_name("datanode", number)
+        ports = {"data": 9866, "ipc": 9867, "http": 9864}
+        self.ports = MappingProxyType({f"{self.name}.{what}": port + 10 * (number - 1) for what, port in ports.items()})
 
     def prepare(self, context: StackContext) -> list[ProcessCommand]:
         write_configuration(context)
         return []
 
     def command(self, context: StackContext) -> ProcessCommand:
-        return _java(context, self.name, 160, "org.apache.hadoop.hdfs.server.datanode.DataNode")
+        own = [word for name, value in self._own_settings(context).items() for word in ("-D", f"{name}={value}")]
+        return _java(context, self.name, 160, "org.apache.hadoop.hdfs.server.datanode.DataNode", *own)
+
+    def _own_settings(self, context: StackContext) -> dict[str, str]:
+        """Return what differs between the DataNodes of a stack."""
+        return {
+            "dfs.datanode.data.dir": f"file://{context.folder('hdfs') / numbered_name('data', self.number)}",
+            "dfs.datanode.address": context.address(f"{self.name}.data"),
+            "dfs.datanode.http.address": context.address(f"{self.name}.http"),
+            "dfs.datanode.ipc.address": context.address(f"{self.name}.ipc"),
+            "dfs.datanode.hostname": context.host(self.name).address,
+        }
 
     def check(self, context: StackContext) -> str:
-        state = request_jmx(context.port("namenode.http"), "Hadoop:service=NameNode,name=FSNamesystemState")
-        if not state.get("NumLiveDataNodes"):
-            return "the NameNode reports no live DataNode"
+        state = request_jmx(context.address("namenode.http"), "Hadoop:service=NameNode,name=FSNamesystemState")
+        if not self._is_live(context):
+            return "the NameNode does not report this DataNode as live"
         if not state.get("CapacityRemaining"):
             # a DataNode reports its volumes with its first heartbeat: no block can be placed before
             return "the NameNode reports no free space on the DataNode yet"
         return "" if state.get("FSState") == "Operational" else f"the NameNode is in state {state.get('FSState')}"
+
+    def _is_live(self, context: StackContext) -> bool:
+        info = request_jmx(context.address("namenode.http"), "Hadoop:service=NameNode,name=NameNodeInfo")
+        nodes = json.loads(info.get("LiveNodes") or "{}").values()
+        return any(node.get("xferaddr") == context.address(f"{self.name}.data") for node in nodes)

@@ -85,14 +85,20 @@ def digest_of(path: Path) -> str:
 
 
 def ensure_jars(
-    settings: Settings, java: Java, sets: Iterable[str], say: Say | None = None, *, verify: bool = False
+    settings: Settings,
+    java: Java,
+    sets: Iterable[str],
+    say: Say | None = None,
+    *,
+    verify: bool = False,
+    lock: Path = LOCK_FILE,
 ) -> Path:
-    """Make sure that the jars of `sets` are in the cache; returns the folder that has one folder per set.
+    """Make sure that the jars of `sets` in `lock` are in the cache; returns the folder that has one folder per set.
 
     Present files are trusted unless `verify`, as they were verified before they got their name.
     Raises JarMismatchError, JarsUnresolvedError. Safe for concurrent processes."""
     folder = settings.cache / "jars"
-    wanted = [jar for jar in read_lock() if jar.jar_set in set(sets)]
+    wanted = [jar for jar in read_lock(lock) if jar.jar_set in set(sets)]
     if verify:
         for jar in wanted:
             _check(folder / jar.jar_set / jar.file, jar)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from artimon.model.topic_spec import REPLICATION, platform_topics
 from artimon.stack.child_process import ProcessCommand
 from artimon.stack.java import jvm_flags
-from artimon.stack.stack_part import HOST, StackContext, StackPart, tcp_request
+from artimon.stack.stack_part import StackContext, StackPart, numbered_addresses, numbered_name, tcp_request
 from artimon.stack.topics import make_topics
 from artimon.stack.zookeeper_part import write_log4j2
 
@@ -30,7 +30,7 @@ def segment_bytes(quota: int) -> int:
 
 def broker_name(number: int) -> str:
     """Return the name of a broker's part; `number` counts from 1: `kafka`, `kafka-2`, ..."""
-    return "kafka" if number == 1 else f"kafka-{number}"
+    return numbered_name("kafka", number)
 
 
 class KafkaPart(StackPart):
@@ -71,14 +71,14 @@ class KafkaPart(StackPart):
 
     def check(self, context: StackContext) -> str:
         request = struct.pack(">hhih", _API_VERSIONS, 0, 1, -1)
-        port = context.port(f"{self.name}.internal")
-        answer = tcp_request(port, struct.pack(">i", len(request)) + request, enough=10)
+        address = context.address(f"{self.name}.internal")
+        answer = tcp_request(address, struct.pack(">i", len(request)) + request, enough=10)
         if len(answer) < 10 or struct.unpack(">ih", answer[4:10]) != (1, 0):
             return f"answered {answer[:20]!r} to a version request"
         if not self._topics_made and self.number == 1:
             copies = min(self.brokers, REPLICATION)
             topics = platform_topics(partitions=int(context.options.get("kafka_partitions", "8")), replication=copies)
-            make_topics(f"{HOST}:{port}", topics, {}, self.brokers)
+            make_topics(address, topics, {}, self.brokers)
             self._topics_made = True
         return ""
 
@@ -114,7 +114,7 @@ class KafkaPart(StackPart):
             "listener.security.protocol.map": f"INTERNAL:PLAINTEXT,CLIENT:{protocol},CONTROLLER:PLAINTEXT",
             "inter.broker.listener.name": "INTERNAL",
             "controller.listener.names": "CONTROLLER",
-            "host.name": HOST,
+            "host.name": context.host(self.name).address,
             "log.dirs": str(context.folder(self.name) / "data"),
             "auto.create.topics.enable": "false",
             "num.network.threads": "2",
@@ -149,8 +149,7 @@ class KafkaPart(StackPart):
 
 def kafka_address(context: StackContext) -> str:
     """Return host:port of each broker of this stack, separated by commas."""
-    names = [broker_name(number) for number in range(1, MAX_BROKERS + 1)]
-    return ",".join(context.address(f"{name}.broker") for name in names if f"{name}.broker" in context.ports)
+    return numbered_addresses(context, "kafka", "broker", MAX_BROKERS)
 
 
 def _cluster_id(file: Path) -> str:

@@ -13,8 +13,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from artimon.runtime.text import printable
 from artimon.stack.mailbox import StoredMail, list_mails
-from query_dsl.results.render import printable
 from query_dsl.tree.times import format_time
 
 READ_BYTES = 4 * 1024 * 1024

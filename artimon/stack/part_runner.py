@@ -137,7 +137,8 @@ class PartRunner:
         preparing = bool(self._commands)
         command = self._commands.pop(0) if preparing else self.part.command(self._context)
         name = self.part.name
-        self.child = ChildProcess(command, self._context.log(name), self._context.folder(name))
+        placed = ProcessCommand([*self._context.host(name).enter, *command.argv], command.env)
+        self.child = ChildProcess(placed, self._context.log(name), self._context.folder(name))
         self._reaper.watch(self.child.pid)
         self._check, self._check_due, self._last_healthy = None, now, now
         self._enter(Phase.PREPARING if preparing else Phase.STARTING, now)

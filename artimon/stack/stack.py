@@ -18,9 +18,10 @@ from artimon.stack.part_catalogue import SHARDS, choose_parts
 from artimon.stack.part_runner import Phase
 from artimon.stack.port_leases import PortLeases
 from artimon.stack.stack_errors import NotHealthyError
-from artimon.stack.stack_part import StackContext, StackPart
+from artimon.stack.stack_part import StackContext, StackHost, StackPart
 from artimon.stack.stack_state import DataLock, PartState, StackState, kill_stale, read_state, write_state
 from artimon.stack.supervisor import Supervisor
+from artimon.stack.zookeeper_part import zookeeper_address
 
 START_TIMEOUT_S = 900.0
 PART_TIMEOUT_S = 60.0
@@ -31,6 +32,7 @@ class Stack:
 
     `parts`: names of parts and groups (None: all; "hdfs" means namenode and datanode). `base_port`: None means the
     stable default ports, a number means free ports from there on, so that tests do not disturb a running stack.
+    `hosts`: the hosts of parts that run elsewhere than on this machine, by part.
     All its processes end with this process, even after SIGKILL. Raises StackError."""
 
     def __init__(
@@ -41,10 +43,11 @@ class Stack:
         base_port: int | None = None,
         options: Mapping[str, str] | None = None,
         settings: Settings | None = None,
+        hosts: Mapping[str, StackHost] | None = None,
     ) -> None:
         self.data = data.absolute()
         self._settings = settings or load_settings()
-        self._base_port, self._options = base_port, dict(options or {})
+        self._base_port, self._options, self._hosts = base_port, dict(options or {}), dict(hosts or {})
         shards = int(self._options.get("shards", SHARDS))
         brokers = int(self._options.get("brokers", 1))
         self.parts: list[StackPart] = choose_parts(("all",) if parts is None else parts, shards, brokers)
@@ -80,6 +83,7 @@ class Stack:
                 jars=folder,
                 spark_jars=jars.spark_jars(),
                 options=self._options,
+                hosts=self._hosts,
             )
             self._supervisor = Supervisor(self.parts, self._context, self._publish)
             self._supervisor.start()
@@ -111,8 +115,8 @@ class Stack:
 
     @property
     def zookeeper(self) -> str:
-        """host:port of ZooKeeper."""
-        return self.context.address("zookeeper.client")
+        """host:port of each ZooKeeper server, separated by commas."""
+        return zookeeper_address(self.context)
 
     @property
     def kafka(self) -> str:

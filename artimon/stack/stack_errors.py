@@ -109,7 +109,10 @@ class NotRunningError(StackError):
         self.data = data
 
     def __str__(self) -> str:
-        return f"no stack runs on {self.data}: start one with `artimon up --data {self.data}`"
+        return (
+            f"no stack runs on {self.data}: start one with `artimon up --data {self.data}`; "
+            "`artimon status --cluster` shows the processes of a cluster"
+        )
 
 
 class UnknownPartError(StackError):

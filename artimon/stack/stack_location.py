@@ -7,8 +7,7 @@ from pathlib import Path
 
 from artimon.runtime import settings as defaults
 from artimon.runtime.settings import Settings
-from artimon.stack.stack_state import read_state
-from artimon.stack.status import running_state
+from artimon.stack.stack_state import read_state, running_state
 
 
 def locate_settings(data: Path | None = None) -> Settings:

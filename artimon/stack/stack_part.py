@@ -18,8 +18,20 @@ SERVERS, AGENT, OWN, EXAMPLES = range(4)
 
 
 @dataclass(frozen=True, slots=True)
+class StackHost:
+    """Machine that runs parts: its address, and the words before a command that is to run there."""
+
+    address: str = HOST
+    enter: tuple[str, ...] = ()
+
+
+THIS_MACHINE = StackHost()
+
+
+@dataclass(frozen=True, slots=True)
 class StackContext:
-    """Configuration input of parts: folders, ports by "part.name", Java, folder of the jar sets, PySpark's jars."""
+    """Configuration input of parts: folders, ports by "part.name", Java, folder of the jar sets, PySpark's jars, hosts
+    by part."""
 
     data: Path
     ports: Mapping[str, int]
@@ -28,6 +40,11 @@ class StackContext:
     jars: Path
     spark_jars: Path
     options: Mapping[str, str] = field(default_factory=dict)
+    hosts: Mapping[str, StackHost] = field(default_factory=dict)
+
+    def host(self, part: str) -> StackHost:
+        """Return the host of a part: this machine unless another one is configured."""
+        return self.hosts.get(part, THIS_MACHINE)
 
     def port(self, name: str) -> int:
         """Return the port leased under `name`, such as "kafka.broker"."""
@@ -35,7 +52,7 @@ class StackContext:
 
     def address(self, name: str) -> str:
         """Return host:port of the port leased under `name`."""
-        return f"{HOST}:{self.ports[name]}"
+        return f"{self.host(name.partition('.')[0]).address}:{self.ports[name]}"
 
     def server(self, name: str) -> str | None:
         """Return host:port of the port leased under `name`, None if this stack has no such server."""
@@ -95,10 +112,22 @@ class StackPart:
         return {}
 
 
-def tcp_request(port: int, message: bytes, enough: int = 1, timeout_s: float = 2.0) -> bytes:
-    """Send `message` to a local port and read at least `enough` bytes, or up to the end. Raises OSError."""
+def numbered_name(base: str, number: int) -> str:
+    """Return the name of the n-th part of a kind, from 1: `kafka`, `kafka-2`, ..."""
+    return base if number == 1 else f"{base}-{number}"
+
+
+def numbered_addresses(context: StackContext, base: str, port: str, most: int) -> str:
+    """Return the address of port `port` of each part of a kind in this stack, separated by commas; "" if none."""
+    names = [f"{numbered_name(base, number)}.{port}" for number in range(1, most + 1)]
+    return ",".join(context.address(name) for name in names if name in context.ports)
+
+
+def tcp_request(address: str, message: bytes, enough: int = 1, timeout_s: float = 2.0) -> bytes:
+    """Send `message` to host:port and read at least `enough` bytes, or up to the end. Raises OSError."""
     answer = b""
-    with socket.create_connection((HOST, port), timeout=timeout_s) as connection:
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=timeout_s) as connection:
         connection.settimeout(timeout_s)
         connection.sendall(message)
         while len(answer) < enough:

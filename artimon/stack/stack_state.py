@@ -10,7 +10,7 @@ from pathlib import Path
 
 from artimon.stack import orphan_reaper as guard
 from artimon.stack.child_process import same_process
-from artimon.stack.stack_errors import AlreadyRunningError, UnusableFolderError
+from artimon.stack.stack_errors import AlreadyRunningError, NotRunningError, UnusableFolderError
 
 STATE_FILE = "stack.json"
 STATE_FORMAT = 1
@@ -63,6 +63,14 @@ def read_state(data: Path) -> StackState | None:
         return StackState(parts=parts, **raw)
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def running_state(data: Path) -> StackState:
+    """Return the state of the stack that runs on `data`. Raises NotRunningError."""
+    state = read_state(data)
+    if state is None or not state.alive():
+        raise NotRunningError(data)
+    return state
 
 
 class DataLock:

@@ -13,8 +13,7 @@ from artimon.runtime.lag_limits import GRACE_S
 from artimon.stack import hop_limits as lag
 from artimon.stack.child_process import same_process, session_rss
 from artimon.stack.part_runner import Phase
-from artimon.stack.stack_errors import NotRunningError
-from artimon.stack.stack_state import PartState, StackState, read_state
+from artimon.stack.stack_state import PartState, running_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +212,3 @@ def _shard_hop(name: str, figures: Mapping[str, Any], reason: str, now_ms: int) 
         detail += "; refilling from Kafka, its answers are partial"
     age_ms = max(0, now_ms - int(newest)) if newest else None
     return Hop(f"{name}: in memory", figures.get("applied"), "samples", age_ms, detail, not reason, reason)
-
-
-def running_state(data: Path) -> StackState:
-    """Return the state of the stack that runs on `data`. Raises NotRunningError."""
-    state = read_state(data)
-    if state is None or not state.alive():
-        raise NotRunningError(data)
-    return state

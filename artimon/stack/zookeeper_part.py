@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from artimon.stack.child_process import ProcessCommand
 from artimon.stack.java import jvm_flags
-from artimon.stack.stack_part import HOST, StackContext, StackPart, tcp_request
+from artimon.stack.stack_part import StackContext, StackPart, numbered_addresses, numbered_name, tcp_request
 
 # The server needs only these of PySpark's jars; with all of them on the classpath it costs a second and 40 MB more.
 _JAR_PREFIXES = (
@@ -15,6 +15,7 @@ _JAR_PREFIXES = (
     "audience-annotations-", "jackson-", "commons-lang",
 )  # fmt: skip
 
+MAX_SERVERS = 9
 _LOG4J = """\
 status = error
 rootLogger.level = warn
@@ -34,11 +35,14 @@ def write_log4j2(folder: Path) -> Path:
 
 
 class ZooKeeperPart(StackPart):
-    """One server, no quorum. Session timeouts are 2 to 60 s."""
+    """One server, alone or of an ensemble. Session timeouts are 2 to 60 s."""
 
-    name = "zookeeper"
-    ports = MappingProxyType({"zookeeper.client": 2181})
     memory_mb = 320
+
+    def __init__(self, number: int = 1, servers: int = 1) -> None:
+        self.number, self.servers, self.name = number, servers, zookeeper_name(number)
+        names = {"client": 2181} if servers == 1 else {"client": 2181, "peer": 2888, "election": 3888}
+        self.ports = MappingProxyType({f"{self.name}.{what}": port + number - 1 for what, port in names.items()})
 
     def prepare(self, context: StackContext) -> list[ProcessCommand]:
         folder = context.folder(self.name)
@@ -47,14 +51,16 @@ class ZooKeeperPart(StackPart):
             "tickTime": "1000",
             "maxSessionTimeout": "60000",
             "dataDir": str(folder / "data"),
-            "clientPort": str(context.port("zookeeper.client")),
-            "clientPortAddress": HOST,
+            "clientPort": str(context.port(f"{self.name}.client")),
+            "clientPortAddress": context.host(self.name).address,
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "ruok,srvr,mntr",
             "autopurge.snapRetainCount": "3",
             "autopurge.purgeInterval": "1",
             "maxClientCnxns": "4096",
+            **self._ensemble(context),
         }
+        (folder / "data" / "myid").write_text(str(self.number))
         (folder / "zoo.cfg").write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
         write_log4j2(folder)
         return []
@@ -70,14 +76,39 @@ class ZooKeeperPart(StackPart):
             f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
             "-cp",
             ":".join(jars),
-            "org.apache.zookeeper.server.ZooKeeperServerMain",
+            f"org.apache.zookeeper.server.{'ZooKeeperServerMain' if self.servers == 1 else 'quorum.QuorumPeerMain'}",
             str(folder / "zoo.cfg"),
         ]
         return ProcessCommand(argv)
 
     def check(self, context: StackContext) -> str:
-        answer = tcp_request(context.port("zookeeper.client"), b"ruok", enough=4)
+        address = context.address(f"{self.name}.client")
+        answer = tcp_request(address, b"ruok", enough=4)
+        if answer == b"imok" and self.servers > 1:  # a server without a quorum says imok too
+            answer = tcp_request(address, b"srvr", enough=4096)
+            return "" if b"\nMode: " in answer else "belongs to no quorum"
         return "" if answer == b"imok" else f"answered {answer[:40]!r} to ruok"
 
     def addresses(self, context: StackContext) -> dict[str, str]:
-        return {"ARTIMON_ZOOKEEPER": context.address("zookeeper.client")}
+        return {"ARTIMON_ZOOKEEPER": zookeeper_address(context)}
+
+    def _ensemble(self, context: StackContext) -> dict[str, str]:
+        """Return the lines of zoo.cfg that name the servers of the ensemble; none for a server alone."""
+        if self.servers == 1:
+            return {}
+        found = {"initLimit": "20", "syncLimit": "10"}
+        for number in range(1, self.servers + 1):
+            name = zookeeper_name(number)
+            peer, election = context.address(f"{name}.peer"), context.port(f"{name}.election")
+            found[f"server.{number}"] = f"{peer}:{election}"
+        return found
+
+
+def zookeeper_name(number: int) -> str:
+    """Return the name of a server's part; `number` counts from 1."""
+    return numbered_name("zookeeper", number)
+
+
+def zookeeper_address(context: StackContext) -> str:
+    """Return host:port of each server of this stack, separated by commas; "" if it has none."""
+    return numbered_addresses(context, "zookeeper", "client", MAX_SERVERS)

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from artimon.model.batch import BatchId
-from artimon.model.batch_codec import decode_columns, encode_samples
+from artimon.model.batch_codec import encode_samples
+from artimon.model.sample_columns import decode_columns
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.schema import DataFile, folder_of, period_of
 from artimon.rawtable.table_state import TableTotals

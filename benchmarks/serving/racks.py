@@ -286,7 +286,7 @@ def _serve_shard(pipe: Connection, zookeeper: str, made: Callable[[], Any]) -> N
 def _serve_api(pipe: Connection, zookeeper: str, end_ms: int, limits: ApiLimits) -> None:
     with VarstoreClient(zookeeper) as store:
         clock = WorldClock(end_ms + SETTLED_MS)
-        server = ApiServer(make_app(store, lambda: {}, clock, limits))
+        server = ApiServer(make_app(store, lambda _: {}, clock, limits))
         server.start()
         tune_gc()
         pipe.send((server.port, 0))

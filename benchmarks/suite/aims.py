@@ -75,6 +75,7 @@ AIMS: Mapping[str, Aim] = {
     "promql.topk": _times(10),
     "promql.join_volumes": _times(1),
     "promql.quantile": _times(10),
+    "promql.3days": _times(1),
     "promql.remote_write": _times(1),
     "transport.encoded": _times(20),
     "transport.bytes": _times(1),
@@ -86,6 +87,6 @@ AIMS: Mapping[str, Aim] = {
     "transport.backlog.live.p99": _most(15),
     "pipeline": Aim(750_000),
     "lag.hdfs.p99": _most(60),
-    "lag.hdfs.files": _most(480, long=True),
+    "lag.hdfs.files": _most(120, long=True),
     "lag.buckets.p99": _most(5),
 }

@@ -58,7 +58,7 @@ QUESTIONS = (
     "quantile",
     "3days",
 )
-PROMQL = ("single", "sum_by_rack", "rate_by_rack", "topk", "join_volumes", "quantile")
+PROMQL = ("single", "sum_by_rack", "rate_by_rack", "topk", "join_volumes", "quantile", "3days")
 PLAN = (
     Entry(
         "increment",
@@ -149,7 +149,7 @@ PLAN = (
     Entry(
         "query",
         "benchmarks.query",
-        9.5,
+        7.5,
         (),
         ("--series", "2000", "--many", "5000", "--seconds", "20"),
         promised=(
@@ -176,11 +176,23 @@ PLAN = (
     Entry(
         "fleet",
         "benchmarks.fleet",
-        3.5,
+        6.0,
         ("--agents", "50", "--seconds", "60"),
-        ("--agents", "20", "--seconds", "60"),
-        promised=_family("fleet.zookeeper", ".steady", ".restart", ".process"),
+        ("--agents", "20", "--seconds", "60", "--collector-agents", "200"),
+        promised=(
+            *_family("fleet.zookeeper", ".steady", ".restart", ".process"),
+            "fleet.append.state",
+            *_family("fleet.collector.agents", "", ".p99", ".memory", ".cpu"),
+        ),
         sized=_family("fleet.zookeeper", ".steady@50", ".restart@50", ".process@50"),
+    ),
+    Entry(
+        "fleet_agent",
+        "benchmarks.fleet_agent",
+        2.0,
+        ("--seconds", "40"),
+        ("--seconds", "30"),
+        promised=_family("fleet.agent.", "rss", "rss@anonymous", "rss@cgroup", "cpu", "install"),
     ),
     Entry(
         "transport",

@@ -49,6 +49,8 @@ class Bookkeeper(ProcessVariables):
     ) -> None:
         arguments = locals()
         super().__init__(strict=strict, max_variables=max_variables, max_per_name=max_per_name)
+        self.session: Any = None
+        """Started kazoo client of this process to register with, instead of one of our own; set before `start`."""
         self._settings_in_code: dict[str, str | None] = {name: arguments[name] for name in GIVEN}
         self.online = online
         self._endpoint: ProcessEndpoint | None = None
@@ -116,7 +118,7 @@ class Bookkeeper(ProcessVariables):
         endpoint.limit_logs()
         _hook_exit(self)
         self._uuid = self._uuid or os.urandom(16)
-        made = endpoint.ProcessEndpoint(self, chosen, self._uuid, old)
+        made = endpoint.ProcessEndpoint(self, chosen, self._uuid, old, self.session)
         try:
             made.start()
         except RuntimeError as error:  # no more threads, or the interpreter is ending

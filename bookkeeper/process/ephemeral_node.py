@@ -38,9 +38,11 @@ class EndpointRegistration:
         session_s: float = 10.0,
         reassert_s: float = 60.0,
         digest: str = "",
+        session: Any = None,
     ):
-        """`digest`: user:password for ZooKeeper; the ACL then admits that user only. "": open to everyone."""
-        self.path, self._digest = path, digest
+        """`digest`: user:password for ZooKeeper; the ACL then admits that user only. "": open to everyone. `session`:
+        started client of its owner, who reconnects and ends it; None for a client of our own."""
+        self.path, self._digest, self._session = path, digest, session
         self._zookeeper, self._data, self._session_s, self._reassert_s = zookeeper, data, session_s, reassert_s
         self._wake, self._withdraw, self._stop = threading.Event(), threading.Event(), threading.Event()
         self.registered, self.withdrawn, self.stopped = threading.Event(), threading.Event(), threading.Event()
@@ -95,6 +97,7 @@ class EndpointRegistration:
         client = self._client
         if (
             client is not None
+            and self._session is None
             and monotonic() - self._started > RECONNECT_GRACE_S
             and client.client_state == KeeperState.CLOSED
         ):
@@ -108,6 +111,9 @@ class EndpointRegistration:
                 log.warning("no client for ZooKeeper at %r: %s: %s", self._zookeeper, type(error).__name__, error)
 
     def _connect(self) -> Any:
+        if self._session is not None:
+            self._session.add_listener(self._on_state)
+            return self._session
         client = KazooClient(
             hosts=self._zookeeper,
             timeout=self._session_s,
@@ -138,16 +144,27 @@ class EndpointRegistration:
     def _ensure(self) -> None:
         """Make sure that the node exists, is ours and is watched. Replaces a node of our older session."""
         client = self._client
+        if not self.registered.is_set() and self._create():
+            client.exists_async(self.path, watch=self._on_state).get(timeout=CALL_TIMEOUT_S)
+            return
         stat = client.exists_async(self.path, watch=self._on_state).get(timeout=CALL_TIMEOUT_S)
         if stat is not None and stat.ephemeralOwner == client.client_id[0]:
             return
         if stat is not None:
             _ignoring(NoNodeError, lambda: client.delete_async(self.path).get(timeout=CALL_TIMEOUT_S))
-        create = client.create_async(self.path, self._data, ephemeral=True, makepath=True)
-        _ignoring(NodeExistsError, lambda: create.get(timeout=CALL_TIMEOUT_S))
+        self._create()
         stat = client.exists_async(self.path, watch=self._on_state).get(timeout=CALL_TIMEOUT_S)
         if stat is None or stat.ephemeralOwner != client.client_id[0]:
             raise RuntimeError("the node changed meanwhile")
+
+    def _create(self) -> bool:
+        """Create the node; False if there is one."""
+        create = self._client.create_async(self.path, self._data, ephemeral=True, makepath=True)
+        try:
+            create.get(timeout=CALL_TIMEOUT_S)
+        except NodeExistsError:
+            return False
+        return True
 
     def _delete(self) -> None:
         if not self.connected or not self.registered.is_set():
@@ -161,6 +178,9 @@ class EndpointRegistration:
     def _end_client(self) -> None:
         client, self._client = self._client, None
         if client is None:
+            return
+        if client is self._session:
+            client.remove_listener(self._on_state)
             return
         try:
             client.stop()

@@ -49,8 +49,15 @@ class ProcessEndpoint:
     lock whose thread it does not have."""
 
     def __init__(
-        self, variables: VariableRegistry, settings: ProcessSettings, uuid: bytes, old: ProcessEndpoint | None = None
+        self,
+        variables: VariableRegistry,
+        settings: ProcessSettings,
+        uuid: bytes,
+        old: ProcessEndpoint | None = None,
+        session: Any = None,
     ) -> None:
+        """`session`: started kazoo client to register with; None for one of its own."""
+        self._session = session
         self._variables, self._settings, self.uuid, self._old = variables, settings, uuid, old
         self._numbering = threading.Lock()  # guards _instance while a successor takes it over
         self.importing = threading.Lock()
@@ -225,7 +232,7 @@ class ProcessEndpoint:
         self.service, self.server, self.advertised = handler, server, where.advertise
         told = json.dumps(data).encode()
         self._prepared_at = monotonic()  # before `registration`: who sees that one, waits for a finite time
-        self.registration = EndpointRegistration(settings.zookeeper, path, told, digest=user)
+        self.registration = EndpointRegistration(settings.zookeeper, path, told, digest=user, session=self._session)
         self._prepared.set()
 
     def _take_number(self) -> str:

@@ -13,13 +13,12 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
-from thriftpy2.thrift import TApplicationException, TMessageType
-
 from bookkeeper.rpc.byte_budget import ByteBudget
 from bookkeeper.rpc.framed_client import TIMEOUTS, receive_exactly, remaining_s, send_all, shut_down
 from bookkeeper.rpc.framed_client import FramedClient as FramedClient
 from bookkeeper.rpc.security import Peer, Security, UnauthorizedError
-from bookkeeper.rpc.thrift_messages import HEADER, MessageHead, decode_struct, encode_message, parse_message
+from bookkeeper.rpc.service_dispatcher import ServiceDispatcher
+from bookkeeper.rpc.thrift_messages import HEADER, parse_message
 from bookkeeper.rpc.thrift_messages import FramedError as FramedError
 from bookkeeper.rpc.thrift_messages import FrameError as FrameError
 from bookkeeper.rpc.thrift_messages import decode_reply as decode_reply
@@ -80,9 +79,11 @@ class FramedServer:
         handshake_timeout: float = 5.0,
         accept_rate: float | None = None,
     ) -> None:
-        self.service, self.handler, self.host, self.port, self.name = service, handler, host, port, name
+        self.service, self.host, self.port, self.name = service, host, port, name
         self.max_frame, self.max_connections = max_frame, max_connections
-        self.max_reply = max(max_frame, 64 * MiB) if max_reply is None else max_reply
+        self.dispatcher = ServiceDispatcher(
+            service, handler, max(max_frame, 64 * MiB) if max_reply is None else max_reply, name
+        )
         self.idle_timeout, self.request_timeout, self.on_reply = idle_timeout, request_timeout, on_reply
         self.budget, self.budget_wait = None if budget is None else ByteBudget(budget), budget_wait
         self.security, self.handshake_timeout = security, handshake_timeout
@@ -198,49 +199,6 @@ class FramedServer:
         with self._lock:
             self._connections.discard(connection)
 
-    def answer(self, frame: bytes) -> tuple[str, bytes | None]:
-        """Handle a request; returns its method and the reply as a frame (None if one-way). FrameError if malformed."""
-        message = parse_message(frame)
-        del frame
-        if message.kind not in (TMessageType.CALL, TMessageType.ONEWAY):
-            raise FrameError(f"message of kind {message.kind} instead of a call")
-        if message.method not in self.service.thrift_services:
-            text = f"{self.service.__name__} has no method {message.method!r}"
-            return message.method, _failure(message, TApplicationException.UNKNOWN_METHOD, text)
-        args = decode_struct(message, getattr(self.service, message.method + "_args")())
-        message.frame = b""  # the arguments are copies: keep one copy of a call in memory while its handler runs
-        return message.method, self._reply(message, args)
-
-    def _reply(self, message: MessageHead, args: Any) -> bytes | None:
-        result = getattr(self.service, message.method + "_result")()
-        try:
-            self._call(message, args, result)
-            if result.oneway:
-                return None
-            reply = encode_message(message.method, TMessageType.REPLY, message.seqid, result)
-        except TApplicationException as error:
-            return _failure(message, error.type, str(error))
-        except Exception as error:  # the caller gets the reason; all connections stay open
-            log.warning("%s.%s failed", self.name, message.method, exc_info=True)
-            return _failure(message, TApplicationException.INTERNAL_ERROR, f"{type(error).__name__}: {error}")
-        if len(reply) - HEADER.size > self.max_reply:
-            text = f"reply of {len(reply)} bytes, at most {self.max_reply} are allowed: ask for less"
-            return _failure(message, TApplicationException.INTERNAL_ERROR, text)
-        return reply
-
-    def _call(self, message: MessageHead, args: Any, result: Any) -> None:
-        values = [getattr(args, spec[1]) for spec in args.thrift_spec.values()]
-        try:
-            value = getattr(self.handler, message.method)(*values)
-        except Exception as error:
-            for fid, spec in result.thrift_spec.items():
-                if fid != 0 and isinstance(error, spec[2]):
-                    setattr(result, spec[1], error)
-                    return
-            raise
-        if 0 in result.thrift_spec:
-            result.success = value
-
 
 class _ServerConnection:
     """One accepted socket and its thread. `idle`: no byte of a request was received since `since` (monotonic seconds).
@@ -351,7 +309,7 @@ class _ServerConnection:
         _serving.sock = self.sock
         only = [frame]
         del frame  # so that `answer` can free it before the handler runs
-        method, reply = server.answer(only.pop())
+        method, reply = server.dispatcher.answer(only.pop())
         self.answered = True
         if reply is not None:
             send_all(self.sock, reply, monotonic() + server.request_timeout)
@@ -390,13 +348,6 @@ def _peek(sock: socket.socket, deadline: float) -> bytes:
     """Wait for the first byte and return it without consuming it."""
     sock.settimeout(remaining_s(deadline))
     return sock.recv(1, socket.MSG_PEEK)
-
-
-def _failure(message: MessageHead, code: int, text: str) -> bytes | None:
-    if message.kind == TMessageType.ONEWAY:
-        return None
-    error = TApplicationException(code, text)
-    return encode_message(message.method, TMessageType.EXCEPTION, message.seqid, error)
 
 
 def _receive_size(sock: socket.socket, first: bytes, max_frame: int, deadline: float) -> int:

@@ -63,9 +63,13 @@ class Security:
     def wrap(self, sock: socket.socket, deadline: float, wait: Callable[[socket.socket, float], bytes]) -> Any:
         """Wrap a socket in TLS, before the handshake; return it as it is if the peer does not use TLS. `wait` peeks at
         the first byte to decide this in the modes before "require". Raises OSError."""
-        if self.tls is None or (self.mode != "require" and wait(sock, deadline)[:1] != bytes([_TLS_HELLO])):
+        if self.tls is None or (self.mode != "require" and not self.starts_tls(wait(sock, deadline))):
             return sock
         return self.tls.server_context().wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+
+    def starts_tls(self, first: bytes) -> bool:
+        """Return True if these first bytes of a connection begin a TLS handshake."""
+        return first[:1] == bytes([_TLS_HELLO])
 
     def admit(self, sock: Any, wrapped: bool, deadline: float) -> Peer:
         """Perform the TLS handshake with a client. Raises Unauthorized, OSError."""

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from thriftpy2.protocol import TBinaryProtocol
 from thriftpy2.thrift import TApplicationException, TMessageType
 from thriftpy2.transport import TMemoryBuffer
+
+if TYPE_CHECKING:
+    Frame = bytes | memoryview
+    """A message as received, without the 4 bytes of length."""
 
 HEADER = struct.Struct(">I")
 MAX_ITEMS = 1_000_000
@@ -42,7 +46,7 @@ class MessageHead:
 
     __slots__ = ("frame", "kind", "method", "seqid", "start")
 
-    def __init__(self, frame: bytes, method: str, kind: int, seqid: int, start: int) -> None:
+    def __init__(self, frame: Frame, method: str, kind: int, seqid: int, start: int) -> None:
         self.frame, self.method, self.kind, self.seqid, self.start = frame, method, kind, seqid, start
 
 
@@ -91,7 +95,7 @@ def encode_message(method: str, kind: int, seqid: int, payload: Any) -> bytes:
     return HEADER.pack(len(body)) + bytes(body)
 
 
-def decode_reply(service: Any, method: str, frame: bytes, seqid: int) -> Any:
+def decode_reply(service: Any, method: str, frame: Frame, seqid: int) -> Any:
     """Decode the result of a call; `frame` is the reply without its 4 bytes of length.
 
     Raises the exceptions that the IDL declares, TApplicationException as sent by the server, and FrameError for bytes
@@ -119,7 +123,7 @@ def _unpack(service: Any, method: str, result: Any) -> Any:
     return result.success
 
 
-def parse_message(frame: bytes) -> MessageHead:
+def parse_message(frame: Frame) -> MessageHead:
     """Read the head of a message; its struct is not checked yet. FrameError unless it is strict binary protocol."""
     if len(frame) < 12:
         raise FrameError(f"a frame of {len(frame)} bytes holds no message")
@@ -150,7 +154,7 @@ def decode_struct(message: MessageHead, into: Any, max_items: int = MAX_ITEMS) -
 
 
 def validate_struct(
-    data: bytes, start: int, spec: dict[int, tuple[Any, ...]] | None, max_items: int = MAX_ITEMS
+    data: Frame, start: int, spec: dict[int, tuple[Any, ...]] | None, max_items: int = MAX_ITEMS
 ) -> int:
     """Return the end of the struct that begins at `start`. FrameError if a length in it points outside `data`.
 
@@ -166,7 +170,7 @@ class _StructValidator:
 
     __slots__ = ("data", "end", "items")
 
-    def __init__(self, data: bytes, items: int) -> None:
+    def __init__(self, data: Frame, items: int) -> None:
         self.data, self.end, self.items = data, len(data), items
 
     def struct(self, at: int, spec: dict[int, tuple[Any, ...]] | None, depth: int) -> int:

@@ -11,6 +11,7 @@ import os
 import selectors
 import socket
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from time import monotonic
@@ -100,11 +101,19 @@ class Tls:
         names is admitted."""
         import ssl
 
-        names = names_of(certificate)
+        self.check_names(names_of(certificate))
+        return float(ssl.cert_time_to_seconds(certificate["notAfter"]))
+
+    @property
+    def files(self) -> TlsFiles:
+        """Files of the certificates."""
+        return self._files
+
+    def check_names(self, names: Sequence[str]) -> None:
+        """Raise Unauthorized if none of the names of a client's certificate is admitted."""
         peers = self._files.peers
         if peers and not any(fnmatchcase(name, pattern) for name in names for pattern in peers):
             raise UnauthorizedError(f"certificate of {', '.join(names) or 'no name'}: no match for {', '.join(peers)}")
-        return float(ssl.cert_time_to_seconds(certificate["notAfter"]))
 
     def _stamp(self) -> dict[str, FileStamp | None]:
         stamps: dict[str, FileStamp | None] = {}

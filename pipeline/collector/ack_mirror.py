@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -25,6 +25,7 @@ class AckMirror(ZooKeeperWatcher):
     def __init__(self, client: KazooClient) -> None:
         super().__init__(client, "ack mirror", CHECK_PERIOD_S)
         self._states: Mapping[str, tuple[bytes, int]] | None = None
+        self.on_change: Callable[[], None] = lambda: None
 
     def answer(self, versions: Mapping[str, int]) -> Any:
         """Return the AckDocuments of the IDL for an agent that has these versions."""
@@ -53,4 +54,6 @@ class AckMirror(ZooKeeperWatcher):
             )
         }
         trusted = all(is_trusted(self._client, f"{ACKS_PATH}/{topic_id}") for topic_id in found)
-        self._states = found if trusted else None
+        before, self._states = self._states, found if trusted else None
+        if self._states is not None and self._states != before:
+            self.on_change()

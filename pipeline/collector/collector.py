@@ -2,73 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from artimon.model.ack_state import Position
 from artimon.model.batch import BatchError, BatchHeader
 from artimon.model.batch_codec import verify_limits
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.runtime.health import Publish, unpublished
-from artimon.runtime.partition_counts import confirmed_partitions
-from artimon.runtime.process_options import (
-    Health,
-    Insecure,
-    Kafka,
-    KafkaQuota,
-    ListenHost,
-    ListenPort,
-    Zookeeper,
-    process_name,
-)
-from artimon.runtime.settings import security
-from artimon.runtime.topic_check import TopicCheck, required_topics
-from artimon.runtime.zookeeper_client import zookeeper_client
-from bookkeeper.rpc.framed_server import FramedServer
-from pipeline.collector.ack_mirror import AckMirror
-from pipeline.collector.collector_service import CollectorService, Holding, ServiceSettings
-from pipeline.collector.kafka_quota import MESSAGE_OVERHEAD, KafkaQuotaGate, measure_until
-from pipeline.collector.kafka_writer import BatchWriter, KafkaMessage, KafkaWriteError, KafkaWriter, message_for
+from pipeline.collector.collector_service import Holding
+from pipeline.collector.kafka_quota import MESSAGE_OVERHEAD, KafkaQuotaGate
+from pipeline.collector.kafka_writer import BatchWriter, KafkaMessage, KafkaWriteError, message_for
 from pipeline.link.credits import CollectorCredits
 from pipeline.link.idl import collector_idl
-
-log = logging.getLogger(__name__)
 
 FRAME_BYTES = 4 * 1024 * 1024 + 512 * 1024
 MAX_BYTES_IN_FLIGHT = 32 * 1024 * 1024
 """Limit of the bytes of all concurrent calls, from their first byte to their answer. Each is in memory about five
 times, as received and inside requests to Kafka."""
 MAX_MESSAGES = 2_000
-MAX_CONNECTIONS = 1_024
-HEALTH_S = 1.0
-"""Interval of the health reports in seconds."""
-_KAFKA_RETRY_S = 2.0
-REQUIRED_TOPICS = ("samples", "series")
-"""Topics that a collector checks at its start; events are not used everywhere."""
 BatchVerifier = Callable[[bytes], BatchHeader]
-
-
-CollectorId = Annotated[str, process_name("Name of this collector.", usual="collector-0")]
-
-
-@dataclass(frozen=True, slots=True)
-class CollectorConfig:
-    """`id`: unique name of this collector. `kafka`: host:port, may be a comma list. `port` 0: any free port."""
-
-    id: CollectorId
-    zookeeper: Zookeeper
-    kafka: Kafka
-    host: ListenHost = "127.0.0.1"
-    port: ListenPort = 0
-    insecure: Insecure = False
-    health: Health = None
-    topic_prefix: str = "artimon"
-    quota_bytes: KafkaQuota = 0
-    """Quota of the topic of samples in bytes; 0: none."""
 
 
 class CallInFlight(NamedTuple):
@@ -83,7 +37,9 @@ class CallInFlight(NamedTuple):
 
 
 class Collector:
-    """Handler of the Thrift service. Stateless but for counts and for the bytes it holds, which are bounded."""
+    """Decisions about calls, and counts. Stateless but for counts and for the bytes it holds, which are bounded.
+
+    `begin` a call, write what it accepted to `broker`, `finish` it."""
 
     def __init__(
         self,
@@ -92,13 +48,10 @@ class Collector:
         clock: Clock = SYSTEM_CLOCK,
         quota: KafkaQuotaGate | None = None,
         check: BatchVerifier = verify_limits,
-        mirror: AckMirror | None = None,
     ) -> None:
-        """`check`: returns the header of a valid batch, else raises BatchError. `mirror`: ack states for agents;
-        without it they read ZooKeeper."""
-        self._mirror = mirror
+        """`check`: returns the header of a valid batch, else raises BatchError."""
         self._verify = check
-        self._broker, self._clock, self._quota = broker, clock, quota or KafkaQuotaGate(0, clock)
+        self.broker, self._clock, self._quota = broker, clock, quota or KafkaQuotaGate(0, clock)
         self._prefix, self._samples_topic = topic_prefix, f"{topic_prefix}.samples"
         self._lock = threading.Lock()
         """Guards the counts below."""
@@ -107,24 +60,6 @@ class Collector:
         self.calls, self.longest_ms, self.busy_ms = 0, 0, 0
         self.batches = self.bytes = self.last_answer_ms = 0
         self.nacks: Counter[str] = Counter()
-
-    def send(self, messages: Sequence[bytes]) -> list[Any]:
-        """Method of the IDL: returns one answer a message, in order."""
-        began = self._clock.monotonic()
-        received = self.begin(messages)
-        results: list[Position | str] | None = None
-        try:
-            results = self._broker.write([message for _, message in received.accepted]) if received.accepted else []
-        finally:
-            answers = self.finish(received, results)
-            self._count_call(self._clock.monotonic() - began)
-        return answers
-
-    def acks(self, versions: Mapping[str, int]) -> Any:
-        """Method of the IDL: returns the ack states that an agent does not have."""
-        if self._mirror is None:
-            return collector_idl().AckDocuments(False, [], [])
-        return self._mirror.answer(versions)
 
     def begin(self, messages: Sequence[bytes]) -> CallInFlight:
         """Check a call and select its messages for Kafka. `finish` must follow, whatever the outcome."""
@@ -179,7 +114,7 @@ class Collector:
             try:
                 header = self._verify(data)
                 agent = agent or header.id.agent
-                message = message_for(self._broker, self._prefix, header, data)
+                message = message_for(self.broker, self._prefix, header, data)
                 full = self._admit(message, full)
                 if full and message.topic == self._samples_topic:
                     received.answers[index] = self._nack(full)
@@ -197,7 +132,7 @@ class Collector:
             with self._lock:
                 received.answers[0].credit = self._credits.share(received.agent, self._clock.monotonic())
 
-    def _count_call(self, seconds: float) -> None:
+    def count_call(self, seconds: float) -> None:
         with self._lock:
             self.calls += 1
             self.busy_ms += round(seconds * 1000)
@@ -226,73 +161,3 @@ class Collector:
         with self._lock:
             self.nacks[reason.split(":", 1)[0]] += 1
         return collector_idl().Answer(False, "", "", -1, -1, reason)
-
-
-def server_of(collector: Collector, place: ServiceSettings) -> FramedServer:
-    """Build the server of a collector with all its limits; it is not started."""
-    return FramedServer(
-        collector_idl().Collector,
-        collector,
-        place.host,
-        place.port,
-        max_frame=FRAME_BYTES,
-        max_connections=MAX_CONNECTIONS,
-        budget=MAX_BYTES_IN_FLIGHT,
-        security=security(),
-        name=f"collector-{place.id}",
-    )
-
-
-def run_collector(
-    config: CollectorConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
-) -> None:
-    """Serve until `stop`; raises OSError if the port is taken, TopicsUnfitError if a topic has wrong settings. Kafka
-    and ZooKeeper may be unavailable at any time, also at the start."""
-    zookeeper, topic = zookeeper_client(config.zookeeper), f"{config.topic_prefix}.samples"
-    broker, quota = (
-        KafkaWriter(config.kafka, clock, confirmed_partitions(zookeeper)),
-        KafkaQuotaGate(config.quota_bytes, clock),
-    )
-    mirror = AckMirror(zookeeper)
-    collector = Collector(broker, config.topic_prefix, clock, quota, mirror=mirror)
-    service = CollectorService(server_of(collector, config), config, zookeeper, clock, publish)
-    check = TopicCheck(config.kafka, required_topics(config.topic_prefix, REQUIRED_TOPICS), clock)
-    try:
-        if _wait_for_kafka(broker, quota, topic, stop, service, clock):
-            check.start(stop)
-            service.registration.start()
-            mirror.start()
-            measuring = (quota, lambda: broker.log_sizes(topic), stop, clock)
-            threading.Thread(target=measure_until, args=measuring, name="quota", daemon=True).start()
-            while not stop.is_set():
-                check.raise_unfit()
-                service.report("ok", [quota.problem, broker.problem, check.problem], **collector.figures())
-                clock.wait(stop, HEALTH_S)
-    finally:
-        mirror.stop(1.0)
-        service.stop(broker.close)
-
-
-def _wait_for_kafka(
-    broker: KafkaWriter,
-    quota: KafkaQuotaGate,
-    topic: str,
-    stop: threading.Event,
-    service: CollectorService,
-    clock: Clock,
-) -> bool:
-    """Wait until Kafka describes the topic and its size; False on `stop`. Until then the collector is not
-    registered."""
-    while not stop.is_set():
-        try:
-            broker.describe_topic(topic)
-            quota.measure(lambda: broker.log_sizes(topic))
-            if quota.is_measured:
-                return True
-            problem = f"{quota.failure} (it needs Describe on the cluster; ARTIMON_KAFKA_QUOTA=0 means no quota)"
-        except KafkaWriteError as error:
-            problem = str(error)
-        log.warning("collector %s waits: %s", service.id, problem)
-        service.health.write("starting", problem)
-        clock.wait(stop, _KAFKA_RETRY_S)
-    return False

@@ -18,7 +18,7 @@ from artimon.runtime.exposure import require_protection
 from artimon.runtime.health import HealthFile, Publish
 from artimon.runtime.settings import security
 from artimon.runtime.zookeeper_client import EphemeralNode, close_client
-from bookkeeper.rpc.framed_server import FramedServer
+from pipeline.collector.link_server import LinkServer
 from pipeline.link.collector_choice import COLLECTORS_PATH
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class CollectorService:
 
     def __init__(
         self,
-        server: FramedServer,
+        server: LinkServer,
         place: ServiceSettings,
         zookeeper: KazooClient,
         clock: Clock,
@@ -113,6 +113,7 @@ class CollectorService:
             port=self.port,
             problems=[text for text in problems if text],
             warnings=self.warnings,
+            **self._server.figures,
             **figures,
         )
 

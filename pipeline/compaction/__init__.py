@@ -8,6 +8,7 @@ Modules in reading order; each imports only those before it:
     merge, sorted_files           merge of many runs in bounded memory; writer of the new files
     job                           one job: merge, prove, commit
     dead_files                    deletion of dead files and of old commits
+    source_expiry                 daily expiry of sources and series
     compactor, compactor_process  everything that is due; the process
 
 It imports `artimon.rawtable` and below.

@@ -33,9 +33,11 @@ from pipeline.compaction.plan import (
     count_files,
     due_keys,
     expired_files,
+    expiry_ms,
     plan_jobs,
 )
 from pipeline.compaction.sorted_runs import RunError
+from pipeline.compaction.source_expiry import SourceExpiry
 
 log = logging.getLogger(__name__)
 
@@ -72,9 +74,10 @@ class Compactor:
         self._last: dict[str, Any] = {}
         self._orphans = self._cleaned = 0
         self._log_cleaner = Tidier(self._log, self._on_delete)
+        self._sources = SourceExpiry(config.hdfs, config.keeping, clock, probe, self._heartbeat)
 
     def run_due(self, stop: threading.Event) -> None:
-        """Do everything that is due: expiry, then all jobs, then dead files. Returns early on `stop`.
+        """Do everything that is due: expiry, then all jobs, then dead files and sources. Returns early on `stop`.
 
         A job that fails delays no other; the next turn continues. Raises TableError, OSError, RunError;
         FileNotFoundError before the table exists."""
@@ -89,6 +92,7 @@ class Compactor:
             problem = self._run_job(jobs[0], failed) or problem
         if not stop.is_set() and self._clock.monotonic() - self._swept_at >= self._config.sweep_s:
             self.sweep()
+            self._expire_sources()
         if problem is not None:
             raise problem
 
@@ -199,6 +203,15 @@ class Compactor:
         self._probe("expired")
         self._expired += len(old)
         log.info("expired %d files, %d rows", len(old), note["rows"])
+
+    def _expire_sources(self) -> None:
+        """Expire sources and series, and merge their tables. A stop abandons it; the tables are then unchanged."""
+        _, state = self._head.head()
+        now_ms = expiry_ms(self._clock.now_ms(), state.newest_append_ms)
+        try:
+            self._sources.run_due(self._refresh, now_ms)
+        except JobStopped as stopped:
+            log.info("sources: %s", stopped)
 
     def _acks(self, state: RawState) -> dict[str, Any] | None:
         """Return the acks document of the current topic; None if there is none."""

@@ -97,7 +97,7 @@ def plan_jobs(files: Iterable[LiveFile], settled: int, given_up: Collection[JobK
     """Return the jobs that are due, the oldest first, hours before their day. A partition appears at most once.
 
     A job in `given_up` is left out, and for an hour so is its day; all others go on."""
-    groups = _by_partition(file for file in files if _is_known_period(file.period))
+    groups = _by_partition(file for file in files if is_known_period(file.period))
     hours = _hours(groups, settled)
     if fresh := [job for job in hours if job.key not in given_up]:
         return fresh
@@ -107,7 +107,7 @@ def plan_jobs(files: Iterable[LiveFile], settled: int, given_up: Collection[JobK
 
 def due_keys(files: Iterable[LiveFile], settled: int) -> set[JobKey]:
     """Return the keys of all possible jobs: failures of jobs that are not among them can be forgotten."""
-    groups = _by_partition(file for file in files if _is_known_period(file.period))
+    groups = _by_partition(file for file in files if is_known_period(file.period))
     return {job.key for job in [*_hours(groups, settled), *_days(groups, settled)]}
 
 
@@ -157,12 +157,17 @@ def _outputs(inputs: Sequence[LiveFile], limit: int) -> int:
     return max(1, min(limit, -(-rows // TARGET_ROWS)))
 
 
+def expiry_ms(now_ms: int, newest_append_ms: int) -> int:
+    """Return the time by which data expires: that of the clock, if it is not far ahead of the newest append."""
+    return min(now_ms, newest_append_ms + FUTURE_DAYS * DAY_MS)
+
+
 def expired_files(
     files: Iterable[LiveFile], keeping: ClassRetention, now_ms: int, newest_append_ms: int
 ) -> list[LiveFile]:
     """Return the files whose samples were all appended longer ago than their class is kept."""
-    now = min(now_ms, newest_append_ms + FUTURE_DAYS * DAY_MS)
-    return [file for file in files if _is_known_period(file.period) and keeping.until_ms(file) <= now]
+    now = expiry_ms(now_ms, newest_append_ms)
+    return [file for file in files if is_known_period(file.period) and keeping.until_ms(file) <= now]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +188,7 @@ def count_files(files: Sequence[LiveFile], settled: int) -> FileCounts:
     """Return the counts that `artimon status` shows. Files of all classes of a period are counted together."""
     most, open_hours = {"open": 0, "closed": 0, "day": 0}, 0
     for period, number in Counter(file.period for file in files).items():
-        if _is_known_period(period):
+        if is_known_period(period):
             kind = "day" if not is_hour(period) else "closed" if end_ms(period) <= settled else "open"
             most[kind] = max(most[kind], number)
             open_hours += kind == "open"
@@ -191,7 +196,7 @@ def count_files(files: Sequence[LiveFile], settled: int) -> FileCounts:
     return FileCounts(len(files), size, rows, most["open"], most["closed"], most["day"], open_hours)
 
 
-def _is_known_period(period: str) -> bool:
+def is_known_period(period: str) -> bool:
     """Return False for a period that this program did not name; it is left alone."""
     try:
         end_ms(period)

@@ -42,10 +42,13 @@ def restrict_access(client: KazooClient, digest: str, closed: bool = False) -> i
     return count
 
 
-def is_open(client: KazooClient) -> bool:
+def is_open(client: KazooClient) -> bool | None:
     """Return True if every client may change the root of our tree or a node directly below it, except that of
-    applications. Needs few calls, for frequent checks. Raises KazooException, KazooTimeoutError."""
+    applications; None without a tree. Needs few calls, for frequent checks. Raises KazooException,
+    KazooTimeoutError."""
     names = child_names(client, ROOT, timeout_s=CALL_S)
+    if not names:
+        return None
     paths = [ROOT, *(f"{ROOT}/{name}" for name in names[:_MAX_CONTEXT_CHECKS])]
     return any(_is_open(client, path) for path in paths if path not in REGISTRATIONS)
 

@@ -1,10 +1,10 @@
-"""Watcher of collectors in ZooKeeper, and of ack states: asked of a collector, or read in ZooKeeper if none answers.
+"""Watcher of collectors in ZooKeeper, and of ack states: told by a collector, or read in ZooKeeper if none tells them.
 Without ZooKeeper the agent goes on with the last known collectors."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from kazoo.client import KazooClient
@@ -13,22 +13,31 @@ from artimon.model.ack_state import AckDecision, AckState, decide_acks
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.partition_counts import ACKS_PATH
 from artimon.runtime.zookeeper_access import is_trusted
-from artimon.runtime.zookeeper_client import read_children
+from artimon.runtime.zookeeper_client import child_names, read_children
 from artimon.runtime.zookeeper_watcher import ZooKeeperWatcher
-from pipeline.link.collector_choice import COLLECTORS_PATH, CollectorEndpoint, parse_endpoint
+from pipeline.control.collector_notices import parse_endpoints, parse_state
+from pipeline.link.collector_choice import COLLECTORS_PATH, CollectorEndpoint
 
 log = logging.getLogger(__name__)
 
 
 COLLECTORS_CHECK_S = 300.0
 """Interval in seconds at which the collectors are read without an event."""
-MIN_ASK_S, MAX_ASK_S = 1.0, 10.0
-"""Interval in seconds at which a collector is asked for acks: doubled by an answer without changes, else halved."""
-ASK_TIMEOUT_S = 5.0
-UNANSWERED_S = 60.0
-"""Seconds for which ZooKeeper is read after no collector answered, or one without this service."""
-AckSource = Callable[[Mapping[str, int]], Any]
-"""Asks a collector for the states of which it has another version; returns AckDocuments. Raises RuntimeError."""
+TOLD_CHECK_S = 10.0
+"""Interval in seconds at which waiting batches are compared with what the collector told."""
+
+
+class AckNotices(Protocol):
+    """Ack states and addresses that a collector tells (pipeline/control/collector_notices.py)."""
+
+    @property
+    def is_active(self) -> bool: ...
+
+    @property
+    def acks(self) -> Mapping[str, AckState] | None: ...
+
+    @property
+    def collectors(self) -> Mapping[str, CollectorEndpoint] | None: ...
 
 
 class AckListener(Protocol):
@@ -53,22 +62,16 @@ class AckWatcher(ZooKeeperWatcher):
         client: KazooClient,
         sender: AckListener,
         topic: str,
-        ask: AckSource | None = None,
+        notices: AckNotices | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """`ask`: None if states come from ZooKeeper only."""
+        """`notices`: None if states come from ZooKeeper only."""
         super().__init__(client, "control")
-        self._sender, self._topic, self._ask, self._clock = sender, topic, ask, clock
-        self._collectors_due = self._ask_after = 0.0
-        """Monotonic times."""
-        self._ask_s = MIN_ASK_S
-        self._waiting = False
-        self._is_known = False
-        """True if ZooKeeper listed a collector."""
-        self._asking = False
-        """True if a collector answered the last question."""
-        self._told: dict[str, AckState] = {}
-        """States of the collector that was asked last, by topic id."""
+        self._sender, self._topic, self._notices, self._clock = sender, topic, notices, clock
+        self._collectors_due = 0.0
+        """Monotonic time."""
+        self._is_watching = False
+        """True if the list of collectors was read with a watch: else a collector is expected to tell it."""
         self._untrusted = ""
         """Untrusted acks and the remedy, "" if none."""
 
@@ -81,18 +84,18 @@ class AckWatcher(ZooKeeperWatcher):
         self.wake()
 
     def _pause_s(self) -> float:
-        if not self._asking:
-            return super()._pause_s()
-        return self._ask_s if self._waiting else MIN_ASK_S  # without waiting batches nothing is asked
+        return TOLD_CHECK_S if self._is_told else super()._pause_s()
 
     def _refresh(self) -> None:
         connected, now = self._client.connected, self._clock.monotonic()
-        if connected and now >= self._collectors_due:
+        told = self._notices.collectors if self._notices is not None else None
+        if told is not None:
+            self._sender.update_collectors(dict(told))
+            self._collectors_due = 0.0
+        elif connected and (now >= self._collectors_due or not (self._is_watching or self._is_told)):
             self._collectors_due = now + self.collectors_check_s
             try:
-                found = self._find_collectors()
-                self._is_known = self._is_known or bool(found)
-                self._sender.update_collectors(found)
+                self._sender.update_collectors(self._find_collectors())
             except BaseException:
                 self._collectors_due = 0.0
                 raise
@@ -102,59 +105,40 @@ class AckWatcher(ZooKeeperWatcher):
             self._untrusted if connected else "ZooKeeper is not reachable: going on with the last known collectors"
         )
 
+    @property
+    def _is_told(self) -> bool:
+        """True if a collector tells of the others, or is expected to."""
+        return self._notices is not None and self._notices.is_active
+
     def _find_collectors(self) -> dict[str, CollectorEndpoint]:
-        found = {}
-        for name, data, _ in read_children(self._client, COLLECTORS_PATH, self._on_collectors):
-            try:
-                found[name] = parse_endpoint(data)
-            except ValueError as error:
-                log.warning("collector %s: %s", name, error)
+        """Read the collectors. They are watched unless one of them will tell of the others."""
+        expected = self._is_told
+        watch = None if expected else self._on_collectors
+        self._is_watching = not expected
+        found = parse_endpoints((name, data) for name, data, _ in read_children(self._client, COLLECTORS_PATH, watch))
+        if expected and not found:
+            self._is_watching = True
+            if child_names(self._client, COLLECTORS_PATH, self._on_collectors):
+                self._on_collectors(None)
         return found
 
     def _follow_acks(self, connected: bool) -> None:
         waiting = self._sender.unacked()
-        self._waiting = bool(waiting)
-        states = self._ask_states() if waiting else None
-        if states is None and connected and (waiting or self._ask is None):
+        if self._notices is not None and self._is_told:
+            states = self._notices.acks or {}
+        elif connected and (waiting or self._notices is None):
             states = self._read_states()
+        else:
+            states = {}
         if waiting and states:
             verdict = decide_acks(waiting, states, self._topic)
             if verdict.acked or verdict.resend or verdict.checked:
                 self._sender.apply_verdict(verdict)
 
-    def _ask_states(self) -> dict[str, AckState] | None:
-        """Return the states that a collector tells; None if ZooKeeper must be read."""
-        if self._ask is None or not self._is_known or self._clock.monotonic() < self._ask_after:
-            return None
-        try:
-            answer = self._ask({topic_id: state.version for topic_id, state in self._told.items()})
-            if not answer.known:
-                raise RuntimeError("it has no states")
-        except RuntimeError as error:
-            log.info("acks are read in ZooKeeper, no collector tells them: %s", error)
-            self._told, self._asking = {}, False
-            self._ask_after = self._clock.monotonic() + UNANSWERED_S
-            return None
-        self._asking = True
-        changed = {one.topic_id: self._parse(one.topic_id, one.data, one.version) for one in answer.changed}
-        self._ask_s = max(self._ask_s / 2, MIN_ASK_S) if changed else min(2 * self._ask_s, MAX_ASK_S)
-        now = {topic_id: changed.get(topic_id, self._told.get(topic_id)) for topic_id in answer.topics}
-        self._told = {topic_id: state for topic_id, state in now.items() if state is not None}
-        return self._told
-
-    def _parse(self, topic_id: str, data: bytes, version: int) -> AckState | None:
-        """Return the state in a node, None if it is invalid."""
-        try:
-            state = AckState.from_json(data, version)
-        except ValueError as error:
-            log.error("%s/%s: %s", ACKS_PATH, topic_id, error)
-            return None
-        return state if state.topic_id == topic_id else None
-
     def _read_states(self) -> dict[str, AckState]:
         states = {}
         for topic_id, data, stat in read_children(self._client, ACKS_PATH, self._on_event, watch_each=self._on_event):
-            state = self._parse(topic_id, data, stat.version)
+            state = parse_state(topic_id, data, stat.version)
             if state is not None and self._may_trust(topic_id):
                 states[topic_id] = state
         return states

@@ -10,24 +10,26 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kazoo.client import KazooClient
 
 from artimon.model.clock import Clock
+from artimon.runtime.zookeeper_client import Watch
 from artimon.runtime.zookeeper_watcher import ZOOKEEPER_ERRORS, ZooKeeperWatcher
 from pipeline.control import agent_commands as commands
 from pipeline.control import rollout as decide
-from pipeline.control.access import OPEN_ACCESS_WARNING, ROOT, is_open
+from pipeline.control.access import OPEN_ACCESS_WARNING, is_open
 from pipeline.control.admission import Admission, Trust, is_admissible
 from pipeline.control.agent_commands import AgentMode, Command, CommandAnswer, CommandError, CommandJournal
 from pipeline.control.agent_controls import AgentControls
 from pipeline.control.config_document import EMPTY_DOCUMENT, ConfigDocument, ConfigError, difference, full_change
 from pipeline.control.control_state import ControlState, ControlStateFile
-from pipeline.control.control_tree import ANSWER_RETENTION_MS, ControlPlaneError, ControlTree
+from pipeline.control.control_tree import ANSWER_RETENTION_MS, ControlPlaneError, ControlTree, commands_scope
 from pipeline.control.group_directory import GroupDirectory
 from pipeline.control.local_config import LocalConfig
 from pipeline.control.rollout import Configuration, Layer, RolloutAction, RolloutState, RolloutStep
+from pipeline.link.config_changes import ConfigChanges
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +53,18 @@ def remembered_document(folder: Path) -> ConfigDocument:
         return EMPTY_DOCUMENT
 
 
+class ConfigNotices(Protocol):
+    """Changes of the configuration that a collector tells (pipeline/control/collector_notices.py)."""
+
+    @property
+    def tells_config(self) -> bool: ...
+
+    @property
+    def needs_changes(self) -> bool: ...
+
+    def config_read(self, changes: ConfigChanges) -> None: ...
+
+
 class ControlPlane(ZooKeeperWatcher):
     """`begin` before the agent starts, `start`, `stop`. `publish(report)` puts the report into the agent's znode.
 
@@ -67,9 +81,11 @@ class ControlPlane(ZooKeeperWatcher):
         publish: Callable[[dict[str, Any]], None] = lambda _: None,
         local: Path | None = None,
         trust: Trust = NO_TRUST,
+        notices: ConfigNotices | None = None,
     ) -> None:
         """`groups`: groups whose configuration the agent takes, later ones over earlier ones. `local`: a file below all
-        of them. `trust`: the accepted authors of documents and commands."""
+        of them. `trust`: the accepted authors of documents and commands. `notices`: changes that a collector tells;
+        without them ZooKeeper is watched."""
         super().__init__(client, "control plane")
         self._agent, self._clock = agent, clock
         self.groups = tuple(groups)
@@ -79,13 +95,16 @@ class ControlPlane(ZooKeeperWatcher):
         self._rejected: dict[str, str] = {}
         """Reason for the rejection of a version, by scope."""
         self._refusals: dict[str, CommandAnswer] = {}
+        self._notices = notices
         self._local = LocalConfig(local) if local is not None else None
         self._file = ControlStateFile(folder)
         memory = self._file.load()
         self._state: RolloutState = decide.after_restart(memory.state, clock.monotonic())
         self._journal: CommandJournal = memory.journal
+        self._changes, self._is_first_read = memory.changes, True
+        """Changes of the configuration that were read, in this run or the last one."""
         self.directory = GroupDirectory(client, memory.groups)
-        self.directory.on_change = self._read_soon
+        self.directory.on_change = self.read_soon
         self._read_due = 0.0
         """Monotonic time at which ZooKeeper is read again."""
         self._seen: dict[str, Layer] = {}
@@ -160,12 +179,13 @@ class ControlPlane(ZooKeeperWatcher):
         self._report()
 
     def _on_state(self, _state: str) -> None:
-        self._read_soon()
+        self.read_soon()
 
     def _on_event(self, _event: Any) -> None:
-        self._read_soon()
+        self.read_soon()
 
-    def _read_soon(self) -> None:
+    def read_soon(self) -> None:
+        """Read configuration and commands again, as from any thread."""
         self._read_due = 0.0
         self.wake()
 
@@ -182,29 +202,56 @@ class ControlPlane(ZooKeeperWatcher):
         elif now >= self._read_due:
             self._read_due = now + READ_INTERVAL_S
             try:
-                self._seen = self._layers()
-                given, bad = self._tree.read_commands(self._agent, self._on_event)
-                self._tree.delete_commands(self._agent, bad)
-                self._commands = self._admit_commands(given)
-                self.directory.refresh(self._on_event)
-                self._check_access()
+                self._read_tree()
                 self.problem = ""
             except ZOOKEEPER_ERRORS as error:
                 self.problem, self._read_due = f"ZooKeeper: {type(error).__name__} {error}", 0.0
         self._state = decide.with_layers(self._state, {**found, **self._seen})
 
-    def _check_access(self) -> None:
-        if self._client.exists(ROOT) is None:
-            self._read_due = 0.0  # its first process has not created it yet: look again soon
-        elif (now := self._clock.monotonic()) >= self._access_due:
-            self._is_access_open, self._access_due = is_open(self._client), now + ACCESS_CHECK_INTERVAL_S
+    def _read_tree(self) -> None:
+        """Read configuration and commands; watch them only if no collector tells their changes."""
+        told = self._notices
+        watch = None if told is not None and told.tells_config else self._on_event
+        changes = self._tree.changes() if told is not None and (watch is not None or told.needs_changes) else None
+        if changes is None or not self._is_unchanged(changes):
+            self._seen = self._layers(watch)
+            given, bad = self._tree.read_commands(self._agent, watch)
+            self._tree.delete_commands(self._agent, bad)
+            self._commands = self._admit_commands(given)
+        self._is_first_read = False
+        if told is not None and changes is not None:
+            told.config_read(changes)
+            self._changes = changes
+        self.directory.refresh(self._on_event)
+        self._check_access()
 
-    def _layers(self) -> dict[str, Layer]:
+    def _is_unchanged(self, changes: ConfigChanges) -> bool:
+        """Return True if this is the first read after a start, and nothing has changed since the last run: then only
+        the node of the changes is read. Without a collector everything is read again soon, and watched."""
+        before, since_ms = self._changes, self._clock.now_ms() - ANSWER_RETENTION_MS
+        if not self._is_first_read or before is None:
+            return False
+        if any(answer.time_ms > since_ms for answer in self._journal.answers.values()):
+            return False  # an answer may have to be written
+        scopes = (*self._scopes[1:], commands_scope(self._agent))
+        return not changes.since(before.lineage, before.number, scopes)
+
+    def _check_access(self) -> None:
+        now = self._clock.monotonic()
+        if now < self._access_due:
+            return
+        found = is_open(self._client)
+        if found is None:
+            self._read_due = 0.0  # its first process has not created it yet: look again soon
+        else:
+            self._is_access_open, self._access_due = found, now + ACCESS_CHECK_INTERVAL_S
+
+    def _layers(self, watch: Watch | None) -> dict[str, Layer]:
         found, kept_out = {}, {}
         for scope in self._scopes[1:]:
             version = None
             try:
-                version = self._tree.current_version(scope, self._on_event)
+                version = self._tree.current_version(scope, watch)
                 if version is not None:
                     found[scope] = self._admission.admit_layer(version, self._state.known.get(scope))
             except ConfigError as error:
@@ -366,7 +413,7 @@ class ControlPlane(ZooKeeperWatcher):
     def _save(self, state: RolloutState | None = None, book: CommandJournal | None = None) -> None:
         """Make these the state once they are on the disk. Raises ControlPlaneError; then the former state holds, and
         nothing is done that follows from the new one."""
-        fresh = ControlState(state or self._state, book or self._journal, self.directory.known())
+        fresh = ControlState(state or self._state, book or self._journal, self.directory.known(), self._changes)
         try:
             self._file.save(fresh)
         except OSError as error:

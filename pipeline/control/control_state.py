@@ -18,6 +18,7 @@ from typing import Any
 from pipeline.control import rollout as decide
 from pipeline.control.agent_commands import CommandJournal
 from pipeline.control.rollout import RolloutState
+from pipeline.link.config_changes import ConfigChanges
 from pipeline.wal.file_system import LOCAL_FILE_SYSTEM, ensure_folder
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ class ControlState:
     state: RolloutState = field(default_factory=RolloutState)
     journal: CommandJournal = field(default_factory=CommandJournal)
     groups: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    changes: ConfigChanges | None = None
+    """Changes of the configuration that were read; None if unknown."""
 
 
 class ControlStateFile:
@@ -75,6 +78,7 @@ def _text(memory: ControlState) -> str:
         "state": decide.to_json(memory.state),
         "book": memory.journal.to_json(),
         "groups": {group: dict(members) for group, members in memory.groups.items()},
+        "changes": [memory.changes.lineage, memory.changes.number] if memory.changes is not None else None,
     }
     body = json.dumps(content, sort_keys=True)
     return json.dumps({"version": 1, "digest": hashlib.sha256(body.encode()).hexdigest(), "content": content})
@@ -86,6 +90,8 @@ def _parse(text: str) -> ControlState:
     body = json.dumps(content, sort_keys=True)
     if found["version"] != 1 or hashlib.sha256(body.encode()).hexdigest() != found["digest"]:
         raise ValueError("its digest is wrong")
+    known = content.get("changes")  # not in files of older versions
+    changes = None if known is None else ConfigChanges(str(known[0]), int(known[1]))
     return ControlState(
-        decide.from_json(content["state"]), CommandJournal.from_json(content["book"]), content["groups"]
+        decide.from_json(content["state"]), CommandJournal.from_json(content["book"]), content["groups"], changes
     )

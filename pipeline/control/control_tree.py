@@ -10,22 +10,26 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import NodeExistsError, NoNodeError
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
 from artimon.model.znode import parse_json_object
 from artimon.runtime.zookeeper_client import Watch, child_names, read_children
 from pipeline.control.agent_commands import MAX_WAITING, Command, CommandAnswer, CommandError, validate_id
 from pipeline.control.config_document import ConfigError, canonical, parse_document
 from pipeline.control.rollout import VersionId
+from pipeline.link.config_changes import CHANGES_PATH, ConfigChanges
 
 AGENTS, CONFIG, COMMANDS, GROUPS = "/artimon/agents", "/artimon/config", "/artimon/commands", "/artimon/groups"
 CALL_S = 5.0
 MAX_VERSIONS = 50
+_CHANGE_ATTEMPTS = 20
+"""Attempts to note a change; each fails only if another one was noted meanwhile."""
 ANSWER_RETENTION_MS = 3_600_000
 """Retention in ms of answered commands, so that their senders can read the answers."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -136,6 +140,7 @@ class ControlTree:
         if any(isinstance(result, Exception) for result in results):
             raise ControlPlaneError(f"another version of {scope} was pushed at the same time: check it and push again")
         self._prune(path, stamp.number)
+        self._note_change(scope)
         return stamp
 
     def history(self, scope: str) -> list[ConfigVersion]:
@@ -199,6 +204,7 @@ class ControlTree:
             self.client.create_async(path, command.to_json(), makepath=True).get(timeout=CALL_S)
         except NodeExistsError:
             pass
+        self._note_change(commands_scope(agent))
 
     def read_commands(self, agent: str, watch: Watch | None = None) -> tuple[list[Command], list[str]]:
         """Return the commands to an agent, in the order of sending, and the ids of malformed ones."""
@@ -242,6 +248,30 @@ class ControlTree:
                 except NoNodeError:
                     continue
 
+    # --- changes
+
+    def changes(self) -> ConfigChanges:
+        """Return the last changes of all scopes; none while the node does not exist or cannot be read."""
+        try:
+            return ConfigChanges.from_json(self.get(CHANGES_PATH)[0])
+        except (NoNodeError, ValueError):
+            return ConfigChanges()
+
+    def _note_change(self, scope: str) -> None:
+        """Note a change for the collectors. Agents that miss it read their configuration every few minutes."""
+        for _ in range(_CHANGE_ATTEMPTS):
+            with suppress(NoNodeError, NodeExistsError, BadVersionError):
+                if self.client.exists_async(CHANGES_PATH).get(timeout=CALL_S) is None:
+                    first = ConfigChanges(uuid.uuid4().hex[:12]).with_change(scope).to_json()
+                    self.client.create_async(CHANGES_PATH, first, makepath=True).get(timeout=CALL_S)
+                    return
+                data, stat = self.get(CHANGES_PATH)
+                known = _changes_of(data)
+                self.client.set_async(CHANGES_PATH, known.with_change(scope).to_json(), version=stat.version).get(
+                    timeout=CALL_S
+                )
+                return
+
     # --- agents
 
     def agents(self) -> dict[str, dict[str, Any]]:
@@ -257,6 +287,19 @@ class ControlTree:
             except ValueError as error:
                 found[name] = {"problem": f"its node cannot be read: {error}"}
         return found
+
+
+def commands_scope(agent: str) -> str:
+    """Return the name under which commands to an agent count as changes."""
+    return f"commands/{agent}"
+
+
+def _changes_of(data: bytes) -> ConfigChanges:
+    """Decode the changes; a damaged node begins a new lineage, so that all agents read their configuration."""
+    try:
+        return ConfigChanges.from_json(data)
+    except ValueError:
+        return ConfigChanges(uuid.uuid4().hex[:12])
 
 
 def _pointer(data: bytes, scope: str) -> tuple[str, int]:

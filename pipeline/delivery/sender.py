@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from artimon.model.ack_state import AckDecision
 from artimon.model.batch import BatchId
@@ -23,6 +24,7 @@ from pipeline.delivery.send_planner import (
 from pipeline.delivery.tracker import LaneCall, TrackedBatch, Tracker
 from pipeline.link.collector_choice import CollectorEndpoint, CollectorMode
 from pipeline.link.collector_client import CallResult, CollectorCallError, CollectorClient
+from pipeline.link.link_connections import LinkCall
 from pipeline.wal.file_system import is_temporary
 from pipeline.wal.log import LogEntry, WriteAheadLog
 from pipeline.wal.recovery import Recovery
@@ -31,17 +33,24 @@ from pipeline.wal.state_records import LogPosition
 
 log = logging.getLogger(__name__)
 
-_EXTRA_THREADS = 2
 CALL_S = 10.0
 """Seconds that a source may wait for a collector before its batch goes into the log."""
 _MIN_CALL_S = 1.0
 
 
+class _EndedCall(NamedTuple):
+    """Call that has its answers, or none."""
+
+    call: PlannedCall
+    begun: LinkCall
+
+
 class Sender:
     """Drives `SendPlanner`, which makes all decisions: takes groups, sends them, records the results in the log.
 
-    Locks: `_cond` guards `_planner`, the tracker included; no I/O under it. The log has its own lock and is never
-    called under `_cond`. Threads: one for each lane and two more, so that a hanging call delays no other lane.
+    Locks: `_cond` guards `_planner`, the tracker included, and `_ended`; no I/O under it. The log has its own lock and
+    is never called under `_cond`. Threads: one reads batches and begins calls, one records the answers. The number of
+    calls in progress is bounded by the lanes and by the credit.
     """
 
     def __init__(
@@ -49,7 +58,6 @@ class Sender:
         wal: WriteAheadLog,
         tracker: Tracker,
         agent: str,
-        lanes: int,
         clock: Clock,
         pacing: BacklogLimiter | None = None,
         cond: threading.Condition | None = None,
@@ -61,16 +69,16 @@ class Sender:
         self.client = CollectorClient(self._planner.link, clock, self._cond)
         """Client of the same collectors, for batches that are not in the log."""
         self._stop = False
-        self._threads = [
-            threading.Thread(target=self._run, name=f"send {n}", daemon=True) for n in range(lanes + _EXTRA_THREADS)
-        ]
+        self._ended: deque[_EndedCall] = deque()
+        runs = {"send": self._run, "answers": self._record_answers}
+        self._threads = [threading.Thread(target=run, name=name, daemon=True) for name, run in runs.items()]
 
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
 
     def stop(self, timeout_s: float = 2.0) -> None:
-        """Stop sending. A call that hangs is abandoned (its thread is a daemon)."""
+        """Stop sending. A call that hangs is abandoned."""
         with self._cond:
             self._stop = True
             self._cond.notify_all()
@@ -214,7 +222,40 @@ class Sender:
             call = self._planner.begin(group, self._clock.monotonic())
         if call is None:
             return
-        heard = self._exchange(call, messages)
+        if refusal := self._prepare(call):
+            self._end(call, CallResult(None, reached=False, failure=refusal))
+            return
+        endpoint, deadline_s = call.reservation.endpoint, call.reservation.deadline_s
+        begun = self.client.begin_call(endpoint, "send", messages, deadline_s)
+        begun.future.add_done_callback(lambda _: self._add_ended(_EndedCall(call, begun)))
+
+    def _prepare(self, _call: PlannedCall) -> str:
+        """Prepare a call before it is sent; return a reason not to send it, else ""."""
+        return ""
+
+    def _add_ended(self, ended: _EndedCall) -> None:
+        with self._cond:
+            self._ended.append(ended)
+            self._cond.notify_all()
+
+    def _record_answers(self) -> None:
+        while True:
+            with self._cond:
+                while not self._ended and not self._stop:
+                    self._cond.wait()
+                if not self._ended:
+                    return
+                ended = self._ended.popleft()
+            try:
+                self._end(ended.call, self.client.result(ended.begun, len(ended.call.group.items)))
+            except Exception:
+                log.exception("sender: the answers to a group of lane %s", ended.call.group.lane)
+                with self._cond:
+                    self._planner.call_failed(ended.call.group, self._clock.monotonic())
+                    self._cond.notify_all()
+
+    def _end(self, call: PlannedCall, heard: CallResult) -> None:
+        """Apply the end of a call, and record it in the log."""
         with self._cond:
             now = self._clock.monotonic()
             if heard.failure:
@@ -249,10 +290,6 @@ class Sender:
                 log.warning("batch %s cannot be read: %s", item.id, error)
                 bad.append(item)
         return messages, bad
-
-    def _exchange(self, call: PlannedCall, messages: list[bytes]) -> CallResult:
-        """Make one call; the value of the result is the list of answers."""
-        return self.client.call(call.reservation.endpoint, "send", messages, call.reservation.deadline_s)
 
     def _write_notes(self, notes: Iterable[LogNote]) -> None:
         for type_, payloads in notes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -71,6 +72,9 @@ class Component:
     component; {}: it touches only the flow's folder and memory."""
 
 
+_OURS = frozenset(("artimon", "bookkeeper", "pipeline", "sources"))
+
+
 class Registry:
     """Components by part and name. Entry points are loaded on first use."""
 
@@ -78,6 +82,22 @@ class Registry:
         """`entries(group)`: the entry points of a group; default: those of the installed packages."""
         self._entries = entries or (lambda group: entry_points(group=group))
         self._components: dict[ComponentKind, dict[str, Component]] = {part: {} for part in ComponentKind}
+        self._lock = threading.Lock()
+        self._unread: dict[ComponentKind, ModuleType] = {}
+        self._missing: dict[ComponentKind, dict[str, str]] = {part: {} for part in ComponentKind}
+        """Module that could not be imported -> library that is not installed."""
+
+    def add_package(self, part: ComponentKind, package: ModuleType) -> None:
+        """Register the components of a package. It is imported at the first use of the part: an agent without flows
+        needs none of its libraries. Modules whose libraries are not installed are left out."""
+        self._unread[part] = package
+
+    def _known(self, part: ComponentKind) -> dict[str, Component]:
+        with self._lock:  # flows start in several threads
+            package = self._unread.pop(part, None)
+            if package is not None:
+                self.add(part, *declared_in(package, self._missing[part]))
+        return self._components[part]
 
     def add(self, part: ComponentKind, *components: Component) -> None:
         """Register components. Raises FlowError for a name that is taken."""
@@ -88,11 +108,11 @@ class Registry:
 
     def names(self, part: ComponentKind) -> list[str]:
         """Return every name that `find` knows, sorted."""
-        return sorted({*self._components[part], *(entry.name for entry in self._entries(f"artimon.flows.{part}"))})
+        return sorted({*self._known(part), *(entry.name for entry in self._entries(f"artimon.flows.{part}"))})
 
     def built_in(self, part: ComponentKind, name: str) -> Component | None:
         """Return a component added to this registry. Never loads an entry point."""
-        return self._components[part].get(name)
+        return self._known(part).get(name)
 
     def encoding(self, name: str, context: Context) -> Encoding:
         """Build an encoding with its default options. Raises as `find`."""
@@ -102,19 +122,30 @@ class Registry:
 
     def find(self, part: ComponentKind, name: str) -> Component:
         """Return a component, added ones before entry points. Raises UnknownComponentError, BrokenComponentError."""
-        if own := self._components[part].get(name):
+        if own := self._known(part).get(name):
             return own
         for entry in self._entries(f"artimon.flows.{part}"):
             if entry.name == name:
                 return _load(entry, part)
-        raise UnknownComponentError(f"no {part.value[:-1]} is called {name!r}{did_you_mean(name, self.names(part))}")
+        hint = did_you_mean(name, self.names(part))
+        if missing := self._missing[part]:
+            libraries = ", ".join(sorted(set(missing.values())))
+            hint += f"; not loaded: {', '.join(sorted(missing))}, because {libraries} is not installed"
+        raise UnknownComponentError(f"no {part.value[:-1]} is called {name!r}{hint}")
 
 
-def declared_in(module: ModuleType) -> list[Component]:
-    """Return the components that a module or the modules of a package declare, so that a new one is one file."""
+def declared_in(module: ModuleType, missing: dict[str, str]) -> list[Component]:
+    """Return the components that a module or the modules of a package declare, so that a new one is one file. Adds to
+    `missing` each module that needs a library which is not installed, with the library."""
     found = [one for one in vars(module).values() if isinstance(one, Component)]
     for part in pkgutil.iter_modules(getattr(module, "__path__", ())):
-        found += declared_in(import_module(f"{module.__name__}.{part.name}"))
+        try:
+            found += declared_in(import_module(f"{module.__name__}.{part.name}"), missing)
+        except ModuleNotFoundError as error:
+            library = (error.name or "").partition(".")[0]
+            if library in _OURS:
+                raise
+            missing[part.name] = library
     return found
 
 

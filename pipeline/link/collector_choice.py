@@ -15,6 +15,8 @@ from pipeline.link.timer import backoff_s
 
 COLLECTORS_PATH = "/artimon/collectors"
 DEFAULT_GROUP = "default"
+JOIN_SPREAD_S = 600.0
+"""Seconds within which agents turn to a collector that joined."""
 
 
 class CollectorEndpoint(NamedTuple):
@@ -35,6 +37,8 @@ class CollectorMode(StrEnum):
 
 @dataclass(slots=True)
 class _EndpointHealth:
+    join_delay_s: float = 0.0
+    """Seconds, from the first choice that sees it, for which others are preferred."""
     failures: int = 0
     not_before: float = 0.0
     in_flight: int = 0
@@ -44,9 +48,15 @@ class _EndpointHealth:
     slow_until: float = 0.0
     """Until then it is used only if no other may be tried: it answers late, or cannot reach Kafka."""
 
-    def is_doubtful(self, now: float) -> bool:
-        """True if it is slow, or failed and already has a call that tries it again."""
-        return self.slow_until > now or (self.failures > 0 and self.in_flight > 0)
+    joined_at: float | None = None
+
+    def rank(self, now: float) -> int:
+        """Return 2 if it is slow, or failed and already has a call that tries it again; 1 if it joined lately."""
+        if self.slow_until > now or (self.failures > 0 and self.in_flight > 0):
+            return 2
+        if self.joined_at is None:
+            self.joined_at = now
+        return 1 if now < self.joined_at + self.join_delay_s else 0
 
 
 def parse_endpoint(data: bytes) -> CollectorEndpoint:
@@ -61,14 +71,25 @@ def parse_endpoint(data: bytes) -> CollectorEndpoint:
     return found
 
 
+def endpoint_text(data: bytes) -> str:
+    """Return the address in the data of a collector's znode as a text, "" if there is none."""
+    try:
+        found = parse_endpoint(data)
+    except ValueError:
+        return ""
+    return f"{found.host} {found.port} {found.group}"
+
+
 class Collectors:
     """Known collectors, in an order that differs by agent, so that many agents spread over them. Not thread-safe.
 
-    An empty list is ignored and the last known ones are kept: a collector may serve while ZooKeeper has lost it.
+    An empty list is ignored and the last known ones are kept: a collector may serve while ZooKeeper has lost it. One
+    that joins is preferred only after a time within JOIN_SPREAD_S that differs by agent, so that the load evens out
+    slowly.
     """
 
     def __init__(self, agent: str) -> None:
-        self._agent = agent
+        self.agent = agent
         self._groups: tuple[str, ...] = ()
         self._mode = CollectorMode.FAILOVER
         self._choices = 0
@@ -78,9 +99,17 @@ class Collectors:
     def update(self, found: Mapping[str, CollectorEndpoint]) -> None:
         """Take over the collectors that ZooKeeper lists, by id."""
         if found:
-            ranked = sorted(found, key=lambda name: xxhash.xxh3_64_intdigest(f"{self._agent}@{name}".encode()))
+            ranked = sorted(found, key=lambda name: xxhash.xxh3_64_intdigest(f"{self.agent}@{name}".encode()))
+            first = not self._known
             self._known = {name: found[name] for name in ranked}
-            self._health = {e: self._health.get(e, _EndpointHealth()) for e in self._known.values()}
+            self._health = {
+                endpoint: self._health.get(endpoint) or _EndpointHealth(0.0 if first else self._join_delay_s(name))
+                for name, endpoint in self._known.items()
+            }
+
+    def _join_delay_s(self, name: str) -> float:
+        """Return the seconds for which a collector that joins is not preferred."""
+        return JOIN_SPREAD_S * (xxhash.xxh3_64_intdigest(f"{name}@{self.agent}".encode()) / 2.0**64)
 
     def prefer(self, groups: tuple[str, ...], mode: CollectorMode = CollectorMode.FAILOVER) -> None:
         """Use these groups only, the first one with a collector that may be tried; () for all collectors together."""
@@ -97,7 +126,7 @@ class Collectors:
             if len(free) == 1:
                 return free[0][0]
             if free:
-                return min(free, key=lambda one: (one[1].is_doubtful(now), self._load_key(one[1])))[0]
+                return min(free, key=lambda one: (one[1].rank(now), self._load_key(one[1])))[0]
         return None
 
     def next_try(self) -> float:

@@ -8,12 +8,14 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from thriftpy2.thrift import TApplicationException
+
 from artimon.model.clock import Clock
 from bookkeeper.rpc.framed_client import CallTimeoutError
 from pipeline.link.answers import MessageAnswer, decode_answers, granted_credit, is_any_accepted
 from pipeline.link.collector_choice import CollectorEndpoint
 from pipeline.link.collector_link import CallReservation, CollectorLink
-from pipeline.link.connection_pool import CALL_FAILURES, ConnectionPool
+from pipeline.link.link_connections import CALL_FAILURES, LinkCall, LinkConnections
 
 log = logging.getLogger(__name__)
 
@@ -21,11 +23,12 @@ _CREDIT_POLL_S = 1.0
 
 
 class CollectorCallError(RuntimeError):
-    """The call was not answered. `endpoint`: the collector called, None if none may be called now."""
+    """The call was not answered. `endpoint`: the collector called, None if none may be called now. `refused`: it
+    answered with an error, as an older version does to an unknown method."""
 
-    def __init__(self, reason: str, endpoint: CollectorEndpoint | None = None) -> None:
+    def __init__(self, reason: str, endpoint: CollectorEndpoint | None = None, refused: bool = False) -> None:
         super().__init__(reason)
-        self.endpoint = endpoint
+        self.endpoint, self.refused = endpoint, refused
 
 
 class Reply(NamedTuple):
@@ -43,6 +46,8 @@ class CallResult(NamedTuple):
     timed_out: bool = False
     reached: bool = True
     failure: str = ""
+    refused: bool = False
+    """The collector answered with an error."""
 
 
 class CollectorClient:
@@ -53,7 +58,7 @@ class CollectorClient:
     def __init__(self, link: CollectorLink, clock: Clock, cond: threading.Condition | None = None) -> None:
         """`cond`: that of the link's owner, if its decisions depend on more than the link."""
         self.link, self.cond, self._clock = link, cond or threading.Condition(), clock
-        self._connections = ConnectionPool(self.endpoints)
+        self._connections = LinkConnections(self.endpoints, link.collectors.agent)
 
     def update(self, found: Mapping[str, CollectorEndpoint]) -> None:
         """Take over the endpoints in the registry, by id."""
@@ -83,25 +88,42 @@ class CollectorClient:
         return self._finished(flight, method, argument, flight.deadline_s)
 
     def ask(self, method: str, argument: object, timeout_s: float) -> Any:
-        """Call a method beside the batches, without an effect on the choice of collectors. Raises
-        CollectorCallError."""
+        """Call a method beside the batches, which may take long. A collector that ends it, or cannot be reached, has
+        failed; one that refuses it has not. Raises CollectorCallError."""
         with self.cond:
             endpoint = self._pick_endpoint(self._clock.monotonic())
         heard = self.call(endpoint, method, argument, timeout_s)
         if heard.failure:
-            raise CollectorCallError(heard.failure, endpoint)
+            if not heard.refused:
+                self._note_failure(endpoint)
+            raise CollectorCallError(heard.failure, endpoint, heard.refused)
         return heard.value
+
+    def _note_failure(self, endpoint: CollectorEndpoint) -> None:
+        with self.cond:
+            self.link.collectors.note_call(endpoint)
+            self.link.collectors.note_failure(endpoint, self._clock.monotonic())
+            self.cond.notify_all()
 
     def call(self, endpoint: CollectorEndpoint, method: str, argument: Any, timeout_s: float) -> CallResult:
         """Make one call without updating the link: its owner does that."""
-        with self._connections.borrow(endpoint) as client:
-            try:
-                found = client.call(method, argument, timeout=timeout_s)
-                return CallResult(decode_answers(found, len(argument)) if method == "send" else found)
-            except CALL_FAILURES as error:
-                failure = f"{endpoint.host}:{endpoint.port}: {type(error).__name__}: {error}"
-                log.warning("collector %s", failure)
-                return CallResult(None, isinstance(error, CallTimeoutError), client.was_connected, failure)
+        count = len(argument) if method == "send" else 0
+        return self.result(self.begin_call(endpoint, method, argument, timeout_s), count)
+
+    def begin_call(self, endpoint: CollectorEndpoint, method: str, argument: Any, timeout_s: float) -> LinkCall:
+        """First half of `call`: its future ends within about `timeout_s`; then call `result`."""
+        return self._connections.begin(endpoint, method, argument, timeout_s)
+
+    def result(self, call: LinkCall, count: int = 0) -> CallResult:
+        """Second half of `call`: wait for the end of the call. `count`: messages of a `send`."""
+        try:
+            found = call.result()
+            return CallResult(decode_answers(found, count) if call.method == "send" else found)
+        except CALL_FAILURES as error:
+            failure = f"{call.endpoint.host}:{call.endpoint.port}: {type(error).__name__}: {error}"
+            log.warning("collector %s", failure)
+            refused = isinstance(error, TApplicationException)
+            return CallResult(None, isinstance(error, CallTimeoutError), call.was_connected, failure, refused)
 
     def close(self) -> None:
         """Close the connections; calls that hang end with them."""

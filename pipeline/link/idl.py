@@ -8,6 +8,9 @@ from typing import Any
 
 import thriftpy2
 
+OPEN_METHOD = "open"
+"""First call of a connection that carries several calls at a time."""
+
 
 @cache
 def collector_idl() -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 from artimon.model.batch import BatchId
 from artimon.model.clock import Clock
+from artimon.model.ranges import LaneId
 from artimon.runtime.zookeeper_client import zookeeper_client
 from pipeline.control.ack_watcher import AckWatcher
 from pipeline.delivery.send_planner import PlannedCall
@@ -51,11 +52,12 @@ class SiteSender(Sender):
         wal: WriteAheadLog,
         tracker: Tracker,
         agent: str,
-        lanes: int,
         clock: Clock,
     ) -> None:
-        super().__init__(wal, tracker, agent, lanes, clock, cond=links.cond)
+        super().__init__(wal, tracker, agent, clock, cond=links.cond)
         self.site, self._multi_site = site, links
+        self._bound_before: dict[LaneId, int] = {}
+        """Highest number bound to the site before the call in progress, by lane."""
 
     def has_collector(self) -> bool:
         """Return True if a collector of the site may be tried."""
@@ -68,19 +70,24 @@ class SiteSender(Sender):
         """Count `size` bytes that are to be sent. Under the condition."""
         self._planner.limiter.count_new(size)
 
-    def _exchange(self, call: PlannedCall, messages: list[bytes]) -> CallResult:
-        placing = self._multi_site.router
+    def _prepare(self, call: PlannedCall) -> str:
+        placing, lane = self._multi_site.router, call.group.lane
         with self._cond:
-            top = placing.bound_until.get(call.group.lane, -1)
+            self._bound_before[lane] = top = placing.bound_until.get(lane, -1)
             to_save = placing.bind(self.site, call.group)
         if to_save and not self._multi_site.save():
             with self._cond:
                 placing.unbind(self.site, call.group, top)
-            return CallResult(None, reached=False, failure="the record of sites cannot be written")
-        heard = super()._exchange(call, messages)
+                del self._bound_before[lane]
+            return "the record of sites cannot be written"
+        return ""
+
+    def _end(self, call: PlannedCall, heard: CallResult) -> None:
         with self._cond:
-            placing.end_call(self.site, call.group, top, heard.value, heard.reached)
-        return heard
+            top = self._bound_before.pop(call.group.lane, None)
+            if top is not None:
+                self._multi_site.router.end_call(self.site, call.group, top, heard.value, heard.reached)
+        super()._end(call, heard)
 
 
 class MultiSiteSender:
@@ -96,7 +103,6 @@ class MultiSiteSender:
         wal: WriteAheadLog,
         data: Path,
         agent: str,
-        lanes: int,
         topic: str,
         clock: Clock,
         *,
@@ -112,7 +118,7 @@ class MultiSiteSender:
         binding = SiteAssignment([site.name for site in sites], patience_s, return_s)
         self.router = SiteRouter(binding, trackers, load_record(data))
         self.senders = {
-            site.name: SiteSender(site.name, self, wal, trackers[site.name], agent, lanes, clock) for site in sites
+            site.name: SiteSender(site.name, self, wal, trackers[site.name], agent, clock) for site in sites
         }
         self.home = self.senders[sites[0].name]
         self._clients = {site.name: zookeeper_client(site.zookeeper) for site in sites[1:]}

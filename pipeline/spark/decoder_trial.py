@@ -22,7 +22,8 @@ import numpy as np
 import xxhash
 
 from artimon.model.batch import BatchError, BatchHeader, BatchId, Samples
-from artimon.model.batch_codec import encode_samples, samples_from_body
+from artimon.model.batch_codec import encode_samples
+from artimon.model.sample_columns import samples_from_body
 from pipeline.spark import message_checks as messages
 from pipeline.spark import raw_file as rows
 

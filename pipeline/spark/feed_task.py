@@ -14,9 +14,9 @@ import xxhash
 from thriftpy2.thrift import TException
 
 from artimon.model.batch import BatchError, BatchHeader, Samples
-from artimon.model.batch_codec import samples_from_body
 from artimon.model.feed_codec import GROUP_CHANGED, FeedEntry, FeedRange, concat_samples, encode_range
 from artimon.model.hash_routing import virtual_shard
+from artimon.model.sample_columns import samples_from_body
 from artimon.runtime.settings import security
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
 from pipeline.control.shard_directory import GroupOffsets, ShardGroup, ShardInfo, read_groups, rewind_shard, shard_idl

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from artimon.model.batch import MAX_TIME_MS, BatchError, BatchHeader, BatchKind
-from artimon.model.batch_codec import decode_columns, verify
+from artimon.model.batch_codec import verify
 from artimon.model.hash_routing import partition_of
+from artimon.model.sample_columns import decode_columns
 from artimon.rawtable.table_state import FORGET_MS
 
 FUTURE_MS = 60_000
@@ -49,7 +50,7 @@ def check_partition(header: BatchHeader, partition: int, partitions: int) -> Non
 
 
 def decode(header: BatchHeader, value: bytes) -> Any:
-    """Return the columns of a checked batch (codec.SAMPLE_SCHEMA). Raises BatchError if they cannot be stored."""
+    """Return the columns of a checked batch (SAMPLE_SCHEMA). Raises BatchError if they cannot be stored."""
     with _errors_as_batch_errors():
         return _decode(header, value)
 

@@ -34,7 +34,7 @@ PARQUET: dict[str, Any] = {
 
 
 class SourceBatch(NamedTuple):
-    """One batch on its way into a file. `columns` has codec.SAMPLE_SCHEMA."""
+    """One batch on its way into a file. `columns` has artimon.model.sample_columns.SAMPLE_SCHEMA."""
 
     source: int
     append_ms: int

@@ -5,28 +5,39 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from artimon.rawtable.schema import DataFile, folder_of, period_of
 from artimon.runtime import file_access as files
 from pipeline.spark import raw_file as rows
+from pipeline.spark.source_numbers import SourceNumbers
 
 WRITER_THREADS = 4
 """Files of one task that are written concurrently: closing a file on HDFS is mostly waiting."""
+
+BATCH_BYTES = 4_096
+"""Memory of a batch beside its values: twelve Arrow arrays. Small batches would exceed the buffer otherwise."""
+
+
+class NamedBatch(NamedTuple):
+    """One batch of a source. `columns` has codec.SAMPLE_SCHEMA."""
+
+    source: str
+    append_ms: int
+    columns: Any
 
 
 class RawFileWriter:
     """Buffers rows until they are worth a file. Used by one thread at a time; a thread pool writes the files while more
     rows come."""
 
-    def __init__(self, table: str, append: int, chunk_bytes: int) -> None:
-        self._table, self._append, self._chunk_bytes = table, append, chunk_bytes
-        self._batches: dict[tuple[str, str], list[rows.SourceBatch]] = {}
+    def __init__(self, table: str, append: int, chunk_bytes: int, sources: SourceNumbers) -> None:
+        self._table, self._append, self._chunk_bytes, self._sources = table, append, chunk_bytes, sources
+        self._batches: dict[tuple[str, str], list[NamedBatch]] = {}
         self._bytes = 0
         self._pool = ThreadPoolExecutor(WRITER_THREADS, thread_name_prefix="output")
         self._pending: deque[Future[DataFile]] = deque()
         self._files: list[DataFile] = []
-        self.is_discarded = False
 
     def __enter__(self) -> RawFileWriter:
         return self
@@ -34,30 +45,25 @@ class RawFileWriter:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def append(self, keep: str, part: rows.SourceBatch) -> None:
-        """Buffer one batch. Raises OSError if a file could not be written."""
+    def append(self, keep: str, part: NamedBatch) -> None:
+        """Buffer one batch. Raises OSError if a file could not be written, TableError if sources got no number."""
         self._batches.setdefault((period_of(part.append_ms), keep), []).append(part)
-        self._bytes += part.columns.nbytes
+        self._bytes += part.columns.nbytes + BATCH_BYTES
         if self._bytes >= self._chunk_bytes:
             self._flush()
 
     def close(self) -> list[DataFile]:
-        """Write all buffered rows and return the files, all closed. Raises OSError."""
+        """Write all buffered rows and return the files, all closed. Raises OSError, TableError."""
         self._flush()
         self._wait(0)
         return self._files
 
-    def discard(self) -> None:
-        """Drop the buffer and delete all files of this attempt. Raises OSError."""
-        self._batches, self._bytes, self.is_discarded = {}, 0, True
-        self._wait(0)
-        for file in self._files:
-            files.delete_file(f"{self._table}/{file.path}")
-        self._files = []
-
     def _flush(self) -> None:
+        numbers = self._sources.resolve({part.source for parts in self._batches.values() for part in parts})
         while self._batches:
-            (period, keep), parts = self._batches.popitem()
+            (period, keep), named = self._batches.popitem()
+            parts = [rows.SourceBatch(numbers[part.source], part.append_ms, part.columns) for part in named]
+            named.clear()  # `encode_file` frees the rows as it goes
             data, number, statistics = rows.encode_file(parts)
             path = f"{folder_of(period, keep)}/append-{self._append}-{uuid.uuid4().hex}.parquet"
             file = DataFile(path, len(data), number, {"period": period, "keep": keep}, statistics)

@@ -11,7 +11,7 @@ import logging
 import threading
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -22,15 +22,15 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.failpoints import Failpoint, no_failpoint
 from artimon.model.ranges import LaneId
 from artimon.rawtable import table_state as states
-from artimon.rawtable.commit import RawTable, StartTime
-from artimon.rawtable.schema import period_of
+from artimon.rawtable.commit import RawTable
+from artimon.rawtable.delta import StartTime
 from artimon.rawtable.sources import SourcesTable
 from artimon.rawtable.table_state import Epochs, Increment, LogGap, RawState, TableTotals
-from artimon.runtime import file_access as files
 from pipeline.spark import gap_report as told
-from pipeline.spark.append_pace import DEFAULT_ROWS, TASK_ROWS, AppendPace, message_limit
+from pipeline.spark.append_pace import APPEND_ROWS, DEFAULT_ROWS, AppendPace, message_limit
 from pipeline.spark.generations import Succession, generation_to_read
 from pipeline.spark.raw_task import RawPlan, RawResult, run_raw, run_task
+from pipeline.spark.source_numbers import KnownNumbers
 from pipeline.spark.spark_settings import SparkConfig
 from pipeline.spark.streaming_query import remove_checkpoint, run_query, streaming_frame, task_slots
 from pipeline.spark.suspects import SUSPECTS_FILE, Suspects, run_with_trial
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_ALLOT_ATTEMPTS = 8
 MAX_UNREACHED = 1_000
 RECOVERED_APPENDS = 8
 """Small appends in a row after which they are made large again."""
@@ -55,7 +54,7 @@ class MissingOffsetsError(RuntimeError):
 
 
 class _LimitRecovered(Exception):
-    """Restarts the query with larger appends; not an error."""
+    """Restarts the query with appends of another size; not an error."""
 
 
 class _TopicReplaced(Exception):
@@ -97,6 +96,8 @@ class RawQuery:
         self._log_end: Mapping[int, int] = {}
         self._log_start: Mapping[int, int] = {}
         self._appended, self._appends = TableTotals(), 0
+        self._recent = TableTotals()
+        """Counts of the last appends, each with half the weight of the next: the size of batches to come."""
         self._append_ms = self._appends_ms = 0.0
         self._unreached: deque[tuple[int, Mapping[int, int]]] = deque()
         """Log ends seen, as (time in ms, ends), oldest first; only those that the table has not reached."""
@@ -133,9 +134,9 @@ class RawQuery:
         Raises TableError, TopicError, OSError."""
         life = self.begin(stop)
         state, info = life.state, life.info
-        most, totals = self._config.raw_messages, state.totals
-        limit = message_limit(most, totals.rows, totals.batches, self._barren_runs)
-        small = limit < message_limit(most, totals.rows, totals.batches)
+        most, like = self._config.raw_messages, self._recent if self._recent.batches else state.totals
+        limit = message_limit(most, like.rows, like.batches, self._barren_runs)
+        small = limit < message_limit(most, like.rows, like.batches)
         log.info(
             "raw: append %d, reading %s (%s) from %s", state.append, info.topic, info.topic_id, dict(state.until())
         )
@@ -154,7 +155,7 @@ class RawQuery:
     def begin(self, stop: threading.Event) -> RawRun:
         """Return the run that continues the head of the table, after a commit named gaps between table and log.
         Raises TableError, TopicError, OSError."""
-        table, sources = self.open_tables()
+        table = self.open_table()
         version, state = table.head()
         if not self._is_begun:
             self._is_begun = True
@@ -167,24 +168,23 @@ class RawQuery:
         following = self._succession.successor(self._topic, info, state, self._log_end)
         if following is not None:
             state, info = self._begin_next(table, state, following)
-        pace = AppendPace(self._config.raw_interval_s, Counter(table.periods()))
-        return self.make_run(table, sources, state, info, pace, stop)
+        pace = AppendPace(self._config.raw_interval_s, Counter(table.partitions()))
+        return self.make_run(table, state, info, pace, stop)
 
     def make_run(
         self,
         table: RawTable,
-        sources: SourcesTable,
         state: RawState,
         info: TopicInfo,
         pace: AppendPace,
         stop: threading.Event,
     ) -> RawRun:
         """Return the run that continues `state`."""
-        return RawRun(self, table, sources, state, info, pace, stop)
+        return RawRun(self, table, state, info, pace, stop)
 
-    def open_tables(self) -> tuple[RawTable, SourcesTable]:
-        """Open the tables of one run."""
-        return RawTable(self._config.hdfs, self._clock), SourcesTable(self._config.hdfs)
+    def open_table(self) -> RawTable:
+        """Open the table for one run."""
+        return RawTable(self._config.hdfs, self._clock)
 
     def figures(self) -> dict[str, Any]:
         """Return the figures that `artimon status` shows."""
@@ -215,10 +215,10 @@ class RawQuery:
         return [*told.problem_texts(self._state, self._clock.now_ms()), *succession]
 
     def _trigger_options(self, limit: int) -> dict[str, str]:
-        """Return options that make Spark wait for half an append or the interval, whichever comes first: a backlog
+        """Return options that make Spark wait for a whole append or the interval, whichever comes first: a backlog
         drains at full speed."""
         return {
-            "minOffsetsPerTrigger": str(max(1, limit // 2)),
+            "minOffsetsPerTrigger": str(limit),
             "maxTriggerDelay": f"{int(self._config.raw_interval_s * 1000)}ms",
         }
 
@@ -227,7 +227,7 @@ class RawQuery:
         try:
             self._check_topic(info)
             self._check_deleted(life)
-            if small and life.appends >= RECOVERED_APPENDS:
+            if (small and life.appends >= RECOVERED_APPENDS) or life.is_too_large:
                 raise _LimitRecovered
         except BaseException:
             life.is_ended = True  # before the query is stopped: a batch that pauses must not delay that
@@ -317,6 +317,7 @@ class RawQuery:
     def _count_append(self, counts: TableTotals, took_s: float) -> None:
         """Count one append and its duration, from its first task to its commit."""
         self._appended, self._appends = self._appended.add(counts), self._appends + 1
+        self._recent = TableTotals(self._recent.rows // 2, self._recent.batches // 2).add(counts)
         self._append_ms = took_s * 1000
         self._appends_ms += self._append_ms
 
@@ -329,23 +330,27 @@ class RawQuery:
 class RawRun:
     """One run of the query, from a start to the next failure. `state` is the append that the next one must continue."""
 
+    open_sources: Callable[[str], SourcesTable] = SourcesTable
+    """Opens the table of sources in a task."""
+
     def __init__(
         self,
         query: RawQuery,
         table: RawTable,
-        sources: SourcesTable,
         state: RawState,
         info: TopicInfo,
         pace: AppendPace | None = None,
         stop: threading.Event | None = None,
     ) -> None:
-        self._query, self._table, self._sources = query, table, sources
+        self._query, self._table = query, table
         self.state, self.info = state, info
         self._pace, self._stop = pace or AppendPace(query._config.raw_interval_s), stop or threading.Event()
         self._rows_a_message = float(DEFAULT_ROWS)
         self.appends = 0
+        self.is_too_large = False
+        """True if batches became larger: appends of as many messages would hold too many rows."""
         self._writer = uuid.uuid4().hex
-        self._broadcast: Any = None
+        self._numbers = KnownNumbers(self.broadcast_sources)
         self.is_ended = False
         self.is_appending = False
         """True while a batch is read that is not in `state` yet."""
@@ -386,6 +391,7 @@ class RawRun:
             step.counts.batches,
         )
         self._pace.record(written)
+        self.is_too_large = step.counts.rows > 2 * APPEND_ROWS
         if step.counts.batches:
             self._rows_a_message = step.counts.rows / step.counts.batches
         return True
@@ -395,7 +401,7 @@ class RawRun:
         clock = self._query._clock
         pause = self._pace.pause_s(clock.now_ms())
         if pause:
-            log.warning("raw: %.0f s until the next append: this hour has many files already", pause)
+            log.debug("raw: %.0f s until the next append: this hour has many files already", pause)
         until = clock.monotonic() + pause
         while not self.is_ended and (left := until - clock.monotonic()) > 0:
             if clock.wait(self._stop, min(left, PAUSE_STEP_S)):
@@ -403,59 +409,47 @@ class RawRun:
 
     def free_sources(self) -> None:
         """Free the broadcast."""
-        if self._broadcast is not None:
-            self._broadcast.unpersist(blocking=False)
-            self._broadcast = None
+        if self._numbers.last is not None:
+            self._numbers.last.unpersist(blocking=False)
 
     def _run_tasks(self, frame: Any) -> list[RawResult]:
-        unknown: set[str] = set()
-        for _ in range(MAX_ALLOT_ATTEMPTS):
-            results = self._collect(frame, unknown)
-            unknown = {name for result in results for name in result.unknown_sources}
-            if not unknown:
-                return results
-            self._discard(results)
-            log.info("raw: %d new sources", len(unknown))
-        raise RuntimeError(f"{len(unknown)} new sources got no number in {MAX_ALLOT_ATTEMPTS} attempts")
-
-    def _collect(self, frame: Any, new_sources: Iterable[str]) -> list[RawResult]:
-        if self._broadcast is None or new_sources:
-            ids = self._sources.assign(new_sources)
-            self.free_sources()
-            self._broadcast = self.broadcast_sources(ids)
-        hour = period_of(self._query._clock.now_ms())
-        chunk = self._pace.chunk_bytes(hour)
-        number, partitions = self.state.append + 1, len(self.state.until())
-        plan = RawPlan(self._table.uri, self.state.lanes, self._broadcast, number, chunk, partitions=partitions)
-        return sorted(self.run_tasks(frame, plan, hour), key=lambda result: result.partition)
+        sources, old = self._numbers.sent(self._query._clock.monotonic())
+        if old is not None:
+            old.unpersist(blocking=False)
+        plan = RawPlan(
+            self._table.uri,
+            self.state.lanes,
+            sources,
+            self._numbers.recent,
+            self._query._config.hdfs,
+            self.open_sources,
+            append=self.state.append + 1,
+            partitions=len(self.state.until()),
+        )
+        results = sorted(self.run_tasks(frame, plan), key=lambda result: result.partition)
+        for result in results:
+            self._numbers.add(result.sources)
+        return results
 
     def broadcast_sources(self, ids: Mapping[str, int]) -> Any:
-        """Broadcast the numbers of the sources to the tasks (tasks.Known)."""
+        """Broadcast numbers of sources to the tasks."""
         return self._query._session.sparkContext.broadcast(ids)
 
-    def run_tasks(self, frame: Any, plan: RawPlan, hour: str) -> list[RawResult]:
+    def run_tasks(self, frame: Any, plan: RawPlan) -> list[RawResult]:
         """Run the tasks in Spark and return their results, one for each partition."""
-        joined = frame.coalesce(self._task_count(hour))
+        joined = frame.coalesce(self._task_count())
 
         return run_with_trial(
             lambda plan: run_task(joined, lambda batches: run_raw(plan, batches)), plan, self._query._suspects
         )
 
-    def _task_count(self, hour: str) -> int:
+    def _task_count(self) -> int:
         """Return the number of tasks for the rows that wait; each reads several Kafka partitions into shared files. The
         log end is some seconds old, which is accurate enough."""
         until = self.state.until()
         waiting = sum(max(0, end - until.get(p, 0)) for p, end in self._query._log_end.items())
         rows = int(min(waiting, self._query._config.raw_messages) * self._rows_a_message)
-        if rows < TASK_ROWS:
-            return 1
-        return self._pace.task_count(rows, task_slots(self._query._session), hour)
-
-    def _discard(self, results: list[RawResult]) -> None:
-        """Delete files that no commit will name, written for partitions without unknown sources."""
-        for result in results:
-            for file in result.files:
-                files.delete_file(f"{self._table.uri}/{file.path}")
+        return self._pace.task_count(rows, task_slots(self._query._session))
 
     def _plan_append(self, results: list[RawResult]) -> Increment:
         lost = tuple(gap for result in results for gap in self._lost_ranges(result))

@@ -6,18 +6,19 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from artimon.model.batch import DEFAULT_KEEP, BatchError, BatchHeader
 from artimon.model.ranges import LaneId, LaneRanges
 from artimon.rawtable.schema import DataFile
+from artimon.rawtable.sources import SourcesTable
 from pipeline.spark import message_checks as messages
-from pipeline.spark import raw_file as rows
 from pipeline.spark.append_pace import CHUNK_BYTES
 from pipeline.spark.decoder_trial import TrialDecoder
-from pipeline.spark.raw_file_writer import RawFileWriter
+from pipeline.spark.raw_file_writer import NamedBatch, RawFileWriter
+from pipeline.spark.source_numbers import BroadcastNumbers, SourceNumbers
 
 MAX_REASON = 300
 
@@ -33,13 +34,6 @@ class KafkaRecord(NamedTuple):
     value: bytes | None
 
 
-class SourceNumbers(Protocol):
-    """Spark's broadcast of the sources and their numbers."""
-
-    @property
-    def value(self) -> Mapping[str, int]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class RawPlan:
     """Parameters of all tasks of one micro-batch."""
@@ -48,7 +42,12 @@ class RawPlan:
     """URI of the raw table."""
     accepted: Mapping[int, LaneRanges]
     """By partition: sequence numbers of batches at lower offsets."""
-    sources: SourceNumbers
+    sources: BroadcastNumbers
+    recent_sources: Mapping[str, int] = field(default_factory=dict)
+    """Numbers of sources that are not in the broadcast yet."""
+    hdfs: str = ""
+    """File system of the table of sources, for those without a number."""
+    open_sources: Callable[[str], SourcesTable] = SourcesTable
     append: int = 0
     """Number of the next append; part of the names of the files."""
     chunk_bytes: int = CHUNK_BYTES
@@ -63,15 +62,16 @@ class RawPlan:
 
 @dataclass(slots=True)
 class RawResult:
-    """Result of a task for one of its partitions. If `unknown` is not empty, the task wrote nothing: allot these
-    sources and run again. The files of a task hold rows of all its partitions and are in its last result."""
+    """Result of a task for one of its partitions. The files of a task hold rows of all its partitions and are in its
+    last result."""
 
     partition: int
     first: int
     until: int
     missing: list[tuple[int, int]] = field(default_factory=list)
     """Offset ranges between `first` and `until` without messages."""
-    unknown_sources: list[str] = field(default_factory=list)
+    sources: dict[str, int] = field(default_factory=dict)
+    """Numbers that the task looked up. All of a task are in its last result."""
     files: list[DataFile] = field(default_factory=list)
     rows: int = 0
     batches: int = 0
@@ -96,12 +96,24 @@ def records_of(batches: Iterable[Any]) -> Iterator[tuple[int, KafkaRecord]]:
             yield row[0], KafkaRecord(*row[1:])
 
 
+def numbers_of(plan: RawPlan) -> SourceNumbers:
+    """Return the numbers of sources for one task; the table is opened only if a source is not known."""
+
+    def assign(names: Iterable[str]) -> Mapping[str, int]:
+        return plan.open_sources(plan.hdfs).assign(names)
+
+    return SourceNumbers(plan.sources.value, plan.recent_sources, assign)
+
+
 def run_raw(plan: RawPlan, batches: Iterable[Any]) -> Iterator[Any]:
     """Body of the raw query's mapInArrow: one result row for each Kafka partition that has rows. The rows of a
     partition are contiguous."""
     results: list[RawResult] = []
     guard = TrialDecoder(plan.suspects, plan.try_all)
-    with RawFileWriter(plan.table, plan.append, plan.chunk_bytes) as output, guard:
+    sources = SourceNumbers(
+        plan.sources.value, plan.recent_sources, lambda names: SourcesTable(plan.hdfs).assign(names)
+    )
+    with RawFileWriter(plan.table, plan.append, plan.chunk_bytes, sources) as output, guard:
         reader: PartitionReader | None = None
         for partition, record in records_of(batches):
             if reader is None or reader.result.partition != partition:
@@ -110,8 +122,8 @@ def run_raw(plan: RawPlan, batches: Iterable[Any]) -> Iterator[Any]:
             reader.add(record)
         if results:
             results[-1].files, results[-1].poison = output.close(), guard.poison
+            results[-1].sources = sources.learned
     for result in results:
-        result.unknown_sources = sorted(set(result.unknown_sources))
         yield result_row(result)
 
 
@@ -132,7 +144,7 @@ class PartitionReader:
     def __init__(
         self, plan: RawPlan, output: RawFileWriter, partition: int, first: int, decode: Decode | None = None
     ) -> None:
-        self._sources, self._output, self._decode = plan.sources.value, output, decode or messages.decode
+        self._output, self._decode = output, decode or messages.decode
         self._accepted, self._partitions = plan.accepted.get(partition, LaneRanges()), plan.partitions
         self.result = RawResult(partition, first, first)
 
@@ -155,22 +167,10 @@ class PartitionReader:
             result.duplicates += 1
             result.last_ms[lane] = record.append_ms
             return
-        source = self._sources.get(header.source)
-        if source is None:
-            self._note_unknown_source(header.source)
-        if source is None or self._output.is_discarded:
-            return
         columns = self._decode(header, record.value or b"")
         result.accepted.add(lane, sequence)
         result.last_ms[lane] = record.append_ms
         result.batches += 1
         result.rows += len(columns)
         if len(columns):
-            self._output.append(header.keep or DEFAULT_KEEP, rows.SourceBatch(source, record.append_ms, columns))
-
-    def _note_unknown_source(self, source: str) -> None:
-        """Note a source without a number. Drop everything of this attempt; later records are only searched for more
-        such sources."""
-        self.result.unknown_sources.append(source)
-        if not self._output.is_discarded:
-            self._output.discard()
+            self._output.append(header.keep or DEFAULT_KEEP, NamedBatch(header.source, record.append_ms, columns))

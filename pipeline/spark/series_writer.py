@@ -51,7 +51,7 @@ class SeriesWriter:
         self._kafka, self._every_s, self._clock, self._probe = kafka, every_s, clock, probe
         self.retry = RetryLoop("series", clock)
         self._topic = TopicClient(kafka, topic)
-        self._table, self._sources = SeriesTable(hdfs, clock), SourcesTable(hdfs)
+        self._table, self._sources = SeriesTable(hdfs, clock), SourcesTable(hdfs, clock)
         self._announcements = self._series = self._refused = self._merges = 0
         self._clashes: tuple[int, ...] = ()
 
@@ -140,6 +140,7 @@ class SeriesWriter:
                 log.error("announcement at %s/%d/%d: %s", record.topic, record.partition, record.offset, error)
 
     def _compact(self, stop: threading.Event) -> None:
+        self._sources.maintain(lambda: not stop.is_set())
         done = self._table.maintain(lambda: not stop.is_set())
         if done is None:
             return

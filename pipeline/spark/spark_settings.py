@@ -38,9 +38,9 @@ class SparkConfig:
     """Spark's own settings; they override ours. Settings of one particular cluster belong here and nowhere else."""
     topic_prefix: Annotated[str, Option("Prefix of the topics' names.")] = "artimon"
     raw_interval_s: Annotated[float, in_seconds("Interval of appends to the raw table.", "--raw-interval")] = 30.0
-    """The raw query appends at this interval, or as soon as `raw_messages / 2` wait."""
+    """The raw query appends at this interval, or as soon as a whole append waits (pipeline/spark/append_pace.py)."""
     bucket_interval_s: float = 1.0
-    raw_messages: int = 8_000
+    raw_messages: int = 120_000
     """Maximum number of messages per append: bounds memory and the size of a commit."""
     bucket_messages: int = 4_000
     """Maximum number of messages per micro-batch of the buckets query."""

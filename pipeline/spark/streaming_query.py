@@ -88,7 +88,7 @@ def run_query(
     writer = (
         frame.writeStream.queryName(f"{name}-{uuid.uuid4().hex[:8]}")
         .foreachBatch(guarded)
-        .option("checkpointLocation", checkpoint.as_uri())
+        .option("checkpointLocation", checkpoint.absolute().as_uri())
     )
     query = writer.trigger(processingTime=f"{int(every_s * 1000)} milliseconds").start()
     waited = CHECK_INTERVAL_S

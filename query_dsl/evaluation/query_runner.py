@@ -57,11 +57,13 @@ class QueryRunner:
         start: object = None,
         step: str = "1m",
         engine: str = "auto",
+        exact_increase: bool = False,
         **options: Any,
     ) -> Matrix:
         """Answer a query in PromQL at the instant `at`, or with `start` at each `step` from there to `at`. Instants as
         in `query`. Samples are the raw ones: those of the finest level in memory, else of the history. Notes are the
-        warnings. `options`: `limits` and `stop`, as in `query`. Raises PromqlError, QueryError and SelectError."""
+        warnings. `exact_increase`: `increase` and `rate` count from the starts of processes, without extrapolation.
+        `options`: `limits` and `stop`, as in `query`. Raises PromqlError, QueryError and SelectError."""
         made, stop = options.pop("limits", None) or self.default_limits, options.pop("stop", None)
         if options:
             raise QueryError(f"promql takes no {', '.join(options)}: it takes limits and stop")
@@ -75,6 +77,7 @@ class QueryRunner:
                 end_ms=self._at(at),
                 step_ms=parse_duration(step, "step"),
                 budget=make_budget(made, None, stop),
+                exact_increase=exact_increase,
             )
         return found.to_matrix().with_query(query)
 

@@ -2,12 +2,14 @@
 
 Modules in reading order: `tree` (the parser and its nodes), `label_sets`, `promql_values` and `samples` (values of an
 evaluation), `paired_sums`, `range_functions`, `vector_functions`, `histograms`, `aggregations`, `vector_operators`
-(functions of values), `evaluation` (nodes), `promql_query` (front door), `store_samples` (source of samples).
+(functions of values), `evaluation` (nodes), `promql_query` (front door), `store_samples` (source of samples),
+`tree_json` (the tree for clients).
 
 May import query_dsl.stores, query_dsl.results, query_dsl.tree, artimon.compute and artimon.model."""
 
-from query_dsl.promql.promql_query import PromqlResult, instant_query, query_store, range_query
+from query_dsl.promql.promql_query import PromqlResult, instant_query, query_store, range_query, read_samples
 from query_dsl.promql.tree import NotSupported, PromqlError, Query, format_text, parse
+from query_dsl.promql.tree_json import to_json
 
 __all__ = [
     "NotSupported",
@@ -19,4 +21,6 @@ __all__ = [
     "parse",
     "query_store",
     "range_query",
+    "read_samples",
+    "to_json",
 ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from artimon.compute.cells import Floats, Ints
+from artimon.compute.paired_sums import grouped_sum
 from query_dsl.promql.label_sets import NAME, LabelColumn
-from query_dsl.promql.paired_sums import grouped_sum
 from query_dsl.promql.promql_values import VectorValue, charge_cells, empty_vector
 from query_dsl.promql.tree import PromqlError
 from query_dsl.promql.vector_functions import format_value

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
+from artimon.compute import sample_windows
 from artimon.compute.cells import Bools, Floats, Ints
+from artimon.compute.packed_samples import Windows, make_windows, newest
 from artimon.model.select import Matcher
-from query_dsl.promql import aggregations, range_functions, vector_operators
-from query_dsl.promql.histograms import bucket_fraction, bucket_quantile, of_histograms
+from query_dsl.promql import aggregations, vector_operators
+from query_dsl.promql.evaluation_context import DEFAULT_STEP_MS, MAX_SUBQUERY_STEPS, Context
+from query_dsl.promql.histograms import OfStep, bucket_fraction, bucket_quantile, of_histograms
 from query_dsl.promql.label_sets import NAME, LabelSets
 from query_dsl.promql.promql_values import (
     ScalarValue,
     TextValue,
     Value,
     VectorValue,
-    charge_cells,
     drop_names,
     empty_vector,
 )
-from query_dsl.promql.samples import SeriesSamples, Windows, make_windows, newest, no_samples
+from query_dsl.promql.pushed_nodes import inform_gauges, map_windows, push_down
+from query_dsl.promql.samples import SeriesSamples, no_samples
 from query_dsl.promql.tree import (
     Aggregation,
-    At,
     Binary,
     Call,
     Negation,
@@ -48,74 +50,9 @@ from query_dsl.promql.vector_functions import (
     label_replace,
     round_to,
 )
-from query_dsl.stores.query_limits import QueryBudget
 
-LOOK_BACK_MS = 300_000
-DEFAULT_STEP_MS = 60_000
-"""Step of subqueries without one."""
-MAX_STEPS = 11_000
-"""Limit of the points of a series, as in Prometheus."""
-MAX_SUBQUERY_STEPS = 1_000_000
-COUNTER_SUFFIXES = ("_total", "_sum", "_count", "_bucket")
 NATIVE_ONLY = ("histogram_avg", "histogram_count", "histogram_sum", "histogram_stddev", "histogram_stdvar")
 SORTS = ("sort", "sort_desc", "sort_by_label", "sort_by_label_desc")
-
-
-class SampleSource(Protocol):
-    """Source of raw samples."""
-
-    def read(self, matchers: tuple[Matcher, ...], after_ms: int, until_ms: int) -> SeriesSamples:
-        """Return the samples with time in (after_ms, until_ms] of the series that match."""
-        ...
-
-
-@dataclass(slots=True)
-class Remarks:
-    """Warnings and remarks for the reader, each once."""
-
-    warnings: dict[str, None] = field(default_factory=dict)
-    infos: dict[str, None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """Steps of the evaluation. `start_ms` and `end_ms` are those of the whole query, for `@ start()` and `@ end()`."""
-
-    source: SampleSource
-    text: str
-    times_ms: Ints
-    start_ms: int
-    end_ms: int
-    instant: bool
-    look_back_ms: int = LOOK_BACK_MS
-    budget: QueryBudget = field(default_factory=QueryBudget)
-    remarks: Remarks = field(default_factory=Remarks)
-
-    @property
-    def seconds(self) -> Floats:
-        return self.times_ms / 1000
-
-    def charge_cells(self, series: int) -> None:
-        """Count the cells of a vector before it is made. Raises LimitExceeded."""
-        charge_cells(self.budget, series, len(self.times_ms))
-
-    def warn(self, message: str) -> None:
-        self.remarks.warnings[f"PromQL warning: {message}"] = None
-
-    def inform(self, message: str) -> None:
-        self.remarks.infos[f"PromQL info: {message}"] = None
-
-    def place(self, position: int) -> str:
-        """Return "(line:column)" of a position of the text."""
-        before = self.text[:position]
-        return f"({before.count(chr(10)) + 1}:{position - before.rfind(chr(10))})"
-
-    def shifted(self, offset_ms: int, at: At | None) -> Ints:
-        """Return the time of the data at each step."""
-        if at is None:
-            return self.times_ms - offset_ms
-        fixed = {"start": self.start_ms, "end": self.end_ms}.get(at.edge, at.time_ms)
-        return np.full(len(self.times_ms), (fixed or 0) - offset_ms, np.int64)
 
 
 def evaluate(node: Node, context: Context) -> Value:
@@ -126,14 +63,14 @@ def evaluate(node: Node, context: Context) -> Value:
 
 def raw_range(node: Selector | Subquery, context: Context) -> SeriesSamples:
     """Return the samples of a range vector at the only step of the context."""
-    windows = _windows(node, context)
+    samples, windows = _windows(node, context)
     first, last = windows.first[:, 0], windows.last[:, 0]
     counts = last - first
     places = np.repeat(first - np.concatenate(([0], np.cumsum(counts)[:-1])), counts) + np.arange(counts.sum())
     found, kept = windows.samples, counts > 0
     offsets = np.concatenate(([0], np.cumsum(counts[kept])))
-    labels = found.labels.take(kept)
-    return SeriesSamples(labels, offsets, found.times_ms[places], found.values[places], found.dropped[kept])
+    labels = samples.labels.take(kept)
+    return SeriesSamples(offsets, found.times_ms[places], found.values[places], labels, samples.dropped[kept])
 
 
 def _value(node: Node, context: Context) -> Value:
@@ -148,7 +85,7 @@ def _value(node: Node, context: Context) -> Value:
         case Negation(child):
             return _negated(_value(child, context))
         case Selector():
-            return _selected(node, context)[0]
+            return map_windows(node, context) or _selected(node, context)[0]
         case Call():
             return _call(node, context)
         case Aggregation():
@@ -203,19 +140,19 @@ def _selected(node: Selector, context: Context) -> tuple[VectorValue, Ints]:
     return VectorValue(samples.labels, values, here, samples.dropped), found_ms
 
 
-def _windows(node: Node, context: Context) -> Windows:
-    """Return the windows of a range vector at each step."""
+def _windows(node: Node, context: Context) -> tuple[SeriesSamples, Windows]:
+    """Return the series of a range vector, and its windows at each step."""
     node = without_parens(node)
     assert isinstance(node, Selector | Subquery)
     ends_ms = context.shifted(node.offset_ms, node.at)
     if not len(ends_ms):
-        return make_windows(no_samples(), ends_ms, node.range_ms, context.budget.check)
+        return no_samples(), make_windows(no_samples(), ends_ms, node.range_ms, context.budget.check)
     if isinstance(node, Selector):
         samples = _read(context, node.matchers, int(ends_ms.min()) - node.range_ms, int(ends_ms.max()))
     else:
         samples = _subquery(node, ends_ms, context)
     context.charge_cells(samples.labels.count)
-    return make_windows(samples, ends_ms, node.range_ms, context.budget.check)
+    return samples, make_windows(samples, ends_ms, node.range_ms, context.budget.check)
 
 
 def _subquery(node: Subquery, ends_ms: Ints, context: Context) -> SeriesSamples:
@@ -235,7 +172,7 @@ def _subquery(node: Subquery, ends_ms: Ints, context: Context) -> SeriesSamples:
     counts = found.here.sum(axis=1)
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
     _, places = np.nonzero(found.here)
-    return SeriesSamples(found.labels, offsets, times_ms[places], found.values[found.here], found.dropped)
+    return SeriesSamples(offsets, times_ms[places], found.values[found.here], found.labels, found.dropped)
 
 
 # --- calls
@@ -245,9 +182,8 @@ def _call(node: Call, context: Context) -> Value:
     name, args = node.function, node.args
     if name in NATIVE_ONLY:
         raise NotSupported(f"{name} needs native histograms, which are not supported", node.position, context.text)
-    if name in range_functions.WINDOWED:
-        windows = _windows(args[0], context)
-        return _of_windows(name, windows, range_functions.WINDOWED[name](windows), context)
+    if name in sample_windows.WINDOWED:
+        return map_windows(node, context) or _of_windows(node, args[0], sample_windows.WINDOWED[name], context)
     if name in MATH:
         vector = _vector(args[0], context)
         with np.errstate(all="ignore"):
@@ -257,6 +193,8 @@ def _call(node: Call, context: Context) -> Value:
         return vector.with_values(DATES[name](vector.values))
     if name in SORTS:
         return _sorted(node, context)
+    if name not in _FUNCTIONS:
+        raise NotSupported(f"{name} is not supported", node.position, context.text)
     return _FUNCTIONS[name](node, context)
 
 
@@ -265,29 +203,24 @@ def _of_scalar(values: Floats) -> VectorValue:
     return VectorValue(LabelSets(1, {}), values[None, :], np.ones((1, len(values)), np.bool_), np.zeros(1, np.bool_))
 
 
-def _of_windows(name: str, windows: Windows, result: range_functions.Result, context: Context) -> VectorValue:
+def _of_windows(
+    node: Call, arg: Node, function: Callable[[Windows], sample_windows.Result], context: Context
+) -> VectorValue:
     """Return the results of a function of windows; the last and first samples keep their names."""
-    values, here = result
-    samples = windows.samples
+    samples, windows = _windows(arg, context)
+    name = node.function
+    values, here = function(windows)
     keeps = name in ("last_over_time", "first_over_time")
     dropped = samples.dropped if keeps else np.ones_like(samples.dropped)
     found = VectorValue(samples.labels, values, here, dropped).present()
-    if name in ("rate", "increase"):
-        for metric in dict.fromkeys(found.labels.texts(NAME)):
-            if metric and not metric.endswith(COUNTER_SUFFIXES):
-                context.inform(
-                    f'metric might not be a counter, name does not end in _total/_sum/_count/_bucket: "{metric}"'
-                )
+    inform_gauges(node, found.labels.texts(NAME), context)
     return found
 
 
 def _sorted(node: Call, context: Context) -> VectorValue:
     vector = _vector(node.args[0], context)
     if not context.instant:
-        context.warn(
-            "sort is ineffective for range queries since results are always ordered by labels"
-            f" {context.place(node.position)}"
-        )
+        context.warn("sort is ineffective for range queries since results are always ordered by labels", node.position)
         return vector
     vector = vector.present()
     descending = node.function.endswith("_desc")
@@ -348,7 +281,7 @@ def _absent(node: Call, context: Context) -> Value:
     if node.function == "absent":
         here = _vector(node.args[0], context).here
     else:
-        here = _windows(node.args[0], context).counts > 0
+        here = _windows(node.args[0], context)[1].counts > 0
     some: Bools = np.any(here, axis=0)
     values = np.ones((1, len(context.times_ms)))
     return VectorValue(_absent_labels(node.args[0]), values, ~some[None, :], np.zeros(1, np.bool_))
@@ -389,58 +322,52 @@ def _label_join(node: Call, context: Context) -> Value:
 
 def _check_quantile(q: Floats, node: Call | Aggregation, context: Context) -> None:
     for value in np.unique(q[~((q >= 0) & (q <= 1))]).tolist():
-        text = format_value(value)
-        context.warn(f"quantile value should be between 0 and 1, got {text} {context.place(node.position)}")
+        context.warn(f"quantile value should be between 0 and 1, got {format_value(value)}", context.argument(node, 0))
 
 
 def _histogram_quantile(node: Call, context: Context) -> Value:
     q = _scalar(node.args[0], context)
-    vector = _vector(node.args[1], context)
     _check_quantile(q, node, context)
-    return of_histograms(
-        vector,
-        lambda le, counts, t: bucket_quantile(float(q[t]), le, counts),
-        _histogram_warner(context),
-        context.budget,
-    )
+    return _of_histograms(node, lambda le, counts, t: bucket_quantile(float(q[t]), le, counts), context)
 
 
 def _histogram_fraction(node: Call, context: Context) -> Value:
     low, high = _scalar(node.args[0], context), _scalar(node.args[1], context)
-    vector = _vector(node.args[2], context)
-    return of_histograms(
-        vector,
-        lambda le, counts, t: bucket_fraction(float(low[t]), float(high[t]), le, counts),
-        _histogram_warner(context),
-        context.budget,
+    return _of_histograms(
+        node, lambda le, counts, t: (bucket_fraction(float(low[t]), float(high[t]), le, counts), None), context
     )
 
 
-def _histogram_warner(context: Context) -> Callable[[str, str], None]:
-    def warn(what: str, metric: str) -> None:
-        if what == "bucket":
-            context.warn(f'bucket label "le" is missing or has a malformed value for metric name "{metric}"')
-        else:
-            context.inform(
-                "input to histogram_quantile needed to be fixed for monotonicity (see"
-                " https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile) for metric name"
-                f' "{metric}"'
-            )
+def _of_histograms(node: Call, of_step: OfStep, context: Context) -> VectorValue:
+    """Apply a function to the histograms of the last argument, and tell what is wrong with their buckets."""
+    position = context.argument(node, len(node.args) - 1)
+    found, problems = of_histograms(_vector(node.args[-1], context), of_step, context.budget)
+    for metric, le in problems.bad_bounds:
+        context.warn(f'bucket label "le" is missing or has a malformed value of "{le}"{_for_metric(metric)}', position)
+    for metric, falls in problems.falls.items():
+        context.inform(
+            "input to histogram_quantile needed to be fixed for monotonicity (see"
+            " https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile)"
+            f"{_for_metric(metric)}, {falls.text(context.times_ms)}",
+            position,
+        )
+    return found
 
-    return warn
+
+def _for_metric(name: str) -> str:
+    return f' for metric name "{name}"' if name else ""
 
 
 def _quantile_over_time(node: Call, context: Context) -> Value:
     q = _scalar(node.args[0], context)
     _check_quantile(q, node, context)
-    windows = _windows(node.args[1], context)
-    return _of_windows(node.function, windows, range_functions.quantile_over_time(windows, q), context)
+    return _of_windows(node, node.args[1], partial(sample_windows.quantile_over_time, q=q), context)
 
 
 def _predict_linear(node: Call, context: Context) -> Value:
-    windows = _windows(node.args[0], context)
-    found = range_functions.predict_linear(windows, _scalar(node.args[1], context), context.times_ms)
-    return _of_windows(node.function, windows, found, context)
+    seconds = _scalar(node.args[1], context)
+    predict = partial(sample_windows.predict_linear, seconds=seconds, now_ms=context.times_ms)
+    return _of_windows(node, node.args[0], predict, context)
 
 
 def _smoothing(node: Call, context: Context) -> Value:
@@ -450,15 +377,24 @@ def _smoothing(node: Call, context: Context) -> Value:
             raise PromqlError(
                 f"invalid {what} factor. Expected: 0 < {what[0]}f < 1, got: {factor[0]:f}", None, context.text
             )
-    windows = _windows(node.args[0], context)
-    return _of_windows(
-        node.function, windows, range_functions.double_exponential_smoothing(windows, level, trend), context
-    )
+    smooth = partial(sample_windows.double_exponential_smoothing, level=level, trend=trend)
+    return _of_windows(node, node.args[0], smooth, context)
+
+
+def _constant(ms: int, context: Context) -> ScalarValue:
+    """Return a time or duration in seconds, at each step."""
+    return ScalarValue(np.full(len(context.times_ms), ms / 1000))
 
 
 _FUNCTIONS: dict[str, Callable[[Call, Context], Value]] = {
     "time": lambda _, context: ScalarValue(context.seconds),
     "pi": lambda _, context: ScalarValue(np.full(len(context.times_ms), np.pi)),
+    "step": lambda _, context: _constant(context.step_ms, context),
+    "range": lambda _, context: _constant(context.end_ms - context.start_ms, context),
+    "start": lambda _, context: _constant(context.start_ms, context),
+    "end": lambda _, context: _constant(context.end_ms, context),
+    "min_of": lambda node, context: ScalarValue(np.minimum(*(_scalar(arg, context) for arg in node.args))),
+    "max_of": lambda node, context: ScalarValue(np.maximum(*(_scalar(arg, context) for arg in node.args))),
     "vector": lambda node, context: _of_scalar(_scalar(node.args[0], context)),
     "scalar": _to_scalar,
     "timestamp": _timestamp,
@@ -487,11 +423,16 @@ def _aggregation(node: Aggregation, context: Context) -> Value:
         assert node.param is not None
         vector, label = _vector(node.child, context), _string(node.param, context)
         return aggregations.count_values(vector, label, *where, context.budget)
-    if node.param is None:
-        return aggregations.aggregate(name, _vector(node.child, context), *where)
-    param, vector = _scalar(node.param, context), _vector(node.child, context)
-    if name == "quantile":
+    param = None if node.param is None else _scalar(node.param, context)
+    if param is not None and name == "quantile":
         _check_quantile(param, node, context)
+    pushed = push_down(node, param, context)
+    if isinstance(pushed, VectorValue):
+        return pushed
+    vector = _vector(node.child, context if pushed is None else replace(context, source=pushed))
+    if param is None:
+        return aggregations.aggregate(name, vector, *where)
+    if name == "quantile":
         return aggregations.quantile(vector, param, *where, context.budget)
     found = aggregations.choose(name, vector, param, *where, context.budget)
     return found if context.instant else replace(found, ordered=False)

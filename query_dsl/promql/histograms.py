@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import numpy as np
 
-from artimon.compute.cells import Bools, Floats
+from artimon.compute.cells import Floats, Ints
 from query_dsl.promql.label_sets import NAME
 from query_dsl.promql.promql_values import VectorValue, empty_vector
-from query_dsl.results.result_cells import Rows
 from query_dsl.stores.query_limits import QueryBudget
 
 LE = "le"
@@ -28,58 +29,73 @@ def _bound(text: str) -> float | None:
         return None
 
 
-def of_histograms(
-    vector: VectorValue,
-    of_step: Callable[[Floats, Floats, int], tuple[float, bool]],
-    warn: Callable[[str, str], None],
-    budget: QueryBudget,
-) -> VectorValue:
-    """Apply `of_step` (upper bounds, counts, step) to the buckets of each histogram at each step.
+@dataclass(slots=True)
+class Falls:
+    """Buckets whose counts fell and were raised: extent, greatest fall, and the steps of one or more histograms."""
 
-    It returns the value, and whether counts had to be made monotonic. `warn` takes "bucket" or "monotonic", and the
-    name of the metric."""
+    least: float
+    greatest: float
+    most: float
+    steps: list[int] = field(default_factory=list)
+
+    def add(self, other: Falls, step: int) -> None:
+        """Add those of a histogram at a step."""
+        self.least, self.greatest = min(self.least, other.least), max(self.greatest, other.greatest)
+        self.most = max(self.most, other.most)
+        self.steps.append(step)
+
+    def text(self, times_ms: Ints) -> str:
+        """Return the description of Prometheus."""
+        first, last = (_time(int(times_ms[step])) for step in (min(self.steps), max(self.steps)))
+        return (
+            f"from buckets {self.least:g} to {self.greatest:g}, with a max diff of {self.most:.2g}, over"
+            f" {len(self.steps)} samples from {first} to {last}"
+        )
+
+
+def _time(ms: int) -> str:
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+OfStep = Callable[[Floats, Floats, int], tuple[float, Falls | None]]
+"""Function of upper bounds, counts and the step: value, and the counts that it had to make monotonic."""
+
+
+@dataclass(slots=True)
+class BucketProblems:
+    """Problems of the buckets of a vector: (metric, le) of bad bounds; falls of the counts of each metric."""
+
+    bad_bounds: dict[tuple[str, str], None] = field(default_factory=dict)
+    falls: dict[str, Falls] = field(default_factory=dict)
+
+
+def of_histograms(vector: VectorValue, of_step: OfStep, budget: QueryBudget) -> tuple[VectorValue, BucketProblems]:
+    """Apply `of_step` to the buckets of each histogram at each step."""
+    problems = BucketProblems()
     if not vector.labels.count:
-        return empty_vector(vector.here.shape[1])
-    bounds = [_bound(text) for text in vector.labels.texts(LE)]
-    names = vector.labels.texts(NAME)
+        return empty_vector(vector.here.shape[1]), problems
+    texts, names = vector.labels.texts(LE), vector.labels.texts(NAME)
+    bounds = [_bound(text) for text in texts]
     good = np.array([bound is not None for bound in bounds], np.bool_)
     for row in np.flatnonzero(~good & vector.here.any(axis=1)).tolist():
-        warn("bucket", names[row])
-    histograms = vector.labels.drop((LE, NAME))
-    codes, first = histograms.classes()
+        problems.bad_bounds[names[row], texts[row]] = None
+    codes, first = vector.labels.drop((LE,)).classes()
     values = np.zeros((len(first), vector.here.shape[1]))
     here = np.zeros(values.shape, np.bool_)
     le = np.array([np.nan if bound is None else bound for bound in bounds])
     order = np.lexsort((le, codes))
     order = order[good[order]]
-    edges = np.flatnonzero(np.diff(codes[order])) + 1
-    for rows in np.split(order, edges):
-        if len(rows):
+    for rows in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        for step in np.flatnonzero(vector.here[rows].any(axis=0)).tolist():
             budget.check()
-            fixed = _fill(rows, codes[rows[0]], vector, le, values, here, of_step)
-            if fixed:
-                warn("monotonic", names[rows[0]])
+            held = rows[vector.here[rows, step]]
+            code = codes[rows[0]]
+            values[code, step], falls = of_step(le[held], vector.values[held, step], step)
+            here[code, step] = True
+            if falls is not None:
+                problems.falls.setdefault(names[rows[0]], falls).add(falls, step)
     labels = vector.labels.drop((LE,)).take(first)
-    return VectorValue(labels, values, here, np.ones(len(first), np.bool_)).present()
-
-
-def _fill(
-    rows: Rows,
-    code: int,
-    vector: VectorValue,
-    le: Floats,
-    values: Floats,
-    here: Bools,
-    of_step: Callable[[Floats, Floats, int], tuple[float, bool]],
-) -> bool:
-    """Fill the row of one histogram; returns whether counts had to be made monotonic."""
-    any_fixed = False
-    for step in np.flatnonzero(vector.here[rows].any(axis=0)).tolist():
-        held = rows[vector.here[rows, step]]
-        values[code, step], fixed = of_step(le[held], vector.values[held, step], step)
-        here[code, step] = True
-        any_fixed |= fixed
-    return any_fixed
+    return VectorValue(labels, values, here, np.ones(len(first), np.bool_)).present(), problems
 
 
 def _united(bounds: Floats, counts: Floats) -> tuple[Floats, Floats]:
@@ -88,9 +104,9 @@ def _united(bounds: Floats, counts: Floats) -> tuple[Floats, Floats]:
     return bounds[new], np.add.reduceat(counts, np.flatnonzero(new))
 
 
-def _monotonic(counts: Floats) -> tuple[Floats, bool]:
-    """Return counts that never fall, and whether one fell by more than a rounding error."""
-    out, fixed = counts.copy(), False
+def _monotonic(bounds: Floats, counts: Floats) -> tuple[Floats, Falls | None]:
+    """Return counts that never fall, and the falls by more than a rounding error."""
+    out, falls = counts.copy(), None
     before = out[0]
     for i in range(1, len(out)):
         here = out[i]
@@ -100,23 +116,25 @@ def _monotonic(counts: Floats) -> tuple[Floats, bool]:
         if abs(here - before) / min(total, np.finfo(np.float64).max) < SMALL_DELTA:
             out[i] = before
         elif here < before:
-            out[i], fixed = before, True
+            falls = falls or Falls(np.inf, -np.inf, 0.0)
+            bound = float(bounds[i])
+            falls.least, falls.greatest = min(falls.least, bound), max(falls.greatest, bound)
+            out[i], falls.most = before, max(falls.most, float(before - here))
         else:
             before = here
-    return out, fixed
+    return out, falls
 
 
-def bucket_quantile(q: float, bounds: Floats, counts: Floats) -> tuple[float, bool]:
-    """Return the quantile of one histogram by linear interpolation within a bucket, and whether counts were made
-    monotonic."""
+def bucket_quantile(q: float, bounds: Floats, counts: Floats) -> tuple[float, Falls | None]:
+    """Return the quantile of one histogram by linear interpolation within a bucket, and the falls of its counts."""
     if np.isnan(q):
-        return np.nan, False
+        return np.nan, None
     if q < 0 or q > 1:
-        return (-np.inf if q < 0 else np.inf), False
+        return (-np.inf if q < 0 else np.inf), None
     if not np.isposinf(bounds[-1]):
-        return np.nan, False
+        return np.nan, None
     bounds, counts = _united(bounds, counts)
-    counts, fixed = _monotonic(counts)
+    counts, fixed = _monotonic(bounds, counts)
     if len(bounds) < 2 or counts[-1] == 0 or np.isnan(counts[-1]):
         return np.nan, fixed
     rank = q * counts[-1]
@@ -130,17 +148,16 @@ def bucket_quantile(q: float, bounds: Floats, counts: Floats) -> tuple[float, bo
         return float(start + (bounds[b] - start) * np.divide(rank - below, counts[b] - below)), fixed
 
 
-def bucket_fraction(lower: float, upper: float, bounds: Floats, counts: Floats) -> tuple[float, bool]:
+def bucket_fraction(lower: float, upper: float, bounds: Floats, counts: Floats) -> float:
     """Return the share of the observations between two values, by linear interpolation within buckets."""
     if not np.isposinf(bounds[-1]):
-        return np.nan, False
+        return np.nan
     bounds, counts = _united(bounds, counts)
     if counts[-1] == 0 or np.isnan([lower, upper, counts[-1]]).any():
-        return np.nan, False
+        return np.nan
     if lower >= upper:
-        return 0.0, False
-    share = (_rank(upper, bounds, counts) - _rank(lower, bounds, counts)) / counts[-1]
-    return float(share), False
+        return 0.0
+    return float((_rank(upper, bounds, counts) - _rank(lower, bounds, counts)) / counts[-1])
 
 
 def _rank(value: float, bounds: Floats, counts: Floats) -> float:
@@ -152,7 +169,7 @@ def _rank(value: float, bounds: Floats, counts: Floats) -> float:
             return rank
         if bound > value:
             if np.isinf(low):
-                return rank
+                return float(count)  # no interpolation in a bucket without end
             return rank if np.isinf(bound) else rank + (count - rank) * (value - low) / (bound - low)
         rank = count
     return min(rank, float(counts[-1]))

@@ -10,17 +10,12 @@ import numpy as np
 
 from artimon.compute.cells import Bools, Floats, Ints
 from artimon.model.grid import Grid
-from query_dsl.promql.evaluation import (
-    LOOK_BACK_MS,
-    MAX_STEPS,
-    Context,
-    Remarks,
-    SampleSource,
-    evaluate,
-    raw_range,
-)
+from artimon.model.select import Matcher
+from query_dsl.promql.evaluation import evaluate, raw_range
+from query_dsl.promql.evaluation_context import LOOK_BACK_MS, MAX_STEPS, Context, Remarks
 from query_dsl.promql.label_sets import NAME, LabelSets
 from query_dsl.promql.promql_values import ScalarValue, TextValue
+from query_dsl.promql.sample_source import SampleSource
 from query_dsl.promql.samples import SeriesSamples
 from query_dsl.promql.store_samples import StoreSamples
 from query_dsl.promql.tree import (
@@ -103,21 +98,42 @@ def query_store(
     step_ms: int = 0,
     look_back_ms: int = LOOK_BACK_MS,
     budget: QueryBudget | None = None,
+    exact_increase: bool = False,
 ) -> PromqlResult:
     """Answer a query from a store: at each step from start to end, or at `end_ms` if there is no start.
 
-    `now_ms` is the current time. Raises PromqlError, SelectError and QueryError."""
+    `now_ms` is the current time. `exact_increase`: `increase` and `rate` count from the starts of processes, without
+    extrapolation. Raises PromqlError, SelectError and QueryError."""
     watch = budget or QueryBudget()
     remarks = Remarks()
-    source = StoreSamples(store.watching(watch), now_ms, remarks, watch)
+    source = StoreSamples(store.watching(watch), now_ms, remarks, watch, exact_increase)
     until_ms = now_ms if end_ms is None else end_ms
     if start_ms is None:
         found = instant_query(query, until_ms, source, look_back_ms=look_back_ms, budget=watch)
     else:
         found = range_query(query, start_ms, until_ms, step_ms, source, look_back_ms=look_back_ms, budget=watch)
     return replace(
-        found, warnings=(*remarks.warnings, *found.warnings), infos=(*remarks.infos, *found.infos, *watch.notes())
+        found,
+        warnings=(*remarks.lines(infos=False), *found.warnings),
+        infos=(*remarks.lines(infos=True), *found.infos, *watch.notes()),
     )
+
+
+def read_samples(
+    matchers: tuple[Matcher, ...],
+    store: EngineStore,
+    now_ms: int,
+    after_ms: int,
+    until_ms: int,
+    *,
+    budget: QueryBudget | None = None,
+) -> tuple[SeriesSamples, tuple[str, ...]]:
+    """Return the raw samples with time in (after_ms, until_ms] of the series that match, and warnings.
+
+    `now_ms` is the current time. Raises SelectError and QueryError."""
+    watch, remarks = budget or QueryBudget(), Remarks()
+    found = StoreSamples(store.watching(watch), now_ms, remarks, watch).read(matchers, after_ms, until_ms)
+    return found, tuple(remarks.warnings)
 
 
 def instant_query(
@@ -131,7 +147,7 @@ def instant_query(
     """Answer a query at one time. Raises PromqlError, and what the source raises."""
     text, node = _parsed(query)
     times_ms = np.array([time_ms], np.int64)
-    context = Context(source, text, times_ms, time_ms, time_ms, True, look_back_ms, budget or QueryBudget())
+    context = Context(source, text, times_ms, time_ms, time_ms, True, look_back_ms, 0, budget or QueryBudget())
     whole = without_parens(node)
     if isinstance(whole, Subquery) or (isinstance(whole, Selector) and whole.range_ms):
         samples = raw_range(whole, context)
@@ -161,7 +177,7 @@ def range_query(
     if value_type(node) not in ("vector", "scalar"):
         raise PromqlError(f"a range query needs a scalar or an instant vector, not a {value_type(node)}", None, text)
     times_ms = np.arange(start_ms, end_ms + 1, step_ms, dtype=np.int64)
-    context = Context(source, text, times_ms, start_ms, end_ms, False, look_back_ms, budget or QueryBudget())
+    context = Context(source, text, times_ms, start_ms, end_ms, False, look_back_ms, step_ms, budget or QueryBudget())
     return _answer(node, context, "matrix")
 
 
@@ -205,8 +221,8 @@ def _result(
         empty.astype(np.bool_) if here is None else here,
         text,
         samples,
-        tuple(context.remarks.warnings),
-        tuple(context.remarks.infos),
+        context.remarks.lines(infos=False),
+        context.remarks.lines(infos=True),
     )
 
 
@@ -216,5 +232,5 @@ def _take_series(samples: SeriesSamples, order: Rows) -> SeriesSamples:
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
     places = np.repeat(samples.offsets[:-1][order] - offsets[:-1], counts) + np.arange(int(counts.sum()))
     return SeriesSamples(
-        samples.labels.take(order), offsets, samples.times_ms[places], samples.values[places], samples.dropped[order]
+        offsets, samples.times_ms[places], samples.values[places], samples.labels.take(order), samples.dropped[order]
     )

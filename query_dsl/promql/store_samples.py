@@ -4,32 +4,66 @@ Processes are polled once a minute, so that a bucket of the finest level holds o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+
 import numpy as np
 
+from artimon.compute.aggregate import Aggregate, NotPushed
 from artimon.compute.cells import Bools, Floats, Ints
+from artimon.compute.functions import WINDOW_FUNCTIONS
 from artimon.model.grid import Grid
-from artimon.model.select import Buckets, Matcher
+from artimon.model.select import Buckets, Matcher, SelectError
 from artimon.model.series_table import SeriesTable
 from artimon.model.values import STALE
-from query_dsl.promql.evaluation import Remarks
+from query_dsl.promql.evaluation_context import Remarks
 from query_dsl.promql.label_sets import LabelSets
+from query_dsl.promql.promql_values import VectorValue
+from query_dsl.promql.pushed_windows import (
+    EXACT,
+    NAN_SENSITIVE,
+    REDUCERS,
+    LevelChoice,
+    choose_level,
+    plan_requests,
+    reduce_request,
+    vector_of_classes,
+    vector_of_series,
+)
+from query_dsl.promql.sample_source import Reducer, WindowQuery
 from query_dsl.promql.samples import SeriesSamples, no_samples, unite_samples
 from query_dsl.stores.engine_store import EngineStore
 from query_dsl.stores.levels import LevelSnapshot, level_snapshots
 from query_dsl.stores.query_limits import QueryBudget, limited_select
 from query_dsl.stores.raw_samples import RawSamples, SampleRequest
 from query_dsl.stores.sample_rows import DOUBLE, ENDED, STRING, SampleRows, Types
-from query_dsl.tree.times import format_time
+from query_dsl.tree.query_errors import QueryError
+from query_dsl.tree.times import format_duration, format_time
 
 STATISTICS = ("last", "last_time", "count")
+SEVERAL_SAMPLES = (
+    "some series have several samples a minute, of which memory holds the newest: counts and sums of samples are"
+    " approximate"
+)
 
 
 class StoreSamples:
-    """A SampleSource over a store; what the reader should know goes to `remarks`."""
+    """A SampleSource and BucketSource over a store; what the reader should know goes to `remarks`."""
 
-    def __init__(self, store: EngineStore, now_ms: int, remarks: Remarks, budget: QueryBudget) -> None:
+    def __init__(
+        self, store: EngineStore, now_ms: int, remarks: Remarks, budget: QueryBudget, exact_increase: bool = False
+    ) -> None:
+        """exact_increase: increases and rates count from the starts of processes, without extrapolation."""
         self._store, self._remarks, self._budget, self._now_ms = store, remarks, budget, now_ms
-        self._memory: LevelSnapshot = level_snapshots(store.levels(), now_ms)[0]
+        self._levels: Sequence[LevelSnapshot] = level_snapshots(store.levels(), now_ms)
+        self._exact_increase = exact_increase
+        self._only: tuple[int, ...] | None = None
+        """Fingerprints of the series that are read; None: all."""
+
+    @property
+    def _memory(self) -> LevelSnapshot:
+        return self._levels[0]
 
     def read(self, matchers: tuple[Matcher, ...], after_ms: int, until_ms: int) -> SeriesSamples:
         """See SampleSource. Raises SelectError and QueryError as the store does."""
@@ -47,17 +81,117 @@ class StoreSamples:
             return older
         return unite_samples((older, self._read_memory(matchers, border, until_ms)))
 
+    # --- windows that the store computes
+
+    def map(self, asked: WindowQuery) -> VectorValue | None:
+        """See BucketSource: if samples of the finest level do not give the answer."""
+        asked, choice = self._choose(asked)
+        if choice is None or (choice.level is self._levels[0] and choice.function not in EXACT.values()):
+            return None
+        planned = plan_requests(choice, asked, self._now_ms)
+        if planned is None or len(planned[0]) > 1:
+            return None
+        ((grid, windows),), back = planned
+        statistics = WINDOW_FUNCTIONS[windows.function].statistics
+        found = limited_select(self._store, asked.matchers, grid, ("count", *statistics), self._budget, self._only)
+        self._note_partial(found.partial, found.notes)
+        self._note_types(np.array([one.type for one in found.series], np.uint8))
+        made = vector_of_series(found, windows, asked, choice.scale)
+        if windows.function in NAN_SENSITIVE and np.isnan(made.values[made.here]).any():
+            return None
+        self._note_approximate(choice)
+        return replace(made, values=made.values[:, back], here=made.here[:, back]).present()
+
+    def reduce(self, asked: WindowQuery, reducer: Reducer) -> VectorValue | None:
+        """See BucketSource."""
+        found = self._aggregate(asked, reducer)
+        if found is None:
+            return None
+        choice, parts, back = found
+        made = vector_of_classes(parts, back, asked, reducer, choice.scale)
+        sensitive, held = {choice.function, REDUCERS[reducer.name]} & NAN_SENSITIVE, made.values[made.here]
+        if (sensitive and np.isnan(held).any()) or (reducer.name == "avg" and not np.isfinite(held).all()):
+            return None  # a mean may be finite although its sum is not
+        self._note_parts(choice, parts)
+        return made.present()
+
+    def narrow(self, asked: WindowQuery, reducer: Reducer) -> StoreSamples | None:
+        """See BucketSource."""
+        found = self._aggregate(asked, reducer)
+        if found is None:
+            return None
+        choice, parts, _ = found
+        self._note_parts(choice, parts)
+        narrower = copy(self)
+        narrower._only = tuple(np.unique(np.concatenate([part.candidates for part in parts])).tolist())
+        return narrower
+
+    def _choose(self, asked: WindowQuery) -> tuple[WindowQuery, LevelChoice | None]:
+        """Return the level that answers; exact increases end with the last whole bucket."""
+        if not len(asked.ends_ms):
+            return asked, None
+        if self._exact_increase and asked.function in EXACT:
+            step_ms = self._memory.step_ms
+            exact = replace(asked, ends_ms=asked.ends_ms // step_ms * step_ms)
+            choice = choose_level(exact, self._levels, True, self._store.has_history)
+            if choice is not None:
+                return exact, choice
+            self._warn(
+                f"{asked.function}() is extrapolated: exact increases need ranges of whole minutes that memory holds"
+            )
+        return asked, choose_level(asked, self._levels, False, self._store.has_history)
+
+    def _aggregate(self, asked: WindowQuery, reducer: Reducer) -> tuple[LevelChoice, list[Aggregate], Ints] | None:
+        """Let the store aggregate; None if it cannot."""
+        if not self._store.can_aggregate or self._only is not None:
+            return None
+        asked, choice = self._choose(asked)
+        planned = None if choice is None else plan_requests(choice, asked, self._now_ms)
+        if choice is None or planned is None:
+            return None
+        requests, back = planned
+        try:
+            parts = [self._store.aggregate(reduce_request(asked, reducer, *one)) for one in requests]
+        except NotPushed:
+            return None
+        except (SelectError, QueryError) as problem:
+            if problem.of_query:
+                return None  # the evaluation of samples raises it again, if it is one there
+            raise
+        return choice, parts, back
+
+    # --- notes
+
+    def _note_parts(self, choice: LevelChoice, parts: Sequence[Aggregate]) -> None:
+        for part in parts:
+            self._note_partial(part.partial, part.notes)
+            if part.counts.left_out or part.counts.texts:
+                self._note_types(np.array([STRING], np.uint8))
+            if part.counts.approximate and choice.level is self._levels[0]:
+                self._warn(SEVERAL_SAMPLES)
+        self._note_approximate(choice)
+
+    def _note_approximate(self, choice: LevelChoice) -> None:
+        if choice.approximate:
+            self._warn(
+                f"memory holds buckets of {format_duration(choice.level.step_ms)} of this range, and there is no"
+                " history to read: rates and increases are those between the last samples of buckets, approximately"
+            )
+
+    def _note_partial(self, partial: bool, notes: Sequence[str]) -> None:
+        if partial:
+            self._warn("; ".join(("the answer is partial", *notes)))
+
     def _warn(self, text: str) -> None:
-        self._remarks.warnings[text] = None
+        self._remarks.warnings[text] = ""
 
     def _read_memory(self, matchers: tuple[Matcher, ...], after_ms: int, until_ms: int) -> SeriesSamples:
         step_ms = self._memory.step_ms
         newest = -(-self._now_ms // step_ms) * step_ms
         end_ms = min(-(-until_ms // step_ms) * step_ms, newest)
         n = max(1, -(-(end_ms - after_ms) // step_ms))
-        found = limited_select(self._store, matchers, Grid(end_ms, step_ms, n), STATISTICS, self._budget)
-        if found.partial:
-            self._warn("; ".join(("the answer is partial", *found.notes)))
+        found = limited_select(self._store, matchers, Grid(end_ms, step_ms, n), STATISTICS, self._budget, self._only)
+        self._note_partial(found.partial, found.notes)
         return self._of_buckets(found, after_ms, until_ms)
 
     def _of_buckets(self, found: Buckets, after_ms: int, until_ms: int) -> SeriesSamples:
@@ -68,15 +202,12 @@ class StoreSamples:
         here = (counts > 0) & (times > after_ms) & (times <= until_ms)
         self._note_types(types[here.any(axis=1)])
         if (counts > 1)[types != STRING].any():
-            self._warn(
-                "some series have several samples a minute, of which memory holds the newest: counts and sums of"
-                " samples are approximate"
-            )
+            self._warn(SEVERAL_SAMPLES)
         row, column = np.nonzero(here & (types != STRING)[:, None])
         cells = np.ascontiguousarray(found.statistics["last"])[row, column]
         values = _numbers(cells, types[row])
         ended = found.ended_ms if len(found.ended_ms) else np.zeros(len(types), np.int64)
-        over = np.flatnonzero((ended > after_ms) & (ended <= until_ms) & (types != STRING))
+        over = np.flatnonzero((ended > max(after_ms, 0)) & (ended <= until_ms) & (types != STRING))
         return _packed(
             LabelSets.from_table(SeriesTable.from_series(found.series)),
             np.concatenate((row, over)),
@@ -86,8 +217,7 @@ class StoreSamples:
 
     def _read_history(self, matchers: tuple[Matcher, ...], after_ms: int, until_ms: int) -> SeriesSamples:
         found = self._store.samples(SampleRequest(matchers, after_ms, until_ms, self._budget.limits.series))
-        if found.partial:
-            self._warn("; ".join(("the answer is partial", *found.notes)))
+        self._note_partial(found.partial, found.notes)
         return self._of_rows(found)
 
     def _of_rows(self, found: RawSamples) -> SeriesSamples:
@@ -100,7 +230,7 @@ class StoreSamples:
 
     def _note_types(self, types: Types) -> None:
         if (types == STRING).any():
-            self._remarks.infos["series of texts are left out: PromQL has only numbers"] = None
+            self._remarks.infos["series of texts are left out: PromQL has only numbers"] = ""
 
 
 def _numbers(cells: Ints, types: Types) -> Floats:
@@ -117,4 +247,4 @@ def _packed(labels: LabelSets, row: Ints, times_ms: Ints, values: Floats) -> Ser
     counts = np.bincount(row, minlength=labels.count)
     held = np.flatnonzero(counts)
     offsets = np.concatenate(([0], np.cumsum(counts[held]))).astype(np.int64)
-    return SeriesSamples(labels.take(held), offsets, times_ms[order], values[order], np.zeros(len(held), np.bool_))
+    return SeriesSamples(offsets, times_ms[order], values[order], labels.take(held), np.zeros(len(held), np.bool_))

@@ -7,7 +7,7 @@ operators first. https://prometheus.io/docs/prometheus/latest/querying/basics/ d
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
@@ -21,6 +21,8 @@ MAX_LENGTH = 16 * 1024
 MAX_NESTING = 100
 MAX_OPERATORS = 250
 TOO_DEEP = "the query nests too deeply: split it"
+SCALARS = frozenset(("time", "pi", "scalar", "step", "range", "start", "end", "min_of", "max_of"))
+"""Functions that return a scalar."""
 ValueType = Literal["scalar", "string", "vector", "matrix"]
 
 
@@ -142,7 +144,8 @@ _EXPERIMENTAL = frozenset(("info", "limit_ratio", "histogram_quantiles"))
 
 _EXPERIMENTAL_SYNTAX = re.compile(
     r"\b(smoothed|anchored)\b|\[[^\]\[\"']*[+*/^%(-][^\]\[\"']*\]|\boffset\s+[-+]?\s*(\(|(step|range|min|max)\s*\(|\S+\s*[*/^%])"
-    r"|\b(step|range|start|end)\s*\(\s*\)"
+    r"|\b(step|range|start|end)\s*\(\s*\)",
+    re.IGNORECASE,
 )
 
 
@@ -151,22 +154,23 @@ def parse(text: str) -> Query:
     experimental features."""
     calls = _scan(text)
     try:
-        return Query(text, _Builder(text, calls).node(_parsed(text)))
+        return Query(text, _Builder(text, calls).node(_parsed(text, calls)))
     except RecursionError:
         raise PromqlError(TOO_DEEP, None, text) from None
 
 
 def format_text(text: str) -> str:
     """Return the text with the usual line breaks and indentation. Raises PromqlError."""
-    _scan(text)
-    return str(_parsed(text).prettify())
+    return str(_parsed(text, _scan(text)).prettify())
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str, calls: Mapping[str, list[int]]) -> Any:
     try:
         return parser.parse(text)
     except BaseException as problem:
         _check_library(problem)
+        if re.search("[<>]/", text):
+            raise NotSupported("native histograms are not supported", None, text) from None
         experimental = _EXPERIMENTAL_SYNTAX.search(text)
         if experimental is not None:
             raise NotSupported(
@@ -174,7 +178,13 @@ def _parsed(text: str) -> Any:
                 experimental.start(),
                 text,
             ) from None
+        for name in _EXPERIMENTAL & calls.keys():
+            raise _experimental(name, calls[name][0], text) from None
         raise PromqlError(str(problem) or "this is not PromQL", None, text) from None
+
+
+def _experimental(name: str, position: int, text: str) -> NotSupported:
+    return NotSupported(f"{name} is experimental and not supported", position, text)
 
 
 def _check_library(problem: BaseException) -> None:
@@ -208,7 +218,7 @@ def value_type(node: Node) -> ValueType:
         case Binary(left=left, right=right):
             return "scalar" if value_type(left) == value_type(right) == "scalar" else "vector"
         case Call(function=function):
-            return "scalar" if function in ("time", "pi", "scalar") else "vector"
+            return "scalar" if function in SCALARS else "vector"
 
 
 def without_parens(node: Node) -> Node:
@@ -252,6 +262,23 @@ def _scan(text: str) -> dict[str, list[int]]:
     if opened:
         raise PromqlError(f"this {opened[-1][0]!r} is not closed", opened[-1][1], text)
     return places
+
+
+def argument_position(text: str, position: int, number: int) -> int:
+    """Return the offset of an argument of the call or aggregation whose name is at `position`."""
+    found = _TOKEN.match(text, position)
+    depth, before, grouped = 0, number, False
+    while found is not None:
+        kind, word = found.lastgroup, found[0]
+        starts = depth == 1 and not grouped and before == 0
+        if starts and kind != "space":
+            return found.start()
+        grouped |= depth == 0 and word.lower() in ("by", "without")
+        before -= depth == 1 and not grouped and word == ","
+        depth += (kind == "open") - (kind == "close")
+        grouped &= not (depth == 0 and word == ")")
+        found = _TOKEN.match(text, found.end())
+    return position
 
 
 def _milliseconds(found: timedelta | None) -> int:
@@ -312,7 +339,7 @@ class _Builder:
     def _call(self, one: Any) -> Call:
         name = str(one.func.name)
         if name in _EXPERIMENTAL:
-            raise NotSupported(f"{name} is experimental and not supported", self._position(name), self._text)
+            raise _experimental(name, self._position(name), self._text)
         position = self._position(name)
         return Call(name, tuple(map(self.node, one.args)), position)
 
@@ -320,7 +347,7 @@ class _Builder:
         name = str(one.op)
         position = self._position(name)
         if name in _EXPERIMENTAL:
-            raise NotSupported(f"{name} is experimental and not supported", position, self._text)
+            raise _experimental(name, position, self._text)
         param = None if one.param is None else self.node(one.param)
         child = self.node(one.expr)
         labels = () if one.modifier is None else tuple(one.modifier.labels)

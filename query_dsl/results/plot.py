@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from artimon.runtime.text import printable
 from query_dsl.results.matrix_values import MatrixValues
-from query_dsl.results.render import printable
 from query_dsl.results.result_cells import BOOLEAN, STRING, Bools, Floats, as_floats
 from query_dsl.tree.query_errors import QueryError
 

@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.model.values import ValueType
+from artimon.runtime.text import printable
 from query_dsl.results.provenance import Origin
 from query_dsl.results.query_result import QueryResult, Scalar, json_value, to_frame, typed_values
-from query_dsl.results.render import MAX_SERIES, cell_text, printable, remarks_of
+from query_dsl.results.render import MAX_SERIES, cell_text, remarks_of
 from query_dsl.results.result_cells import (
     Bools,
     Ints,

@@ -7,6 +7,7 @@ import math
 import textwrap
 import unicodedata
 
+from artimon.runtime.text import printable
 from query_dsl.results.matrix_values import MatrixValues
 from query_dsl.results.query_result import QueryResult, Scalar
 from query_dsl.results.sparklines import spark, spark_svg
@@ -147,11 +148,6 @@ def cell_text(value: Scalar) -> str:
         return str(value)
     text = printable(value)
     return f'"{text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"}"'
-
-
-def printable(text: str) -> str:
-    """Escape non-printable characters: labels are untrusted and could control a terminal."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _ascii(text: str) -> str:

@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from artimon.compute.aggregate import Aggregate, AggregateRequest, NotPushed
-from artimon.model.select import Buckets, Matcher, SelectRequest, Series, Store
+from artimon.model.cardinality import Cardinality
+from artimon.model.select import NAME, Buckets, Matcher, SelectRequest, Series, Store
 from query_dsl.stores.levels import MEMORY, StoreReach
 from query_dsl.stores.query_limits import QueryBudget
 from query_dsl.stores.raw_samples import RawSamples, SampleRequest
 from query_dsl.tree.query_errors import QueryError
 
+MAX_READ = 100_000
+"""Series that the default of `matching_values` reads."""
 POLL_S = 0.05
 """Interval of checks of the watch, in seconds, while a store answers in another thread."""
 T = TypeVar("T")
@@ -47,6 +50,19 @@ class EngineStore:
         raise NotImplementedError
 
     # --- supported by some engines only
+
+    def matching_values(self, label: str | None, matchers: tuple[Matcher, ...], limit: int = 10_000) -> list[str]:
+        """Values of a label among matching series, sorted; label None: their labels. This default
+        reads at most MAX_READ series."""
+        series = self.find(matchers, MAX_READ)
+        if label is None:
+            return sorted({one for found in series for one in found.labels})[:limit]
+        found = [{NAME: one.name, **one.labels} for one in series]
+        return sorted({labels[label] for labels in found if label in labels})[:limit]
+
+    def cardinality(self, top: int) -> Cardinality:  # noqa: ARG002
+        """Numbers of series and label values. Raises QueryError if the store does not count them."""
+        raise QueryError("this store does not count its series: ask the shards")
 
     def reach(self) -> StoreReach:
         """Reach of the next query into the past."""
@@ -120,6 +136,20 @@ class MemoryStore(EngineStore):
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
         return self._ask(lambda: self.store.find(matchers, limit))
+
+    def matching_values(self, label: str | None, matchers: tuple[Matcher, ...], limit: int = 10_000) -> list[str]:
+        store: Any = self.store
+        if not hasattr(type(store), "matching_values"):
+            return super().matching_values(label, matchers, limit)
+        found: list[str] = self._ask(lambda: store.matching_values(label, matchers, limit))
+        return found
+
+    def cardinality(self, top: int) -> Cardinality:
+        store: Any = self.store
+        if not hasattr(type(store), "cardinality"):
+            return super().cardinality(top)
+        found: Cardinality = self._ask(lambda: store.cardinality(top))
+        return found
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
         store: Any = self.store

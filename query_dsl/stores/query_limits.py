@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -66,6 +66,8 @@ class QueryBudget:
     texts: int = 0
     """Bytes of new texts."""
     max_series: int = 0
+    missing: dict[str, None] = field(default_factory=dict)
+    """Reasons why lists of series, names or values are not complete."""
 
     @property
     def is_unlimited(self) -> bool:
@@ -80,6 +82,10 @@ class QueryBudget:
         if self.limits.seconds is None:
             return None
         return max(0.0, self.started + self.limits.seconds - monotonic())
+
+    def remark(self, notes: Sequence[str]) -> None:
+        """Take the reasons why a list is not complete."""
+        self.missing.update(dict.fromkeys(notes))
 
     def check(self) -> None:
         """Raise if the query was cancelled, timed out, or one of the `checks` raises."""
@@ -166,13 +172,18 @@ def make_budget(limits: Limits | None, check: Check | None, stop: threading.Even
 
 
 def limited_select(
-    store: Store, matchers: tuple[Matcher, ...], grid: Grid, statistics: tuple[str, ...], budget: QueryBudget
+    store: Store,
+    matchers: tuple[Matcher, ...],
+    grid: Grid,
+    statistics: tuple[str, ...],
+    budget: QueryBudget,
+    only: tuple[int, ...] | None = None,
 ) -> Buckets:
     """Select as many series as the budget allows. Raises LimitExceeded for more, before they are read if the store can
     tell, and SelectError."""
     allowed, refusal = budget.series_allowed(grid.n, len(statistics))
     limit = min(budget.limits.series, max(1, allowed))
     try:
-        return store.select(SelectRequest(matchers, grid, statistics, limit))
+        return store.select(SelectRequest(matchers, grid, statistics, limit, only=only))
     except TooManySeries as problem:
         raise LimitExceeded(f"{problem}; {refusal}") from problem

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -36,18 +35,6 @@ class PollLimits:
     def place(self, failing: bool) -> asyncio.Semaphore:
         """Return the semaphore of healthy or failing endpoints, so that hanging ones do not block the others."""
         return self._failing if failing else self._healthy
-
-
-def raise_limit() -> int:
-    """Raise the soft limit of open files (often 1,024) to the hard limit. Return the connections that may be kept."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-        except (OSError, ValueError):  # the hard limit is unlimited, but the kernel has its own maximum
-            pass
-    return 1 << 20 if soft == resource.RLIM_INFINITY else max(0, soft - SPARE)
 
 
 async def _nothing(_: bytes) -> None:

@@ -72,8 +72,15 @@ class SourceConfig:
         Path | None, Option("File that names Prometheus pages, bean servers, scripts and rules (docs/foreign.md).")
     ] = None
     receive: Annotated[
-        str | None, Option("HOST:PORT at which this agent takes remote write and OTLP (docs/howto/receive.md).")
-    ] = None
+        tuple[str, ...],
+        Option(
+            "Address at which this agent takes samples: HOST:PORT (remote write, OTLP, Influx over HTTP), "
+            "otlp+grpc://HOST:PORT, statsd+udp://HOST:PORT, graphite+tcp://HOST:PORT and others "
+            "(docs/howto/receive.md); may be repeated.",
+            read=tuple,
+            multiple=True,
+        ),
+    ] = ()
     receive_token: Annotated[
         Path | None,
         Option("File with the token of the senders; needed where other machines reach HOST."),

@@ -38,7 +38,8 @@ class TimedSeries:
     """Path of such samples into one source. `select` runs in a thread (`in_thread`), the rest in the event loop; never
     two calls at once.
 
-    `_keys`: row and time of every line of the last read, None before the first."""
+    `_kinds`: kind of each row that has a line; `_keys`: row and time of every line of the last read, None before the
+    first."""
 
     def __init__(
         self,
@@ -48,7 +49,9 @@ class TimedSeries:
         delivery: ReadingDelivery,
         in_thread: InThread,
         max_age_ms: int = rules.MAX_AGE_MS,
+        rereads: bool = True,
     ) -> None:
+        """`rereads`: old lines come again with each read, as those of a file do; they are reported once."""
         self.series, self._series_owners, self._reader = series, owners, reader
         self._delivery, self._in_thread, self._max_age_ms = delivery, in_thread, max_age_ms
         self._old = f"older than {max_age_ms // 3_600_000} h (the time is in milliseconds)"
@@ -58,6 +61,8 @@ class TimedSeries:
         self._metadata = FileMetadata()
         self._row_of: Ints = np.zeros(0, np.int64)
         self._prints: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self._rereads = rereads
+        self._kinds: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
         self._keys: Ints | None = None
 
     async def place(self, columns: LineColumns, now_ms: int) -> tuple[Ints, SelectedSamples]:
@@ -135,18 +140,15 @@ class TimedSeries:
         other = rules.contradicts(lines, past)
         _reject(columns, lines.line[other], "time taken", "another value for a series and time that was taken before")
         late = lines.time_ms < past.taken_ms
-        if before is not None and bool(late.any()):
+        if self._rereads and before is not None:
             late[late] = ~np.isin(keys[late], before)
+        if not self._rereads or before is not None:
             _reject(columns, lines.line[late], "out of order", "a newer sample of its series was taken before")
         return lines.pick(new)
 
     def _last_samples(self, lines: PlacedLines) -> LastSamples:
         state = self.series.rows.state[lines.row]
-        kinds = np.zeros(len(lines), np.uint8)
-        if len(lines) and self._metadata.kinds:
-            described = self.series.rows.descriptions
-            kinds = np.fromiter((described[row].kind for row in lines.row.tolist()), np.uint8, len(lines))
-        return LastSamples(state["cell"], state["birth_ms"], state["last_ms"], kinds)
+        return LastSamples(state["cell"], state["birth_ms"], state["last_ms"], self._kinds[lines.row])
 
     # --- in the event loop
 
@@ -163,6 +165,7 @@ class TimedSeries:
         found = self.series.place_columns(self._columns(wanted, type_, columns.metadata), now_ms, 0)
         for count, (column, row, reason) in enumerate(found, 1):
             at = column.at
+            self._set_kind(row, column.kind)
             self._row_of[at] = row
             if reason:
                 line = int(columns.line[first[at]])
@@ -184,6 +187,13 @@ class TimedSeries:
         _reject(columns, columns.line[early], "future", _AHEAD)
         _reject(columns, columns.line[old], "too old", self._old)
         return early | old
+
+    def _set_kind(self, row: int, kind: Kind) -> None:
+        if row >= len(self._kinds):
+            more = np.zeros(max(64, row), np.uint8)
+            self._kinds = np.concatenate([self._kinds, more])
+        if row >= 0:
+            self._kinds[row] = kind
 
     async def _unowned(self, wanted: list[int], columns: LineColumns, first: Ints, counts: Ints) -> list[int]:
         """Return the columns that no other file owns; refuse the others."""

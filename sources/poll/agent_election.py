@@ -17,7 +17,8 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from artimon.runtime.zookeeper_client import child_names
 from bookkeeper.process.host_key import HOSTS
-from sources.poll.lease_units import address_of_unit, assigned_agent
+from sources.base.rendezvous import assigned_agent
+from sources.poll.lease_units import address_of_unit
 from sources.poll.unit_leases import CLAIMS
 from sources.poll.zookeeper_session import drain, pipelined
 

@@ -25,6 +25,7 @@ CHECKS_PER_SESSION = 4
 """Checks of the session per session timeout; few of them need a read."""
 PAUSE_S = 0.05
 """Seconds between passes, so that changes within them are handled together."""
+ERROR_PAUSE_S = 1.0
 AssignmentCallback = Callable[[frozenset[str], frozenset[str]], None]
 
 
@@ -102,22 +103,26 @@ class HostCoordinator(SessionThread):
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            try:
-                self._session.revive()
-                if self._session.connected:
-                    self._run_once(self._session.client)
-            except Exception as error:  # the thread must survive any error of the client library
-                self.failures += 1
-                self._next_pass, self._connections = 0.0, -1  # what fired before the error is read again
-                log.warning(
-                    "ZooKeeper at %s: %r; retrying, present polls continue",
-                    self._session.hosts,
-                    error,
-                    exc_info=not isinstance(error, ZOOKEEPER_ERRORS),
-                )
-                self._stop.wait(1.0)
-            self._stop.wait(PAUSE_S)
+            self._stop.wait(self._turn())
             self._wake.wait(self._pause())
+
+    def _turn(self) -> float:
+        """Make a pass if it is time, and return the seconds until the next turn may begin."""
+        try:
+            self._session.revive()
+            if self._session.connected:
+                self._run_once(self._session.client)
+        except Exception as error:  # the thread must survive any error of the client library
+            self.failures += 1
+            self._next_pass, self._connections = 0.0, -1  # what fired before the error is read again
+            log.warning(
+                "ZooKeeper at %s: %r; retrying, present polls continue",
+                self._session.hosts,
+                error,
+                exc_info=not isinstance(error, ZOOKEEPER_ERRORS),
+            )
+            return ERROR_PAUSE_S
+        return PAUSE_S
 
     def _run_once(self, client: Any) -> None:
         told = self._wake.is_set()

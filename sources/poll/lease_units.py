@@ -1,5 +1,4 @@
-"""Units of leases, the host keys of an agent, and the assignment of units to elected agents: pure but for
-`own_networks` and `own_host_keys`.
+"""Units of leases and the host keys of an agent: pure but for `own_networks` and `own_host_keys`.
 
 A unit is a host key, with all processes registered below `/artimon/hosts/<key>`; or, for processes of older libraries
 below `/artimon/contexts`, the processes of one context at one address. A unit stays together, so that one agent detects
@@ -13,7 +12,6 @@ import socket
 from collections.abc import Iterable
 
 import psutil
-import xxhash
 
 from bookkeeper.process.addresses import source_address
 from bookkeeper.process.host_key import fit_host_key
@@ -35,14 +33,6 @@ def address_of_unit(unit: str) -> str | None:
     """Return the address of a unit of a context, `<ip>,<context>`; None for a host key."""
     ip, comma, _ = unit.partition(",")
     return ip if comma else None
-
-
-def assigned_agent(unit: str, agents: Iterable[str]) -> str:
-    """Return the agent for a unit; "" without agents.
-
-    Rendezvous hashing: an agent that joins or leaves moves no units between other agents. It is a preference only: the
-    lease decides."""
-    return max(agents, key=lambda name: (xxhash.xxh3_64_intdigest(f"{name}\n{unit}".encode()), name), default="")
 
 
 def own_networks(zookeeper: str, more: Iterable[str] = ()) -> frozenset[Network]:

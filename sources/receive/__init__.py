@@ -1,6 +1,7 @@
-"""Receivers: programs send their samples to a listener of the agent.
+"""Receivers: programs send their samples to listeners of the agent.
 
-Read `received_columns` (series and samples of a sender), `protobuf_messages`, `remote_write` and `otlp` (bytes to
-columns), `received_source` (one sender), `protocol` with `remote_write_protocol` and `otlp_protocol` (HTTP), `receiver`
-(the listener). May import `sources.dropin` and the layers below it.
+Read `received_columns` (series and samples of a sender), the readers of bytes (`remote_write` with `sample_tail` and
+`protobuf_messages`, `otlp`, `graphite`, `influx`, `statsd` with `statsd_aggregates`), `received_source` (one sender)
+and `senders`, `protocol` and its subclasses (HTTP), the listeners (`http_listener`, `grpc_listener`, `line_listener`),
+`receiver` (all of an agent). May import `sources.dropin` and the layers below it.
 """

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
@@ -27,7 +25,9 @@ from sources.receive.received_columns import (
     ReceivedColumns,
     ReceivedSamples,
     SampleColumns,
+    gunzip,
 )
+from sources.receive.received_names import bound_text, clean_labels, clean_name, rule_label
 
 MAX_DECODED_BYTES = 8 * 1024 * 1024
 """Limit of a decompressed body."""
@@ -48,8 +48,6 @@ SCOPE = "otel_scope_name"
 _NO_VALUE = otlp.DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _DELTA = otlp.AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 _CUMULATIVE = otlp.AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
-_NO_NAME = re.compile(r"[^a-zA-Z0-9_.:/\-]")
-_NO_LABEL = re.compile(r"[^a-zA-Z0-9_]")
 _MS = 1_000_000
 Labels = dict[str, str]
 
@@ -59,9 +57,8 @@ class OtlpReader(ReceivedColumns):
 
     def read(self, body: bytes, form: str) -> ReceivedSamples:
         """Read a body: form "protobuf" or "json", and ":gzip" if it is compressed. Raises BodyError."""
-        self.trim()
         kind, _, encoding = form.partition(":")
-        data = _gunzip(body) if encoding else body
+        data = gunzip(body, MAX_DECODED_BYTES) if encoding else body
         if len(data) > MAX_DECODED_BYTES:
             raise BodyError(f"the body has more than {MAX_DECODED_BYTES:,} bytes: send less at once")
         made = SampleColumns()
@@ -78,7 +75,7 @@ class _Points:
     ) -> None:
         self._columns, self._made, self._metric, self._line = columns, made, metric, line
         self._labels, self._key = labels, key
-        self._name = _name(metric.name)
+        self._name = clean_name(metric.name)
         self._kind = metric.WhichOneof("data") or ""
         self._delta = False
 
@@ -152,28 +149,16 @@ class _Points:
         """Add the cumulative counts of buckets by ascending upper bounds, count and sum."""
         found = list(buckets)
         for (bound, _), total in zip(found, accumulate(count for _, count in found), strict=True):
-            self._add(point, "_bucket", total, {"le": _bound(bound)})
+            self._add(point, "_bucket", total, {"le": bound_text(bound)})
         self._add(point, "_count", point.count, {})
         if point.HasField("sum"):
             self._add(point, "_sum", point.sum, {})
 
     def _summary(self, point: Any) -> None:
         for one in point.quantile_values:
-            self._add(point, "", one.value, {"quantile": _bound(one.quantile)}, counts=False)
+            self._add(point, "", one.value, {"quantile": bound_text(one.quantile)}, counts=False)
         self._add(point, "_count", point.count, {})
         self._add(point, "_sum", point.sum, {})
-
-
-def _gunzip(body: bytes) -> bytes:
-    """Decompress at most one byte more than the limit. Raises BodyError."""
-    unpack = zlib.decompressobj(wbits=31)
-    try:
-        data = unpack.decompress(body, MAX_DECODED_BYTES + 1)
-    except zlib.error as problem:
-        raise BodyError(f"the body is not compressed by gzip: {problem}") from None
-    if len(data) <= MAX_DECODED_BYTES and not unpack.eof:
-        raise BodyError("the compressed body is not whole")
-    return data
 
 
 def _parse(data: bytes, kind: str) -> Any:
@@ -204,21 +189,14 @@ def _resource(attributes: Any) -> Labels:
     labels: Labels = {}
     for one in attributes:
         value = _text(one.value)
-        labels[f"__resource_{_NO_LABEL.sub('_', one.key)}"] = value
+        labels[rule_label("resource", one.key)] = value
         if one.key in RESOURCE_LABELS:
             labels.setdefault(RESOURCE_LABELS[one.key], value)
     return labels
 
 
 def _attributes(attributes: Any) -> Labels:
-    """Return the labels of a point; attributes whose names become equal are joined."""
-    labels: Labels = {}
-    for one in attributes:
-        label = _NO_LABEL.sub("_", one.key)
-        label = f"key_{label}" if not label or label[0].isdigit() or label.startswith("__") else label
-        value = _text(one.value)
-        labels[label] = f"{labels[label]};{value}" if label in labels else value
-    return labels
+    return clean_labels((one.key, _text(one.value)) for one in attributes)
 
 
 def _text(value: Any) -> str:
@@ -226,7 +204,9 @@ def _text(value: Any) -> str:
     found = _plain(value)
     if isinstance(found, str):
         return found
-    return _bound(found) if isinstance(found, float) else json.dumps(found, separators=(",", ":"), ensure_ascii=False)
+    return (
+        bound_text(found) if isinstance(found, float) else json.dumps(found, separators=(",", ":"), ensure_ascii=False)
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -238,15 +218,6 @@ def _plain(value: Any) -> Any:
     if kind == "bytes_value":
         return bytes(value.bytes_value).hex()
     return "" if kind is None else getattr(value, kind)
-
-
-def _name(name: str) -> str:
-    found = _NO_NAME.sub("_", name)
-    return f"_{found}" if found[:1].isdigit() or not found[:1].isidentifier() else found
-
-
-def _bound(value: float) -> str:
-    return "+Inf" if value == math.inf else repr(value).removesuffix(".0")
 
 
 def _united(buckets: Any, down: int) -> list[tuple[int, int]]:

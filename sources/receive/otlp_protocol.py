@@ -33,7 +33,7 @@ class OtlpProtocol(Protocol):
     def make_reader(self, rules: RelabelRules | None) -> ReceivedColumns:
         return OtlpReader(rules)
 
-    def form(self, headers: Mapping[bytes, bytes]) -> str:
+    def form(self, headers: Mapping[bytes, bytes], query: Mapping[str, str]) -> str:  # noqa: ARG002
         kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
         encoding = headers.get(b"content-encoding", b"identity").lower()
         if kind not in _FORMS or encoding not in (b"identity", b"gzip"):
@@ -41,16 +41,21 @@ class OtlpProtocol(Protocol):
         return _FORMS[kind] + (":gzip" if encoding == b"gzip" else "")
 
     def answer(self, taken: Taken, form: str) -> Answer:
-        told = ExportMetricsServiceResponse()
-        if taken.fault:
-            told.partial_success.rejected_data_points = taken.refused
-            told.partial_success.error_message = taken.fault.encode("utf-8", "replace").decode()
-        return _answer(200, told, form)
+        return _answer(200, partial_success(taken), form)
 
     def error(self, problem: HttpError, form: str) -> Answer:
         code = _UNAVAILABLE if problem.status == 503 else _INVALID_ARGUMENT
         message = problem.message.encode("utf-8", "replace").decode()
         return _answer(problem.status, MESSAGES["Status"](code=code, message=message), form)
+
+
+def partial_success(taken: Taken) -> Any:
+    """Return the answer to a request that was taken, in part or whole."""
+    told = ExportMetricsServiceResponse()
+    if taken.fault:
+        told.partial_success.rejected_data_points = taken.refused
+        told.partial_success.error_message = taken.fault.encode("utf-8", "replace").decode()
+    return told
 
 
 def _answer(status: int, told: Any, form: str) -> Answer:

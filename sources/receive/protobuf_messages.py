@@ -1,4 +1,4 @@
-"""Messages of Prometheus remote write and the status of OTLP, made from descriptors at import, not generated.
+"""Messages of Prometheus remote write and the status of OTLP, made from descriptors.
 
 https://prometheus.io/docs/specs/prw/remote_write_spec/ and .../remote_write_spec_2_0/ define the fields. Messages that
 are counted or compared before they are parsed are declared as bytes, which have the same form.
@@ -6,31 +6,10 @@ are counted or compared before they are parsed are declared as bytes, which have
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from artimon.runtime.protobuf_classes import MessageField as _Field
+from artimon.runtime.protobuf_classes import message_classes
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-_FIELD = descriptor_pb2.FieldDescriptorProto
-_TYPES = {
-    "bytes": _FIELD.TYPE_BYTES,
-    "string": _FIELD.TYPE_STRING,
-    "double": _FIELD.TYPE_DOUBLE,
-    "int64": _FIELD.TYPE_INT64,
-    "uint32": _FIELD.TYPE_UINT32,
-}
-
-
-class _Field(NamedTuple):
-    """`type`: a name of _TYPES, or that of a message."""
-
-    number: int
-    name: str
-    type: str
-    repeated: bool = False
-
-
-_MESSAGES: dict[str, Sequence[_Field]] = {
+_MESSAGES = {
     "Label": (_Field(1, "name", "string"), _Field(2, "value", "string")),
     "Sample": (_Field(1, "value", "double"), _Field(2, "timestamp", "int64"), _Field(3, "start_timestamp", "int64")),
     "Metadata1": (
@@ -53,28 +32,14 @@ _MESSAGES: dict[str, Sequence[_Field]] = {
         _Field(5, "metadata", "Metadata2"),
         _Field(6, "created_timestamp", "int64"),
     ),
-    "Status": (_Field(1, "code", "uint32"), _Field(2, "message", "string")),
+    "Status": (_Field(1, "code", "uint32"), _Field(2, "message", "string"), _Field(3, "details", "Any", True)),
+    "Any": (_Field(1, "type_url", "string"), _Field(2, "value", "bytes")),
+    "RetryInfo": (_Field(1, "retry_delay", "Duration"),),
+    "Duration": (_Field(1, "seconds", "int64"),),
     "Request2": (_Field(4, "symbols", "string", True), _Field(5, "series", "bytes", True)),
 }
 
-
-def _classes() -> dict[str, Any]:
-    file = descriptor_pb2.FileDescriptorProto(name="remote_write.proto", package="artimon", syntax="proto3")
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for field in fields:
-            made = message.field.add(name=field.name, number=field.number)
-            made.label = _FIELD.LABEL_REPEATED if field.repeated else _FIELD.LABEL_OPTIONAL
-            if field.type in _TYPES:
-                made.type = _TYPES[field.type]
-            else:
-                made.type, made.type_name = _FIELD.TYPE_MESSAGE, f".artimon.{field.type}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"artimon.{name}")) for name in _MESSAGES}
-
-
-MESSAGES = _classes()
+MESSAGES = message_classes("remote_write.proto", _MESSAGES)
 """Message class by name; 1 and 2 are those of the two versions."""
 FAMILY_TYPES = ("unknown", "counter", "gauge", "histogram", "gaugehistogram", "summary", "info", "stateset")
 """Type of a metric by its number, the same in both versions."""

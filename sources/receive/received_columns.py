@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from artimon.model.values import INT64_MAX, INT64_MIN, STALE_BITS, Kind, ValueType
+from artimon.model.values import INT64_MAX, INT64_MIN, STALE_BITS, Kind, Value, ValueType, type_of
 from sources.base.source_errors import RejectCounts, SourceError
 from sources.dropin.file_parser import FileMetadata, LineColumns
 from sources.dropin.line_start_times import TIME_BITS
@@ -20,10 +24,15 @@ from sources.state.start_times import Ints
 MAX_CACHED = 400_000
 MAX_CACHED_BYTES = 128 * 1024 * 1024
 """Limits of the series whose keys are known; beyond them all are forgotten."""
+MAX_BODY_SAMPLES = 200_000
 MAX_FAMILIES = 50_000
 MAX_HELP = 1_000
 """Characters of a help text that are kept."""
+_LINE_BITS = 32
+"""Bits of the number of a line in a body, in a group of bodies."""
 BAD = "bad name or label"
+UNKNOWN = -2
+"""Column of a series that is new."""
 
 
 class BodyError(SourceError, ValueError):
@@ -37,6 +46,46 @@ class ReceivedSamples:
     columns: LineColumns
     ended: Ints
     ended_ms: Ints
+
+    @property
+    def has_faults(self) -> bool:
+        """True if the body has refused samples, ends or texts, so that it is taken alone."""
+        return bool(self.columns.rejected.counts or len(self.ended) or self.columns.strings)
+
+
+def join_samples(bodies: Sequence[ReceivedSamples]) -> ReceivedSamples:
+    """Return the samples of bodies without faults as those of one, in their order."""
+    parts = [one.columns for one in bodies]
+    line = np.concatenate([(at << _LINE_BITS) | part.line for at, part in enumerate(parts)])
+    last = parts[-1]
+    columns = LineColumns(
+        np.concatenate([part.column for part in parts]),
+        np.concatenate([part.time_ms for part in parts]),
+        np.concatenate([part.type for part in parts]),
+        np.concatenate([part.cell for part in parts]),
+        line,
+        (),
+        last.metadata,
+        RejectCounts(),
+        complete=False,
+        birth_ms=np.concatenate([part.birth_ms for part in parts if part.birth_ms is not None]),
+        delta=np.concatenate([part.delta for part in parts if part.delta is not None]),
+    )
+    return ReceivedSamples(columns, bodies[0].ended, bodies[0].ended_ms)
+
+
+def gunzip(body: bytes, limit: int) -> bytes:
+    """Decompress at most `limit` bytes. Raises BodyError."""
+    unpack = zlib.decompressobj(wbits=31)
+    try:
+        data = unpack.decompress(body, limit + 1)
+    except zlib.error as problem:
+        raise BodyError(f"the body is not compressed by gzip: {problem}") from None
+    if len(data) > limit:
+        raise BodyError(f"the body has more than {limit:,} bytes: send less at once")
+    if not unpack.eof:
+        raise BodyError("the compressed body is not whole")
+    return data
 
 
 class ReceivedColumns(SeriesColumns, ABC):
@@ -66,6 +115,11 @@ class ReceivedColumns(SeriesColumns, ABC):
     def known(self, key: Hashable) -> int | None:
         """Return the column of a key, None if it is new."""
         return self._cached.get(key)
+
+    def known_of(self, keys: Iterable[Hashable]) -> list[int]:
+        """Return the column of each key, UNKNOWN if it is new."""
+        found = map(self._cached.get, keys, repeat(UNKNOWN))
+        return list(found)
 
     def add(self, key: Hashable, size: int, name: str, labels: Mapping[str, str]) -> int:
         """Return the column of a series, new or not; `size`: bytes of the key. Labels that begin with `__` are for the
@@ -113,17 +167,21 @@ class SampleColumns:
         self._column: list[int] = []
         self._time_ms: list[int] = []
         self._value: list[float] = []
-        self._integers: dict[int, int] = {}
-        """Values that are integers, by place; `_value` holds 0 there."""
+        self._others: dict[int, tuple[ValueType, int]] = {}
+        """Type and cell of values that are no DOUBLE, by place; `_value` holds 0 there."""
+        self._strings: dict[str, int] = {}
         self._birth_ms: list[int] = []
         self._delta: list[bool] = []
         self._line: list[int] = []
+        self._parts: list[tuple[npt.NDArray[Any], ...]] = []
 
-    def add(self, at: int, time_ms: int, value: float, line: int, birth_ms: int = 0, delta: bool = False) -> None:
+    def add(self, at: int, time_ms: int, value: Value, line: int, birth_ms: int = 0, delta: bool = False) -> None:
         """Add a sample. `line`: number of its series in the body; `birth_ms` 0: unknown; `delta`: the value is an
         increase since the last one."""
-        if isinstance(value, int) and INT64_MIN <= value <= INT64_MAX:
-            self._integers[len(self._value)], value = value, 0.0
+        if len(self._column) >= MAX_BODY_SAMPLES:
+            raise BodyError(f"the body has more than {MAX_BODY_SAMPLES:,} samples: send less at once")
+        if not isinstance(value, float):
+            value = self._take_other(value)
         self._column.append(at)
         self._time_ms.append(time_ms)
         self._value.append(value)
@@ -131,14 +189,35 @@ class SampleColumns:
         self._delta.append(delta)
         self._line.append(line)
 
-    def finish(self, metadata: FileMetadata) -> ReceivedSamples:
-        """Return the samples; those without a valid time are refused."""
-        column, line = np.array(self._column, np.int64), np.array(self._line, np.int64)
+    def _take_other(self, value: Value) -> float:
+        """Return the number to append for a value that is no float."""
+        if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
+            return float(value)
+        cell = self._strings.setdefault(value, len(self._strings)) if isinstance(value, str) else int(value)
+        self._others[len(self._value)] = type_of(value), cell
+        return 0.0
+
+    def add_doubles(self, column: Ints, time_ms: Ints, cell: Ints, line: Ints) -> None:
+        """Add samples of type DOUBLE without start times."""
+        n = len(column)
+        type_ = np.full(n, ValueType.DOUBLE, np.uint8)
+        self._parts.append((column, time_ms, cell, type_, line, np.zeros(n, np.int64), np.zeros(n, np.bool_)))
+
+    def _single(self) -> tuple[npt.NDArray[Any], ...]:
+        """Return the samples that were added one by one."""
         cell = np.array(self._value, np.float64).view(np.int64)
         type_ = np.full(len(cell), ValueType.DOUBLE, np.uint8)
-        places = list(self._integers)
-        cell[places], type_[places] = list(self._integers.values()), ValueType.INTEGER
-        time_ms, birth_ms = np.array(self._time_ms, np.int64), np.array(self._birth_ms, np.int64)
+        if self._others:
+            places = list(self._others)
+            type_[places], cell[places] = zip(*self._others.values(), strict=True)
+        columns = (self._column, self._time_ms, self._line, self._birth_ms)
+        column, time_ms, line, birth_ms = (np.array(one, np.int64) for one in columns)
+        return column, time_ms, cell, type_, line, birth_ms, np.array(self._delta, np.bool_)
+
+    def finish(self, metadata: FileMetadata) -> ReceivedSamples:
+        """Return the samples; those without a valid time are refused."""
+        parts = [*self._parts, self._single()] if self._column or not self._parts else self._parts
+        column, time_ms, cell, type_, line, birth_ms, delta = map(np.concatenate, zip(*parts, strict=True))
         wrong = (time_ms <= 0) | (time_ms >= 1 << TIME_BITS)
         if wrong.any():
             text = "a time is not between 1970 and 2109"
@@ -151,11 +230,11 @@ class SampleColumns:
             type_[kept],
             cell[kept],
             line[kept],
-            (),
+            tuple(self._strings),
             metadata,
             self.rejected,
             complete=False,
             birth_ms=birth_ms[kept],
-            delta=np.array(self._delta, np.bool_)[kept],
+            delta=delta[kept],
         )
         return ReceivedSamples(columns, column[stale], time_ms[stale])

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from artimon.model.batch import Samples
+from artimon.model.protocols import SinkRefusedError
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.dropin.series_owners import SeriesOwners
 from sources.dropin.timed_series import TimedSeries
-from sources.receive.received_columns import ReceivedColumns, ReceivedSamples
+from sources.receive.received_columns import ReceivedColumns, ReceivedSamples, join_samples
 from sources.state.relabel import RelabelRules
-from sources.state.series_memory import SourceSeries, only
+from sources.state.series_memory import SelectedSamples, SourceSeries, only
 from sources.state.start_times import Flags, Ints
 
 META = "sender"
@@ -28,13 +29,24 @@ REPEATED = frozenset(("out of order", "time taken"))
 """Reasons that are no fault of a request: a sender that got no answer sends again what was taken."""
 
 
+MAX_GROUP_SAMPLES = 20_000
+"""Samples of bodies that are taken together; a single body may have more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Taken:
     """Samples of a body that the log took and that were refused; `fault`: the first reason, "" if there is none."""
 
     samples: int
-    refused: int
-    fault: str
+    refused: int = 0
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    content: bytes
+    form: str
+    taken: asyncio.Future[Taken]
 
 
 class ReceivedSource:
@@ -53,31 +65,90 @@ class ReceivedSource:
         if series.meta != {META: name}:
             series.meta, series.changed = {META: name}, True
         self._rules = delivery.rules.for_source(series.name)
-        self._reader = make_reader(self._rules)
-        self._series = TimedSeries(series, self._reader, owners, delivery, asyncio.to_thread, MAX_AGE_MS)
+        self.reader = make_reader(self._rules)
+        in_thread = asyncio.to_thread
+        self._series = TimedSeries(series, self.reader, owners, delivery, in_thread, MAX_AGE_MS, rereads=False)
         self._heard_ms: Ints = np.full(series.rows.size, delivery.clock.now_ms(), np.int64)
         self._turn = asyncio.Lock()
+        self._waiting: deque[_Body] = deque()
         self.accepted = 0
         self.refused: Counter[str] = Counter()
         """Refused samples by reason, since the start."""
 
     async def take(self, body: bytes, form: str) -> Taken:
         """Take a body, in a form that the reader knows. Raises BodyError, and SinkRefusedError: nothing was
-        accepted."""
+        accepted. Bodies that wait for one that is being taken are taken together."""
+        mine = _Body(body, form, asyncio.get_running_loop().create_future())
+        self._waiting.append(mine)
         async with self._turn:
-            received = await asyncio.to_thread(self._reader.read, body, form)
-            now_ms, columns = self._delivery.clock.now_ms(), received.columns
-            row, taken = await self._series.place(columns, now_ms)
-            ended, ended_ms = self._ends(received, row)
-            self._hear(row[row >= 0], now_ms)
-            samples = await self._series.deliver(replace(taken, ended=ended, ended_ms=ended_ms), now_ms)
-            self._delivery.rules.set_counts(self.series.name, self._rules, self._reader.changed_by_rule)
-            self.accepted += samples
-            self.refused.update(columns.rejected.counts)
-            faults = {reason: text for reason, text in columns.rejected.examples.items() if reason not in REPEATED}
-            self._report(faults)
+            if not mine.taken.done():
+                await self._take_group()
+        return await mine.taken
+
+    async def _take_group(self) -> None:
+        """Take the first body that waits and some of the others."""
+        self.reader.trim()
+        read: list[tuple[_Body, ReceivedSamples]] = []
+        try:
+            await asyncio.to_thread(self._read, read)
+            if not await self._take_together(read):
+                for body, received in read:
+                    body.taken.set_result(await self._take_one(received))
+        except BaseException as error:
+            reason = error if isinstance(error, Exception) else SinkRefusedError("the agent is stopping")
+            for body, _ in read:
+                if not body.taken.done():
+                    body.taken.set_exception(reason)
+                    body.taken.exception()  # its sender may have left
+            if not isinstance(error, Exception):
+                raise
+
+    def _read(self, read: list[tuple[_Body, ReceivedSamples]]) -> None:
+        """Read bodies that wait; runs in a thread. Those that cannot be read have their error."""
+        samples = 0
+        while self._waiting and samples < MAX_GROUP_SAMPLES:
+            body = self._waiting.popleft()
+            try:
+                received = self.reader.read(body.content, body.form)
+            except Exception as problem:
+                body.taken.get_loop().call_soon_threadsafe(body.taken.set_exception, problem)
+            else:
+                read.append((body, received))
+                samples += len(received.columns)
+
+    async def _take_together(self, read: list[tuple[_Body, ReceivedSamples]]) -> bool:
+        """Take several bodies if every sample in them can be taken; else return False, and nothing was taken."""
+        bodies = [received for _, received in read]
+        if len(bodies) < 2 or any(one.has_faults for one in bodies):
+            return False
+        joined = join_samples(bodies)
+        now_ms = self._delivery.clock.now_ms()
+        row, taken = await self._series.place(joined.columns, now_ms)
+        if joined.columns.rejected.counts or len(taken.samples) < len(joined.columns):
+            return False
+        await self._deliver(row, taken, now_ms)
+        self._report({})
+        for body, received in read:
+            body.taken.set_result(Taken(len(received.columns)))
+        return True
+
+    async def _take_one(self, received: ReceivedSamples) -> Taken:
+        now_ms, columns = self._delivery.clock.now_ms(), received.columns
+        row, taken = await self._series.place(columns, now_ms)
+        ended, ended_ms = self._ends(received, row)
+        samples = await self._deliver(row, replace(taken, ended=ended, ended_ms=ended_ms), now_ms)
+        self.refused.update(columns.rejected.counts)
+        faults = {reason: text for reason, text in columns.rejected.examples.items() if reason not in REPEATED}
+        self._report(faults)
         refused = sum(columns.rejected.counts[reason] for reason in faults)
         return Taken(samples, refused, next((f"{reason}: {text}" for reason, text in faults.items()), ""))
+
+    async def _deliver(self, row: Ints, taken: SelectedSamples, now_ms: int) -> int:
+        self._hear(row[row >= 0], now_ms)
+        samples = await self._series.deliver(taken, now_ms)
+        self._delivery.rules.set_counts(self.series.name, self._rules, self.reader.changed_by_rule)
+        self.accepted += samples
+        return samples
 
     async def end_silent(self) -> None:
         """End the series without a sample for SILENT_MS. Raises SinkRefusedError: none was ended."""
@@ -96,7 +167,7 @@ class ReceivedSource:
         if not len(received.ended):
             return received.ended, received.ended_ms
         newest: dict[int, int] = {}
-        known, prints = self.series.rows.by_fingerprint, self._reader.prints
+        known, prints = self.series.rows.by_fingerprint, self.reader.prints
         for at, time_ms in zip(received.ended.tolist(), received.ended_ms.tolist(), strict=True):
             found = known.get(prints[at], -1)
             newest[found] = max(time_ms, newest.get(found, 0))

@@ -1,215 +1,181 @@
-"""HTTP listener of an agent, for senders of several protocols. Each sender is a source of its own,
-`<protocol>/<host>/<sender>`, with limits of its own."""
+"""Receivers of an agent: their listeners, senders, and figures."""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from artimon.model.protocols import SinkRefusedError
 from artimon.model.values import Kind
 from artimon.runtime.exposure import require_protection
-from artimon.runtime.http.body_limit import BodyLimitMiddleware, send_answer
-from artimon.runtime.http.http_error import HttpError
-from artimon.runtime.http.http_limits import HttpLimits
-from artimon.runtime.http.http_server import HttpServer
 from artimon.runtime.settings import SettingsError
-from artimon.runtime.text import parse_address
 from bookkeeper.rpc.security import Security
-from sources.base.source_errors import PollError
+from bookkeeper.rpc.tls import Tls
+from sources.base.schedule import Pace, next_tick, sleep_until
 from sources.delivery.reading_delivery import ReadingDelivery
-from sources.dropin.series_owners import SeriesOwners
-from sources.receive.otlp_protocol import OtlpProtocol
-from sources.receive.protocol import Protocol
-from sources.receive.received_columns import BodyError
-from sources.receive.received_source import META, ReceivedSource, Taken
-from sources.receive.remote_write_protocol import RemoteWriteProtocol
+from sources.receive.graphite import GraphiteReader
+from sources.receive.http_listener import PROTOCOLS, HttpListener
+from sources.receive.line_listener import LineListener
+from sources.receive.listener import RETRY_S, Listener, SenderToken
+from sources.receive.receive_address import ReceiveAddress, parse_receive_address
+from sources.receive.received_source import ReceivedSource
+from sources.receive.senders import Senders
+from sources.receive.statsd import StatsdReader
 from sources.state.source_reading import SourceVariable
-from sources.targets.credentials import read_secret
 
 log = logging.getLogger(__name__)
-PROTOCOLS: Mapping[str, Protocol] = {one.name: one for one in (RemoteWriteProtocol(), OtlpProtocol())}
-_PATHS = "send remote write to /api/v1/write/SENDER, OTLP to /api/v1/otlp/SENDER/v1/metrics (1 to 64 of A-Za-z0-9_.-)"
-LIMITS = HttpLimits(body_bytes=4 * 1024 * 1024, body_s=30.0, connections=64)
-ENCODINGS = (b"identity", b"snappy", b"gzip")
-MAX_SENDERS = 64
-MAX_TOKEN_BYTES = 4_096
+READERS = {
+    **{name: protocol.make_reader for name, protocol in PROTOCOLS.items()},
+    "graphite": GraphiteReader,
+    "statsd": StatsdReader,
+}
 TICK_S = 60.0
-RETRY_S = 5
-"""Seconds after which a sender may send again what could not be kept now."""
 
 
 class Receiver:
-    """The server runs in a thread of its own; what it receives is delivered in the event loop of the agent."""
+    """Listeners run in threads of their own; what they receive is delivered in the event loop of the agent."""
 
     def __init__(
         self,
-        address: str,
+        addresses: Sequence[str],
         token: Path | None,
         security: Security | None,
         delivery: ReadingDelivery,
+        pace: Pace,
     ) -> None:
-        """Raises SettingsError for a wrong address or token, and if every client could send."""
-        host, port = _parse_listener(address)
-        self._token = None if token is None else _read_token(token)
-        if self._token is None:
-            remedy = "give --receive-token, or certificates (docs/security.md)"
-            require_protection("the receiver", host, security, insecure=False, remedy=remedy)
-        self._address, self._delivery = address, delivery
+        """`pace`: phase and period of the samples of StatsD. Raises SettingsError for a wrong address or token, and if
+        every client could send."""
+        self._token = None if token is None else SenderToken(token)
+        self._security, self._delivery, self._pace = security, delivery, pace
+        self._senders = Senders(READERS, delivery)
         self._placement: dict[str, str] = {}
-        tls = security.tls.server_context() if security is not None and security.tls is not None else None
-        app = BodyLimitMiddleware(self._serve, LIMITS, ENCODINGS)
-        self._server = HttpServer(app, LIMITS, host, port, name="receiver", tls=tls, lifespan=False)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._owners = SeriesOwners()
-        self._senders: dict[str, ReceivedSource] = {}
-        self._answers: Counter[int] = Counter()
+        self._listeners = [self._listener(parse_receive_address(text)) for text in addresses]
+        self._reported: dict[str, int] = {}
+
+    def _listener(self, address: ReceiveAddress) -> Listener:
+        """Raises SettingsError."""
+        tls = None
+        if address.transport in ("tcp", "grpc") and self._security is not None and self._security.tls is not None:
+            tls = self._security.tls
+        asks_token = self._token is not None and (address.protocol == "http" or address.transport == "grpc")
+        if not address.is_local and not asks_token:
+            if address.transport == "udp":
+                raise SettingsError(f"--receive {address}: UDP has no login: listen on 127.0.0.1, or at a unix socket")
+            remedy = "give --receive-token, or certificates (docs/security.md)"
+            require_protection(f"the receiver {address}", address.host, self._security, insecure=False, remedy=remedy)
+        if address.transport == "grpc":
+            return _grpc_listener(address, self._senders, self._token, tls)
+        context = None if tls is None else tls.server_context()
+        if address.protocol == "http":
+            return HttpListener(address, self._senders, self._token, context)
+        return LineListener(address, self._senders, context, self._delivery.clock)
 
     async def run(self, placement: Mapping[str, str]) -> None:
         """Listen until cancelled; then stop. `placement`: labels of this host, for the agent's own variables."""
-        self._loop, self._placement = asyncio.get_running_loop(), dict(placement)
-        for series in list(self._delivery.store):
-            name = str(series.meta.get(META, ""))
-            if name.partition("/")[0] in PROTOCOLS and series.name == self._source(name):
-                self._open(name)
-                await asyncio.sleep(0)
-        await self._listen()
+        self._placement = dict(placement)
+        await self._senders.resume(placement["host"])
+        aggregates = self._open_aggregates()
         try:
-            while True:
-                await asyncio.sleep(TICK_S)
-                await self.end_silent()
+            async with asyncio.TaskGroup() as tasks:
+                for listener in self._listeners:
+                    tasks.create_task(self._listen(listener))
+                for source in aggregates:
+                    tasks.create_task(self._flush_forever(source))
+                tasks.create_task(self._watch())
         finally:
-            await asyncio.shield(asyncio.to_thread(self._server.stop))
+            await asyncio.shield(self._stop(aggregates))
 
-    async def _listen(self) -> None:
-        """Listen once the port is free."""
+    def _open_aggregates(self) -> list[ReceivedSource]:
+        """Open the senders of StatsD and give their aggregates to the listeners."""
+        opened = {}
+        for listener in self._listeners:
+            if isinstance(listener, LineListener) and listener.address.protocol == "statsd":
+                source = self._senders.open(f"statsd/{listener.address.sender}")
+                opened[source.name] = source
+                listener.aggregates = _aggregates(source)
+        return list(opened.values())
+
+    async def _stop(self, aggregates: Sequence[ReceivedSource]) -> None:
+        """Stop listening, then deliver what StatsD has aggregated."""
+        await asyncio.gather(*(asyncio.to_thread(listener.stop) for listener in self._listeners))
+        for source in aggregates:
+            await self._flush(source)
+
+    async def _listen(self, listener: Listener) -> None:
+        """Listen once the address is free."""
+        about = f"receiver {listener.address}"
         while True:
             try:
-                self._server.start()
+                await asyncio.to_thread(listener.start)
             except OSError as problem:
-                self._delivery.figures.set_problem("receiver", f"--receive {self._address}: {problem}; trying again")
+                text = f"--receive {listener.address}: {problem}; trying again"
+                self._delivery.figures.set_problem(about, text)
                 await asyncio.sleep(RETRY_S)
             else:
-                self._delivery.figures.set_problem("receiver", "")
-                log.info("receives at port %d", self._server.port)
+                self._delivery.figures.set_problem(about, "")
+                log.info("receives at %s", listener.address)
                 return
 
-    async def end_silent(self) -> None:
-        """End the series of all senders that are silent."""
-        for sender in list(self._senders.values()):
-            try:
-                await sender.end_silent()
-            except SinkRefusedError as error:
-                log.warning("%s: %s", sender.name, error)
-        self._owners.trim(sender.series for sender in self._senders.values())
+    async def _flush_forever(self, source: ReceivedSource) -> None:
+        """Deliver the aggregates of a sender of StatsD once a period."""
+        clock = self._delivery.clock
+        while True:
+            await sleep_until(next_tick(clock.now_ms(), *self._pace()), clock, lambda: 2 * self._pace()[1])
+            await self._flush(source)
+
+    async def _flush(self, source: ReceivedSource) -> None:
+        try:
+            await source.take(b"", str(self._delivery.clock.now_ms()))
+        except SinkRefusedError as error:
+            log.warning("%s: %s", source.name, error)  # its values are delivered with the next period
+        else:
+            _aggregates(source).settle()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            await self._senders.end_silent()
+            for listener in self._listeners:
+                self._report(listener)
+
+    def _report(self, listener: Listener) -> None:
+        """Report what a listener dropped since the last report."""
+        key, total = str(listener.address), listener.dropped.total()
+        new = total - self._reported.get(key, 0)
+        self._reported[key] = total
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in listener.dropped.items())
+        text = f"--receive {key}: {new:,} dropped in the last minute (since the start: {reasons})" if new else ""
+        self._delivery.figures.set_problem(f"dropped {key}", text)
 
     def variables(self) -> Iterator[SourceVariable]:
-        """Yield the agent's own variables about each sender."""
-        for name, sender in self._senders.items():
-            labels = {**self._placement, "sender": name}
-            text = "Samples that a sender sent and the log took"
-            yield SourceVariable("artimon.receive.samples.accepted", labels, sender.accepted, Kind.COUNTER, "", text)
-            for reason, count in sender.refused.items():
-                text = "Samples that were not taken; out of order and time taken are mostly repeats"
-                yield SourceVariable(
-                    "artimon.receive.samples.refused", {**labels, "reason": reason}, count, Kind.COUNTER, "", text
-                )
-        for status, count in list(self._answers.items()):
-            labels = {**self._placement, "code": str(status)}
-            yield SourceVariable(
-                "artimon.receive.requests", labels, count, Kind.COUNTER, "", "Requests answered, by status"
-            )
-
-    # --- in the thread of the server
-
-    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
-        protocol, sender = _find(str(scope["path"]))
-        form = ""
-        try:
-            if not sender:
-                raise HttpError(404, _PATHS)
-            form = self._check(scope, protocol)
-            body = (await receive())["body"]
-            taken = await self._deliver(f"{protocol.name}/{sender}", body, form)
-            answer = protocol.answer(taken, form)
-        except HttpError as problem:
-            answer = protocol.error(problem, form)
-            if problem.status == 503:
-                answer.headers.append((b"retry-after", str(RETRY_S).encode()))
-        self._answers[answer.status] += 1
-        await send_answer(send, answer.status, answer.body, answer.headers)
-
-    def _check(self, scope: Mapping[str, Any], protocol: Protocol) -> str:
-        """Return the form of the body. Raises HttpError."""
-        headers = dict(scope["headers"])
-        if scope["method"] != "POST":
-            raise HttpError(405, "send a POST")
-        given = headers.get(b"authorization", b"")
-        if self._token is not None and not hmac.compare_digest(given, b"Bearer " + self._token):
-            raise HttpError(401, "the header Authorization must be 'Bearer' and the token of this agent")
-        return protocol.form(headers)
-
-    async def _deliver(self, name: str, body: bytes, form: str) -> Taken:
-        if self._loop is None:
-            raise HttpError(503, "the agent is starting")
-        future = asyncio.run_coroutine_threadsafe(self._take(name, body, form), self._loop)
-        try:
-            return await asyncio.wrap_future(future)
-        except BodyError as problem:
-            raise HttpError(400, str(problem)) from problem
-        except SinkRefusedError as problem:
-            raise HttpError(503, f"the agent cannot keep samples now: {problem}") from problem
-
-    # --- in the event loop of the agent
-
-    async def _take(self, name: str, body: bytes, form: str) -> Taken:
-        return await self._open(name).take(body, form)
-
-    def _open(self, name: str) -> ReceivedSource:
-        """Return the source `<protocol>/<sender>`. Raises HttpError if there are too many."""
-        found = self._senders.get(name)
-        if found is None:
-            if len(self._senders) >= MAX_SENDERS:
-                raise HttpError(400, f"more than {MAX_SENDERS} senders")
-            series = self._delivery.store.get(self._source(name))
-            make_reader = PROTOCOLS[name.partition("/")[0]].make_reader
-            made = ReceivedSource(name, make_reader, series, self._owners, self._delivery)
-            found = self._senders[name] = made
-        return found
-
-    def _source(self, name: str) -> str:
-        protocol, _, sender = name.partition("/")
-        return f"{protocol}/{self._placement['host']}/{sender}"
+        """Yield the agent's own variables about senders and listeners."""
+        yield from self._senders.variables(self._placement)
+        answers: Counter[str] = sum((one.answers for one in self._listeners), Counter())
+        for status, count in answers.items():
+            labels = {**self._placement, "code": status}
+            text = "Requests answered, by status"
+            yield SourceVariable("artimon.receive.requests", labels, count, Kind.COUNTER, "", text)
+        for listener in self._listeners:
+            for reason, count in list(listener.dropped.items()):
+                labels = {**self._placement, "listener": str(listener.address), "reason": reason}
+                text = "Datagrams, connections and lines that a listener dropped before they were read"
+                yield SourceVariable("artimon.receive.dropped", labels, count, Kind.COUNTER, "", text)
 
 
-def _find(path: str) -> tuple[Protocol, str]:
-    """Return protocol and sender of a path, the first protocol and "" if it has none."""
-    for protocol in PROTOCOLS.values():
-        found = protocol.path.fullmatch(path)
-        if found is not None:
-            return protocol, found["sender"] or "default"
-    return next(iter(PROTOCOLS.values())), ""
-
-
-def _parse_listener(address: str) -> tuple[str, int]:
-    """Parse HOST:PORT. Raises SettingsError."""
+def _grpc_listener(address: ReceiveAddress, senders: Senders, token: SenderToken | None, tls: Tls | None) -> Listener:
+    """Raises SettingsError."""
     try:
-        return parse_address(address)
-    except ValueError as problem:
-        raise SettingsError(f"--receive {address!r:.100}: {problem}") from None
+        from sources.receive.grpc_listener import GrpcListener
+    except ImportError:
+        raise SettingsError(f"--receive {address}: gRPC needs `pip install 'artimon[grpc]'`") from None
+    return GrpcListener(address, senders, token, tls)
 
 
-def _read_token(path: Path) -> bytes:
-    """Return the token in a file. Raises SettingsError."""
-    try:
-        token = read_secret(path).encode()
-    except PollError as problem:
-        raise SettingsError(f"--receive-token: {problem.text}") from None
-    if not 16 <= len(token) <= MAX_TOKEN_BYTES:
-        raise SettingsError(f"--receive-token {path}: a token has 16 to {MAX_TOKEN_BYTES} bytes")
-    return token
+def _aggregates(source: ReceivedSource) -> StatsdReader:
+    reader = source.reader
+    if not isinstance(reader, StatsdReader):
+        raise TypeError(f"{source.name} is not a source of StatsD")
+    return reader

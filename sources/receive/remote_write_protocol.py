@@ -25,7 +25,7 @@ class RemoteWriteProtocol(Protocol):
     def make_reader(self, rules: RelabelRules | None) -> ReceivedColumns:
         return RemoteWriteReader(rules)
 
-    def form(self, headers: Mapping[bytes, bytes]) -> str:
+    def form(self, headers: Mapping[bytes, bytes], query: Mapping[str, str]) -> str:  # noqa: ARG002
         kind = _KIND.fullmatch(headers.get(b"content-type", b"application/x-protobuf").decode("latin-1"))
         if kind is None or kind[1] not in _FORMS:
             raise HttpError(415, "send application/x-protobuf of remote write 1.0 or 2.0")

@@ -5,6 +5,7 @@ of sources when it changes, and ends the sources removed from it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,15 +15,17 @@ from artimon.model.protocols import SinkRefusedError
 from artimon.runtime.config_file import ConfigFileError, ConfigProblem
 from sources.base.schedule import end_tasks
 from sources.delivery.poll_context import PollContext, PollLimits
-from sources.dropin.folder_files import Signature, signature_of
+from sources.dropin.folder_files import signature_of
 from sources.dropin.series_owners import SeriesOwners
+from sources.scrape.discovery.discovered_targets import DiscoveredTargets
+from sources.scrape.discovery.scrape_job import DiscoveryJob
 from sources.scrape.jmx.bean_source import JmxSource, JolokiaSource
 from sources.scrape.jmx.mapping_file import read_rules, rule_set
 from sources.scrape.jmx.mapping_rules import BeanRule
 from sources.scrape.prometheus.exposition_source import ExpositionSource, PrometheusSource
 from sources.scrape.script.script_source import ExpositionScript, LineScript
 from sources.scrape.server.target_source import TargetSource
-from sources.scrape.sources_file import SourcesFile, read_sources
+from sources.scrape.sources_file import SourcesFile, read_jobs, read_sources
 from sources.scrape.target_files import TargetFiles
 from sources.state.source_reading import SourceVariable
 from sources.targets.bean_target import JmxTarget, JolokiaTarget
@@ -48,9 +51,10 @@ class ReloadedSourcesFile:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.problem = ""
-        self._signature: Signature | None = None
+        self._signature: object = None
         self._has_content = False
         self.content = SourcesFile()
+        self.jobs: tuple[DiscoveryJob, ...] = ()
         if path is not None:
             self._read(path)
 
@@ -69,13 +73,20 @@ class ReloadedSourcesFile:
     def _read(self, path: Path) -> None:
         """Read the file if it changed. Deleting it is an error, so that a deletion does not stop all sources."""
         try:
-            seen = signature_of(path.stat())
-            if seen != self._signature:
-                self.content = read_sources(path)
-                self._signature, self._has_content = seen, True
+            if self._sign(path, self.content) != self._signature:
+                content = read_sources(path)
+                self._signature = self._sign(path, content)
+                self.jobs, self.content = read_jobs(content), content
+                self._has_content = True
         except FileNotFoundError:
             if self._has_content:
                 raise ConfigFileError([ConfigProblem(str(path), 1, 1, "the file was deleted")]) from None
+
+    @staticmethod
+    def _sign(path: Path, content: SourcesFile) -> object:
+        """Return the signatures of the file and of those that it names; None for one that is missing."""
+        named = [one.path for one in content.scrape_config_files]
+        return signature_of(path.stat()), *(signature_of(one.stat()) if one.exists() else None for one in named)
 
 
 class ScrapeManager:
@@ -87,6 +98,7 @@ class ScrapeManager:
         self._files, self._owners = TargetFiles(), SeriesOwners()
         self._limits, self._script_limits = PollLimits(_SERVERS), PollLimits(_CONCURRENT_SCRIPTS)
         self._running: dict[Key, tuple[TargetSource[Any], asyncio.Task[None]]] = {}
+        self._discovered = DiscoveredTargets(shared.config.agent, shared.figures.ended)
         self._rules_at_start = config.content.rules
         self._ended = False
 
@@ -94,9 +106,13 @@ class ScrapeManager:
         """Reload the configuration until cancelled, then stop all sources."""
         try:
             while True:
+                self._discovered.changed.clear()
                 await self._reload_safely()
-                await asyncio.sleep(min(RELOAD_PERIOD_S, self._shared.config.period_ms / 1000))
+                with contextlib.suppress(TimeoutError):
+                    period_s = min(RELOAD_PERIOD_S, self._shared.config.period_ms / 1000)
+                    await asyncio.wait_for(self._discovered.changed.wait(), period_s)
         finally:
+            await self._discovered.stop()
             await end_tasks([task for _, task in self._running.values()])
 
     async def _reload_safely(self) -> None:
@@ -110,9 +126,11 @@ class ScrapeManager:
     async def reload(self) -> None:
         """Start and stop sources according to the present configuration."""
         content, targets, problems = await asyncio.to_thread(self._wanted)
-        self._report(content, problems)
-        wanted = {(target.kind, *target.identity): target for target in targets}
-        await self._end_others(wanted, bool(problems))
+        await self._discovered.configure(self._file.jobs)
+        found, notes = await asyncio.to_thread(self._discovered.targets)
+        self._report(content, [*problems, *notes])
+        wanted = {(target.kind, *target.identity): target for target in (*targets, *found)}
+        await self._end_others(wanted, bool(problems) or not self._discovered.ready)
         changed = [key for key, (source, _) in self._running.items() if wanted.get(key) != source.target]
         stopped = [self._running.pop(key) for key in changed]
         await end_tasks([task for _, task in stopped])
@@ -131,13 +149,18 @@ class ScrapeManager:
         counts = self._shared.delivery.rules.counts()
         return [SourceVariable(RULE_SERIES, {"rule": name}, count, help=help_) for name, count in counts.items()]
 
-    def figures(self) -> dict[str, int]:
-        """Return the counts of ignored parts of Prometheus pages."""
+    def figures(self) -> dict[str, Any]:
+        """Return the counts of ignored parts of Prometheus pages, and the state of the discoveries."""
         pages = [source for source, _ in list(self._running.values()) if isinstance(source, ExpositionSource)]
         return {
             "timestamps_ignored": sum(page.ignored["timestamp"] for page in pages),
             "exemplars_ignored": sum(page.ignored["exemplar"] for page in pages),
+            "discovery": self._discovered.figures(),
         }
+
+    def warnings(self) -> list[str]:
+        """Return the settings of jobs that are left out."""
+        return [note for job in self._file.jobs for note in job.notes]
 
     # --- configuration
 

@@ -177,7 +177,17 @@ class RelabelRules:
     def apply(self, name: str, labels: Mapping[str, str], acted: Counter[str]) -> tuple[str, dict[str, str]] | None:
         """Return the new name and labels, None if the series is dropped. `acted` counts the rules that dropped or
         changed it. Labels that begin with `__` are removed at the end, so rules may use them as temporaries."""
-        found = {NAME: name, **{label: value for label, value in labels.items() if value}}
+        found = self._rewritten({NAME: name, **labels}, acted)
+        if found is None:
+            return None
+        return found.get(NAME, ""), {label: value for label, value in found.items() if not label.startswith("__")}
+
+    def rewrite(self, labels: Mapping[str, str]) -> dict[str, str] | None:
+        """Return the new labels of a target, with those that begin with `__`; None if it is dropped."""
+        return self._rewritten(labels, Counter())
+
+    def _rewritten(self, labels: Mapping[str, str], acted: Counter[str]) -> dict[str, str] | None:
+        found = {label: value for label, value in labels.items() if value}
         for rule in self.rules:
             changed = _apply(rule, found)
             if changed is None:
@@ -186,7 +196,7 @@ class RelabelRules:
             if changed != found:
                 acted[rule.name] += 1
                 found = changed
-        return found.get(NAME, ""), {label: value for label, value in found.items() if not label.startswith("__")}
+        return found
 
 
 def _apply(rule: RelabelRule, labels: dict[str, str]) -> dict[str, str] | None:

@@ -35,6 +35,8 @@ class ScrapeJob:
     max_bytes: int = 16 << 20
     max_series: int = 50_000
     deadline_s: float | None = None
+    period_ms: int | None = None
+    """None: the period of all polls."""
     rules: tuple[RelabelRule, ...] = ()
 
 
@@ -50,10 +52,12 @@ class PrometheusTarget(HttpTarget):
     scheme: str
     instance: str
     own_labels: Mapping[str, str] = field(default_factory=dict)
+    twin: str = ""
+    """Distinguishes targets of a job with the same instance; "" if there is one."""
 
     @property
     def identity(self) -> list[str]:
-        return [self.job.name, self.instance, self.url]
+        return [self.job.name, self.instance + self.twin, self.url]
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -61,7 +65,7 @@ class PrometheusTarget(HttpTarget):
         return {**given, "job": given.get("job") or self.job.name, "instance": self.instance}
 
     def source(self, host: str) -> str:  # noqa: ARG002  # the instance already names the host
-        return f"prometheus/{self.job.name}/{self.instance}"
+        return f"prometheus/{_escaped(self.job.name)}/{_escaped(self.instance)}{self.twin}"
 
     def __str__(self) -> str:
         return f"{self.job.name}/{self.instance} at {self.url}"
@@ -114,8 +118,13 @@ def _validate(made: PrometheusTarget, shown: str) -> None:
             ipaddress.IPv6Address(made.host)
         except ValueError as error:
             raise TargetError(f"target {shown!r:.200}: {error}") from error
-    if "/" in made.instance or not made.instance.isprintable():
-        raise TargetError(f"target {shown!r:.200}: instance {made.instance!r:.80}: without / and control characters")
+    if not made.instance.isprintable():
+        raise TargetError(f"target {shown!r:.200}: instance {made.instance!r:.80}: without control characters")
+
+
+def _escaped(name: str) -> str:
+    """Return a name without the separator of the names of sources."""
+    return name.replace("/", "%2F")
 
 
 def check_job_name(name: str) -> str:

@@ -107,13 +107,10 @@ def run(world: World, file: str) -> list[Event]:
     for minute in range(1, LENGTH + 1):
         put_minute(world, minute)
         world.tick()
-        while due := world.database.due_letters(2**60, 1000):
-            for waiting in due:
-                note = waiting.letter.notification
-                labels = dict(note.labels)
-                label = next(labels[name] for name in ("service", "context", "host", "job") if name in labels)
-                events.append((minute, note.rule, label, str(note.kind)))
-                world.database.sent(waiting.seq)
+        for note in world.changes():
+            labels = dict(note.labels)
+            label = next(labels[name] for name in ("service", "context", "host", "job") if name in labels)
+            events.append((minute, note.rule, label, str(note.kind)))
         errors = {name: result.error for name, result in world.engine.view().results.items() if result.error}
         assert not errors, (minute, errors)
     return events

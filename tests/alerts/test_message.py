@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from alerts.receivers.mail import MailComposer
 from alerts.state.alert import AlertChange
-from alerts.state.notification import Notification, letters
+from alerts.state.notification import AlertLetter, Message, Notification, merge
 
 NASTY = '"><script>alert(1)</script>\r\nBcc: evil@example.org\r\n\r\n.\r\nMAIL FROM:<x@y.z>\x00\u202e'
 WRITER = MailComposer("artimon@example.org", "http://127.0.0.1:8780/")
@@ -32,8 +32,17 @@ def note(kind: AlertChange = AlertChange.FIRING, **changes: Any) -> Notification
     return Notification(**{**base, **changes})
 
 
+def composed(told: Notification, writer: MailComposer = WRITER) -> bytes:
+    """Mail about one alert."""
+    return writer.compose(Message.of_one(told), "ops@example.org", NOW).as_bytes()
+
+
 def read_back(told: Notification, writer: MailComposer = WRITER) -> EmailMessage:
-    parsed = email.message_from_bytes(writer.compose(told, "ops@example.org", NOW).as_bytes(), policy=default)
+    return parsed_mail(composed(told, writer))
+
+
+def parsed_mail(raw: bytes) -> EmailMessage:
+    parsed = email.message_from_bytes(raw, policy=default)
     assert isinstance(parsed, EmailMessage)
     return parsed
 
@@ -70,21 +79,53 @@ def test_the_end_answers_the_beginning() -> None:
     assert "the rule was removed" in text
 
 
-def test_the_id_depends_on_the_alert_and_when_it_fired_only() -> None:
-    assert note().id == note(value=7, summary="else", reason="x").id
-    others = [note(fired_ms=1), note(rule="x"), note(labels=()), note(AlertChange.RESOLVED)]
-    assert len({note().id, *(one.id for one in others)}) == 5
-    assert [one.key for one in letters(note(), ["a@b.c", "a@b.c", "d@e.f"])] == [
-        f"{note().id}:a@b.c",
-        f"{note().id}:d@e.f",
+def hosts(count: int, kind: AlertChange = AlertChange.FIRING) -> tuple[Notification, ...]:
+    return tuple(note(kind, labels=(("host", f"h{i}"), ("rack", "r1")), summary=f"h{i} is down") for i in range(count))
+
+
+def group(alerts: tuple[Notification, ...], truncated: int = 0) -> Message:
+    return Message("ops", '{}:{rack="r1"}', (("rack", "r1"),), alerts, truncated, "second", "first")
+
+
+def test_a_mail_about_many_alerts_counts_them_and_names_what_they_share() -> None:
+    mail = parsed_mail(WRITER.compose(group(hosts(30), 970), "ops@example.org", NOW).as_bytes())
+    assert mail["Subject"] == "[FIRING] endpoint-down: 1000 firing rack=r1"
+    assert (mail["Message-ID"], mail["In-Reply-To"]) == ("<second@example.org>", "<first@example.org>")
+    for body in bodies(mail):
+        assert all(f"h{i} is down" in body for i in range(30))
+        assert "And 970 more alerts" in body
+
+
+def test_a_mail_about_a_mixed_group_is_firing() -> None:
+    mixed = group((*hosts(1), note(AlertChange.RESOLVED, rule="disk", labels=(("host", "h9"),))))
+    mail = parsed_mail(WRITER.compose(mixed, "ops@example.org", NOW).as_bytes())
+    assert mail["Subject"] == "[FIRING] endpoint-down, disk: 1 firing, 1 resolved rack=r1"
+
+
+def test_merged_messages_tell_each_alert_once_in_its_latest_state() -> None:
+    one, other = group(hosts(3)), group(hosts(2, AlertChange.RESOLVED))
+    merged = merge([one, other])
+    assert [(alert.kind, dict(alert.labels)["host"]) for alert in merged.alerts] == [
+        ("firing", "h2"),
+        ("resolved", "h0"),
+        ("resolved", "h1"),
     ]
+    assert (merged.group_key, merged.thread) == (one.group_key, "first")
+    across = merge([one, Message.of_one(note())])
+    assert (across.group_key, across.group_labels, len(across.alerts)) == ("digest", (), 4)
+    assert merge([one, other]).id == merged.id != across.id
+
+
+def test_a_letter_is_named_by_its_message_and_target() -> None:
+    assert AlertLetter(group(hosts(1)), "a@b.c").key == "second:a@b.c"
+    assert AlertLetter(group(hosts(1)), "a@b.c").thread == AlertLetter(group(hosts(2)), "a@b.c").thread
 
 
 @pytest.mark.parametrize("field", ["summary", "rule", "reason", "expr", "value", "labels"])
 def test_nothing_smuggled_gets_into_headers_or_html(field: str) -> None:
     changes: dict[str, Any] = {field: ((NASTY, NASTY),) if field == "labels" else NASTY}
     told = note(AlertChange.FIRING, **changes)
-    raw = WRITER.compose(told, "ops@example.org", NOW).as_bytes()
+    raw = composed(told)
     mail = read_back(told)
     assert mail["Bcc"] is None
     assert {name.lower() for name in mail} == {
@@ -113,7 +154,7 @@ class Tags(HTMLParser):
 def test_any_label_and_value_can_be_mailed(label: str, summary: str, value: float | bool | str | None) -> None:
     told = note(labels=(("host", label),), summary=summary, value=value)
     again = Notification.from_json(json.loads(json.dumps(told.to_json())))
-    assert again.id == told.id
+    assert again == told
     mail = read_back(again)
     assert len(mail["Subject"]) <= 200
     tags = Tags()
@@ -123,8 +164,10 @@ def test_any_label_and_value_can_be_mailed(label: str, summary: str, value: floa
 
 def test_mails_stay_small() -> None:
     labels = tuple((f"l{i}", "é" * 1024) for i in range(200))
-    raw = WRITER.compose(note(labels=labels, expr="x" * 100_000), "ops@example.org", NOW).as_bytes()
-    assert len(raw) < 1_000_000
+    large = note(labels=labels, expr="x" * 100_000, summary="s" * 500)
+    assert len(composed(large)) < 1_000_000
+    many = WRITER.compose(group((large,) * 100), "ops@example.org", NOW).as_bytes()
+    assert len(many) < 5_000_000
     assert "and 140 more labels" in bodies(read_back(note(labels=labels)))[0]
 
 

@@ -11,7 +11,7 @@ from alerts.receivers import receiver_kind as kinds
 from alerts.receivers.letter_sender import LetterSender
 from alerts.receivers.receiver_kind import ReceiverKind, ServerUnreachableError, receiver_kinds
 from alerts.rules.rule_file import parse_rules
-from alerts.state.notification import Notification, split_target, target_of
+from alerts.state.notification import Message, split_target, target_of
 from tests.alerts.worlds import World, rule_text
 from tests.bookkeeper.polling import REPOSITORY
 
@@ -23,8 +23,8 @@ class Taken:
         self.away = False
         self.letters: list[tuple[str, str]] = []
 
-    def send(self, told: Notification, address: str, now_ms: int) -> None:
-        self.letters.append((told.kind, address))
+    def send(self, message: Message, address: str, now_ms: int) -> None:
+        self.letters.append((message.status, address))
 
 
 class PagerKind(ReceiverKind[Taken]):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import email
 import json
+import re
 import socket
 import threading
+from email.policy import default
 from pathlib import Path
 
 import pytest
@@ -18,9 +21,18 @@ from tests.alerts.worlds import MINUTE, World, rule_text
 from tests.waiting import eventually
 
 
+def mail_text(raw: bytes) -> str:
+    """Plain text of a mail."""
+    body = email.message_from_bytes(raw, policy=default).get_body(("plain",))
+    assert body is not None
+    return str(body.get_content())
+
+
 def firing(world: World, *hosts: str) -> None:
-    """These hosts fire."""
-    world.write(rule_text())
+    """These hosts fire; each has a rule, so that each has a letter."""
+    for host in hosts:
+        rule = rule_text().replace("name: down", f"name: down-{host}").replace("'up'", f"'up{{host=\"{host}\"}}'")
+        world.write(rule, f"{host}.yaml")
     world.tick(dict.fromkeys(hosts, 0))
 
 
@@ -33,7 +45,7 @@ def test_one_mail_when_it_fires_and_one_when_it_resolves(world: World, mails: Ma
     world.tick({"a": 1})
     sender.send_due()
     sender.send_due()
-    assert mails.subjects == ["[FIRING] down: a is 0", "[RESOLVED] down: a is 1"]
+    assert mails.subjects == ["[FIRING] down-a: a is 0", "[RESOLVED] down-a: a is 1"]
     assert mails.recipients == ["ops@example.org"] * 2
     assert (sender.figures.sent, world.database.counts()) == (2, {"pending": 0, "sent": 2, "failed": 0})
 
@@ -52,7 +64,7 @@ def test_while_nothing_listens_mails_wait_and_come_once_in_order(world: World) -
         for _ in range(4):
             sender.send_due()
             world.clock.advance(MINUTE)
-        assert box.subjects == ["[FIRING] down: a is 0", "[RESOLVED] down: a is 1"]
+        assert box.subjects == ["[FIRING] down-a: a is 0", "[RESOLVED] down-a: a is 1"]
     assert sender.figures.problem == ""
 
 
@@ -61,7 +73,7 @@ def test_a_mail_put_off_comes_later_and_keeps_its_order(world: World, mails: Mai
     mails.refuse_data = ["451 later"]
     firing(world, "a", "b")
     sender.send_due()
-    assert mails.subjects == ["[FIRING] down: b is 0"]
+    assert mails.subjects == ["[FIRING] down-b: b is 0"]
     mails.refuse_data = ["451 later"]
     world.tick({"a": 1, "b": 0})
     sender.send_due()
@@ -70,7 +82,7 @@ def test_a_mail_put_off_comes_later_and_keeps_its_order(world: World, mails: Mai
     world.clock.advance(20_000)
     for _ in range(3):
         sender.send_due()
-    assert [one for one in mails.subjects if " a " in one] == ["[FIRING] down: a is 0", "[RESOLVED] down: a is 1"]
+    assert [one for one in mails.subjects if " a " in one] == ["[FIRING] down-a: a is 0", "[RESOLVED] down-a: a is 1"]
 
 
 def test_a_mail_put_off_for_days_is_given_up(world: World, mails: Mailbox) -> None:
@@ -92,7 +104,7 @@ def test_a_mail_refused_for_ever_is_kept_as_failed_and_stops_no_other(world: Wor
     firing(world, "a", "b")
     for _ in range(3):
         sender.send_due()
-    assert mails.subjects == ["[FIRING] down: b is 0"]
+    assert mails.subjects == ["[FIRING] down-b: b is 0"]
     assert sender.figures.failed == 3
     assert world.database.counts() == {"pending": 0, "sent": 1, "failed": 3}
     assert any("550 to the recipient nobody@example.org: no such person" in f for f in world.database.failures())
@@ -200,7 +212,7 @@ def test_a_letter_on_which_the_server_breaks_does_not_stop_the_others(world: Wor
                 while (line := stream.readline()) not in (b".\r\n", b""):
                     lines.append(line)
                 letter = b"".join(lines)
-                if b"down: a is" in letter:
+                if b"down-a: a is" in letter:
                     return
                 taken.append(letter)
             sock.sendall(b"250 x\r\n")
@@ -232,6 +244,49 @@ def test_too_many_that_wait_drop_the_oldest_and_say_so(world: World, monkeypatch
     firing(world, *"abcdefgh")
     assert world.database.dropped == 3
     assert world.told() == [f"firing {host}" for host in "defgh"]
+
+
+def test_a_storm_is_at_most_five_letters_in_five_minutes_and_tells_every_alert(world: World, mails: Mailbox) -> None:
+    sender = world.sender(mails.address)
+    told: list[str] = []
+    for minute in range(5):
+        firing(world, *(f"h{minute}x{i}" for i in range(20)))
+        sender.send_due()
+        sender.send_due()
+    assert len(mails.raw) <= 5
+    world.clock.advance(5 * MINUTE)
+    sender.send_due()
+    sender.send_due()
+    assert len(mails.raw) <= 8
+    told = [line for raw in mails.raw for line in re.findall(r"FIRING[^\n]*?(h\d+x\d+) is 0", mail_text(raw))]
+    assert set(told) == {f"h{minute}x{i}" for minute in range(5) for i in range(20)}
+
+
+def test_letters_that_waited_for_the_server_become_one(world: World, mails: Mailbox) -> None:
+    firing(world, *"abcdefgh")
+    world.tick({"a": 1, **dict.fromkeys("bcdefgh", 0)})
+    sender = world.sender(mails.address)
+    while sender.send_due()[0]:
+        pass
+    (raw,) = mails.raw
+    assert "1 resolved" in mails.subjects[0]
+    assert "7 firing" in mails.subjects[0]
+    assert world.database.counts()["pending"] == 0
+    assert sum(f"{host} is" in mail_text(raw) for host in "abcdefgh") == 8
+
+
+def test_a_letter_that_the_server_refuses_is_not_merged_into_others(world: World, mails: Mailbox) -> None:
+    sender = world.sender(mails.address)
+    mails.refuse_data = ["451 later"]
+    firing(world, "p")
+    sender.send_due()
+    firing(world, *"pabcdefgh")
+    while sender.send_due()[0]:
+        pass
+    assert mails.subjects[0] == "[FIRING] down-p: p is 0"
+    (other,) = mails.raw[1:]
+    assert "8 firing" in mails.subjects[1]
+    assert "p is 0" not in mail_text(other)
 
 
 def test_what_is_done_is_forgotten_in_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,8 +32,7 @@ def test_a_gap_is_told_once_and_then_that_it_is_over(shipped: World) -> None:
     assert shipped.letters() == []
     for _ in range(10):
         minute(shipped, topic=8)
-    (letter,) = shipped.letters()
-    note = letter.notification
+    (note,) = shipped.notes()
     assert (note.kind, dict(note.labels)["kind"]) == ("firing", "topic")
     assert note.summary == "gap in Kafka (topic): 8 ranges; artimon status names them"
     assert shipped.told() == ["firing"]

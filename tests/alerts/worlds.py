@@ -10,7 +10,7 @@ from alerts.evaluation.alert_engine import AlertEngine, EngineConfig
 from alerts.receivers.letter_sender import LetterSender
 from alerts.receivers.mail import RECEIVER, load_settings
 from alerts.state.alert_database import AlertDatabase, open_database
-from alerts.state.notification import AlertLetter
+from alerts.state.notification import AlertLetter, Notification
 from artimon.model.clock import ManualClock
 from artimon.model.select import Store
 from artimon.model.values import Value
@@ -52,8 +52,10 @@ class World:
         self.clock = ManualClock(START + 15_000)
         self.time = START
         self._database: AlertDatabase | None = None
+        self._told: dict[tuple[str, str], tuple[str, int]] = {}
         self.damage = ""
         self.page = "http://127.0.0.1:8780"
+        self.routing: Path | None = None
 
     @property
     def engine(self) -> AlertEngine:
@@ -71,7 +73,7 @@ class World:
         """As after a start of the process."""
         self.close()
         self._database, memory, self.damage = open_database(self.folder / "data", self.clock.now_ms(), self.hook)
-        config = EngineConfig("test", self.rules, self.to, self.page)
+        config = EngineConfig("test", self.rules, self.to, self.page, routing=self.routing)
         self._engine = AlertEngine(
             config, self.store, self._database, memory, self.clock, newest_samples=lambda: self.newest, past=self.past
         )
@@ -109,15 +111,30 @@ class World:
         """All that waits in the outbox."""
         return [waiting.letter for waiting in self.database.due_letters(2**60, 10_000)]
 
-    def told(self) -> list[str]:
-        """Every letter ever made, as KIND host, in order; they count as sent."""
-        out: list[str] = []
+    def notes(self) -> list[Notification]:
+        """Alerts of all that waits in the outbox."""
+        return [alert for letter in self.letters() for alert in letter.message.alerts]
+
+    def changes(self) -> list[Notification]:
+        """What the waiting letters tell that their targets do not know yet; the letters count as sent. Each letter
+        tells something new."""
+        out: list[Notification] = []
         while due := self.database.due_letters(2**60, 1000):
             for waiting in due:
-                note = waiting.letter.notification
-                out.append(f"{note.kind} {dict(note.labels).get('host', '')}".strip())
+                new = [one for one in waiting.letter.message.alerts if self._is_new(waiting.letter.target, one)]
+                assert new, waiting.letter
+                out += new
                 self.database.sent(waiting.seq)
         return out
+
+    def _is_new(self, target: str, note: Notification) -> bool:
+        state = note.kind, note.fired_ms
+        before, self._told[target, note.thread] = self._told.get((target, note.thread)), state
+        return before != state
+
+    def told(self) -> list[str]:
+        """Every change that letters tell, as KIND host, in order."""
+        return [f"{one.kind} {dict(one.labels).get('host', '')}".strip() for one in self.changes()]
 
     def states(self) -> dict[str, str]:
         """host -> state of its alert."""

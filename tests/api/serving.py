@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from artimon.api.api_limits import ApiLimits
 from artimon.api.api_server import ApiServer
 from artimon.api.app import make_app
+from artimon.api.fleet_status import FleetPage
 from artimon.api.matrix_service import MatrixServer
 from artimon.api.pages import Pages
 from artimon.api.query_executor import QueryExecutor
@@ -102,14 +103,14 @@ def everything(connection: socket.socket) -> bytes:
 
 def small_app() -> FastAPI:
     """The application over the small store."""
-    return make_app(small_store(), lambda: STATUS, ManualClock(NOW))
+    return make_app(small_store(), lambda _: STATUS, ManualClock(NOW))
 
 
 @contextmanager
 def served(
     store: Store | None = None,
     limits: ApiLimits | None = None,
-    status: Callable[[], Mapping[str, Any]] = lambda: STATUS,
+    status: Callable[[FleetPage], Mapping[str, Any]] = lambda _: STATUS,
     alerts: Callable[[], Mapping[str, Any]] | None = None,
     pages: Pages | None = None,
     clock: Clock | None = None,

@@ -74,7 +74,7 @@ def test_both_ways_say_the_same(client: Client, path: str) -> None:
 
 
 def test_other_hosts_are_refused_and_every_request_is_counted() -> None:
-    app = make_app(small_store(), lambda: {}, ManualClock(NOW))
+    app = make_app(small_store(), lambda _: {}, ManualClock(NOW))
     server = ApiServer(app)
     server.start()
     try:
@@ -91,7 +91,7 @@ def test_other_hosts_are_refused_and_every_request_is_counted() -> None:
 
 def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:
     """The head and the body go out by themselves: without it a body waits some 40 ms for the client's kernel."""
-    server = ApiServer(make_app(small_store(), lambda: {}, ManualClock(NOW)))
+    server = ApiServer(make_app(small_store(), lambda _: {}, ManualClock(NOW)))
     server.start()
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
     try:

@@ -7,13 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from artimon.api.fleet_status import ClusterStatus, FleetStatus, ProcessStatus, read_fleet
+from artimon.api.fleet_status import (
+    FRESH_S,
+    ClusterReader,
+    ClusterStatus,
+    FleetPage,
+    FleetStatus,
+    ProcessStatus,
+    read_fleet,
+)
 from artimon.api.timed_call import TimedCall
+from artimon.cli import app
 from artimon.cli.process_wiring import api_status
 from artimon.model.clock import ManualClock
 from artimon.model.values import Kind
-from tests.api.serving import EDGE, NOW, minutes
+from tests.api.serving import EDGE, NOW, minutes, served
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 
@@ -124,3 +134,111 @@ def test_without_a_local_stack_the_status_is_that_of_the_cluster(tmp_path: Path)
 
     told = api_status(TimedCall("the shards", fails, clock), tmp_path)
     assert (told["healthy"], told["problems"]) == (False, ["the shards: no shard answers"])
+
+
+# --- a fleet
+
+
+def fleet(agents: int) -> FleetStatus:
+    """Return the status of a cluster with agents, the last three of which have a problem, and some other processes."""
+    found = [("agent", f"h{at:04}", "missing" if at >= agents - 3 else "up") for at in range(agents)]
+    found += [(role, "h0000", "up") for role in ("collector", "shard", "spark", "compactor", "api", "alerts")]
+    made = [
+        ProcessStatus(role, host, f"{role}-0", "1.1" if at % 2 else "1.0", state, "gone" * (state != "up"), 1, 2, 3)
+        for at, (role, host, state) in enumerate(found)
+    ]
+    return FleetStatus(sorted(made, key=lambda one: (not one.problem, one.role, one.host, one.instance)))
+
+
+def test_the_list_of_a_fleet_comes_in_pages() -> None:
+    whole = fleet(3_000)
+    page = whole.to_json(page=FleetPage(role="agent", state="up", offset=2_900, limit=200))
+    assert (page["found"], len(page["processes"]), page["truncated"]) == (2_997, 97, False)
+    assert page["roles"]["agent"] == {"missing": 3, "up": 2_997}
+    assert page["versions"]["agent"] == {"1.0": 1_500, "1.1": 1_500}
+    (one,) = whole.to_json(page=FleetPage(role="agent", host="h0007"))["processes"]
+    assert one["instance"] == "agent-0"
+    seen = [
+        process["host"]
+        for offset in range(0, 3_000, 500)
+        for process in whole.to_json(page=FleetPage(role="agent", offset=offset, limit=500))["processes"]
+    ]
+    assert len(set(seen)) == 3_000
+
+
+def test_the_api_pages_the_processes() -> None:
+    whole = fleet(3_000)
+    with served(status=lambda page: {"healthy": True, "fleet": whole.to_json(page=page)}) as client:
+        found = client.get("/api/status").json["fleet"]
+        assert (len(found["processes"]), found["truncated"], found["found"]) == (1_000, True, 3_006)
+        found = client.get("/api/status", role="agent", state="missing", limit=2, offset=2).json["fleet"]
+        assert [one["host"] for one in found["processes"]] == ["h2999"]
+        assert client.send("GET", "/api/status?limit=10001").status == 413
+
+
+def test_the_processes_are_read_once_for_all_requests() -> None:
+    """The shards are asked at each call, the processes only once in FRESH_S."""
+    cluster, clock = Cluster(), ManualClock(NOW)
+    cluster.add("agent", "h1")
+
+    class Counting:
+        selects = statuses_asked = 0
+
+        def statuses(self) -> dict[str, Any]:
+            self.statuses_asked += 1
+            return {"0": {}}
+
+        def levels(self) -> Any:
+            return cluster.store.levels()
+
+        def select(self, request: Any) -> Any:
+            self.selects += 1
+            return cluster.store.select(request)
+
+    store = Counting()
+    reader = ClusterReader(store, clock)  # type: ignore[arg-type]
+    for _ in range(20):
+        assert len(reader.read().fleet.processes) == 1
+    assert (store.selects, store.statuses_asked) == (2, 20)
+    clock.advance(round(FRESH_S * 1000))
+    reader.read()
+    assert store.selects == 4
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, found: FleetStatus, *options: str) -> tuple[int, list[str]]:
+    """Return exit code and lines of `artimon status --cluster`."""
+
+    class NoStore:
+        def __init__(self, *_: object) -> None:
+            """Take what a client takes."""
+
+        def __enter__(self) -> NoStore:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            """Close nothing."""
+
+    monkeypatch.setattr("varstore.cluster.varstore_client.VarstoreClient", NoStore)
+    monkeypatch.setattr("artimon.api.fleet_status.read_fleet", lambda *_: found)
+    result = CliRunner().invoke(app, ["status", "--cluster", "--zookeeper", "127.0.0.1:1", *options])
+    return result.exit_code, result.stdout.splitlines()
+
+
+def test_the_command_prints_a_summary_and_the_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    code, lines = shown(monkeypatch, fleet(3_000))
+    assert code == 1
+    assert len(lines) < 20
+    text = "\n".join(lines)
+    assert "2,997" in text
+    assert "1.0 (1,500), 1.1 (1,500)" in text
+    assert all(f"h299{at}" in text for at in (7, 8, 9))
+    assert lines[-1] == "NOT healthy; 3,006 processes"
+    _, lines = shown(monkeypatch, fleet(30), "--all")
+    assert len(lines) > 36
+
+
+def test_many_exceptions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = FleetStatus([ProcessStatus("agent", f"h{at}", "a", "1", "silent", "p", 1, 2, 3) for at in range(3_000)])
+    code, lines = shown(monkeypatch, broken)
+    assert (code, len(lines) < 120) == (1, True)
+    assert "… and 2,900 more: `--all` lists every process, `--json` too" in lines

@@ -53,7 +53,7 @@ def paths(client: Client) -> dict[str, Any]:
     return found
 
 
-FOREIGN = ("/api/v1/", "/-/")
+FOREIGN = ("/api/v1/", "/-/", "/federate")
 """Routes of the API of Prometheus, which Prometheus describes."""
 
 
@@ -64,7 +64,7 @@ def test_every_route_is_described(paths: dict[str, Any]) -> None:
     told = {(path, method) for path, operations in paths.items() for method in operations}
     assert told == {(path, method) for path, method in there if path not in PAGES}
     assert {path for path, _ in there} - set(paths) == PAGES
-    assert {path.removeprefix("/api/") for path in paths} == {"query", *ANSWERS}
+    assert {path.removeprefix("/api/") for path in paths} == {"query", "queries/{id}", *ANSWERS}
 
 
 def test_every_operation_says_all_of_itself(paths: dict[str, Any]) -> None:
@@ -105,6 +105,7 @@ def test_a_matrix_comes_in_three_forms(paths: dict[str, Any]) -> None:
         ("/api/label_values", {"label": "route"}),
         ("/api/endpoints", {}),
         ("/api/alerts", {}),
+        ("/api/queries", {}),
         ("/api/status", {}),
         ("/api/health", {}),
     ],
@@ -114,7 +115,7 @@ def test_answers_are_as_described(path: str, parameters: dict[str, str], paths: 
         "healthy": True,
         "hops": [{**STATUS["hops"][0], "unit": "", "lag_ms": None, "detail": "", "healthy": True}],
     }
-    with served(polled_store(), status=lambda: status) as client:
+    with served(polled_store(), status=lambda _: status) as client:
         answer = client.get(path, **parameters)
         assert answer.status == 200
         schema = paths[path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]

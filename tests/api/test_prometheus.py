@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+import yaml
 
 from artimon.api.prometheus_format import number, unescaped
+from artimon.model.cardinality import Cardinality
+from query_dsl.stores.engine_store import EngineStore
+from query_dsl.stores.query_limits import QueryBudget
 from tests.api.serving import EDGE, Answer, Client, minutes, served
+from tests.api.test_listings import polled_store
 from tests.query_dsl.plain_store import PlainStore
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -128,8 +134,9 @@ def test_explore_gets_vectors_with_special_values(client: Client) -> None:
     window = data(client.get("/api/v1/query", query='{"http.requests",route="/"}[2m]', time=EDGE / 1000))
     assert (window["resultType"], len(window["result"][0]["values"])) == ("matrix", 2)
     assert data(client.get("/api/v1/query", query='"a\\n"', time=1)) == {"resultType": "string", "result": [1, "a\n"]}
-    stats = data(client.get("/api/v1/query", query="heat", stats="all"))["stats"]
-    assert stats["timings"]["evalTotalTime"] > 0
+    stats = data(client.get("/api/v1/query", query="heat[3m]", stats="all", time=EDGE / 1000))["stats"]
+    assert stats["timings"]["execTotalTime"] >= stats["timings"]["evalTotalTime"] > 0
+    assert stats["samples"]["totalQueryableSamples"] == 3
 
 
 def test_variables_are_filled(client: Client) -> None:
@@ -168,9 +175,70 @@ def test_rules_and_alerts(client: Client) -> None:
     assert (alert["state"], alert["annotations"]) == ("firing", {"summary": "down"})
 
 
+def test_rules_have_their_alerts_and_types(client: Client) -> None:
+    (group,) = data(client.get("/api/v1/rules", type="alert"))["groups"]
+    assert [len(one["alerts"]) for one in group["rules"]] == [1, 0]
+    assert data(client.get("/api/v1/rules", type="record")) == {"groups": []}
+
+
+def test_targets_are_the_endpoints(client: Client) -> None:
+    with served(polled_store()) as polled:
+        found = data(polled.get("/api/v1/targets"))["activeTargets"]
+        assert {one["health"] for one in found} <= {"up", "down", "unknown"}
+        assert [one["health"] for one in found].count("down") == polled.get("/api/endpoints").json["down"] > 0
+        assert data(polled.get("/api/v1/targets", state="dropped"))["activeTargets"] == []
+
+
 def test_probes(client: Client) -> None:
     assert client.get("/-/healthy").status == client.get("/-/ready").status == 200
     assert client.get("/api/v1/status/flags").status == 404
+    told = client.get("/api/v1/no/such").json
+    assert (told["status"], told["errorType"]) == ("error", "not_found")
+    assert client.send("DELETE", "/api/v1/series").status == 405
+
+
+def test_the_server_describes_itself(client: Client) -> None:
+    assert data(client.get("/api/v1/status/runtimeinfo"))["startTime"].endswith("Z")
+    limits = yaml.safe_load(data(client.get("/api/v1/status/config"))["yaml"])["limits"]
+    assert limits["soft"]["series"] < limits["hard"]["series"]
+
+
+class CountedStore(PlainStore):
+    """A store that counts its series, as shards do; it also says that a shard is missing."""
+
+    def cardinality(self, top: int) -> Cardinality:
+        return Cardinality(9, 7, {"up": 6, "x": 3}, {"host": 2}, {"host": 4}, {"host=a": 6})
+
+    def watching(self, watch: QueryBudget) -> EngineStore:
+        watch.remark(["shard 1 does not answer"])
+        return self
+
+
+def test_cardinality(client: Client) -> None:
+    store = CountedStore()
+    for host in ("a", "b", "c"):
+        store.add("up", {"host": host}, minutes([1]))
+    with served(store) as counted:
+        found = counted.get("/api/v1/status/tsdb", limit=5)
+        told = data(found)
+        assert (told["headStats"]["numSeries"], told["headStats"]["numLabelPairs"]) == (9, 7)
+        assert told["seriesCountByMetricName"] == [{"name": "up", "value": 6}, {"name": "x", "value": 3}]
+        assert told["labelValueCountByLabelName"] == [{"name": "host", "value": 3}]
+        assert told["seriesCountByLabelValuePair"] == [{"name": "host=a", "value": 6}]
+        for path in ("status/tsdb", "labels", "series?match[]=up", "label/host/values", "metadata"):
+            assert counted.get(f"/api/v1/{path}").json["warnings"] == ["shard 1 does not answer"]
+    assert client.get("/api/v1/status/tsdb").json["errorType"] == "bad_data"
+
+
+def test_trees_are_returned(client: Client) -> None:
+    assert data(post(client, "/api/v1/parse_query", query="-1")) == {"type": "numberLiteral", "val": "-1"}
+
+
+def test_answers_are_compressed(client: Client) -> None:
+    asked = urlencode({"query": '{"http.requests"}[1h]', "time": EDGE / 1000})
+    found = client.send("GET", f"/api/v1/query?{asked}", headers={"accept-encoding": "gzip"})
+    assert found.headers["content-encoding"] == "gzip"
+    assert json.loads(gzip.decompress(found.body))["status"] == "success"
 
 
 # --- errors and limits
@@ -198,6 +266,15 @@ def test_probes(client: Client) -> None:
         ("series", {}, 400, "bad_data", "no match[]"),
         ("series", {"match[]": "rate(x[5m])"}, 400, "bad_data", "not a vector selector"),
         ("labels", {"match[]": "{"}, 400, "bad_data", "not closed"),
+        ("series", {"match[]": ""}, 400, "bad_data", "empty"),
+        ("series", {"match[]": "{}"}, 400, "bad_data", "at least one non-empty matcher"),
+        ("labels", {"limit": "x"}, 400, "bad_data", "whole number"),
+        ("parse_query", {"query": "("}, 400, "bad_data", "not closed"),
+        ("parse_query", {"query": "-" * 300 + "1"}, 400, "bad_data", "operators"),
+        ("parse_query", {"query": "x" * 17_000}, 422, "execution", "query_bytes"),
+        ("format_query", {"query": "sum("}, 400, "bad_data", "not closed"),
+        ("query_exemplars", {"query": "("}, 400, "bad_data", "not closed"),
+        ("query", {"query": "x", "timeout": "0"}, 400, "bad_data", "greater than 0"),
         ("query", {"query": "max_over_time(heat[1y:1ms])"}, 422, "execution", "subquery"),
     ],
 )

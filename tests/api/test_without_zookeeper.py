@@ -39,7 +39,7 @@ def test_questions_go_on_and_status_is_in_time(
     eventually(lambda: len(cluster_store.names()) == 5)
     shards = TimedCall("the shards", cluster_store.statuses, SYSTEM_CLOCK)
     with served(
-        cluster_store, clock=SYSTEM_CLOCK, status=lambda: {"healthy": True, "shards": shards.get().value}
+        cluster_store, clock=SYSTEM_CLOCK, status=lambda _: {"healthy": True, "shards": shards.get().value}
     ) as client:
         then = SYSTEM_CLOCK.now_ms()
         before = client.ask(TEXT, time_ms=then)

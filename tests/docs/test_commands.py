@@ -117,7 +117,7 @@ def test_operations_names_enough_commands() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", sorted((ROOT / "examples" / "deploy").glob("*.properties")), ids=lambda path: path.name
+    "path", sorted((ROOT / "examples" / "deploy").rglob("*.properties")), ids=lambda path: path.name
 )
 def test_files_of_settings_can_be_read(path: Path) -> None:
     settings = read_properties(path)

@@ -57,7 +57,8 @@ OPERATIONS = {
     "series of one name in a shard": f"{limits.SERIES_PER_NAME:,} (`--name-limit`)",
     "retention classes": f"{MAX_CLASSES}",
     "history in one answer": f"{question.MAX_SAMPLES:,} samples, {question.MAX_SERIES:,} series",
-    "live files": f"{pace.HOUR_FILES} in the open hour, {plan.HOUR_FILES} in a closed hour, {plan.DAY_FILES} in a day",
+    "live files": f"{pace.HOUR_FILES} of each class in the open hour, {plan.HOUR_FILES} in a closed hour,"
+    f" {plan.DAY_FILES} in a day",
 }
 VARSTORE = {
     "series of one name": f"{limits.SERIES_PER_NAME:,} (`artimon shard --name-limit`)",
@@ -90,7 +91,7 @@ OF_ONE_QUERY = {
     "`seconds`": f"{DEFAULT_LIMITS.seconds or 'none'} (`offline`: {LiteralStore.default_limits.seconds:g})",
     "`soft`": f"{DEFAULT_LIMITS.soft}",
 }
-PROMISED = {"open hour": (pace.HOUR_FILES, 480), "closed hour": (plan.HOUR_FILES, 4), "day": (plan.DAY_FILES, 8)}
+PROMISED = {"open hour": (pace.HOUR_FILES, 120), "closed hour": (plan.HOUR_FILES, 4), "day": (plan.DAY_FILES, 8)}
 
 
 def limit_rows(path: str) -> dict[str, str]:

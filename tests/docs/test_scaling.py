@@ -46,7 +46,7 @@ p, t, s = (figures(symbol)[0] * 1e-6 for symbol in "pts")
 c = figures("c")[0] * figures("c")[1] * 1e-6
 appended, _, daily = figures("a, h, d")
 m = figures("m")[1]
-LANE, PLAIN = 117, 1.5
+LANE, PLAIN = 11.3, 1.5
 
 
 def blocks(n: float) -> float:
@@ -86,7 +86,7 @@ FORMULAS: dict[str, Callable[[float], float]] = {
     "a year, three copies, at 1.5 B": lambda n: 3 * YEAR_S * n / 60 * PLAIN,
     "a year, three copies": lambda n: 3 * YEAR_S * n / 60 * daily,
     "table of series = N g": lambda n: n * g,
-    "files of an hour": lambda n: 120.0 if n * 60 < 360e6 else 240 + (n * 60 - 360e6) / 4e6,
+    "files of an hour": lambda n: max(120.0, n * 60 / 4.5e6),
     "rows of an hour": lambda n: 3600 * n / 60,
     "local disk of the compactor": lambda n: 20 * 3600 * n / 60,
     "blocks of 128 MiB": blocks,

@@ -6,6 +6,7 @@ import asyncio
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from artimon.runtime import lag_limits as lag
 from artimon.runtime.self_metrics import PROCESS
@@ -32,9 +33,12 @@ def of_a_dropin_file(place: Path) -> dict[str, tuple[str, str, str, str]]:
 
 def of_a_receiver() -> dict[str, tuple[str, str, str, str]]:
     """Return the agent's variables about a sender."""
-    receiver = Receiver("127.0.0.1:9201", None, None, None)  # type: ignore[arg-type]
-    sender = SimpleNamespace(accepted=1, refused={"too old": 1})
-    receiver._senders["west"], receiver._answers[204] = sender, 1  # type: ignore[assignment]
+    addresses = ("127.0.0.1:9201", "statsd+udp://127.0.0.1:9202")
+    receiver = Receiver(addresses, None, None, SimpleNamespace(clock=None), lambda: (0, 60_000))  # type: ignore[arg-type]
+    sender: Any = SimpleNamespace(accepted=1, refused={"too old": 1})
+    receiver._senders._by_name["west"] = sender
+    receiver._listeners[0].answers["204"] += 1
+    receiver._listeners[1].dropped["datagrams"] += 1
     return {
         said.name: (", ".join(said.labels), said.unit, said.kind.name.lower(), said.help)
         for said in receiver.variables()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from artimon.cli import process_wiring as processes
+from artimon.cli.agent_process import run_agent_process
 from artimon.runtime.text import parse_duration
 from pipeline.flows.runtime.agent_transport import AgentConfig
 from sources.delivery.source_config import SourceConfig
@@ -34,7 +34,7 @@ def main() -> None:
         jmx=tuple(map(parse_target, given.jmx)),
         sources=given.sources,
     )
-    processes.run_agent_process(settings, polls, lambda sink: LedgerSink(sink, given.ledger))
+    run_agent_process(settings, polls, lambda sink: LedgerSink(sink, given.ledger))
 
 
 if __name__ == "__main__":

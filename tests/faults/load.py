@@ -25,7 +25,6 @@ from tests.faults.batches import Source, make_sources, worth
 from tests.faults.ledger import LedgerWriter, Noted
 
 log = logging.getLogger("load")
-AGENTS = 3
 MOST_BEHIND_S = 3.0
 """What could not be accepted for longer is not made up for."""
 REFUSED_PAUSE_S = 0.25
@@ -36,13 +35,13 @@ class Producer:
     """One agent and the thread that gives it batches of its sources in turn."""
 
     def __init__(self, number: int, options: argparse.Namespace, stop: threading.Event) -> None:
-        name = f"load-{number}"
+        name = f"{options.prefix}-{number}"
         data = options.data / name
         data.mkdir(parents=True, exist_ok=True)
-        quota = options.quota_mb * 1024 * 1024 // AGENTS
+        quota = options.quota_mb * 1024 * 1024 // options.agents
         self.agent = Agent(AgentConfig(name, data, options.zookeeper, quota_bytes=quota))
-        self._sources = make_sources(f"load{number}", options.sources // AGENTS, options.series)
-        self._interval_s = options.series * AGENTS / options.rate
+        self._sources = make_sources(f"{options.prefix}{number}", options.sources // options.agents, options.series)
+        self._interval_s = options.series * options.agents / options.rate
         self._ledger = LedgerWriter(options.data / f"{name}.ledger", f"{os.getpid()}-{SYSTEM_CLOCK.now_ms()}")
         self._switch, self._stop = options.data / PRODUCE, stop
         self.blocked_s = self.producing_s = 0.0
@@ -140,10 +139,12 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--rate", type=float, default=300_000.0, help="samples a second")
     parser.add_argument("--sources", type=int, default=120)
     parser.add_argument("--series", type=int, default=5_000, help="of each source")
+    parser.add_argument("--agents", type=int, default=3, help="agents of this process")
+    parser.add_argument("--prefix", default="load", help="of the names of agents and sources")
     parser.add_argument("--quota-mb", type=int, default=8192, help="of the logs together")
     options = parser.parse_args(arguments)
     stop = install_signal_handlers()
-    producers = [Producer(n, options, stop) for n in range(AGENTS)]
+    producers = [Producer(n, options, stop) for n in range(options.agents)]
     health = HealthFile(options.health, "load")
     for producer in producers:
         producer.start()

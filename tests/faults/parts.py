@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 from artimon.stack.artimon_parts import ArtimonPart, CollectorPart, CompactorPart, ShardPart, SparkPart
 from artimon.stack.child_process import ProcessCommand
 from artimon.stack.stack_part import AGENT, StackContext, StackPart
+from artimon.stack.zookeeper_part import zookeeper_address
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = "orders"
@@ -58,19 +57,6 @@ class ProbedCompactor(CompactorPart):
         return [*super().arguments(context), "--interval", "2s"]
 
 
-class SecondCollector(CollectorPart):
-    """So that agents have somewhere to go when one is killed."""
-
-    name = "collector-1"
-    ports = MappingProxyType({"collector-1.rpc": 8711})
-
-    def arguments(self, context: StackContext) -> list[str]:
-        ports = {**context.ports, "collector-0.rpc": context.port("collector-1.rpc")}
-        words = super().arguments(replace(context, ports=ports))
-        words[words.index("--id") + 1] = self.name
-        return words
-
-
 class Load(ArtimonPart):
     """Agents under load, tests/faults/load.py. Its options: rate, sources, series, quota_mb."""
 
@@ -80,7 +66,7 @@ class Load(ArtimonPart):
     memory_mb = 3072
 
     def arguments(self, context: StackContext) -> list[str]:
-        where = ["--zookeeper", context.address("zookeeper.client"), "--data", str(context.folder(self.name))]
+        where = ["--zookeeper", zookeeper_address(context), "--data", str(context.folder(self.name))]
         for option in ("rate", "sources", "series", "quota_mb"):
             if option in context.options:
                 where += [f"--{option.replace('_', '-')}", context.options[option]]
@@ -95,5 +81,5 @@ def fault_parts(shards: int) -> list[StackPart]:
     return [
         *(ShardPart(number, shards) for number in range(shards)),
         *(ProbedSpark(), SecondSpark()),
-        *(CollectorPart(), SecondCollector(), ProbedCompactor(), Load()),
+        *(CollectorPart(), CollectorPart(1), ProbedCompactor(), Load()),
     ]

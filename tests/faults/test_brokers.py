@@ -124,8 +124,8 @@ class Brokers:
 def check_everything(world: World) -> None:
     """Ledger, table and every bucket of every shard."""
     proof = world.prove(1800)
-    eventually(lambda: holds_all(world), "every shard holds everything", 600)
-    wrong = wrong_buckets(world, world.sources())
+    eventually(lambda: holds_all(world.stack), "every shard holds everything", 600)
+    wrong = wrong_buckets(world.stack, world.sources())
     print(f"# {proof}", flush=True)
     assert not wrong, f"{len(wrong)} differences: " + "; ".join(wrong[:6])
     assert proof.dead_letters == 0

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from artimon.model.batch import BatchId, Samples
-from artimon.model.batch_codec import decode_columns, encode_samples
+from artimon.model.batch_codec import encode_samples
+from artimon.model.sample_columns import decode_columns
 from pipeline.compaction.row_digest import RowDigest
 from pipeline.spark import raw_file as rows
 from tests.faults.batches import Source, worth

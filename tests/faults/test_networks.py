@@ -11,7 +11,7 @@ import pytest
 
 from artimon.model.batch_codec import decode_samples, verify
 from artimon.model.clock import SYSTEM_CLOCK
-from pipeline.collector.collector import CollectorConfig, run_collector
+from pipeline.collector.collector_process import CollectorConfig, run_collector
 from tests.faults.network import Network, Remote, forwarder, network
 from tests.pipeline.helpers import MINUTE
 from tests.pipeline.kafka_helpers import deduplicated, own_topics

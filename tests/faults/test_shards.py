@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.grid import DEFAULT_LEVELS
 from artimon.model.hash_routing import owners_of, virtual_shard
 from artimon.model.select import Buckets, Matcher, SelectRequest, decode_buckets
+from artimon.runtime.health import read_health
 from artimon.runtime.zookeeper_client import zookeeper_client
+from artimon.stack.stack import Stack
 from artimon.stack.topics import TOPICS
 from bookkeeper.rpc.framed_server import FramedClient
 from tests.faults.batches import NAME
@@ -50,9 +53,9 @@ def options(load_options: dict[str, str]) -> dict[str, str]:
     }
 
 
-def places(world: World) -> dict[str, ShardAddress]:
+def places(stack: Stack) -> dict[str, ShardAddress]:
     """Return the addresses of the shards by id."""
-    client = zookeeper_client(world.stack.zookeeper)
+    client = zookeeper_client(stack.zookeeper)
     client.start()
     try:
         return {place.id: place for place in ClusterDirectory(client).read().live}
@@ -67,18 +70,18 @@ def held_by(place: ShardAddress, source: str, request: SelectRequest) -> Buckets
         return decode_buckets(client.call("select", json.dumps(request.to_json()).encode()))
 
 
-def wrong_buckets(world: World, sources: list[str]) -> list[str]:
-    """Everything in which any replica differs from the table."""
+def wrong_buckets(stack: Stack, sources: Iterable[str], shards: Sequence[str] = SHARDS) -> list[str]:
+    """Everything in which any replica of the load's series differs from the table."""
     wrong = []
-    at = places(world)
+    at = places(stack)
     for source in sources:
-        rows = read_rows(world.stack.hdfs, source)
+        rows = read_rows(stack.hdfs, source)
         now_ms = SYSTEM_CLOCK.now_ms()
         matchers = (Matcher("__name__", "=", NAME), Matcher("source", "=", source))
         for n, level in enumerate(DEFAULT_LEVELS):
             expected = recompute(rows, level, SPARE_ROWS if n else FINEST_SPARE_ROWS, now_ms)
             grid = grid_of(level, now_ms)
-            for owner in owners_of(virtual_shard(source), SHARDS, REPLICAS):
+            for owner in owners_of(virtual_shard(source), shards, REPLICAS):
                 mask = 1 << virtual_shard(source)
                 held = held_by(at[owner], source, SelectRequest(matchers, grid, STATISTICS, vshards=mask))
                 found = differences(expected, rows, held)
@@ -86,16 +89,17 @@ def wrong_buckets(world: World, sources: list[str]) -> list[str]:
     return wrong
 
 
-def holds_all(world: World) -> bool:
+def holds_all(stack: Stack, roles: Sequence[str] = ROLES) -> bool:
     """Return True if every group of every shard has reached the end of the log and is complete."""
-    end = log_span(world.stack.kafka, TOPICS[0].name)
-    for place in places(world).values():
+    end = log_span(stack.kafka, TOPICS[0].name)
+    for place in places(stack).values():
         with FramedClient(idl().Shard, place.host, place.port, DEADLINE_S) as client:
             for group in json.loads(client.call("groups")):
                 at = {partition: offset for topic, partition, offset in group["positions"] if topic == end[0]}
                 if not group["ready"] or any(at.get(p, 0) < last for p, (_, last) in end[1].items()):
                     return False
-    figures = [world.figures(role) for role in ROLES]
+    healths = [read_health(stack.context.health(role)) for role in roles]
+    figures = [health.figures if health else {} for health in healths]
     return all(f.get("refilling") == 0 and f.get("vshards_ready") == f.get("vshards_wanted") for f in figures)
 
 
@@ -111,9 +115,9 @@ def test_every_bucket_after_shards_were_killed_at_random(folder: Path, options: 
         killer.run(scale.kill_s)
         world.stack.wait_healthy(300)
         proof = world.prove(1800)
-        eventually(lambda: holds_all(world), "every shard holds everything", 600)
+        eventually(lambda: holds_all(world.stack), "every shard holds everything", 600)
         print(f"# kills: {killer.summary()}")
         print(f"# {proof}")
-        wrong = wrong_buckets(world, world.sources())
+        wrong = wrong_buckets(world.stack, world.sources())
         where = Counter(tuple(line.split(",")[1:3]) for line in wrong)
         assert not wrong, f"{len(wrong)} differences, {dict(where)}: " + "; ".join(wrong[:6])

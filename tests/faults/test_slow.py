@@ -27,7 +27,7 @@ pytestmark = pytest.mark.stack
 
 COLLECTOR = """
 import sys, threading
-from pipeline.collector.collector import CollectorConfig, run_collector
+from pipeline.collector.collector_process import CollectorConfig, run_collector
 run_collector(CollectorConfig(sys.argv[4], sys.argv[1], sys.argv[2], topic_prefix=sys.argv[3]), threading.Event())
 """
 STORM = 4.0

@@ -129,7 +129,7 @@ def test_a_process_ends_with_a_message_and_a_code(kafka: str, zookeeper: str, pr
     program = f"""
 import threading
 from artimon.cli import process_wiring
-from pipeline.collector.collector import CollectorConfig, run_collector
+from pipeline.collector.collector_process import CollectorConfig, run_collector
 from varstore.shard_process import ShardConfig, run_shard
 stop = threading.Event()
 with process_wiring.check_topics_or_exit(stop):

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from artimon.model.batch import BatchError, BatchId, BatchKind
 from artimon.model.batch_codec import HEADER_BYTES, assemble, verify
 from artimon.model.event import MAX_BODY_BYTES, MAX_EVENTS, MAX_HEADERS, Event, EventError, check_limits, split_events
-from artimon.model.event_codec import EVENT_SCHEMA, decode_events, encode_events
+from artimon.model.event_codec import decode_events, encode_events
 from artimon.model.ipc import write_ipc
 from tests.model.batches import IDS, TEXT, golden_samples
 from tests.seeds import fixed_and_drawn
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "batch" / "events.bin"
+EVENT_SCHEMA = pa.schema([("headers", pa.map_(pa.utf8(), pa.utf8())), ("body", pa.binary())])
 ID = BatchId("agent-1", 0x0123456789ABCDEF, 1, 7)
 EVENTS = (
     Event({"host": "web-1", "file": "/var/log/access.log"}, b"GET / 200"),
@@ -47,8 +48,8 @@ def test_golden_bytes_are_read() -> None:
     assert verify(data).id == ID
     assert decode_events(data) == EVENTS
     made = encode_events(ID, "flow-1", 1_700_000_001_000, EVENTS).data
-    assert made[:60] == data[:60]
-    assert made[64 : HEADER_BYTES - 16] == data[64 : HEADER_BYTES - 16]
+    assert made[:64] == data[:64]
+    assert made[68 : HEADER_BYTES - 16] == data[68 : HEADER_BYTES - 16]
 
 
 def test_the_page_describes_the_body() -> None:

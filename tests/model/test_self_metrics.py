@@ -203,7 +203,7 @@ def test_figures_are_found_by_a_dotted_path() -> None:
 
 def test_libraries_and_the_modules_of_sparks_workers_register_nothing() -> None:
     """Importing the modules of Spark's Python workers and of component tests registers nothing."""
-    parts = "flows.runtime.agent_transport", "collector.collector", "spark.raw_task", "spark.feed_task"
+    parts = "flows.runtime.agent_transport", "collector.collector_process", "spark.raw_task", "spark.feed_task"
     modules = ", ".join([*(f"pipeline.{part}" for part in parts), "varstore.shard_process"])
     script = (
         f"import {modules}, sys, threading, bookkeeper\n"

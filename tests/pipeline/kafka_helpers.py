@@ -16,14 +16,14 @@ from artimon.model.ack_state import AckState
 from artimon.model.batch import BatchId
 from artimon.model.batch_codec import verify
 from artimon.stack.topics import TopicSpec, make_topics
-from pipeline.collector.collector import CollectorConfig, run_collector
+from pipeline.collector.collector_process import CollectorConfig, run_collector
 from tests.waiting import eventually
 
 APPEND_TIME = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(1024 * 1024)}
 
 COLLECTOR = """
 import sys, threading
-from pipeline.collector.collector import CollectorConfig, run_collector
+from pipeline.collector.collector_process import CollectorConfig, run_collector
 run_collector(CollectorConfig(sys.argv[3], sys.argv[1], sys.argv[2], topic_prefix=sys.argv[3]), threading.Event())
 """
 """A collector as a process: ZooKeeper, Kafka, prefix of the topics (and id)."""

@@ -22,20 +22,15 @@ from artimon.model.hash_routing import partition_of
 from artimon.model.values import ValueType
 from artimon.runtime.health import read_health
 from bookkeeper.rpc.framed_server import FramedClient, FramedError
-from pipeline.collector.collector import (
-    FRAME_BYTES,
-    MAX_BYTES_IN_FLIGHT,
-    MAX_MESSAGES,
-    Collector,
-    CollectorConfig,
-    run_collector,
-)
+from pipeline.collector.collector import FRAME_BYTES, MAX_BYTES_IN_FLIGHT, MAX_MESSAGES, Collector
+from pipeline.collector.collector_process import CollectorConfig, run_collector
 from pipeline.collector.kafka_writer import KafkaWriter
 from pipeline.link.collector_choice import COLLECTORS_PATH
 from pipeline.link.idl import collector_idl
 from tests.model.batches import golden_samples
 from tests.pipeline.helpers import samples
 from tests.pipeline.kafka_helpers import COLLECTOR, collector, own_topics, read_topic
+from tests.pipeline.transit import exchange
 from tests.waiting import eventually
 from tests.zookeepers import connected
 
@@ -163,10 +158,10 @@ def test_a_call_beyond_the_byte_limit_is_refused_as_full(kafka: str) -> None:
     prefix = own_topics(kafka)
     tested = Collector(Stuck(kafka), prefix)
     first: list[Any] = []
-    thread = threading.Thread(target=lambda: first.extend(tested.send([message(0, 0)])))
+    thread = threading.Thread(target=lambda: first.extend(exchange(tested, [message(0, 0)])))
     thread.start()
     assert entered.wait(60)
-    refused = tested.send([bytes(MAX_BYTES_IN_FLIGHT)])[0]
+    refused = exchange(tested, [bytes(MAX_BYTES_IN_FLIGHT)])[0]
     assert refused.reason.startswith("full:")
     leave.set()
     thread.join(20)

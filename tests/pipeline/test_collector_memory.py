@@ -32,7 +32,8 @@ from concurrent.futures import ThreadPoolExecutor
 import threading
 threading.stack_size(512 * 1024)
 from pipeline.collector.kafka_writer import KafkaWriter, TopicDescription, _produce_request, position_of
-from pipeline.collector.collector import Collector, CollectorConfig, server_of
+from pipeline.collector.collector import Collector
+from pipeline.collector.collector_process import CollectorConfig, server_of
 
 class SlowKafka(KafkaWriter):
     '''Everything that a broker's client does but for the network: requests are built, kept a while, and answered.'''

@@ -11,19 +11,18 @@ from pathlib import Path
 import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
-from bookkeeper.rpc.framed_server import FramedServer
-from bookkeeper.rpc.security import Security
+from pipeline.collector import collector_process
 from pipeline.collector.collector import Collector
+from pipeline.collector.collector_process import CollectorConfig, server_of
+from pipeline.collector.link_server import LinkServer
 from pipeline.delivery.failover_log import FailoverLog
 from pipeline.delivery.sender import CollectorRoute, Sender
 from pipeline.delivery.tracker import Tracker
-from pipeline.link import connection_pool as connections
+from pipeline.link import link_connections
 from pipeline.link.collector_choice import CollectorEndpoint
 from pipeline.link.collector_client import CollectorCallError, CollectorClient, Reply
 from pipeline.link.collector_link import CollectorLink
-from pipeline.link.connection_pool import ConnectionPool
 from pipeline.link.credits import MIN_CREDIT_BYTES
-from pipeline.link.idl import collector_idl
 from tests.pipeline.helpers import AGENT, FastFiles, RecordingListener, entry, open_log
 from tests.pipeline.test_scenarios import batch
 from tests.pipeline.transit import Store
@@ -32,36 +31,12 @@ from tests.waiting import eventually
 
 
 @contextmanager
-def serving(store: Store, security: Security | None = None) -> Iterator[tuple[FramedServer, CollectorEndpoint]]:
-    server = FramedServer(collector_idl().Collector, Collector(store), "127.0.0.1", 0, security=security)
+def serving(store: Store) -> Iterator[tuple[LinkServer, CollectorEndpoint]]:
+    server = server_of(Collector(store), CollectorConfig("c", "", ""))
     try:
         yield server, CollectorEndpoint("127.0.0.1", server.start())
     finally:
         server.stop(2.0)
-
-
-def test_connections_to_a_lost_collector_are_closed_after_failover() -> None:
-    with serving(Store()) as (_, first), serving(Store()) as (_, second), serving(Store()) as (_, third):
-        known = {first, second}
-        made = ConnectionPool(lambda: known)
-        clients = []
-        for endpoint in (first, second):
-            with made.borrow(endpoint) as client:
-                client.call("send", [])
-                clients.append(client)
-        with made.borrow(first) as client, made.borrow(first) as other:
-            assert client is clients[0]
-            assert other is not client, "two calls at once"
-            other.call("send", [])
-        known = {second, third}
-        with made.borrow(third) as client:
-            client.call("send", [])
-        assert [client.connected for client in clients] == [False, True]
-        assert not other.connected
-        with made.borrow(second) as client:
-            made.close()
-            assert client.connected, "it is in use"
-        assert not clients[1].connected
 
 
 def client_of(*endpoints: CollectorEndpoint) -> CollectorClient:
@@ -127,11 +102,12 @@ def test_calls_that_wait_for_credit_go_once_it_is_granted() -> None:
 def test_disk_failover_authenticates_to_the_collector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the agent's token every batch would go through the log."""
     secured = tokens(tmp_path / "tokens", "agent-1 0123456789abcdef0123456789abcdef")
-    monkeypatch.setattr(connections, "security", lambda: secured)
+    monkeypatch.setattr(link_connections, "security", lambda: secured)
+    monkeypatch.setattr(collector_process, "security", lambda: secured)
     wal, store = open_log(tmp_path / "log"), Store()
-    sender = Sender(wal, Tracker(), AGENT, 2, SYSTEM_CLOCK)
+    sender = Sender(wal, Tracker(), AGENT, SYSTEM_CLOCK)
     failover = FailoverLog(wal, CollectorRoute(sender, SYSTEM_CLOCK), SYSTEM_CLOCK)
-    with serving(store, secured) as (_, endpoint):
+    with serving(store) as (_, endpoint):
         sender.update_collectors({"c": endpoint})
         failover.append([entry(wal, 0, 0)]).result(60)
         failover.stop()
@@ -158,7 +134,7 @@ def test_a_batch_is_kept_when_file_descriptors_run_out(tmp_path: Path) -> None:
     first.close()
     files, store, tracker = NoDescriptors(), Store(), Tracker(ack_on_sent=True)
     wal = open_log(tmp_path, RecordingListener(), files)
-    sender = Sender(wal, tracker, AGENT, 2, SYSTEM_CLOCK)
+    sender = Sender(wal, tracker, AGENT, SYSTEM_CLOCK)
     sender.restore(wal.recovered, SYSTEM_CLOCK.now_ms(), True)
     files.count = 2
     with serving(store) as (_, endpoint):

@@ -27,6 +27,7 @@ from pipeline.wal.state_records import LogPosition
 from tests.pipeline.helpers import polled, samples
 from tests.pipeline.kafka_helpers import collector, deduplicated, own_topics
 from tests.pipeline.test_collector import message
+from tests.pipeline.transit import exchange
 from tests.waiting import eventually
 
 LIMIT = 1_000_000
@@ -230,7 +231,7 @@ def test_a_collector_refuses_samples_and_still_carries_announcements(kafka: str)
     assert quota.figures()["bytes"] == 0
     tested = Collector(broker, prefix, quota=quota)
     announcement = encode_series("agent-1", SeriesBlock("s", 0, 1, ())).data
-    answers = tested.send([*(message(0, n) for n in range(40)), announcement])
+    answers = exchange(tested, [*(message(0, n) for n in range(40)), announcement])
     taken = [answer.ok for answer in answers[:-1]]
     assert 0 < sum(taken) < 40
     assert taken == sorted(taken, reverse=True), "once refused, the rest of the call is refused: a lane stays in order"

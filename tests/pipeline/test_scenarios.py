@@ -13,8 +13,9 @@ from artimon.model.ack_state import AckDecision, Position
 from artimon.model.batch import BatchHeader, BatchId, Samples
 from artimon.model.batch_codec import encode_samples, parse_header
 from artimon.model.clock import SYSTEM_CLOCK
-from bookkeeper.rpc.framed_server import FramedServer
-from pipeline.collector.collector import Collector, CollectorConfig, server_of
+from pipeline.collector.collector import Collector
+from pipeline.collector.collector_process import CollectorConfig, server_of
+from pipeline.collector.link_server import LinkServer
 from pipeline.delivery.send_planner import PlannedCall
 from pipeline.delivery.sender import Sender
 from pipeline.delivery.tracker import Tracker
@@ -24,7 +25,7 @@ from pipeline.link.collector_choice import CollectorEndpoint, Collectors
 from pipeline.wal.batch_states import BatchState
 from pipeline.wal.state_records import LogPosition
 from tests.pipeline.helpers import polled, samples
-from tests.pipeline.transit import ONE, TWO, Damage, Store, Transit
+from tests.pipeline.transit import ONE, TWO, Damage, Store, Transit, exchange
 from tests.waiting import eventually
 
 
@@ -219,7 +220,7 @@ def test_scenario_22_late_answers_cause_no_retry_storm(answer_s: float) -> None:
                 if answer_s <= call.reservation.deadline_s:
                     transit.answer(call, messages)
                 else:
-                    transit.collector.send(messages)
+                    exchange(transit.collector, messages)
                     transit.sending.call_unanswered(call, transit.now, late=True)
         transit.now += 0.2
     sends, batches = sum(transit.sends.values()), len(transit.sends)
@@ -244,7 +245,7 @@ def test_scenario_22_a_missing_ack_causes_no_retry() -> None:
     assert transit.tracker.pending == 20
 
 
-def serving(store: Store) -> tuple[FramedServer, CollectorEndpoint]:
+def serving(store: Store) -> tuple[LinkServer, CollectorEndpoint]:
     server = server_of(Collector(store), CollectorConfig("c", "", ""))
     return server, CollectorEndpoint("127.0.0.1", server.start())
 

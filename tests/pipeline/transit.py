@@ -6,6 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from artimon.model.ack_state import Position
 from artimon.model.batch import BatchId
@@ -44,6 +45,13 @@ class Store:
     def ids(self) -> list[BatchId]:
         """Identities in the order of their writes, repeats included."""
         return [verify(message.value).id for message in self.messages]
+
+
+def exchange(collector: Collector, messages: Sequence[bytes]) -> list[Any]:
+    """Return the answers of a collector to one call, which is written at once."""
+    received = collector.begin(messages)
+    accepted = [message for _, message in received.accepted]
+    return collector.finish(received, collector.broker.write(accepted) if accepted else [])
 
 
 @dataclass
@@ -89,7 +97,7 @@ class Transit:
 
     def answer(self, call: PlannedCall, messages: list[bytes]) -> CallOutcome:
         """Deliver these messages to the collector and its answers to the agent."""
-        answers = [decode_answer(raw) for raw in self.collector.send(messages)]
+        answers = [decode_answer(raw) for raw in exchange(self.collector, messages)]
         return self.sending.apply_answers(call, answers, self.now)
 
     def run(
@@ -107,7 +115,7 @@ class Transit:
             call, messages = begun
             arrived = damage(self.calls, messages) if damage else messages
             if lost is not None and lost(self.calls):
-                self.collector.send(arrived)
+                exchange(self.collector, arrived)
                 self.now += call.reservation.deadline_s
                 self.sending.call_unanswered(call, self.now, late=True)
             else:

@@ -230,7 +230,7 @@ def test_a_rule_sees_the_true_number(tmp_path: Path) -> None:
     world.tick({"a": -(2**63)})
     world.tick({"a": 2**63 - 1})
     assert world.states() == {"a": "firing"}
-    assert world.letters()[0].notification.value == 2.0**64
+    assert world.notes()[0].value == 2.0**64
     world.close()
 
 

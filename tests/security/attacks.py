@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from artimon.model.batch import BatchId, BatchKind
-from artimon.model.batch_codec import SAMPLE_SCHEMA, assemble
+from artimon.model.batch_codec import assemble
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.ipc import ZSTD, write_ipc
+from artimon.model.sample_columns import SAMPLE_SCHEMA
 
 ROWS = 8_000_000
 

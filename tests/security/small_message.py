@@ -17,7 +17,8 @@ from artimon.model.batch_codec import encode_samples
 from artimon.model.feed_codec import encode_range
 from artimon.model.vshards import ALL_VSHARDS
 from bookkeeper.rpc.framed_server import FramedClient, FramedServer
-from pipeline.collector.collector import Collector, server_of
+from pipeline.collector.collector import Collector
+from pipeline.collector.collector_process import server_of
 from pipeline.collector.kafka_writer import TopicDescription
 from pipeline.control.shard_directory import ShardGroup
 from pipeline.control.shard_directory import ShardInfo as Address
@@ -64,12 +65,12 @@ def collector(message: bytes, _: bytes) -> str:
 def raw(message: bytes, _: bytes) -> str:
     """The raw query's reader; its verdict."""
     held: list[Any] = []
-    output: Any = SimpleNamespace(is_discarded=False, append=lambda keep, part: held.append(part))
-    sources: Any = SimpleNamespace(value={"bomb/h/0": 1, "good/h/0": 2})
-    reader = PartitionReader(RawPlan("", {}, sources), output, 0, 0)
+    output: Any = SimpleNamespace(append=lambda keep, part: held.append(part))
+    none: Any = None
+    reader = PartitionReader(RawPlan("", {}, none), output, 0, 0)
     for offset, value in enumerate((message, GOOD)):
         reader.add(KafkaRecord(offset, NOW, value))
-    assert [part.source for part in held] == [2]
+    assert [part.source for part in held] == ["good/h/0"]
     return reader.result.dead_letters[0][1]
 
 

@@ -25,7 +25,8 @@ from artimon.runtime.zookeeper_client import zookeeper_client
 from artimon.stack.stack import Stack
 from artimon.stack.stack_state import read_state
 from bookkeeper.rpc.security import Security
-from pipeline.collector.collector import Collector, CollectorConfig, server_of
+from pipeline.collector.collector import Collector
+from pipeline.collector.collector_process import CollectorConfig, server_of
 from pipeline.collector.hdfs.hdfs_collector import HdfsCollectorConfig, run_hdfs_collector
 from pipeline.flows.context import INSECURE
 from pipeline.flows.options import FramedOptions, ServerOptions
@@ -172,7 +173,7 @@ def test_a_collector_that_writes_files_does_not_start_either(tmp_path: Path) -> 
 def test_an_insecure_api_serves_other_machines_and_says_so(tmp_path: Path) -> None:
     """Over the name of this machine, as another one would; a name that nobody told it stays refused."""
     stop, file = threading.Event(), tmp_path / "api.json"
-    app = make_app(small_store(), lambda: dict(STATUS), SYSTEM_CLOCK, hosts=served_hosts("0.0.0.0", ["metrics.test"]))
+    app = make_app(small_store(), lambda _: dict(STATUS), SYSTEM_CLOCK, hosts=served_hosts("0.0.0.0", ["metrics.test"]))
     options = {"host": "0.0.0.0", "insecure": True}
     thread = threading.Thread(target=run_server, args=(app, 0, file, stop), kwargs=options)
     thread.start()
@@ -195,7 +196,7 @@ def test_an_insecure_api_serves_other_machines_and_says_so(tmp_path: Path) -> No
 
 def test_the_page_is_served_over_ipv6() -> None:
     server = ApiServer(
-        make_app(small_store(), lambda: dict(STATUS), SYSTEM_CLOCK, hosts=served_hosts("::1")), host="::1"
+        make_app(small_store(), lambda _: dict(STATUS), SYSTEM_CLOCK, hosts=served_hosts("::1")), host="::1"
     )
     server.start()
     try:
@@ -301,11 +302,12 @@ CHECKED = {
 }
 """They ask for protection themselves."""
 ELSEWHERE = {
-    "pipeline/collector/collector.py": "pipeline/collector/collector_service.py, which starts it, asks",
+    "pipeline/collector/link_server.py": "pipeline/collector/collector_service.py, which starts it, asks",
     "pipeline/flows/sources/http_source.py": "byte_server.py beside it asks for every source with such options",
     "pipeline/flows/sources/byte_server.py": "as http.py",
     "pipeline/flows/sources/syslog_source.py": "as http.py",
     "artimon/runtime/http/http_server.py": "artimon/api/api_server.py and sources/receive, which make it, ask",
+    "sources/receive/line_listener.py": "sources/receive/receiver.py, which makes it, asks",
     "artimon/stack/port_leases.py": "looks whether a port of loopback is free",
     "artimon/stack/smtp.py": "a constant: loopback",
     "bookkeeper/rpc/framed_server.py": "the server that the others are made of",

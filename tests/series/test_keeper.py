@@ -12,7 +12,7 @@ from kafka.admin import KafkaAdminClient
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.values import Kind, ValueType
-from artimon.rawtable import series_delta as table_module
+from artimon.rawtable import merged_table
 from artimon.rawtable.schema import DAY_MS
 from artimon.rawtable.series_delta import SeriesTable
 from artimon.runtime import file_access as files
@@ -142,8 +142,8 @@ def test_a_recreated_topic_is_read_from_its_beginning(keeper_world: World) -> No
 
 def test_merging_keeps_all_rows_in_fewer_files(keeper_world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small files are merged into few, then into one sorted file a span; dead files are deleted later."""
-    monkeypatch.setattr(table_module, "MAX_DELTAS", 3)
-    monkeypatch.setattr(table_module, "MERGE_PASS_ROWS", 40)
+    monkeypatch.setattr(SeriesTable, "max_deltas", 3)
+    monkeypatch.setattr(merged_table, "MERGE_PASS_ROWS", 40)
     made = []
     for n in range(3):
         made.append(block("a", 0, n, texts(30 + n)))
@@ -156,7 +156,7 @@ def test_merging_keeps_all_rows_in_fewer_files(keeper_world: World, monkeypatch:
     assert stored_rows(keeper_world) == expected(made)
     assert table.maintain() is None
     tomorrow = SeriesTable(keeper_world.hdfs, ClockAhead(DAY_MS))
-    full = tomorrow.maintain()
+    full = tomorrow.expire(lambda rows: [True] * len(rows))
     assert full is not None
     assert (full.full, full.rows) == (True, 32)
     assert all(file.is_base for file in tomorrow.live())

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from artimon.cli.common import JsonOption, print_error
+from tests.simulation.fleet_run import main_result, run_fleet
 from tests.simulation.run import fresh_seed, quietly, run_for, run_many, run_seed
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
@@ -24,10 +25,15 @@ def simulate(
     ] = None,
     processes: Annotated[int, typer.Option(min=0, help="Worker processes; 0: one a core.")] = 0,
     trace: Annotated[bool, typer.Option("--trace", help="Print what happens, event by event (one seed).")] = False,
+    fleet: Annotated[
+        int | None, typer.Option(min=5, help="Simulate the coordination of this many agents instead of the transport.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run agents, collectors, drivers and shards through seeded faults in virtual time; 1 if a promise is broken."""
     quietly()
+    if fleet is not None:
+        raise typer.Exit(_simulate_fleet(fresh_seed() if seed is None else seed, seeds or 1, fleet, trace))
     if trace:
         if seeds != 1:
             raise typer.BadParameter("--trace goes with --seeds 1")
@@ -47,6 +53,16 @@ def simulate(
     else:
         _print_summary(result)
     raise typer.Exit(1 if summary.violations else 0)
+
+
+def _simulate_fleet(first: int, seeds: int, agents: int, trace: bool) -> int:
+    """Run fleets and print a line of JSON each; 1 if a promise is broken."""
+    broken = 0
+    for seed in range(first, first + seeds):
+        outcome = run_fleet(seed, agents, trace=print_error if trace else None)
+        print(json.dumps(main_result(outcome)), flush=True)
+        broken += bool(outcome.violation)
+    return min(1, broken)
 
 
 def _print_summary(result: dict[str, Any]) -> None:

@@ -78,9 +78,9 @@ class Crashes:
         self._scheduler.later(self._scheduler.random.random() * 12, back)
 
     def crash_raw(self) -> None:
-        """Kill the driver at any moment, or right before or after a commit."""
+        """Kill the driver at any moment, or right before or after a commit of an append or of new sources."""
         chance = self._scheduler.random
-        point = chance.choice(("", "written", "committed"))
+        point = chance.choice(("", "written", "committed", "numbered", "assigned"))
         if point:
             self._world.raw.at_point.setdefault(point, []).append(self._kill_raw)
         else:

@@ -98,7 +98,7 @@ LEFT_OUT = {
         "KafkaQuotaGate.problem",
         "FeedProgress.figures",
     ),
-    *("FeedProgress._lag_ms", "FeedProgress.log_end", "Collector.figures", "Collectors.update", "Collector.send"),
+    *("FeedProgress._lag_ms", "FeedProgress.log_end", "Collector.figures", "Collectors.update", "Collector.count_call"),
     *("FeedGroup.forget_lanes", "FeedGroup.forget_lost"),  # 97 days, and 82 hours: tests/varstore
     *("AgentCredits.keep", "CollectorLink.fit", "LogCore.close", "Segments.close", "RawRun._rest"),
     *(

@@ -10,13 +10,12 @@ from typing import Any
 
 from artimon.model.failpoints import Failpoint
 from artimon.rawtable.commit import RawTable
-from artimon.rawtable.sources import SourcesTable
 from artimon.runtime.supervision import FIRST_PAUSE_S, MAX_PAUSE_S
 from pipeline.spark import buckets_query as buckets
 from pipeline.spark import raw_query as raw
 from pipeline.spark.acks_publisher import AcksPublisher
 from pipeline.spark.feed_task import FeedPlan, FeedResult, feed_records
-from pipeline.spark.raw_task import KafkaRecord, PartitionReader, RawPlan, RawResult
+from pipeline.spark.raw_task import KafkaRecord, PartitionReader, RawPlan, RawResult, numbers_of
 from pipeline.spark.retention import TopicTrimmer
 from pipeline.spark.spark_settings import SparkConfig
 from pipeline.spark.topic_client import TopicInfo
@@ -53,8 +52,7 @@ class SimRawRun(raw.RawRun):
     def broadcast_sources(self, ids: Mapping[str, int]) -> Any:
         return Broadcast(ids)
 
-    def run_tasks(self, frame: Any, plan: RawPlan, hour: str) -> list[RawResult]:
-        del hour
+    def run_tasks(self, frame: Any, plan: RawPlan) -> list[RawResult]:
         return self.simulated.run_tasks(frame, plan)
 
 
@@ -77,17 +75,19 @@ class SimRaw(raw.RawQuery):
         self._topic = topic
         self._store, self._scheduler, self._owner, self._sim_clock = store, scheduler, owner, clock
 
-    def open_tables(self) -> tuple[RawTable, SourcesTable]:
-        return SimTable(self._store, self._scheduler, self._owner, self._sim_clock), SimSources(self._store)
+    def open_table(self) -> RawTable:
+        return SimTable(self._store, self._scheduler, self._owner, self._sim_clock)
 
     def make_run(self, *parts: Any) -> raw.RawRun:
         life = SimRawRun(self, *parts)
         life.simulated = self
+        life.open_sources = lambda _hdfs: SimSources(self._store, self._sim_clock, self._probe)
         return life
 
     def run_tasks(self, records: list[tuple[int, KafkaRecord]], plan: RawPlan) -> list[RawResult]:
         """Run the tasks, as tasks.run_raw."""
-        output: Any = SimOutput(self._store)
+        sources = numbers_of(plan)
+        output: Any = SimOutput(self._store, sources)
         results: list[RawResult] = []
         reader: PartitionReader | None = None
         for partition, record in records:
@@ -96,9 +96,7 @@ class SimRaw(raw.RawQuery):
                 results.append(reader.result)
             reader.add(record)
         if results:
-            results[-1].files = output.close()
-        for result in results:
-            result.unknown_sources = sorted(set(result.unknown_sources))
+            results[-1].files, results[-1].sources = output.close(), sources.learned
         return results
 
 

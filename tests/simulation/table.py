@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from deltalake.exceptions import CommitFailedError
@@ -11,12 +11,14 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from artimon.model.batch import BatchHeader, BatchId
 from artimon.model.clock import Clock
+from artimon.model.failpoints import Failpoint
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.head import METADATA_KEY
 from artimon.rawtable.schema import DataFile, period_of
 from artimon.rawtable.sources import SourcesTable
 from artimon.rawtable.table_state import RawState, from_json
-from pipeline.spark.raw_file import SourceBatch
+from pipeline.spark.raw_file_writer import NamedBatch
+from pipeline.spark.source_numbers import SourceNumbers
 from tests.simulation.scheduler import Process, Scheduler
 
 
@@ -127,8 +129,8 @@ class SimTable(RawTable):
         self._store.check()
         self._store.commit(self._seen, [one for one in actions if isinstance(one, AddAction)], metadata)
 
-    def periods(self) -> list[str]:
-        return self._store.periods
+    def partitions(self) -> list[tuple[str, str]]:
+        return [(period, "default") for period in self._store.periods]
 
 
 class SimHead:
@@ -151,46 +153,49 @@ class SimHead:
 
 
 class SimSources(SourcesTable):
-    """Numbers of sources."""
+    """Numbers of sources, as a task of `owner` sees them."""
 
-    def __init__(self, store: TableStore) -> None:
-        super().__init__("sim://")
+    def __init__(self, store: TableStore, clock: Clock, probe: Failpoint) -> None:
+        super().__init__("sim://", clock, probe)
         self._store = store
 
-    def ids(self) -> dict[str, int]:
+    def lookup(self, names: Collection[str]) -> tuple[dict[str, int], int]:
         self._store.check()
-        return dict(self._store.sources)
+        known = self._store.sources
+        return {name: known[name] for name in names if name in known}, max(known.values(), default=0)
 
-    def _try_assign(self, names: list[str], first: int) -> None:
-        if first == max(self._store.sources.values(), default=0) + 1:
-            self._store.sources.update({name: first + at for at, name in enumerate(names)})
+    def _try_assign(self, names: Sequence[str], first: int) -> bool:
+        self._probe("numbered")
+        self._store.check()
+        if first != max(self._store.sources.values(), default=0) + 1:
+            return False
+        self._store.sources.update({name: first + at for at, name in enumerate(names)})
+        self._probe("assigned")
+        return True
 
 
 class SimOutput:
     """Output of a task (as output.Output): one file, which no table names until it is committed."""
 
-    def __init__(self, store: TableStore) -> None:
-        self._store = store
+    def __init__(self, store: TableStore, sources: SourceNumbers) -> None:
+        self._store, self._sources = store, sources
         self._rows: list[Row] = []
         self._append_ms = 0
-        self.is_discarded = False
 
-    def append(self, keep: str, part: SourceBatch) -> None:
+    def append(self, keep: str, part: NamedBatch) -> None:
         """Add one batch."""
         del keep
         header = part.columns.header
         self._rows.append(Row(header.id, int.from_bytes(header.endpoint[:8], "little"), header.source))
         self._append_ms = part.append_ms
 
-    def discard(self) -> None:
-        """Drop all rows."""
-        self._rows, self.is_discarded = [], True
-
     def close(self) -> list[DataFile]:
         """Write and close the file."""
         self._store.check()
         if not self._rows:
             return []
+        numbers = self._sources.resolve({row.source for row in self._rows})
+        assert all(self._store.sources[name] == number for name, number in numbers.items())
         path = self._store.new_path()
         self._store.files[path] = self._rows
         return [DataFile(path, 100, len(self._rows), {"period": period_of(self._append_ms), "keep": "default"}, "{}")]

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from artimon.cli import agent_process
 from artimon.cli import process_wiring as processes
 from artimon.rawtable.commit import RawTable
 from pipeline.delivery.send_planner import SendPlanner
@@ -203,8 +204,8 @@ SHARED = [
     ("agents", "notes_of_sent", "pipeline.delivery.sender"),
     ("agents", "notes_of_released", "pipeline.delivery.sender"),
     ("agents", "AckWatcher", "pipeline.flows.runtime.agent_transport"),
-    ("collectors", "Collector", "pipeline.collector.collector"),
-    ("collectors", "KafkaQuotaGate", "pipeline.collector.collector"),
+    ("collectors", "Collector", "pipeline.collector.collector_process"),
+    ("collectors", "KafkaQuotaGate", "pipeline.collector.collector_process"),
     ("kafka", "is_same_leader", "pipeline.collector.kafka_writer"),
     ("kafka", "position_of", "pipeline.collector.kafka_writer"),
     ("spark", "AcksPublisher", "pipeline.spark.application"),
@@ -233,7 +234,7 @@ def test_the_simulation_uses_the_objects_of_the_shipped_processes(module: str, n
 
 ENTRIES = (
     "pipeline.flows.runtime.agent_transport",
-    "pipeline.collector.collector",
+    "pipeline.collector.collector_process",
     "pipeline.spark.application",
     "varstore.shard_process",
 )
@@ -246,7 +247,7 @@ print(json.dumps(sorted(sys.modules)))
 
 
 def test_the_processes_import_the_state_machines_and_no_simulation() -> None:
-    wired = (Path(processes.__file__)).read_text()
+    wired = "".join(Path(module.__file__ or "").read_text() for module in (agent_process, processes))
     assert all(f"from {entry} import" in wired for entry in ENTRIES)
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
     loaded = json.loads(done.stdout)

@@ -16,8 +16,9 @@ from artimon.model.labels import canonical
 from artimon.model.values import ValueType
 from bookkeeper.process.host_key import KEY_FILE, MAX_KEY_LENGTH, fit_host_key, host_key, write_host_key
 from bookkeeper.rpc.poll_turns import MAX_MEMO
+from sources.base.rendezvous import assigned_agent
 from sources.poll import start_time_memo as memo
-from sources.poll.lease_units import Network, assigned_agent, is_address_in, own_host_keys, own_networks
+from sources.poll.lease_units import Network, is_address_in, own_host_keys, own_networks
 from sources.state.schema_binding import bind_schema
 from sources.state.series_memory import PlacedColumns, SourceSeries
 from sources.state.source_reading import Reading, SourceSchema

@@ -167,8 +167,10 @@ def test_a_password_in_an_address_is_not_shown() -> None:
 def test_the_examples_of_the_page_are_good() -> None:
     page = (Path(__file__).parents[2] / "docs" / "foreign.md").read_text()
     examples = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    assert len(examples) == 2
-    whole, script = (parse(text) for text in examples)
+    assert len(examples) == 3
+    whole, discovery, script = (parse(text) for text in examples)
+    assert [one.job.name for one in discovery.scrape_configs] == ["pods"]
+    assert discovery.scrape_config_files[0].agents == ("monitor-1", "monitor-2")
     assert (len(whole.pages), len(whole.jmx), len(whole.jolokia), len(whole.scripts), len(whole.rules)) == (
         1,
         1,

@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from artimon.model.batch import BatchId
-from artimon.model.batch_codec import decode_columns, encode_samples
+from artimon.model.batch_codec import encode_samples
 from artimon.model.feed_codec import FeedEntry, FeedRange
 from artimon.model.grid import DEFAULT_LEVELS
 from artimon.model.labels import canonical
 from artimon.model.ranges import LaneId, LaneRanges
+from artimon.model.sample_columns import decode_columns
 from artimon.rawtable.table_state import RawState
 from benchmarks.lag import MINUTE_MS, Poller, Waiting, next_minute
 from benchmarks.loads import values

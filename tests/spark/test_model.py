@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from artimon.model import batch_codec as codec
+from artimon.model import sample_columns
 from artimon.model.batch import BatchHeader
 from artimon.model.clock import ManualClock
 from pipeline.spark import message_checks as messages
@@ -31,7 +31,7 @@ EVENT = st.tuples(st.sampled_from(USUAL) | st.sampled_from(RARE), NUMBER, NUMBER
 @contextmanager
 def make_world() -> Iterator[World]:
     clock = ManualClock(START_MS)
-    decode = codec.decode_columns
+    decode = sample_columns.decode_columns
     with (
         tempfile.TemporaryDirectory(prefix="artimon-model-") as folder,
         local_files(clock) as client,

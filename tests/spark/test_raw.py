@@ -22,8 +22,9 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Value
 from artimon.rawtable.commit import RawTable
 from artimon.rawtable.head import read_state
-from artimon.rawtable.schema import raw_uri
-from artimon.rawtable.sources import SourcesTable
+from artimon.rawtable.lane_columns import decode_lanes
+from artimon.rawtable.schema import raw_uri, sources_uri
+from artimon.rawtable.sources import SourcesTable, read_sources
 from artimon.rawtable.table_reader import read_raw
 from artimon.rawtable.table_state import END_OF_LOG
 from artimon.runtime import file_access as files
@@ -258,7 +259,7 @@ def test_sources_get_one_number_for_ever(config: SparkConfig) -> None:
     """Four drivers that allot numbers at once agree."""
     tables = [SourcesTable(config.hdfs) for _ in range(4)]
     given: list[dict[str, int]] = []
-    tables[0].ids()
+    tables[0].lookup(())
 
     def allot(table: SourcesTable, first: int) -> None:
         given.append(table.assign([f"s{i}" for i in range(first, first + 5)]))
@@ -268,14 +269,14 @@ def test_sources_get_one_number_for_ever(config: SparkConfig) -> None:
         thread.start()
     for thread in threads:
         thread.join(60)
-    final = SourcesTable(config.hdfs).ids()
+    final = {name: number for number, name in read_sources(sources_uri(config.hdfs)).items()}
     assert sorted(final.values()) == list(range(1, 9))
     assert len(given) == 4
     assert all(final[name] == number for one in given for name, number in one.items())
 
 
-def test_the_state_in_the_commit_is_plain_json(config: SparkConfig, session: SparkSession) -> None:
-    """The state in the commit is plain JSON with the ranges of the lane."""
+def test_the_state_in_the_commit(config: SparkConfig, session: SparkSession) -> None:
+    """The state in the commit is JSON; the ranges of the lane are among its columns of lanes."""
     (sender,) = senders(config, 1)
     for n in range(3):
         sender.numbers("a/h/0", 2, n)
@@ -285,5 +286,6 @@ def test_the_state_in_the_commit_is_plain_json(config: SparkConfig, session: Spa
     lines = files.read_file(f"{raw_uri(config.hdfs)}/_delta_log/{version:020d}.json").decode().splitlines()
     info = next(entry["commitInfo"] for entry in map(json.loads, lines) if "commitInfo" in entry)
     lane = BatchId(sender.agent, sender.epoch, sender.lane, 0).lane_id
-    assert info["artimon"]["lanes"][str(sender.partition)] == {str(lane): [[0, 3]]}
+    lanes, _ = decode_lanes(info["artimon"]["lanes"])
+    assert lanes[sender.partition].to_json() == {str(lane): [[0, 3]]}
     assert info["artimon"]["topics"][0]["until"][str(sender.partition)] == 3

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from artimon.model.batch import MAX_TIME_MS, BatchError, BatchId, Samples
-from artimon.model.batch_codec import encode_samples, samples_from_body
+from artimon.model.batch_codec import encode_samples
+from artimon.model.sample_columns import samples_from_body
 from artimon.rawtable.file_statistics import statistics_of
 from artimon.rawtable.schema import FILE_SCHEMA, period_of
 from artimon.rawtable.table_state import FORGET_MS

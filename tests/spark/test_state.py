@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from artimon.model.hash_routing import partition_of
 from artimon.model.ranges import LaneId, LaneRanges
+from artimon.rawtable.lane_columns import decode_lanes, encode_lanes
 from artimon.rawtable.schema import RAW_SCHEMA
 from artimon.rawtable.table_state import (
     END_OF_LOG,
@@ -28,6 +29,9 @@ from artimon.rawtable.table_state import (
     from_json,
     to_json,
 )
+from benchmarks.fleet_append import fleet_state, state_bytes
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "raw"
 
 
 def begun(partitions: int = 2) -> RawState:
@@ -93,7 +97,10 @@ def test_the_state_survives_json() -> None:
     assert to_json(advance(begun(), "w", step(0, 5, A)), begun())["topics"][0]["from"] == {"0": 0, "1": 0}
 
 
-@pytest.mark.parametrize("damage", [{"format": 2}, {"lanes": {"0": {"nonsense": []}}}, {"topics": None}])
+@pytest.mark.parametrize(
+    "damage",
+    [{"format": 3}, {"lanes": "nonsense"}, {"lanes": "AAAA"}, {"lanes": None}, {"format": 1}, {"topics": None}],
+)
 def test_an_unreadable_state_is_an_error(damage: dict[str, object]) -> None:
     with pytest.raises(TableStateError):
         from_json({**to_json(begun(), begun()), **damage})
@@ -156,15 +163,48 @@ def test_the_state_matches_the_golden_file() -> None:
     state = close_gaps(state, "v", "cluster", "artimon.samples", "topic-1", 2, [LogGap("lost", 1, 0, 7)], epochs, at)
     before = state
     state = advance(state, "v", step(1, 9, B, 3, at=1_795_000_030_000))
-    golden = Path(__file__).parents[1] / "golden" / "raw" / "state.json"
-    assert to_json(state, before) == json.loads(golden.read_text())
-    assert from_json(json.loads(golden.read_text())) == state
+    first, second = (json.loads((GOLDEN / f"state-{number}.json").read_text()) for number in (1, 2))
+    made = to_json(state, before)
+    assert decode_lanes(made.pop("lanes")) == decode_lanes(second["lanes"])  # the bytes are those of a Parquet writer
+    assert made == {name: value for name, value in second.items() if name != "lanes"}
+    assert from_json(second) == from_json(first) == state
+
+
+def test_the_state_of_a_fleet_is_small() -> None:
+    """12,000 lanes of 3,000 agents, with random names, epochs, counts and times."""
+    state = fleet_state()
+    assert state_bytes(state) <= 150_000
+    again = from_json(json.loads(json.dumps(to_json(state, state))))
+    assert (again.lanes, again.last_ms) == (state.lanes, state.last_ms)
+
+
+LANES = st.builds(
+    LaneId, st.sampled_from(["a", "b/c", "", "é\n"]), st.integers(0, 2**64 - 1), st.integers(0, 2**63 - 1)
+)
+SPANS = st.lists(st.tuples(st.integers(0, 2**62), st.integers(1, 9)), min_size=1, max_size=4)
+
+
+@given(
+    st.dictionaries(st.integers(0, 3), st.dictionaries(LANES, SPANS, min_size=1, max_size=4), max_size=4),
+    st.dictionaries(LANES, st.integers(0, 2**53), max_size=4),
+)
+def test_any_lanes_survive_their_columns(
+    held: dict[int, dict[LaneId, list[tuple[int, int]]]], last_ms: dict[LaneId, int]
+) -> None:
+    """Also a lane in two partitions, one without a time, and a time without numbers."""
+    lanes = {partition: LaneRanges() for partition in held}
+    for partition, ranges in held.items():
+        for lane, spans in ranges.items():
+            for start, length in spans:
+                lanes[partition].add_range(lane, start, start + length)
+    some = {lane: 7 for ranges in list(held.values())[:2] for lane in ranges}
+    assert decode_lanes(encode_lanes(lanes, {**some, **last_ms})) == (lanes, {**some, **last_ms})
 
 
 def test_a_state_without_epochs_and_recent_gaps_is_read() -> None:
     """Tables of the first version stay usable: nothing is known of their logs until the raw query has read the
     epochs."""
-    data = json.loads((Path(__file__).parents[1] / "golden" / "raw" / "state.json").read_text())
+    data = json.loads((GOLDEN / "state-1.json").read_text())
     del data["recent_gaps"]
     for topic in data["topics"]:
         del topic["epochs"]

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from artimon.model.clock import ManualClock
-from artimon.rawtable.commit import MAX_APPEND_AGE_S, DriverSuspended, RawTable, StartTime
+from artimon.rawtable.commit import MAX_APPEND_AGE_S, DriverSuspended, RawTable
+from artimon.rawtable.delta import StartTime
 from artimon.rawtable.schema import DataFile
 from artimon.rawtable.table_state import RawState, close_gaps
 from tests.spark.local_files import local_files

@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from pipeline.compaction.compaction_settings import CompactorConfig
 from pipeline.compaction.compactor import Compactor
 from pipeline.spark.acks_publisher import acks_document
 from pipeline.spark.dead_letters import LetterState, classify
-from pipeline.spark.raw_query import MissingOffsetsError, RawQuery
+from pipeline.spark.raw_query import MissingOffsetsError, RawQuery, RawRun
 from pipeline.spark.spark_settings import SparkConfig
 from pipeline.spark.topic_client import TopicError
 from tests.simulation.log import CLUSTER
@@ -84,7 +85,9 @@ class FaultyRaw(_Faulty, RawTable):
 
 
 class FaultySources(_Faulty, SourcesTable):
-    pass
+    def __init__(self, hdfs: str, world: World, probe: Callable[[str], None]) -> None:
+        super().__init__(hdfs, world.clock, probe)
+        self.faults = world.faults
 
 
 class Query(RawQuery):
@@ -94,12 +97,17 @@ class Query(RawQuery):
         config = SparkConfig("", "memory", world.uri, world.folder, topic_prefix="t")
         super().__init__(config, LocalSession(), lambda: None, clock=world.clock, probe=probe)
         self._topic = MemoryTopic(world.log)
-        self._faults = world.faults
+        self._world, self._probe_of_world = world, probe
 
-    def open_tables(self) -> tuple[RawTable, SourcesTable]:
-        raw, sources = FaultyRaw(self._config.hdfs, self._clock), FaultySources(self._config.hdfs)
-        raw.faults = sources.faults = self._faults
-        return raw, sources
+    def open_table(self) -> RawTable:
+        raw = FaultyRaw(self._config.hdfs, self._clock)
+        raw.faults = self._world.faults
+        return raw
+
+    def make_run(self, *parts: Any) -> RawRun:
+        run = super().make_run(*parts)
+        run.open_sources = partial(FaultySources, world=self._world, probe=self._probe_of_world)
+        return run
 
 
 class LocalCompactor(Compactor):
@@ -328,12 +336,12 @@ class World:
         self.step(a, 4, 0)
 
     def kill(self, a: int, b: int, _c: int) -> None:
-        """Kill a driver between its files and its commit, or right after the commit."""
+        """Kill a driver before or after its commit, or before or after that of new sources."""
 
         def die() -> None:
             raise Killed
 
-        self.drivers[a % 2].at_point[("written", "committed")[b % 2]] = die
+        self.drivers[a % 2].at_point[("written", "committed", "numbered", "assigned")[b % 4]] = die
         self.step(a, 4, 0)
 
     def race(self, a: int, b: int, c: int) -> None:

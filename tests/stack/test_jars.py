@@ -44,7 +44,7 @@ def fake_java(folder: Path, missing: str = "-") -> Java:
 
 @pytest.fixture
 def pinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jars, "read_lock", lambda: PINNED)
+    monkeypatch.setattr(jars, "read_lock", lambda _file=None: PINNED)
 
 
 @pytest.mark.usefixtures("pinned")
@@ -71,7 +71,7 @@ def test_what_cannot_be_had_is_named_and_the_rest_kept(tmp_path: Path) -> None:
 
 def test_another_content_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Jar("one", "org.a", "a", "1", "0" * 64)
-    monkeypatch.setattr(jars, "read_lock", lambda: [wrong])
+    monkeypatch.setattr(jars, "read_lock", lambda _file=None: [wrong])
     settings = load({"HOME": str(tmp_path)})
     with pytest.raises(JarMismatchError, match=DIGEST):
         jars.ensure_jars(settings, fake_java(tmp_path), ["one"], lambda text: None)

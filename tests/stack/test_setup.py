@@ -11,6 +11,8 @@ import pytest
 from artimon.runtime.settings import load
 from artimon.stack.java import find_java, parse_version
 from artimon.stack.stack_errors import JavaMissingError
+from scripts import install
+from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -105,3 +107,22 @@ def test_every_requirement_is_pinned_with_hashes() -> None:
         for entry in (entry for entry in entries if entry and not entry.startswith("#")):
             assert "==" in entry, entry
             assert "--hash=sha256:" in entry, entry
+
+
+def test_progress_tells_the_bytes_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(install, "STILL_S", 0.01)
+    monkeypatch.setattr(install, "say", told.append)
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "wheel").write_bytes(bytes(3_000_000))
+    with install.progress(tmp_path, 950):
+        eventually(lambda: told)
+    assert told[0].startswith("3 of about 950 MB written, after ")
+    count = len(told)
+    assert install.written_bytes(tmp_path) == 3_000_000
+    assert len(told) == count, "it says nothing after its end"
+
+
+def test_a_failed_step_says_the_remedy() -> None:
+    with pytest.raises(install.SetupFailed, match="check the network"):
+        install.run([sys.executable, "-c", "raise SystemExit(3)"], "check the network")

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from artimon.model.batch import Batch, BatchId, Samples, SeriesBlock, SeriesInfo
-from artimon.model.batch_codec import decode_columns, encode_samples, encode_series
+from artimon.model.batch_codec import encode_samples, encode_series
 from artimon.model.fingerprint import fingerprint
 from artimon.model.hash_routing import partition_of
 from artimon.model.ranges import LaneId, LaneRanges
+from artimon.model.sample_columns import decode_columns
 from artimon.model.values import Kind, Value, ValueType
 from artimon.rawtable import table_state as states
 from artimon.rawtable.announced_rows import rows_of

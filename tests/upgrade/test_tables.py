@@ -22,7 +22,7 @@ from artimon.rawtable.file_statistics import statistics_of
 from artimon.rawtable.head import METADATA_KEY, HeadReader
 from artimon.rawtable.schema import PARTITION_BY, DataFile, period_of, raw_uri, series_uri, sources_uri
 from artimon.rawtable.series_delta import SeriesTable
-from artimon.rawtable.sources import SourcesTable
+from artimon.rawtable.sources import SourcesTable, read_sources
 from artimon.rawtable.table_state import Increment, TableStateError, TableTotals, to_json
 from artimon.runtime import file_access as files
 from pipeline.compaction.compaction_settings import CompactorConfig
@@ -106,7 +106,7 @@ def test_the_series_of_version_1_go_on(tables: str) -> None:
 
 
 def ids(hdfs: str) -> dict[str, int]:
-    return SourcesTable(hdfs).ids()
+    return {name: number for number, name in read_sources(sources_uri(hdfs)).items()}
 
 
 def add_column(uri: str) -> None:
@@ -124,9 +124,9 @@ def test_a_column_that_a_newer_writer_added_disturbs_nobody(tables: str, tmp_pat
         add_column(uri)
     check_all(tables, tmp_path)
     sources = SourcesTable(tables)
-    assert sources.assign(["new/h/0"]) == {SOURCES[0]: 1, SOURCES[1]: 2, "new/h/0": 3}
+    assert sources.assign(["new/h/0", SOURCES[1]]) == {SOURCES[1]: 2, "new/h/0": 3}
     series = SeriesTable(tables)
-    found, _ = series_rows(map(block, SOURCES), sources.ids())
+    found, _ = series_rows(map(block, SOURCES), ids(tables))
     assert series.add(found, ABOUT["topic_id"], {0: 2}, {0: 5})
     assert series.merge(series.live(), True) is not None
     for uri in uris:
@@ -177,11 +177,11 @@ def test_what_a_newer_writer_said_is_not_compacted_away(tables: str, tmp_path: P
 
 
 def write_newer(hdfs: str) -> None:
-    """An append by a program whose state has format 2."""
+    """An append by a program whose state has format 3."""
     table = RawTable(hdfs)
     _, before = table.head()
     after = states.advance(before, "newer", Increment({}, {}, {}, TableTotals(), before.newest_append_ms))
-    said = {METADATA_KEY: {**to_json(after, before), "format": 2}}
+    said = {METADATA_KEY: {**to_json(after, before), "format": 3}}
     DeltaTable(table.uri).create_write_transaction(
         [],
         "append",
@@ -207,7 +207,7 @@ def test_a_table_of_a_newer_format_is_not_written(tables: str, tmp_path: Path) -
         lambda: compacted(tables, tmp_path),
     ):
         with pytest.raises(
-            TableStateError, match=r"format 2: this program reads format 1 and writes nothing.*docs/upgrade"
+            TableStateError, match=r"format 3: this program reads formats 1 to 2 and writes nothing.*docs/upgrade"
         ):
             act()
     assert sorted(files.list_files(raw_uri(tables))) == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,14 +131,12 @@ def test_classes_of_few_series_are_not_pushed_down(shard: Shard, monkeypatch: py
 @pytest.mark.parametrize(
     "changes",
     [
-        {"reducer": "no"},
         {"reducer": "quantile"},
         {"reducer": "quantile", "args": (("q", 2),)},
         {"reducer": "topk", "args": (("k", 3), ("rank", "mean"))},
         {"by": None},
         {"without": ("part",)},
         {"windows": WindowPlan("last", 4)},
-        {"windows": WindowPlan("no", 3)},
         {"windows": WindowPlan("last", 3, width=2)},
         {"windows": WindowPlan("last", 3, left=-1)},
         {"windows": WindowPlan("last", 10**9, right=10**9)},
@@ -145,6 +144,12 @@ def test_classes_of_few_series_are_not_pushed_down(shard: Shard, monkeypatch: py
 )
 def test_invalid_requests_are_refused_by_check_aggregate(changes: dict[str, object]) -> None:
     with pytest.raises(SelectError):
+        check_aggregate(asked(**changes))
+
+
+@pytest.mark.parametrize("changes", [{"reducer": "no"}, {"windows": WindowPlan("no", 3)}])
+def test_names_of_a_newer_asker_are_not_pushed_down(changes: dict[str, Any]) -> None:
+    with pytest.raises(NotPushed, match="unknown"):
         check_aggregate(asked(**changes))
 
 

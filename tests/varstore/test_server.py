@@ -242,6 +242,11 @@ def test_samples_appear_once_their_series_are_announced(cluster: Cluster, cluste
     assert cluster_store.names() == ["test.v0", "test.v1", "test.v2"]
     assert (cluster_store.label_values("part"), cluster_store.label_values(None)) == (["0", "1", "2"], ["part"])
     assert [s.name for s in cluster_store.find((Matcher("part", "=~", "1|2"),))] == ["test.v1", "test.v2"]
+    assert cluster_store.matching_values("part", (Matcher(NAME, "!=", "test.v0"),)) == ["1", "2"]
+    assert cluster_store.matching_values(None, (Matcher(NAME, "=", "test.v0"),)) == ["part"]
+    count = cluster_store.cardinality(2)
+    assert (count.series, count.series_by_name) == (3, {"test.v0": 1, "test.v1": 1})
+    assert count.series_by_pair == {"part=0": 1, "part=1": 1}
     assert cluster_store.levels() == ((60_000, 60), (300_000, 48), (900_000, 96), (3_600_000, 72))
 
 

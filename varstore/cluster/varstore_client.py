@@ -13,6 +13,7 @@ from kazoo.client import KazooClient
 
 from artimon.compute.aggregate import NOT_PUSHED, Aggregate, AggregateRequest, NotPushed, decode_aggregate
 from artimon.compute.statistics import STATISTICS
+from artimon.model.cardinality import MAX_TOP, Cardinality, merge_cardinality
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.grid import DEFAULT_LEVELS
 from artimon.model.select import (
@@ -25,7 +26,7 @@ from artimon.model.select import (
     too_many_series,
 )
 from artimon.model.values import Kind, ValueType
-from artimon.model.vshards import ALL_VSHARDS
+from artimon.model.vshards import ALL_VSHARDS, to_hex
 from artimon.runtime.zookeeper_client import close_client, zookeeper_client
 from varstore.cluster.cluster_directory import ClusterDirectory, ClusterState
 from varstore.cluster.pushdown_merge import aggregate_all
@@ -34,6 +35,8 @@ from varstore.cluster.shard_connections import RequestFor, ShardAnswer, ShardCon
 from varstore.query.answer_merge import has_twins, merge_answers
 
 DEADLINE_S = 10.0
+CARDINALITY_FACTOR = 10
+"""Entries that each shard returns for one of the answer: an entry may be small in each shard and great in all."""
 CONNECT_TIMEOUT_S = 5.0
 """Maximum time that the first request waits for ZooKeeper."""
 
@@ -53,6 +56,10 @@ class QueryGuard(Protocol):
 
     def seconds_left(self) -> float | None:
         """Return the seconds left for the evaluation; None: no limit."""
+        ...
+
+    def remark(self, notes: Sequence[str]) -> object:
+        """Take the reasons why a list of series, names or values is not complete."""
         ...
 
 
@@ -158,10 +165,24 @@ class VarstoreClient:
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
         """See Store."""
-        wire = [[m.label, m.op, m.value] for m in matchers]
-        outcomes, _ = self._scatter(_find(what="find", matchers=wire, limit=limit), self._deadline())
+        outcomes = self._remarked(_find(what="find", matchers=_wire(matchers), limit=limit), self._deadline())
         found = {item[0]: _series(item) for outcome in outcomes for item in outcome.answer}
         return sorted(found.values(), key=lambda s: (s.name, sorted(s.labels.items())))[:limit]
+
+    def matching_values(self, label: str | None, matchers: tuple[Matcher, ...], limit: int = 10_000) -> list[str]:
+        """Return the values of a label among matching series, sorted; label None: their labels."""
+        return self._union(_find(what="matching_values", label=label, matchers=_wire(matchers), limit=limit))[:limit]
+
+    def cardinality(self, top: int) -> Cardinality:
+        """Count the series, each virtual shard once; `top`: entries of each list."""
+        taken = min(MAX_TOP, CARDINALITY_FACTOR * top)
+
+        def question(vshards: int) -> ShardRequest:
+            wire = json.dumps({"what": "cardinality", "top": taken, "vshards": to_hex(vshards)}).encode()
+            return ShardRequest("find", lambda _: (wire,), lambda reply: json.loads(reply)["found"][0])
+
+        outcomes = self._remarked(question, self._deadline())
+        return merge_cardinality([Cardinality.from_json(outcome.answer) for outcome in outcomes], top)
 
     def statuses(self) -> dict[str, dict[str, Any]]:
         """Return the status of each shard that answers, by id."""
@@ -175,7 +196,7 @@ class VarstoreClient:
         return told
 
     def _union(self, question: RequestFor) -> list[str]:
-        outcomes, _ = self._scatter(question, self._deadline())
+        outcomes = self._remarked(question, self._deadline())
         return sorted({str(item) for outcome in outcomes for item in outcome.answer})
 
     # asking
@@ -183,6 +204,13 @@ class VarstoreClient:
     def _deadline(self) -> float:
         left = None if self._guard is None else self._guard.seconds_left()
         return self._clock.monotonic() + (self._deadline_s if left is None else min(left, self._deadline_s))
+
+    def _remarked(self, question: RequestFor, deadline: float) -> list[ShardAnswer]:
+        """Return the answers to a request of metadata; the guard is told what is missing."""
+        outcomes, notes = self._scatter(question, deadline)
+        if notes and self._guard is not None:
+            self._guard.remark(notes)
+        return outcomes
 
     def _scatter(self, question: RequestFor, deadline: float) -> tuple[list[ShardAnswer], tuple[str, ...]]:
         """Return the answers, with disjoint virtual shards, and a note for each reason why some are missing. Raises
@@ -226,6 +254,10 @@ def _find(**question: Any) -> RequestFor:
     wire = json.dumps(question).encode()
     ask = ShardRequest("find", lambda _: (wire,), lambda reply: json.loads(reply)["found"])
     return lambda _vshards: ask
+
+
+def _wire(matchers: tuple[Matcher, ...]) -> list[list[str]]:
+    return [[m.label, m.op, m.value] for m in matchers]
 
 
 def _series(item: Sequence[Any]) -> Series:

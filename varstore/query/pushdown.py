@@ -31,17 +31,17 @@ from artimon.compute.aggregate import (
 )
 from artimon.compute.arrays import Arrays
 from artimon.compute.cells import Types, is_whole_number
-from artimon.compute.function import Function, mask_shown
-from artimon.compute.functions import FUNCTIONS
-from artimon.compute.params import bind_params
+from artimon.compute.function import WindowFunction, mask_shown
+from artimon.compute.functions import WINDOW_FUNCTIONS
+from artimon.compute.params import Args, bind_params
 from artimon.compute.partials import REDUCERS
 from artimon.compute.ranks import ORDERED
 from artimon.compute.reduction import Reduction, Rows
 from artimon.compute.rolling_windows import (
     MaskOrBool,
+    MatrixNeeded,
     Rolling,
     RollingContext,
-    RoundingNeeded,
     intersect,
     simplify_mask,
 )
@@ -167,7 +167,7 @@ class Pushdown:
         args = bind_params(request.reducer, reducer_params(request.reducer), request.args)
         reducing = Reduction(request.windows, request.reducer, len(selection.classes), reducer_args=args)
         reducing.counts.selected = len(selection)
-        rolling = FUNCTIONS[request.windows.function].rolling
+        rolling = WINDOW_FUNCTIONS[request.windows.function].rolling
         if rolling is not None:
             self._by_rows(job, reducing, rolling)
         else:
@@ -204,7 +204,7 @@ class Pushdown:
             try:
                 with self._permits:
                     rows = self._roll(job, layout, part, scratch, reducing, make)
-            except RoundingNeeded:
+            except MatrixNeeded:
                 self._by_chunks(job, reducing, np.arange(part.rows.start, part.rows.stop))
                 continue
             except MayWrap as problem:
@@ -234,7 +234,7 @@ class Pushdown:
         make: MakeRolling,
     ) -> RowReduction | PartValues:
         """Compute and reduce all windows of a part with the rolling form `make`. Raises Odd and MayWrap."""
-        windows, function = job.request.windows, FUNCTIONS[job.request.windows.function]
+        windows, function = job.request.windows, WINDOW_FUNCTIONS[job.request.windows.function]
         wide = windows.padded_grid(job.request.grid)
         rows: RowReduction | PartValues
         if job.request.reducer in REDUCERS:
@@ -255,7 +255,7 @@ class Pushdown:
                 column = _column(one, part, 0, function) if isinstance(one, CapturedBucket) else None
                 rows.add_present(column is not None and column.present)
             captured, members = iter(held_rows), simplify_mask(rows.sampled())
-        rolling = make(_span(job, part, wide, lives))
+        rolling = make(_span(job, part, wide, lives, reducing.args))
         until = windows.left + job.request.grid.n
         for at in range(wide.n):
             job.deadline.check()
@@ -274,7 +274,7 @@ class Pushdown:
                 continue
             shown = mask_shown(rolling, rolling.result(), function, windows.min_count, windows.full)
             if shown.wide is not None:
-                raise RoundingNeeded
+                raise MatrixNeeded
             rows.add(output, shown if members is True else shown._replace(present=intersect(shown.present, members)))
             if keeps and isinstance(rows, RowReduction) and captured_now is not None and column is not None:
                 rows.cache_row(output, captured_now.number, captured_now.version, column.present)
@@ -284,7 +284,7 @@ class Pushdown:
         self, job: _PushdownQuery, part: SelectionPart, keeps: bool
     ) -> tuple[Iterator[CapturedBucket | ReducedRow], npt.NDArray[np.void] | None]:
         """Capture every row of the grid, and incarnations of the same moment if the function reads them."""
-        grid, function = job.request.grid, FUNCTIONS[job.request.windows.function]
+        grid, function = job.request.grid, WINDOW_FUNCTIONS[job.request.windows.function]
         numbers = iter(range(grid.start_ms // grid.step_ms + 1, grid.end_ms // grid.step_ms + 1))
         reading = ReadFields.of(function.statistics)
         if not function.births:
@@ -321,7 +321,7 @@ class Pushdown:
         self, job: _PushdownQuery, layout: SelectionLayout, part: SelectionPart, rows: SampledSlots, reducing: Reduction
     ) -> None:
         """Add the counts and gauges of a part to the result."""
-        function, counts = FUNCTIONS[job.request.windows.function], reducing.counts
+        function, counts = WINDOW_FUNCTIONS[job.request.windows.function], reducing.counts
         seen, texts = rows.sampled().take(part.places), layout.is_string[part.rows]
         counts.sampled += int(seen.sum())
         counts.approximate += rows.approximate
@@ -338,7 +338,7 @@ class Pushdown:
 
     def _by_chunks(self, job: _PushdownQuery, reducing: Reduction, members: Rows) -> None:
         request, selection = job.request, job.selection
-        statistics = with_needs(FUNCTIONS[request.windows.function].statistics)
+        statistics = with_needs(WINDOW_FUNCTIONS[request.windows.function].statistics)
         each = max(1, CHUNK_CELLS // (request.windows.padded_grid(request.grid).n * len(statistics)))
         for start in range(0, len(members), each):
             job.deadline.check()
@@ -357,7 +357,7 @@ class Pushdown:
         request, slots = job.request, job.selection.slots[rows]
         with self._cells:
             stats = job.ring.read(slots, request.grid, statistics)
-            births = FUNCTIONS[request.windows.function].births
+            births = WINDOW_FUNCTIONS[request.windows.function].births
             lives = self._store.read_incarnations(slots if births else slots[:0])
         types = job.types[rows]
         if "sum" in statistics:
@@ -374,7 +374,9 @@ class Pushdown:
         )
 
 
-def _span(job: _PushdownQuery, part: SelectionPart, wide: Grid, lives: npt.NDArray[np.void] | None) -> RollingContext:
+def _span(
+    job: _PushdownQuery, part: SelectionPart, wide: Grid, lives: npt.NDArray[np.void] | None, args: Args
+) -> RollingContext:
     windows = job.request.windows
     ended = job.ended_ms[part.rows]
     return RollingContext(
@@ -388,11 +390,12 @@ def _span(job: _PushdownQuery, part: SelectionPart, wide: Grid, lives: npt.NDArr
         ended_ms=part.spread(job.ended_ms) if ended.any() else None,
         incarnations=lives,
         first_held=windows.left,
+        args=args,
     )
 
 
 def _column(
-    held: CapturedBucket | None, part: SelectionPart, left_ms: int, function: Function
+    held: CapturedBucket | None, part: SelectionPart, left_ms: int, function: WindowFunction
 ) -> SelectionColumn | None:
     """Return the column of the bucket that begins at `left_ms`; None if empty. MayWrap if a sum may exceed 64 bits."""
     if held is None or held.source is None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.cells import DOUBLE, STRING, Types
-from artimon.compute.functions import FUNCTIONS
+from artimon.compute.functions import WINDOW_FUNCTIONS
 from artimon.compute.rolling_windows import MaskOrBool
 from artimon.compute.sample_order import Cells
 from varstore.cells.compressed_columns import Indexes, Words
@@ -117,10 +117,11 @@ class SelectionLayout:
         self.is_cacheable = classes <= KEPT_CLASSES and len(slots) <= KEPT_MEMBERS
 
     def _kinds(self) -> Cells:
-        takes_texts = self.function == "count" or (FUNCTIONS[self.function].strings and self.reducer == "count")
-        if FUNCTIONS[self.function].gives == "real":
+        function = WINDOW_FUNCTIONS[self.function]
+        takes_texts = function.strings and (self.function == "count" or self.reducer == "count")
+        if function.gives == "real":
             kind = np.full(len(self.types), _REAL, np.int64)
-        elif self.function == "count" or takes_texts:
+        elif function.gives == "integer" or takes_texts:
             kind = np.zeros(len(self.types), np.int64)
         else:
             kind = self._is_double.astype(np.int64)
@@ -142,7 +143,7 @@ class SelectionLayout:
             strangers = np.ones(wide, np.bool_)
             strangers[places] = False
         ordered = places.take(order[:stop])
-        asked = places if FUNCTIONS[self.function].strings else ordered
+        asked = places if WINDOW_FUNCTIONS[self.function].strings else ordered
         groups = groups_of(codes[:stop], size)
         part = SelectionPart(chosen, rows, places, ordered, asked, False, groups, marks, last, strangers)
         part.double = part.spread_mask(self._is_double)

@@ -11,6 +11,7 @@ import numpy as np
 
 from artimon.compute.aggregate import Aggregate, AggregateRequest
 from artimon.model.batch import SeriesBlock, SeriesInfo
+from artimon.model.cardinality import Cardinality
 from artimon.model.feed_codec import FeedAnswer, FeedRange
 from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.hash_routing import VIRTUAL_SHARDS
@@ -18,6 +19,7 @@ from artimon.model.labels import LabelError, parse_canonical
 from artimon.model.select import NAME, NOT_OWNED, Buckets, Matcher, SelectError, SelectRequest, Series
 from artimon.model.values import ValueType
 from artimon.model.vshards import mask_of, vshards_of
+from varstore.index.index_statistics import matching_values, read_cardinality
 from varstore.index.label_index import LabelIndex
 from varstore.index.shard_limits import DEFAULT_CAPACITY, DEFAULT_LIMITS, ShardLimits
 from varstore.query.bucket_reader import BucketReader
@@ -283,6 +285,15 @@ class Shard:
     def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
         """Return the first `limit` values of a label, sorted; label None: the labels."""
         return self._index.values(label)[:limit]
+
+    def matching_values(self, label: str | None, matchers: tuple[Matcher, ...], limit: int) -> list[str]:
+        """Return the first `limit` values of a label among matching series, sorted; label None: their labels."""
+        return matching_values(self._index, label, matchers, limit)
+
+    def cardinality(self, top: int, vshards: int | None) -> Cardinality:
+        """Count the series of virtual shards (mask; None: all). Raises SelectError if one is not held."""
+        self.check_held(vshards)
+        return read_cardinality(self._index, top, vshards)
 
     def levels(self) -> tuple[tuple[int, int], ...]:
         """Return (step_ms, buckets) of each level, finest first."""

@@ -16,6 +16,7 @@ import thriftpy2
 import artimon.model
 from artimon.compute.aggregate import NOT_PUSHED, Aggregate, AggregateRequest, NotPushed, encode_aggregate
 from artimon.model.batch import BatchError
+from artimon.model.cardinality import MAX_TOP
 from artimon.model.feed_codec import decode_range
 from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, Series, encode_buckets
 from artimon.model.vshards import from_hex, to_hex
@@ -30,6 +31,8 @@ MAX_CONCURRENT_SELECTS = 4
 SELECT_QUEUE_TIMEOUT_S = 8.0
 MAX_NAMES = 100_000
 MAX_FOUND = 100_000
+QUESTIONS = ("names", "label_values", "find", "matching_values", "cardinality", "levels")
+"""Requests of metadata."""
 
 CompletenessNotes = Callable[[int | None], tuple[str, ...]]
 """Reasons why answers about these virtual shards (mask; None: all held) are not complete yet; empty: complete."""
@@ -186,16 +189,26 @@ class ShardService:
             case "label_values":
                 return self._shard.label_values(request["label"], min(int(request["limit"]), MAX_NAMES))
             case "find":
-                matchers = tuple(Matcher(*(str(part) for part in matcher)) for matcher in request["matchers"])
-                return [series_to_json(s) for s in self._shard.find(matchers, min(int(request["limit"]), MAX_FOUND))]
+                limit = min(int(request["limit"]), MAX_FOUND)
+                return [series_to_json(s) for s in self._shard.find(_matchers(request), limit)]
+            case "matching_values":
+                limit = min(int(request["limit"]), MAX_NAMES)
+                return self._shard.matching_values(request["label"], _matchers(request), limit)
+            case "cardinality":
+                top = min(int(request["top"]), MAX_TOP)
+                return [self._shard.cardinality(top, from_hex(request["vshards"])).to_json()]
             case "levels":
                 return [list(level) for level in self._shard.levels()]
             case what:
-                raise SelectError(f"unknown request {what!r}: use names, label_values, find or levels")
+                raise SelectError(f"unknown request {what!r}: use one of {', '.join(QUESTIONS)}")
 
     def status(self) -> bytes:
         """Return `Shard.status` as JSON."""
         return json.dumps(self._shard.status()).encode()
+
+
+def _matchers(request: Mapping[str, Any]) -> tuple[Matcher, ...]:
+    return tuple(Matcher(*(str(part) for part in matcher)) for matcher in request["matchers"])
 
 
 def series_to_json(series: Series) -> list[Any]:

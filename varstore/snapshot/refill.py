@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 
 from artimon.rawtable.delta import files_of
 from artimon.rawtable.schema import TableError, bounds_of, raw_uri, sources_uri
-from artimon.rawtable.sources import read_sources
+from artimon.rawtable.sources import iter_sources
 from artimon.rawtable.table_reader import open_leased
 from artimon.runtime import file_access as files
 from artimon.runtime.deadline import call_with_timeout
@@ -89,11 +89,11 @@ class Refill:
 
     def _source_vshards(self, vshards: int) -> dict[int, int]:
         """Return the virtual shard of each wanted source, by its number in the table."""
-        try:
-            names = call_with_timeout(BATCH_TIMEOUT_S, f"reading {self._sources}", lambda: read_sources(self._sources))
-        except TableNotFoundError:  # appends without rows
-            return {}
-        return {id_: vshard for id_, name in names.items() if vshards >> (vshard := vshard_of(name)) & 1}
+        found: dict[int, int] = {}
+        for ids, names in self._with_timeout(iter_sources(self._sources)):
+            placed = zip(ids, map(vshard_of, names), strict=True)
+            found.update((id_, vshard) for id_, vshard in placed if vshards >> vshard & 1)
+        return found
 
     def _read(self, table: DeltaTable, head: RawHead, sources: Mapping[int, int], vshards: int) -> None:
         rows = RawRowLoader(self._shard, sources, head.newest_append_ms)

@@ -92,7 +92,9 @@ export async function ask(route, parameters, signal, deadline_ms = DEADLINE_MS) 
 function refusal(answer, text) {
   const retry_ms = Number(answer.headers.get("retry-after") ?? 0) * 1000;
   try {
-    const { message, position, length } = JSON.parse(text).error;
+    const { error } = JSON.parse(text);
+    if (typeof error === "string") return new ApiError(error, answer.status, { retry_ms });
+    const { message, position, length } = error;
     return new ApiError(String(message), answer.status, { position, length, retry_ms });
   } catch {
     return new ApiError(`the API answered ${answer.status}`, answer.status, { retry_ms });

@@ -5,11 +5,12 @@ import { ask, QUERY_DEADLINE_MS } from "./api.js";
 import { Asking } from "./asking.js";
 import { byId, el } from "./dom.js";
 import { showEndpoints } from "./endpoints.js";
-import { EXAMPLES } from "./examples.js";
+import { EXAMPLES, PROMQL_EXAMPLES } from "./examples.js";
 import { Find } from "./find.js";
 import { duration } from "./format.js";
 import { listen } from "./keys.js";
 import { withRange } from "./language.js";
+import { rangeOf, ROUTE, toMatrix } from "./promql.js";
 import { Result } from "./result.js";
 import { Feed, sayAge, Scheduler } from "./scheduler.js";
 import { keep, kept, read, remember } from "./state.js";
@@ -29,14 +30,15 @@ new Suggestions(asking);
 
 const query = new Feed({
   load: async (signal) => {
-    const asked = { text: state.q, ...withRange(state.q, state.range) };
+    const asked = request();
     byId("result").setAttribute("aria-busy", "true");
     query_asked = asked;
-    return { asked, matrix: await ask("query", { q: asked.q }, signal, QUERY_DEADLINE_MS) };
+    const answer = await ask(asked.route, asked.parameters, signal, QUERY_DEADLINE_MS);
+    return { asked, matrix: asked.range ? toMatrix(answer, asked.range) : answer };
   },
   show: ({ asked, matrix }) => {
     asking.accept();
-    result.show(matrix, asked.q);
+    result.show(matrix, asked);
   },
   fail: (error) => {
     const wrong = error.status >= 400 && error.status < 500 && error.status !== 429;
@@ -49,7 +51,18 @@ const query = new Feed({
     else byId("result-age").textContent = "";
   },
 });
-let query_asked = { text: "", q: "", shift: 0 };
+let query_asked = { text: "", shift: 0 };
+
+/** Returns the request of the current query. */
+function request() {
+  const text = state.q;
+  if (state.lang === "promql") {
+    const range = rangeOf(text, state.range, Date.now());
+    return { text, q: text, shift: 0, route: ROUTE, parameters: range, range };
+  }
+  const { q, shift } = withRange(text, state.range);
+  return { text, q, shift, route: "query", parameters: { q }, range: null };
+}
 
 /**
  * Creates a panel that polls one route.
@@ -93,17 +106,37 @@ function start(fresh) {
   result.clear(welcome());
 }
 
-/** Put `text` in the box and run it. @param {string} text */
-function use(text) {
+/** Put `text` in the box of a language and run it. @param {string} text @param {string} [lang] */
+async function use(text, lang = "artimon") {
+  await speak(lang);
   asking.write(text);
   asking.submit();
-  byId("query").scrollIntoView({ block: "nearest" });
+  byId("ask").scrollIntoView({ block: "nearest" });
+}
+
+/** Changes the language of the query. @param {string} lang */
+async function speak(lang) {
+  choose("lang", lang);
+  await asking.speak(lang);
+  if (lang === state.lang) return;
+  Object.assign(state, { lang, q: "", only: "", zoom: "" });
+}
+
+/** Changes the language by the switch: the text in its box is not run. @param {string} lang */
+async function switchTo(lang) {
+  await speak(lang);
+  if (state.lang !== lang || asking.lang !== lang) return;
+  remember(state, true);
+  result.adopt();
+  start(true);
+  asking.focus();
 }
 
 /** Shows the text before the first query. */
 function welcome() {
-  const examples = EXAMPLES.map(({ text, about }) => el("li", {},
-    el("button", { type: "button", class: "example", onclick: () => use(text) }, el("code", { text }), el("span", { class: "faint", text: about }))));
+  const { lang } = state;
+  const examples = (lang === "promql" ? PROMQL_EXAMPLES : EXAMPLES).map(({ text, about }) => el("li", {},
+    el("button", { type: "button", class: "example", onclick: () => use(text, lang) }, el("code", { text }), el("span", { class: "faint", text: about }))));
   return [el("p", { class: "empty-title", text: "Ask a question, or begin with one of these" }), el("ul", { class: "examples" }, ...examples)];
 }
 
@@ -121,7 +154,8 @@ function show(view) {
 
 /** Applies the state in the URL. */
 function adopt() {
-  asking.write(state.q);
+  choose("lang", state.lang);
+  void asking.speak(state.lang).then(() => asking.write(state.q));
   result.adopt();
   choose("range", state.range);
   /** @type {HTMLSelectElement} */ (byId("refresh")).value = state.refresh;
@@ -147,6 +181,7 @@ function wire() {
       byId(`tab-${other}`).focus();
     });
   }
+  byId("lang").addEventListener("change", (event) => void switchTo(/** @type {HTMLInputElement} */ (event.target).value));
   byId("range").addEventListener("change", (event) => {
     Object.assign(state, { range: /** @type {HTMLInputElement} */ (event.target).value, zoom: "" });
     result.adopt();
@@ -167,7 +202,7 @@ function wire() {
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   addEventListener("popstate", () => { Object.assign(state, read(location.search)); adopt(); });
-  listen({ view: show, refresh: () => scheduler.feeds.forEach((feed) => feed.enabled && void feed.refresh()) });
+  listen({ view: show, refresh: () => scheduler.feeds.forEach((feed) => feed.enabled && void feed.refresh()), ask: () => asking.focus() });
 }
 
 function recolour() {

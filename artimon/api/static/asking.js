@@ -1,6 +1,7 @@
-// Query box: runs the query, marks the place of errors, keeps a history.
+// Query box, a plain one or the PromQL editor: runs the query, marks the place of errors, keeps a history of each language.
 
 import { byId, el, fill } from "./dom.js";
+import { Editor } from "./editor.js";
 import { place, scan } from "./language.js";
 import { keep, kept } from "./state.js";
 
@@ -13,7 +14,10 @@ export class Asking {
     this.run = run;
     this.box = /** @type {HTMLTextAreaElement} */ (byId("query"));
     this.backdrop = byId("backdrop");
-    /** @type {string[]} newest last */ this.history = past();
+    /** @type {Editor|null} in use if the language is PromQL */ this.editor = null;
+    /** @type {Promise<Editor>|null} */ this.opening = null;
+    this.lang = "artimon";
+    /** @type {string[]} newest last */ this.history = past("history");
     this.back = 0;
     this.draft = "";
     /** @type {{start: number, end: number}|null} */ this.wrong = null;
@@ -25,11 +29,42 @@ export class Asking {
   }
 
   get text() {
-    return this.box.value;
+    return this.editor ? this.editor.text : this.box.value;
+  }
+
+  get _key_of_history() {
+    return this.lang === "promql" ? "history.promql" : "history";
+  }
+
+  /**
+   * Chooses the box of a language; that of PromQL is loaded first.
+   * @param {string} lang
+   */
+  async speak(lang) {
+    if (lang === this.lang) return;
+    this.lang = lang;
+    const promql = lang === "promql";
+    byId("promql").hidden = !promql;
+    /** @type {HTMLElement} */ (this.box.parentElement).hidden = promql;
+    byId("range-note").hidden = true;
+    this.accept();
+    this.history = past(this._key_of_history);
+    this.back = 0;
+    this.editor = null;
+    if (!promql) return;
+    const on = { submit: () => this.submit(), step: (/** @type {1|-1} */ by) => this._step(by), edited: () => { this.wrong = null; } };
+    const editor = await (this.opening ??= Editor.open(byId("promql"), on));
+    if (this.lang === "promql") this.editor = editor;
+  }
+
+  focus() {
+    if (this.editor) this.editor.focus();
+    else this.box.focus();
   }
 
   /** Puts `text` in the box without running it. @param {string} text */
   write(text) {
+    if (this.editor) return this.editor.write(text);
     this.box.value = text;
     this._edited();
   }
@@ -39,7 +74,7 @@ export class Asking {
     const text = this.text.trim() ? this.text : "";
     if (text && this.history.at(-1) !== text) {
       this.history = [...this.history.filter((one) => one !== text), text].slice(-HISTORY_MOST);
-      keep("history", JSON.stringify(this.history));
+      keep(this._key_of_history, JSON.stringify(this.history));
     }
     this.back = 0;
     this.run(text);
@@ -123,10 +158,10 @@ function snippet(text, { start, end }) {
   return el("pre", { tabindex: "0", "aria-label": "Place of the error" }, `${text.slice(begin, stop)}\n`, ...under);
 }
 
-/** @returns {string[]} */
-function past() {
+/** @param {string} key @returns {string[]} */
+function past(key) {
   try {
-    const found = JSON.parse(kept("history", "[]"));
+    const found = JSON.parse(kept(key, "[]"));
     return Array.isArray(found) ? found.filter((one) => typeof one === "string").slice(-HISTORY_MOST) : [];
   } catch {
     return [];

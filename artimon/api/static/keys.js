@@ -4,13 +4,13 @@ import { byId } from "./dom.js";
 
 const CHORD_MS = 1200;
 
-/** @param {{view: (view: "chart"|"table") => void, refresh: () => void}} actions */
+/** @param {{view: (view: "chart"|"table") => void, refresh: () => void, ask: () => void}} actions */
 export function listen(actions) {
   const help = /** @type {HTMLDialogElement} */ (byId("help"));
   let chord_ms = -Infinity;
   /** @type {Record<string, () => void>} */
   const keys = {
-    "/": () => byId("query").focus(),
+    "/": actions.ask,
     "?": () => help.showModal(),
     r: actions.refresh,
     g: () => { chord_ms = performance.now(); },
@@ -36,7 +36,7 @@ export function listen(actions) {
 
 /** @param {EventTarget|null} target @returns {boolean} true if keys are text input there */
 function writes(target) {
-  return target instanceof HTMLElement && target.matches('textarea, select, input:not([type="radio"])');
+  return target instanceof HTMLElement && target.matches('textarea, select, input:not([type="radio"]), #promql');
 }
 
 /** @param {string} id of a panel */

@@ -13,6 +13,7 @@ const NOTES_MOST = 12;
 const DRAWN_POINTS_MOST = 400_000;
 
 /** @typedef {import("./api.js").Matrix} Matrix */
+/** @typedef {{q: string, route: string, parameters: Record<string, string|number>}} Asked a query, range included, and its request */
 
 export class Result {
   /** @param {import("./state.js").State} state shared with the page */
@@ -21,7 +22,7 @@ export class Result {
     /** @type {Matrix|null} */ this.matrix = null;
     /** @type {import("./series.js").Row[]} */ this.rows = [];
     this.common = "";
-    this.q = "";
+    this.asked = /** @type {Asked} */ ({ q: "", route: "query", parameters: {} });
     this.hidden = /** @type {Set<string>} */ (new Set());
     this.chart = new Chart(byId("chart"), (zoom) => this._zoomed(zoom));
     this.legend = new Legend(byId("legend"), {
@@ -30,7 +31,7 @@ export class Result {
     this.table = new Table(byId("table"), byId("table-tools"));
     byId("zoom-out").addEventListener("click", () => this.chart.zoomTo(null));
     byId("show-all").addEventListener("click", () => this._showAll());
-    byId("curl").addEventListener("click", () => copy(byId("curl"), curl(this.q)));
+    byId("curl").addEventListener("click", () => copy(byId("curl"), curl(this.asked)));
     byId("filter").addEventListener("input", () => this._filtered());
   }
 
@@ -45,13 +46,13 @@ export class Result {
   /**
    * Shows a new answer.
    * @param {Matrix} matrix
-   * @param {string} q the query, range included
+   * @param {Asked} asked
    */
-  show(matrix, q) {
-    if (q !== this.q) this.table.rewind();
-    Object.assign(this, { matrix, q }, rowsOf(matrix));
+  show(matrix, asked) {
+    if (asked.q !== this.asked.q) this.table.rewind();
+    Object.assign(this, { matrix, asked }, rowsOf(matrix));
     const csv = /** @type {HTMLAnchorElement} */ (byId("csv"));
-    csv.href = address("query", { q, format: "csv" });
+    csv.href = address("query", { q: asked.q, format: "csv" });
     this.update();
   }
 
@@ -95,7 +96,8 @@ export class Result {
     const table = this.state.view === "table";
     byId("panel-chart").hidden = !some || table;
     byId("panel-table").hidden = !some || !table;
-    byId("csv").hidden = byId("curl").hidden = !some;
+    byId("curl").hidden = !some;
+    byId("csv").hidden = !some || this.asked.route !== "query";
     byId("zoom-out").hidden = !some || table || !this.chart.zoom;
   }
 
@@ -172,9 +174,10 @@ function nothing(lines) {
   return [el("p", { class: "empty-title", text: "The answer has no series" }), why];
 }
 
-/** @param {string} q @returns {string} for a shell */
-export function curl(q) {
+/** @param {Asked} asked @returns {string} for a shell */
+export function curl({ route, parameters }) {
   const quoted = (/** @type {string} */ text) => `'${text.replace(/'/g, "'\\''")}'`;
   const base = new URL(".", location.href).href;
-  return `curl -sG ${quoted(`${base}api/query`)} --data-urlencode ${quoted(`q=${q}`)}`;
+  const fields = Object.entries(parameters).map(([name, value]) => ` --data-urlencode ${quoted(`${name}=${value}`)}`);
+  return `curl -sG ${quoted(`${base}api/${route}`)}${fields.join("")}`;
 }

@@ -1,11 +1,13 @@
 // State in the URL, so that a link shows the same view to others. Defaults are left out.
 
 export const RANGES = ["15m", "1h", "3h", "12h", "3d"];
+export const LANGUAGES = ["artimon", "promql"];
 export const REFRESHES = ["off", "10s", "60s"];
 
 /**
  * @typedef {object} State
  * @property {string} q the last query run
+ * @property {string} lang one of LANGUAGES, that of `q`
  * @property {string} range one of RANGES
  * @property {"chart"|"table"} view
  * @property {string} refresh one of REFRESHES
@@ -17,7 +19,7 @@ export const REFRESHES = ["off", "10s", "60s"];
 
 /** @type {Readonly<State>} */
 export const DEFAULTS = Object.freeze({
-  q: "", range: "1h", view: "chart", refresh: "10s", filter: "", only: "", zoom: "", find: "",
+  q: "", lang: "artimon", range: "1h", view: "chart", refresh: "10s", filter: "", only: "", zoom: "", find: "",
 });
 
 /** @param {string} search @returns {State} unknown values become defaults */
@@ -28,6 +30,7 @@ export function read(search) {
     const value = given.get(key);
     if (value !== null) Object.assign(state, { [key]: value });
   }
+  if (!LANGUAGES.includes(state.lang)) state.lang = DEFAULTS.lang;
   if (!RANGES.includes(state.range)) state.range = DEFAULTS.range;
   if (!REFRESHES.includes(state.refresh)) state.refresh = DEFAULTS.refresh;
   if (state.view !== "table") state.view = "chart";

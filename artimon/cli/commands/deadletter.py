@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from artimon.cli.common import DataOption, HdfsOption, JsonOption, KafkaOption, Panel, locate_settings, print_error
-from query_dsl.results.render import printable
+from artimon.runtime.text import printable
 
 if TYPE_CHECKING:
     from pipeline.spark.dead_letters import DeadLetterRecord, DeadLetters, ReplayOutcome, ReplayRequest

@@ -5,25 +5,30 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from artimon.cli.common import (
     DataOption,
-    DaysOption,
     JsonOption,
-    KeepClassOption,
     Panel,
     ZookeeperOption,
     locate_settings,
     option_validator,
     print_error,
 )
+from artimon.cli.retention_options import DaysOption, KeepClassOption
 from artimon.runtime import settings as settings_module
 from artimon.runtime.text import parse_period
 
+if TYPE_CHECKING:
+    from artimon.api.fleet_status import FleetStatus
+
 PANEL = Panel.MACHINE
+STACK_JARS = "hdfs,kafka,spark"
+"""Sets of jars that `artimon up` needs."""
+STATES = ("up", "failing", "missing", "silent")
 app = typer.Typer()
 
 
@@ -89,12 +94,13 @@ def status(
     data: DataOption = None,
     as_json: JsonOption = False,
     cluster: Annotated[bool, typer.Option(help="Show the processes on all machines, from their own reports.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="With --cluster: list healthy processes, too.")] = False,
     zookeeper: ZookeeperOption = None,
 ) -> None:
-    """Show the state of every part and hop; exit 1 if there is a problem. With --cluster or --zookeeper, that of every
-    process of Artimon in the cluster."""
+    """Show the state of every part and hop; exit 1 if there is a problem. With --cluster or --zookeeper, a summary of
+    all processes of Artimon in the cluster, and those with a problem."""
     if cluster or zookeeper:
-        raise typer.Exit(_show_cluster(zookeeper, data, as_json))
+        raise typer.Exit(_show_cluster(zookeeper, data, as_json, all_))
     from artimon.stack.status import read_status
     from artimon.stack.status_view import show
 
@@ -106,9 +112,9 @@ def status(
     raise typer.Exit(0 if found.healthy else 1)
 
 
-def _show_cluster(zookeeper: str | None, data: Path | None, as_json: bool) -> int:
-    """Print the processes, those with problems first, then the problems; returns the exit code."""
-    from artimon.api.fleet_status import read_fleet
+def _show_cluster(zookeeper: str | None, data: Path | None, as_json: bool, all_: bool) -> int:
+    """Print the numbers of processes by role and the processes with problems; returns the exit code."""
+    from artimon.api.fleet_status import PROBLEMS, read_fleet
     from artimon.model.clock import SYSTEM_CLOCK
     from artimon.stack.stack_location import zookeeper_of_store
     from artimon.stack.status_view import table_of
@@ -119,15 +125,34 @@ def _show_cluster(zookeeper: str | None, data: Path | None, as_json: bool) -> in
     if as_json:
         print(json.dumps(found.to_json(len(found.processes)), indent=1))
         return 1 if found.problems else 0
+    table_of(["role", *STATES, "versions"], _summary(found))
     rows = [
         [one.role, one.host, one.instance, one.version, one.state, _mebibytes(one.resident_bytes), one.problem]
         for one in found.processes
+        if all_ or one.problem
     ]
-    table_of(["role", "host", "process", "version", "state", "MiB", "problem"], rows)
-    for text in (*(f"! {text}" for text in found.problems), *(f"warning: {text}" for text in found.warnings)):
-        print(text)
-    print(f"{'NOT healthy' if found.problems else 'healthy'}; {len(rows)} processes")
+    if rows:
+        print()
+        table_of(["role", "host", "process", "version", "state", "MiB", "problem"], rows if all_ else rows[:PROBLEMS])
+    if len(rows) > PROBLEMS and not all_:
+        print(f"… and {len(rows) - PROBLEMS:,} more: `--all` lists every process, `--json` too")
+    for text in (*([found.problem] if found.problem else ()), *found.warnings):
+        print(f"warning: {text}")
+    print(f"{'NOT healthy' if found.problems else 'healthy'}; {len(found.processes):,} processes")
     return 1 if found.problems else 0
+
+
+def _summary(found: FleetStatus) -> list[list[str]]:
+    """Return a row for each role."""
+    versions = found.versions()
+    return [
+        [
+            role,
+            *(f"{states.get(state, 0):,}" for state in STATES),
+            ", ".join(f"{version} ({count:,})" for version, count in versions.get(role, {}).items()),
+        ]
+        for role, states in found.roles().items()
+    ]
 
 
 def _mebibytes(found: int | None) -> str:
@@ -137,7 +162,7 @@ def _mebibytes(found: int | None) -> str:
 @app.command()
 def env(data: DataOption = None, as_json: JsonOption = False) -> None:
     """Print the addresses of the servers as shell exports: eval "$(artimon env)"."""
-    from artimon.stack.status import running_state
+    from artimon.stack.stack_state import running_state
 
     places = running_state(locate_settings(data).data).addresses
     if as_json:
@@ -217,12 +242,19 @@ def bench(
 
 
 @app.command()
-def setup(verify: Annotated[bool, typer.Option(help="Check the digest of every jar.")] = False) -> None:
+def setup(
+    verify: Annotated[bool, typer.Option(help="Check the digest of every jar.")] = False,
+    sets: Annotated[str, typer.Option("--jars", help="Sets of artimon/stack/jars.lock by comma, or all.")] = STACK_JARS,
+) -> None:
     """Find a suitable Java and retrieve the jars of the servers; ./scripts/setup calls this."""
     from artimon.stack import jars
     from artimon.stack.java import find_java
 
     place = settings_module.load()
     java = find_java(place)
-    folder = jars.ensure_jars(place, java, {jar.jar_set for jar in jars.read_lock()}, print_error, verify=verify)
+    known = {jar.jar_set for jar in jars.read_lock()}
+    wanted = known if sets == "all" else set(sets.split(","))
+    if unknown := wanted - known:
+        raise typer.BadParameter(f"{min(unknown)!r}: the sets are {', '.join(sorted(known))}", param_hint="--jars")
+    folder = jars.ensure_jars(place, java, wanted, print_error, verify=verify)
     print_error(f"Java {java.version} at {java.program}; jars in {folder}")

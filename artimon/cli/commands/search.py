@@ -40,9 +40,9 @@ def find(
     from artimon.model.labels import canonical
     from artimon.model.select import SelectError
     from artimon.runtime.process_setup import limit_library_logs
+    from artimon.runtime.text import printable
     from artimon.session import open_session
     from query_dsl import QueryError
-    from query_dsl.results.render import printable
 
     limit_library_logs()
     with exits(QueryError, SelectError), open_session(zookeeper_of_store(zookeeper, data), data) as session:

@@ -12,7 +12,7 @@ import typer
 
 from artimon.cli.clusters import Cluster, connect_cluster
 from artimon.cli.common import DataOption, JsonOption, Panel, ZookeeperOption, exits, locate_settings, print_error
-from query_dsl.results.render import printable
+from artimon.runtime.text import printable
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient

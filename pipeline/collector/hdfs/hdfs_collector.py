@@ -16,13 +16,15 @@ from artimon.runtime.health import Publish, unpublished
 from artimon.runtime.process_options import Health, Insecure, ListenHost, ListenPort, Option, Zookeeper
 from artimon.runtime.supervision import LoopGuard
 from artimon.runtime.zookeeper_client import zookeeper_client
-from pipeline.collector.collector import HEALTH_S, Collector, CollectorId, server_of
+from pipeline.collector.collector import Collector
+from pipeline.collector.collector_process import HEALTH_S, CollectorId, server_of
 from pipeline.collector.collector_service import CollectorService
 from pipeline.collector.hdfs.file_names import Scheme, stream_name
 from pipeline.collector.hdfs.hdfs_writer import HdfsWriter
 from pipeline.collector.hdfs.stream import Stream
 from pipeline.collector.hdfs.stream_state import RollConfig
 from pipeline.collector.hdfs.stream_sweeper import OWNER_GRACE_S, StreamSweeper
+from pipeline.collector.notice_board import NoticeBoard
 from pipeline.rolling_files.file_store import open_store
 
 log = logging.getLogger(__name__)
@@ -71,9 +73,10 @@ def run_hdfs_collector(
         return Stream(store, name, topic, clock, changed, config.scheme, config.roll, config.sync_s)
 
     broker = HdfsWriter(store, config.topic_prefix, zookeeper, begin, clock)
-    collector = Collector(broker, config.topic_prefix, clock)
+    collector, board = Collector(broker, config.topic_prefix, clock), NoticeBoard(zookeeper, clock)
     try:
-        service = CollectorService(server_of(collector, config), config, zookeeper, clock, publish, store=store.uri)
+        server = server_of(collector, config, clock, board)
+        service = CollectorService(server, config, zookeeper, clock, publish, store=store.uri)
     except (OSError, UnprotectedError):
         broker.close(0.0)
         raise
@@ -92,18 +95,26 @@ def run_hdfs_collector(
     sweeping = threading.Thread(target=sweep, name="sweep", daemon=True)
     try:
         sweeping.start()
-        _report_health(collector, broker, service, stop, clock)
+        board.start()
+        _report_health(collector, broker, service, board, stop, clock)
     finally:
+        board.stop()
         service.stop(partial(broker.close, config.stop_s))
 
 
 def _report_health(
-    collector: Collector, broker: HdfsWriter, service: CollectorService, stop: threading.Event, clock: Clock
+    collector: Collector,
+    broker: HdfsWriter,
+    service: CollectorService,
+    board: NoticeBoard,
+    stop: threading.Event,
+    clock: Clock,
 ) -> None:
     """Report health until `stop`; register the collector once positions may be given out."""
     registering = False
     while not stop.is_set():
         broker.replace_exhausted()
+        board.expire()
         if not registering and not broker.starting:
             service.registration.start()
             registering = True

@@ -21,12 +21,14 @@ from artimon.model.protocols import Sink
 from artimon.runtime.process_options import Health, Insecure, MiB, Option, Zookeeper, in_seconds, process_name
 from artimon.runtime.settings import security, zookeeper_auth
 from artimon.runtime.version import installed_version
-from artimon.runtime.zookeeper_client import EphemeralNode, zookeeper_client
-from pipeline.control.ack_watcher import ASK_TIMEOUT_S, AckSource, AckWatcher
+from artimon.runtime.zookeeper_client import EphemeralNode, close_client, zookeeper_client
+from pipeline.control.ack_watcher import AckWatcher
 from pipeline.control.admission import Trust
 from pipeline.control.agent_commands import AgentMode, CommandError
 from pipeline.control.agent_controls import AgentControls
+from pipeline.control.collector_notices import CollectorNotices
 from pipeline.control.control_plane import ControlPlane, remembered_document
+from pipeline.control.control_tree import commands_scope, scope_of
 from pipeline.control.signatures import read_keys
 from pipeline.delivery.backlog_limiter import BACKLOG_RATE as BACKLOG_RATE
 from pipeline.delivery.backlog_limiter import BacklogLimiter
@@ -150,17 +152,19 @@ class AgentConfig:
     health: Health = None
 
 
-def _ack_source(sender: Sender) -> AckSource:
-    """Return a function that asks a collector of a sender for ack states."""
-    return lambda versions: sender.client.ask("acks", versions, ASK_TIMEOUT_S)
+def _notices_of(sender: Sender, config: AgentConfig, clock: Clock) -> CollectorNotices:
+    """Return the news that the collectors of a sender have for this agent."""
+    scopes = [*(scope_of(group=name) for name in config.groups), scope_of(config.name), commands_scope(config.name)]
+    return CollectorNotices(sender.client, scopes, clock)
 
 
 class Agent:
     """Construct (recovers the log), `start`, hand `sink` to the sources, `stop`. ZooKeeper, collectors and Kafka may be
     down at any time: accepted batches wait in the log."""
 
-    def __init__(self, config: AgentConfig, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Raises LogLockedError if another process uses the folder, OSError if the disk refuses, KeyFileError."""
+    def __init__(self, config: AgentConfig, clock: Clock = SYSTEM_CLOCK, zookeeper: KazooClient | None = None) -> None:
+        """`zookeeper`: client of the process, which its owner starts and stops; None for one of its own. Raises
+        LogLockedError if another process uses the folder, OSError if the disk refuses, KeyFileError."""
         trust = Trust(read_keys(config.keys), zookeeper_auth())
         self.config, self._clock = config, clock
         self._held_back: list[tuple[LogEntry, LogPosition]] | None = []
@@ -202,18 +206,19 @@ class Agent:
         self._failover = FailoverLog(self.log, CollectorRoute(home, clock), clock) if straight else None
         wal = cast(WriteAheadLog, self._failover) if self._failover else self.log
         self._wal_sink = WalSink(wal, config.name, folder, home.stop_sending if shed else None)
-        self._zookeeper: KazooClient = zookeeper_client(config.zookeeper)
+        self._owns_zookeeper = zookeeper is None
+        self._zookeeper: KazooClient = zookeeper or zookeeper_client(config.zookeeper)
         # without authentication of collectors a ZooKeeper user protects more than their word
         asks = not zookeeper_auth() or security() is not None
         topic = f"{config.topic_prefix}.samples"
-        self._ack_watcher = AckWatcher(self._zookeeper, home, topic, _ack_source(home) if asks else None, clock)
+        self._notices = _notices_of(home, config, clock) if asks else None
+        self._ack_watcher = AckWatcher(self._zookeeper, home, topic, self._notices, clock)
         self._groups: tuple[str, ...] = ()
         self._mode = CollectorMode.FAILOVER
         self._limits: tuple[int | None, int | None] = None, None
         self._pending_change = ""
         self._described = _describe(self.log)
-        data = json.dumps(self._described).encode()
-        self._registration = EphemeralNode(self._zookeeper, f"/artimon/agents/{config.name}", data)
+        self._registration = EphemeralNode(self._zookeeper, f"/artimon/agents/{config.name}", b"", rewritten=True)
         self.controls = self._make_controls()
         self.plane = ControlPlane(
             self._zookeeper,
@@ -225,13 +230,16 @@ class Agent:
             self._report,
             config.configuration,
             trust,
+            self._notices,
         )
+        if self._notices is not None:
+            self._notices.on_acks, self._notices.on_config = self._ack_watcher.wake, self.plane.read_soon
         self._replay_timer = threading.Timer(_REPLAY_TIMEOUT_S, self._allow_deletion)
         self._replay_timer.daemon = True
 
     def _make_sender(self, config: AgentConfig) -> Sender:
         pacing = BacklogLimiter(config.backlog_rate)
-        return Sender(self.log, self._tracker, config.name, config.lanes, self._clock, pacing)
+        return Sender(self.log, self._tracker, config.name, self._clock, pacing)
 
     @property
     def sink(self) -> Sink:
@@ -253,8 +261,11 @@ class Agent:
             self._sender.start()
         else:
             threading.Thread(target=self._recover_in_background, name="recovery", daemon=True).start()
-        self._zookeeper.start_async()
+        if self._owns_zookeeper:
+            self._zookeeper.start_async()
         self._ack_watcher.start()
+        if self._notices is not None:
+            self._notices.start()
         self._registration.start()
         self.plane.start()
         self._replay_timer.start()
@@ -267,13 +278,15 @@ class Agent:
             self._failover.stop()
         self.plane.stop(1.0)
         self._registration.stop(1.0)
+        if self._notices is not None:
+            self._notices.stop(0.0)
         self._ack_watcher.stop(1.0)
         self._sender.stop(2.0)
         if self._delivery is DeliveryMode.BEST_EFFORT and (lost := self._sender.figures()["pending_batches"]):
             log.warning("best effort: %d unsent batches are lost with this process", lost)
         self.log.close(3.0)
-        self._zookeeper.stop()
-        self._zookeeper.close()
+        if self._owns_zookeeper:
+            close_client(self._zookeeper)
 
     def figures(self) -> dict[str, Any]:
         """Counts for health; `problems` lists messages for the operator."""
@@ -330,7 +343,6 @@ class Agent:
             self.log,
             config.data,
             config.name,
-            config.lanes,
             f"{config.topic_prefix}.samples",
             self._clock,
             ack_on_sent=self._level == "kafka",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline.flows import channels, encodings, groups, interceptors, sinks, sources
-from pipeline.flows.registry import ComponentKind, Registry, declared_in
+from pipeline.flows.registry import ComponentKind, Registry
 
 _PACKAGES = {
     ComponentKind.SOURCE: sources,
@@ -19,5 +19,5 @@ def builtin_registry() -> Registry:
     """Return a registry of the built-in components; it finds those of entry points itself."""
     registry = Registry()
     for part, module in _PACKAGES.items():
-        registry.add(part, *declared_in(module))
+        registry.add_package(part, module)
     return registry

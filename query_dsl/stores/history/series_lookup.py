@@ -50,7 +50,8 @@ def find_series(hdfs: str, question: SampleQuery) -> FoundSeries:
             f"{question.text} fits {len(good):,} series, the limit is {question.series:,}: narrow the selector, or"
             " raise the limit"
         )
-    return FoundSeries(_with_texts(good, read_sources(sources_uri(hdfs))), aside)
+    names = read_sources(sources_uri(hdfs), good.column("source").unique().to_pylist())
+    return FoundSeries(_with_texts(good, names), aside)
 
 
 def read_announced(hdfs: str, matchers: tuple[Matcher, ...]) -> tuple[Any, tuple[int, ...]]:

@@ -74,6 +74,10 @@ class PrometheusSource(ExpositionSource):
         self._page, self._job = target, job
 
     @property
+    def period_ms(self) -> int:
+        return self._job.period_ms or self.shared.config.period_ms
+
+    @property
     def deadline_s(self) -> float:
         return self._job.deadline_s or self.shared.config.deadline_s
 

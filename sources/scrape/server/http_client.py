@@ -1,5 +1,5 @@
-"""Small HTTP client for polled servers: one request per connection, a limit on the answer. Redirects are not followed
-and bodies not decompressed: either is an error.
+"""Small HTTP client for polled servers: one request per connection, a limit on the answer, whole or line by line.
+Redirects are not followed and bodies not decompressed: either is an error.
 """
 
 from __future__ import annotations
@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
 from sources.base.source_errors import PollError
@@ -60,6 +61,29 @@ async def send_request(
 ) -> HttpResponse:
     """Send a request; return the answer, at most `limit` bytes. Raises PollError with the reason, also for a status
     other than 200. The caller sets the timeout."""
+    async with _answering(question, ip, port, tls, server_name) as reader:
+        return await _read(reader, limit)
+
+
+@asynccontextmanager
+async def open_lines(
+    question: HttpRequest, ip: str, port: int, limit: int, tls: ssl.SSLContext | None = None, server_name: str = ""
+) -> AsyncIterator[AsyncIterator[bytes]]:
+    """Send a request and yield the lines of its answer as they arrive, each of at most `limit` bytes. Raises PollError
+    as `send_request`; the iterator as well. The caller sets the timeouts."""
+    async with _answering(question, ip, port, tls, server_name) as reader:
+        headers = await _head(reader)
+        if headers.get(b"transfer-encoding", b"").lower() != b"chunked":
+            raise PollError("garbage", "the body has no chunks: it is no stream")
+        async with aclosing(_chunks(reader, limit)) as chunks:
+            yield _lines(chunks, limit)
+
+
+@asynccontextmanager
+async def _answering(
+    question: HttpRequest, ip: str, port: int, tls: ssl.SSLContext | None, server_name: str
+) -> AsyncIterator[asyncio.StreamReader]:
+    """Connect and send a request; yield the reader of its answer."""
     try:
         reader, writer = await asyncio.open_connection(
             ip, port, limit=MAX_HEAD_BYTES, ssl=tls, server_hostname=server_name if tls is not None else None
@@ -74,13 +98,25 @@ async def send_request(
         raise PollError("tls", f"{server_name!r:.80}: {error}") from error
     try:
         writer.write(question.encoded())
-        return await _read(reader, limit)
+        yield reader
     except asyncio.IncompleteReadError as error:
         raise PollError("closed", f"closed within its body, after {len(error.partial)} bytes of a chunk") from error
     except OSError as error:
         raise PollError("network", str(error)) from error
     finally:
         writer.close()
+
+
+async def _lines(chunks: AsyncIterator[bytes], limit: int) -> AsyncIterator[bytes]:
+    rest = b""
+    async for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            yield line
+        if len(rest) > limit:
+            raise PollError("answer too large", f"a line of more than {limit} bytes")
+    if rest:
+        yield rest
 
 
 async def _read(reader: asyncio.StreamReader, limit: int) -> HttpResponse:
@@ -91,7 +127,7 @@ async def _read(reader: asyncio.StreamReader, limit: int) -> HttpResponse:
         )
     coding = headers.get(b"transfer-encoding", b"identity").lower()
     if coding == b"chunked":
-        return HttpResponse(headers, await _chunks(reader, limit), True)
+        return HttpResponse(headers, await _whole(_chunks(reader, limit), limit), True)
     if coding != b"identity":
         raise PollError("garbage", f"Transfer-Encoding {coding[:40]!r}")
     announced = _length(headers)
@@ -115,9 +151,17 @@ async def _body(reader: asyncio.StreamReader, announced: int | None, limit: int)
     return bytes(body)
 
 
-async def _chunks(reader: asyncio.StreamReader, limit: int) -> bytes:
-    """Read a chunked body; trailers are not read."""
+async def _whole(chunks: AsyncIterator[bytes], limit: int) -> bytes:
     body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > limit:
+            raise PollError("answer too large", f"more than {limit} bytes")
+    return bytes(body)
+
+
+async def _chunks(reader: asyncio.StreamReader, limit: int) -> AsyncGenerator[bytes, None]:
+    """Yield the chunks of a body, each of at most `limit` bytes; trailers are not read."""
     while True:
         try:
             line = await reader.readuntil(b"\r\n")
@@ -128,12 +172,13 @@ async def _chunks(reader: asyncio.StreamReader, limit: int) -> bytes:
             raise PollError("garbage", f"size of a chunk: {size[:20]!r}")
         length = int(size, 16)
         if length == 0:
-            return bytes(body)
-        if len(body) + length > limit:
+            return
+        if length > limit:
             raise PollError("answer too large", f"more than {limit} bytes")
-        body += await reader.readexactly(length)
+        chunk = await reader.readexactly(length)
         if await reader.readexactly(2) != b"\r\n":
             raise PollError("garbage", "a chunk is longer than announced")
+        yield chunk
 
 
 async def _head(reader: asyncio.StreamReader) -> dict[bytes, bytes]:

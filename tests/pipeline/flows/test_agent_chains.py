@@ -175,15 +175,16 @@ def test_tiers_survive_restarts_in_the_middle(tmp_path: Path) -> None:
 @contextmanager
 def lossy(target: int, replies_to_lose: int) -> Iterator[tuple[int, dict[str, int]]]:
     """Proxy in front of `target` that forwards requests and closes the connection instead of returning the first
-    replies: the calls take effect, their results are lost."""
+    replies to batches: the calls take effect, their results are lost."""
     counts = {"lost": 0}
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve(near: socket.socket) -> None:
+        carries_batches = threading.Event()
         with near, socket.create_connection(("127.0.0.1", target)) as far:
-            threading.Thread(target=_pump, args=(near, far), daemon=True).start()
+            threading.Thread(target=_pump, args=(near, far, carries_batches), daemon=True).start()
             while data := far.recv(65536):
-                if counts["lost"] < replies_to_lose:
+                if carries_batches.is_set() and counts["lost"] < replies_to_lose:
                     counts["lost"] += 1
                     near.shutdown(socket.SHUT_RDWR)
                     return
@@ -205,9 +206,15 @@ def lossy(target: int, replies_to_lose: int) -> Iterator[tuple[int, dict[str, in
         listener.close()
 
 
-def _pump(source: socket.socket, target: socket.socket) -> None:
+SEND = b"\0\0\0\4send"
+"""Name of the method in a request that carries batches."""
+
+
+def _pump(source: socket.socket, target: socket.socket, carries_batches: threading.Event) -> None:
     try:
         while data := source.recv(65536):
+            if SEND in data:
+                carries_batches.set()
             target.sendall(data)
     except OSError:
         pass

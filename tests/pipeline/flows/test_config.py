@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -232,3 +233,15 @@ sink = {type = "files", uri = "file:///x", encoding = "linse"}
 """
     with pytest.raises(ConfigFileError, match=r"no encoding is called 'linse'; did you mean lines"):
         parse_flows(text, builtin_registry())
+
+
+def test_a_component_whose_library_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent without the extras runs flows that do not need them, and names the library for one that does."""
+    for name in ["kafka", *(one for one in sys.modules if one.startswith("kafka."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in [one for one in sys.modules if one.startswith(("pipeline.flows.sinks.", "pipeline.collector.kafka"))]:
+        monkeypatch.delitem(sys.modules, name)
+    registry = builtin_registry()
+    assert registry.find(ComponentKind.SINK, "files").name == "files"
+    with pytest.raises(FlowError, match=r"not loaded: .*kafka_sink.*, because kafka is not installed"):
+        registry.find(ComponentKind.SINK, "kafka")

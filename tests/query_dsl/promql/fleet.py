@@ -44,10 +44,10 @@ class FleetSamples:
                 counts.append(last - first)
         none_ms, none = np.zeros(0, np.int64), np.zeros(0)
         return SeriesSamples(
-            LabelSets.from_dicts(labels),
             np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
             np.concatenate([none_ms, *times]),
             np.concatenate([none, *values]),
+            LabelSets.from_dicts(labels),
             np.zeros(len(labels), np.bool_),
         )
 

@@ -93,7 +93,7 @@ class Ended(Exception):
 )
 def test_a_query_ends_within_its_loops(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check raises at its last call, which a loop makes: a query of so few nodes calls it a few times otherwise."""
-    monkeypatch.setattr("query_dsl.promql.samples.MAX_GATHERED", 1_000)
+    monkeypatch.setattr("artimon.compute.packed_samples.MAX_GATHERED", 1_000)
     calls = 0
 
     def check() -> None:

@@ -12,10 +12,10 @@ from urllib.parse import urlencode
 
 import pytest
 
+from artimon.compute.sample_windows import WINDOWED
 from benchmarks.peers.process import ask
 from benchmarks.peers.prometheus import Prometheus
 from query_dsl.promql import PromqlResult, instant_query, range_query
-from query_dsl.promql.range_functions import WINDOWED
 from tests.programs import require
 from tests.query_dsl.promql.fleet import COUNT, START_MS, STEP_MS, Fleet, FleetSamples
 from tests.seeds import drawn

@@ -32,7 +32,7 @@ def logged(place: Path) -> list[tuple[str, int, int, int, Value | None]]:
 
 async def main(place: Path, address: str) -> None:
     sink = WalSink(open_log(place), "agent1", place / "log")
-    config = SourceConfig("agent1", NOWHERE, place / "data", period_ms=1_000, host_metrics=False, receive=address)
+    config = SourceConfig("agent1", NOWHERE, place / "data", period_ms=1_000, host_metrics=False, receive=(address,))
     await ArtimonSource(config, sink, SYSTEM_CLOCK, hostname=HOST).run(asyncio.Event())
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import math
 import random
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -11,7 +14,7 @@ import pytest
 
 from artimon.model.protocols import SinkRefusedError
 from artimon.model.values import Kind
-from sources.receive.received_columns import BodyError
+from sources.receive.received_columns import BodyError, ReceivedSamples
 from sources.receive.received_source import MAX_AGE_MS, SILENT_MS
 from sources.receive.remote_write import MAX_DECODED_BYTES, MAX_SERIES, RemoteWriteReader
 from sources.state.relabel import make_relabel_rule
@@ -262,5 +265,68 @@ def test_known_series_are_forgotten_at_a_limit(tmp_path: Path, monkeypatch: pyte
 
     run(test, tmp_path)
     for n in range(4):
+        reader.trim()
         reader.read(request_1(*[series_1({"__name__": "a", "n": f"{n} {i}"}, [(T, 1.0)]) for i in range(4)]), "1")
     assert len(reader.texts) <= 8
+
+
+@pytest.mark.parametrize("seed", fixed_and_drawn([1, 2], "known series"))
+def test_known_series_are_read_as_unknown_ones(seed: int) -> None:
+    """Samples at the end of a series are decoded as columns; whatever does not fit is parsed."""
+    dice = random.Random(seed)
+    warm = RemoteWriteReader(None)
+    for _ in range(8):
+        parts = []
+        for n in range(30):
+            labels = {"__name__": f"m{n}", "n": "x" * dice.choice((1, 1, 200))}
+            values: list[float | bytes] = [0.0, -0.0, 1.5, math.inf, math.nan, STALE_BYTES, struct.pack("<q", -1)]
+            times = (T, T + n, 5, 1 << 40, (1 << 42) + 1, -7, 0)
+            count = dice.choice((1, 1, 1, 1, 2, 0))
+            points = [(dice.choice(times), dice.choice(values)) for _ in range(count)]
+            more = dice.choice((b"", b"", b"", number(9, 3), whole(4, b""), whole(2, b"")))
+            raw = series_1(labels, points, more)
+            if count == 1 and points[0][1] == 0.0 and not more:  # senders leave out zeros
+                raw = series_1(labels, [], whole(2, number(2, points[0][0])))
+            parts.append(raw)
+        cold = RemoteWriteReader(None)
+        body = request_1(*parts)
+        warm.read(body, "1")
+        again, fresh = warm.read(body, "1"), cold.read(body, "1")
+        assert told(again, warm) == told(fresh, cold)
+
+
+def told(received: ReceivedSamples, reader: RemoteWriteReader) -> object:
+    columns = received.columns
+    samples = zip(*(one.tolist() for one in (columns.column, columns.time_ms, columns.cell, columns.line)), strict=True)
+    ends = zip(received.ended.tolist(), received.ended_ms.tolist(), strict=True)
+    return (
+        sorted((reader.texts[at], *rest) for at, *rest in samples),
+        sorted((reader.texts[at], time_ms) for at, time_ms in ends),
+        columns.rejected.counts,
+    )
+
+
+def test_bodies_that_wait_are_taken_together_and_answered_apart(tmp_path: Path) -> None:
+    async def test(sender: Sender) -> None:
+        def body(n: int, time_ms: int = T) -> bytes:
+            return request_1(series_1({"__name__": f"m{n}"}, [(time_ms, float(n))]))
+
+        await sender.take(series_1({"__name__": "first"}, [(T, 1.0)]))
+        good = [sender.take_body(body(n), "1") for n in range(10)]
+        assert await asyncio.gather(*good) == [(1, "")] * 10
+        together = len(sender.sink.accepted)
+        assert together < 11
+        mixed = [body(1, T + 1), b"no snappy", body(2, 5), body(3, T + 1), body(3, T + 1), body(4, T)]
+        found = await asyncio.gather(*[sender.take_body(one, "1") for one in mixed], return_exceptions=True)
+        assert isinstance(found[1], BodyError)
+        assert [found[at] for at in (0, 3, 4, 5)] == [(1, ""), (1, ""), (0, ""), (0, "")]
+        sender.sink.refusing = "full"
+        later = [body(n, T + 2) for n in range(5)]
+        refused = await asyncio.gather(*[sender.take_body(one, "1") for one in later], return_exceptions=True)
+        assert all(isinstance(one, SinkRefusedError) for one in refused)
+        sender.sink.refusing = ""
+        assert await asyncio.gather(*[sender.take_body(one, "1") for one in later]) == [(1, "")] * 5
+        rows = sender.rows()
+        assert len(rows) == len(set(rows)) == 1 + 10 + 2 + 5
+
+    run(test, tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import http.client
 import json
 import socket
@@ -18,7 +19,8 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.runtime.settings import SettingsError
 from sources.artimon_source import ArtimonSource
 from sources.delivery.source_config import SourceConfig
-from sources.receive.receiver import LIMITS, MAX_SENDERS
+from sources.receive.http_listener import LIMITS
+from sources.receive.senders import MAX_SENDERS
 from tests.sockets import free_port
 from tests.sources.helpers import HOST, KeepingSink, running
 from tests.sources.receive.bodies import request_1, request_2, series_1
@@ -62,7 +64,7 @@ class Agent:
 @asynccontextmanager
 async def receiving(place: Path, token: Path | None = None) -> AsyncIterator[Agent]:
     sink, port = KeepingSink(), free_port()
-    settings = {"receive": f"127.0.0.1:{port}", "receive_token": token}
+    settings = {"receive": (f"127.0.0.1:{port}",), "receive_token": token}
     async with running(NOWHERE, place, sink, **settings) as source:
 
         def listens() -> bool:
@@ -162,7 +164,7 @@ def test_a_log_that_refuses_is_tried_again_later(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "status", "told"),
     [
-        ({"path": "/write"}, 404, PATH),
+        ({"path": "/writes"}, 404, PATH),
         ({"path": f"{PATH}/a b"}, 404, "SENDER"),
         ({"path": f"{PATH}/{'x' * 65}"}, 404, "1 to 64"),
         ({"method": "GET"}, 405, "POST"),
@@ -213,9 +215,9 @@ def test_the_number_of_senders_is_limited(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"receive": "nonsense"}, "--receive 'nonsense'"),
-        ({"receive": "0.0.0.0:9201"}, "give --receive-token"),
-        ({"receive": "127.0.0.1:9201", "receive_token": Path("/nonexistent")}, "--receive-token"),
+        ({"receive": ("nonsense",)}, "--receive 'nonsense'"),
+        ({"receive": ("0.0.0.0:9201",)}, "give --receive-token"),
+        ({"receive": ("127.0.0.1:9201",), "receive_token": Path("/nonexistent")}, "--receive-token"),
     ],
 )
 def test_settings_are_checked_at_the_start(tmp_path: Path, settings: dict[str, object], message: str) -> None:
@@ -231,10 +233,35 @@ def test_a_port_in_use_is_a_problem_until_it_is_free(tmp_path: Path, monkeypatch
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             sink = KeepingSink()
-            async with running(NOWHERE, tmp_path, sink, receive=f"127.0.0.1:{port}") as source:
+            async with running(NOWHERE, tmp_path, sink, receive=(f"127.0.0.1:{port}",)) as source:
                 await until(lambda: any("--receive" in one for one in source.figures()["problems"]), "the problem")
                 taken.close()
                 await until(lambda: not any("--receive" in one for one in source.figures()["problems"]), "the port")
                 assert (await Agent(source, sink, port).send(body()))[0] == 204
 
     asyncio.run(whole())
+
+
+def test_influx_is_written_by_all_of_its_paths(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    now_s = SYSTEM_CLOCK.now_ms() // 1000
+
+    async def test(agent: Agent) -> None:
+        given = {"Authorization": f"Token {TOKEN}"}
+        for n, path in enumerate(("/write?db=d", "/api/v2/write?bucket=d&org=o", "/api/v3/write_lp?db=d")):
+            line = f"cpu,n={n} idle={n}i {now_s}".encode()
+            assert (await agent.send(line, f"{path}&precision=s", headers=given))[0] == 204
+        packed = gzip.compress(b"cpu,n=3 idle=3i")
+        assert (await agent.send(packed, "/influx/west/write", headers={**given, "Content-Encoding": "gzip"}))[0] == 204
+        assert agent.rows("default", "influx") == [(f'cpu.idle{{n="{n}"}}', n) for n in range(3)]
+        assert agent.rows("west", "influx") == [('cpu.idle{n="3"}', 3)]
+        status, text, headers = await agent.send(b"cpu idle=1\nbad\n", "/write", headers=given)
+        assert (status, json.loads(text)["code"], headers["content-type"]) == (400, "invalid", "application/json")
+        assert "1 fields were accepted, 1 were not" in json.loads(text)["message"]
+        assert (await agent.send(b"cpu idle=1", "/write?precision=x", headers=given))[0] == 400
+        assert (await agent.send(b"cpu idle=1", "/write?" + "a=b&" * 50, headers=given))[0] == 400
+        assert (await agent.send(b"cpu idle=1", "/write"))[0] == 401
+        assert (await agent.send(body(), headers={**HEADERS, **given}))[0] == 401  # only InfluxDB says Token
+
+    run(tmp_path / "data", test, file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import socket
 import struct
 import subprocess
@@ -12,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from urllib.parse import quote
 
@@ -26,6 +28,8 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import Value
+from artimon.runtime.settings import child_environment
+from tests.programs import require
 from tests.sockets import free_port
 from tests.sources.prometheus.exporters import get, prometheus
 from tests.sources.receive.agent import logged
@@ -36,8 +40,10 @@ Series = dict[int, dict[int, bytes]]
 
 
 @contextmanager
-def agent(place: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "tests.sources.receive.agent", str(place), f"127.0.0.1:{port}"]
+def agent(place: Path, address: int | str) -> Iterator[subprocess.Popen[bytes]]:
+    if isinstance(address, int):
+        address = f"127.0.0.1:{address}"
+    command = [sys.executable, "-m", "tests.sources.receive.agent", str(place), str(address)]
     with subprocess.Popen(command) as process:
         try:
             yield process
@@ -112,13 +118,14 @@ def test_the_sdk_of_opentelemetry(tmp_path: Path, delta: bool) -> None:
     place.mkdir()
     temporality = AggregationTemporality.DELTA if delta else AggregationTemporality.CUMULATIVE
     preferred: dict[type, AggregationTemporality] = dict.fromkeys((Counter, Histogram), temporality)
-    exporter = OTLPMetricExporter(f"http://127.0.0.1:{port}/v1/metrics", preferred_temporality=preferred)
+    address = f"http://127.0.0.1:{port}/v1/metrics"
+    exporter = OTLPMetricExporter(address, preferred_temporality=preferred, timeout=100)
     reader = PeriodicExportingMetricReader(exporter, export_interval_millis=60_000)
     exponential = View(instrument_name="fine", aggregation=ExponentialBucketHistogramAggregation())
     resource = Resource({"service.name": "shop", "host.name": "h1"})
     provider = MeterProvider([reader], resource, views=[exponential])
     meter = provider.get_meter("app")
-    count, wait = (
+    orders, wait = (
         meter.create_counter("orders.placed"),
         meter.create_histogram("wait", explicit_bucket_boundaries_advisory=[1.0, 5.0]),
     )
@@ -127,10 +134,10 @@ def test_the_sdk_of_opentelemetry(tmp_path: Path, delta: bool) -> None:
         with agent(place, port):
             eventually(lambda: listens(port), "the receiver")
             for seconds in (0.5, 3.0, 30.0):
-                count.add(2, {"route": "/"})
+                orders.add(2, {"route": "/"})
                 wait.record(seconds)
                 fine.record(seconds)
-            assert reader.force_flush() is not False
+            assert reader.force_flush(100_000) is not False
             assert not turn or provider.shutdown() is None
     found: dict[int, list[Value | None]] = defaultdict(list)
     for source, print_, _, _, value in logged(place):
@@ -147,6 +154,68 @@ def test_the_sdk_of_opentelemetry(tmp_path: Path, delta: bool) -> None:
     assert values("wait_sum")[:2] == [33.5, 67.0]
     assert values("fine_count")[:2] == [3, 6]
     assert values("fine_bucket", le="+Inf")[:2] == [3, 6]
+
+
+@pytest.mark.programs
+def test_collectd_writes_graphite(tmp_path: Path) -> None:
+    """Every line that collectd wrote to its log file is a sample."""
+    program = require("collectd")
+    port, place = free_port(), tmp_path / "agent"
+    place.mkdir()
+    root = program.path.parents[2]
+    (tmp_path / "collectd.conf").write_text(
+        f'''
+Hostname "h1"
+FQDNLookup false
+Interval 1
+BaseDir "{tmp_path}"
+PluginDir "{root}/usr/lib/collectd"
+TypesDB "{root}/usr/share/collectd/types.db"
+LoadPlugin load
+LoadPlugin uptime
+LoadPlugin csv
+LoadPlugin write_graphite
+<Plugin csv>
+  DataDir "{tmp_path}/csv"
+</Plugin>
+<Plugin write_graphite>
+  <Node "artimon">
+    Host "127.0.0.1"
+    Port "{port}"
+    Protocol "tcp"
+    Prefix "collectd."
+  </Node>
+</Plugin>
+'''
+    )
+    command = [str(program.path), "-f", "-C", str(tmp_path / "collectd.conf"), "-P", str(tmp_path / "pid")]
+    with agent(place, f"graphite+tcp://127.0.0.1:{port}"):
+        eventually(lambda: listens(port), "the receiver")
+        with subprocess.Popen(command, env=child_environment(program.environment)) as child:
+            try:
+                eventually(lambda: len(written(tmp_path / "csv")) >= 5, "some seconds of data")
+            finally:
+                child.terminate()  # which flushes its buffers
+                child.wait(60)
+        expected = written(tmp_path / "csv")
+        copies = (tmp_path / f"copy{n}" for n in count())
+        eventually(lambda: len(loads(place, next(copies))) == len(expected), "the last line")
+    found = loads(place, next(copies))
+    assert all(value == pytest.approx(expected[time_ms // 1000], abs=1e-6) for time_ms, value in found.items())
+    assert set(found) == {time_s * 1000 for time_s in expected}
+
+
+def loads(place: Path, copy: Path) -> dict[int, Value | None]:
+    """Return the loads by time that the log of a running agent holds."""
+    shutil.copytree(place / "log", copy / "log")
+    name = fingerprint(canonical("collectd.h1.load.load.shortterm", {}))
+    return {time_ms: value for _, print_, time_ms, _, value in logged(copy) if print_ == name}
+
+
+def written(folder: Path) -> dict[int, float]:
+    """Return the loads by second that collectd wrote to its files."""
+    lines = [line for file in folder.glob("h1/load/load-*") for line in file.read_text().splitlines()[1:]]
+    return {int(float(line.split(",")[0])): float(line.split(",")[1]) for line in lines if line.count(",") == 3}
 
 
 def listens(port: int) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 
 class _Deadly(importlib.abc.MetaPathFinder):
-    """Replaces `read_ipc` of artimon.model.batch_codec after its import."""
+    """Replaces `read_body` of artimon.model.batch_codec after its import."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if fullname != "artimon.model.batch_codec":
@@ -26,14 +26,14 @@ class _Deadly(importlib.abc.MetaPathFinder):
 
         def execute_and_patch(module: ModuleType) -> None:
             execute(module)
-            read = module.read_ipc
+            read = module.read_body
 
-            def read_or_die(data: bytes, *rest: Any) -> Any:
+            def read_or_die(header: Any, data: bytes) -> Any:
                 if b"deadly/" in data[:300]:
                     os.kill(os.getpid(), signal.SIGKILL)
-                return read(data, *rest)
+                return read(header, data)
 
-            module.read_ipc = read_or_die  # type: ignore[attr-defined]
+            module.read_body = read_or_die  # type: ignore[attr-defined]
 
         spec.loader.exec_module = execute_and_patch  # type: ignore[method-assign]
         return spec

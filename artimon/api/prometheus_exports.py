@@ -1,0 +1,100 @@
+"""Raw samples for other servers: `/federate` and remote read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from fastapi import Request, Response
+
+from artimon.api.api_errors import ApiError, QueryTooLargeError
+from artimon.api.buffered_answer import BufferedAnswer, BufferedResponse
+from artimon.api.federation import accepts_utf8, content_type, format_newest
+from artimon.api.limited_store import LimitedStore, history_limits, until_cancelled
+from artimon.api.prometheus_handlers import PrometheusHandlers, origin_of, parse_selectors, read_fields
+from artimon.api.remote_read import (
+    ReadQuery,
+    ReadRequest,
+    encode_samples,
+    encode_streamed,
+    parse_read_request,
+)
+from artimon.api.routes import plain_headers, wait_disconnect
+from artimon.model.select import Matcher
+from query_dsl.promql import read_samples
+from query_dsl.promql.evaluation_context import LOOK_BACK_MS
+from query_dsl.promql.samples import SeriesSamples, unite_samples
+from query_dsl.stores.query_limits import QueryBudget, make_budget
+
+STREAMED_TYPE = "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"
+MAX_NOTE_BYTES = 4_000
+
+
+class PrometheusExports(PrometheusHandlers):
+    """Handlers."""
+
+    async def federate(self, request: Request) -> Response:
+        """Return the newest sample of each series that matches any of `match[]`, as text."""
+        fields = await read_fields(request)
+        selectors = parse_selectors(fields, required=True)
+        utf8, now_ms = accepts_utf8(request.headers.get("accept", "")), self._executor.clock.now_ms()
+
+        def work(store: LimitedStore) -> BufferedAnswer:
+            queries = [ReadQuery(matchers, now_ms - LOOK_BACK_MS, now_ms) for matchers in selectors]
+            found, notes = self._read(store, queries)
+            pieces = format_newest(unite_samples(found), now_ms, LOOK_BACK_MS, utf8, notes)
+            return self._packed(request, until_cancelled(pieces, store))
+
+        headers = {"content-type": content_type(utf8)}
+        origin = origin_of(request, " ".join(fields.many("match[]")))
+        return await self._answer(request, work, headers=headers, origin=origin)
+
+    async def read(self, request: Request) -> Response:
+        """Answer a remote read: samples, or chunks if the client takes them first."""
+        if request.headers.get("content-encoding", "snappy").lower() != "snappy":
+            raise ApiError(415, "the body must be compressed by snappy")
+        asked = parse_read_request(await request.body())
+
+        def work(store: LimitedStore) -> tuple[BufferedAnswer, list[str]]:
+            found, notes = self._read(store, asked.queries)
+            pieces = encode_streamed(found) if asked.streamed else iter([encode_samples(found)])
+            return self._packed(request, until_cancelled(pieces, store), gzip=False), notes
+
+        origin = origin_of(request, " ".join(_text(one.matchers) for one in asked.queries))
+        parcel, notes = await self._executor.run(work, wait_disconnect(request), None, origin=origin)
+        return BufferedResponse(parcel, {**plain_headers(), **_read_headers(asked, notes)})
+
+    def _read(
+        self, store: LimitedStore, queries: list[ReadQuery] | tuple[ReadQuery, ...]
+    ) -> tuple[list[SeriesSamples], list[str]]:
+        """Return the samples of each query, and warnings. Raises QueryTooLargeError."""
+        now_ms, most, read = self._executor.clock.now_ms(), self._limits.cells_answered, 0
+        watch = make_budget(replace(history_limits(store), samples=most), store.check)
+        results, warnings = [], dict[str, None]()
+        for one in queries:
+            found, told = self._read_one(store, one, now_ms, watch)
+            read += len(found.values)
+            if read > most:
+                raise QueryTooLargeError(
+                    f"the request reads more than the limit of {most} samples (cells_answered): add matchers, or ask"
+                    " for a shorter range"
+                )
+            results.append(found)
+            warnings.update(dict.fromkeys(told))
+        return results, list(warnings)
+
+    def _read_one(
+        self, store: LimitedStore, one: ReadQuery, now_ms: int, watch: QueryBudget
+    ) -> tuple[SeriesSamples, tuple[str, ...]]:
+        return read_samples(one.matchers, store, now_ms, one.after_ms, one.until_ms, budget=watch)
+
+
+def _read_headers(asked: ReadRequest, notes: list[str]) -> dict[str, str]:
+    kind = {"content-type": STREAMED_TYPE}
+    if not asked.streamed:
+        kind = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
+    return {**kind, "x-artimon-notes": json.dumps(notes)[:MAX_NOTE_BYTES]} if notes else kind
+
+
+def _text(matchers: tuple[Matcher, ...]) -> str:
+    return "{" + ",".join(f"{one.label}{one.op}{json.dumps(one.value)}" for one in matchers) + "}"

@@ -1,0 +1,186 @@
+"""State in the form of Prometheus: rules, alerts, targets, and what describes the server."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import yaml
+from fastapi import Request, Response
+
+from artimon.api.buffered_answer import BufferedAnswer
+from artimon.api.endpoint_states import read_endpoints
+from artimon.api.limited_store import LimitedStore
+from artimon.api.prefix_search import MAX_SCANNED
+from artimon.api.prometheus_format import success
+from artimon.api.prometheus_handlers import PrometheusHandlers, json_response, read_fields
+from artimon.api.query_executor import QueryExecutor
+from artimon.model.cardinality import MAX_TOP, Cardinality
+from artimon.model.select import NAME
+from query_dsl.tree.times import format_time
+
+VERSION = "2.24.0"
+"""First version of Prometheus whose label routes take `match[]`. A newer one would promise more."""
+DEFAULT_TOP = 10
+_HEALTH = {True: "up", False: "down", None: "unknown"}
+_NEVER = "0001-01-01T00:00:00Z"
+
+
+class PrometheusStatus(PrometheusHandlers):
+    """Handlers; `alerts` reads the rules and alerts of the engines."""
+
+    def __init__(self, executor: QueryExecutor, alerts: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
+        super().__init__(executor)
+        self._alerts, self._started_ms = alerts, executor.clock.now_ms()
+
+    async def rules(self, request: Request) -> Response:
+        """Return the alert rules in one group; their expressions are in the language of the rule."""
+        kind = (await read_fields(request)).one("type")
+        told = await self._alerts()
+        alerts = _alerts(told)
+        rules = [_rule(one, alerts) for one in told["rules"]] if kind != "record" else []
+        groups = [{"name": "artimon", "file": "artimon", "interval": 60, "rules": rules}] if rules else []
+        return json_response(success({"groups": groups}))
+
+    async def alerts(self) -> Response:
+        """Return the alerts that are pending or firing."""
+        return json_response(success({"alerts": _alerts(await self._alerts())}))
+
+    async def targets(self, request: Request) -> Response:
+        """Return the processes that agents poll; `state=dropped`: none."""
+        dropped = (await read_fields(request)).one("state") == "dropped"
+
+        def work(store: LimitedStore) -> BufferedAnswer:
+            now_ms = self._executor.clock.now_ms()
+            found = [] if dropped else read_endpoints(store, now_ms, self._limits.found)["endpoints"]
+            told = {"activeTargets": [_target(one) for one in found], "droppedTargets": [], "droppedTargetCounts": {}}
+            return self._packed(request, [success(told, list(store.remarks))])
+
+        return await self._answer(request, work)
+
+    async def tsdb(self, request: Request) -> Response:
+        """Return the cardinality of memory: the `limit` names, labels and pairs with most series."""
+        top = min((await read_fields(request)).limit() or DEFAULT_TOP, MAX_TOP)
+
+        def work(store: LimitedStore) -> BufferedAnswer:
+            found = store.cardinality(top)
+            values = {label: max(n, _count(store, label)) for label, n in found.values_by_label.items()}
+            newest_ms = self._executor.clock.now_ms()
+            step_ms, kept = store.levels()[0]
+            head = {
+                "numSeries": found.series,
+                "numLabelPairs": found.pairs,
+                "chunkCount": 0,
+                "minTime": newest_ms - step_ms * kept,
+                "maxTime": newest_ms,
+            }
+            return self._packed(request, [success({"headStats": head, **_tops(found, values)}, list(store.remarks))])
+
+        return await self._answer(request, work)
+
+    async def build_info(self) -> Response:
+        """Return the version of the API of Prometheus that this one has."""
+        told = {"version": VERSION, "revision": "", "branch": "", "buildUser": "", "buildDate": "", "goVersion": ""}
+        return json_response(success({**told, "application": "Artimon"}))
+
+    async def runtime_info(self) -> Response:
+        """Return the state of this process."""
+        told = {
+            "startTime": format_time(self._started_ms),
+            "serverTime": format_time(self._executor.clock.now_ms()),
+            "CWD": "",
+            "reloadConfigSuccess": True,
+            "lastConfigTime": format_time(self._started_ms),
+            "corruptionCount": 0,
+            "goroutineCount": threading.active_count(),
+            "GOMAXPROCS": os.cpu_count() or 1,
+            "GOGC": "",
+            "GODEBUG": "",
+            "storageRetention": "",
+        }
+        return json_response(success(told))
+
+    async def config(self) -> Response:
+        """Return the limits of this process; sources are configured at the agents."""
+        told = {
+            "global": {"scrape_interval": "1m"},
+            "limits": {"soft": asdict(self._limits), "hard": asdict(self._executor.hard)},
+        }
+        return json_response(success({"yaml": yaml.safe_dump(told, sort_keys=False)}))
+
+    async def ready(self) -> Response:
+        """Answer if this process runs."""
+        return Response("Artimon is ready.\n", media_type="text/plain")
+
+
+def _alerts(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    found = [
+        {
+            "labels": {"alertname": str(one.get("rule", "")), **_texts(one.get("labels"))},
+            "annotations": {"summary": str(one.get("summary", ""))},
+            "state": _state(str(one.get("state", ""))),
+            "activeAt": format_time(int(one.get("since_ms") or 0)),
+            "value": str(one.get("value", "")),
+        }
+        for one in told["alerts"]
+    ]
+    return [one for one in found if one["state"] != "inactive"]
+
+
+def _rule(one: Mapping[str, Any], alerts: list[dict[str, Any]]) -> dict[str, Any]:
+    name = str(one.get("name", ""))
+    return {
+        "name": name,
+        "query": str(one.get("expr", "")),
+        "type": "alerting",
+        "state": _state(str(one.get("state", ""))),
+        "duration": one.get("for_ms", 0) / 1000,
+        "health": "err" if one.get("error") else "ok",
+        "lastError": str(one.get("error") or ""),
+        "labels": {},
+        "annotations": {},
+        "alerts": [alert for alert in alerts if alert["labels"]["alertname"] == name],
+    }
+
+
+def _state(state: str) -> str:
+    return state if state in ("firing", "pending") else "inactive"
+
+
+def _texts(labels: Any) -> dict[str, str]:
+    return {str(name): str(value) for name, value in labels.items()} if isinstance(labels, Mapping) else {}
+
+
+def _target(one: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "discoveredLabels": one["labels"],
+        "labels": one["labels"],
+        "scrapePool": one["context"],
+        "scrapeUrl": "",
+        "globalUrl": "",
+        "lastError": "" if one["up"] is not False else "the process does not answer its agent",
+        "lastScrape": format_time(one["time_ms"]) if one["time_ms"] else _NEVER,
+        "lastScrapeDuration": 0,
+        "health": _HEALTH[one["up"]],
+        "scrapeInterval": "1m",
+        "scrapeTimeout": "",
+    }
+
+
+def _count(store: LimitedStore, label: str) -> int:
+    """Count the values of a label over all shards; 0 if there are too many to list."""
+    found = len(store.names() if label == NAME else store.label_values(label, MAX_SCANNED))
+    return found if found < MAX_SCANNED else 0
+
+
+def _tops(found: Cardinality, values: Mapping[str, int]) -> dict[str, Any]:
+    tops = {
+        "seriesCountByMetricName": found.series_by_name,
+        "labelValueCountByLabelName": dict(sorted(values.items(), key=lambda one: (-one[1], one[0]))),
+        "memoryInBytesByLabelName": found.bytes_by_label,
+        "seriesCountByLabelValuePair": found.series_by_pair,
+    }
+    return {key: [{"name": name, "value": n} for name, n in counts.items()] for key, counts in tops.items()}

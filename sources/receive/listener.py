@@ -1,0 +1,55 @@
+"""Listener of a receiver: the part that all have, and the check of a token."""
+
+from __future__ import annotations
+
+import hmac
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+
+from artimon.runtime.settings import SettingsError
+from sources.base.source_errors import PollError
+from sources.receive.receive_address import ReceiveAddress
+from sources.targets.credentials import read_secret
+
+MAX_TOKEN_BYTES = 4_096
+RETRY_S = 5
+"""Seconds after which a sender may send again what could not be kept now."""
+
+
+class Listener(ABC):
+    """Socket and thread of one address; `start` once, `stop` once.
+
+    `answers`: requests by status; `dropped`: what a listener of lines dropped, by reason."""
+
+    def __init__(self, address: ReceiveAddress) -> None:
+        self.address = address
+        self.answers: Counter[str] = Counter()
+        self.dropped: Counter[str] = Counter()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Listen. Raises OSError if the address is in use."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stop listening. Blocks for some seconds at most."""
+
+
+class SenderToken:
+    """Token that senders present."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises SettingsError."""
+        try:
+            self._token = read_secret(path).encode()
+        except PollError as problem:
+            raise SettingsError(f"--receive-token: {problem.text}") from None
+        if not 16 <= len(self._token) <= MAX_TOKEN_BYTES:
+            raise SettingsError(f"--receive-token {path}: a token has 16 to {MAX_TOKEN_BYTES} bytes")
+
+    def admits(self, header: bytes, schemes: Collection[bytes] = (b"Bearer",)) -> bool:
+        """Return True if a header Authorization presents the token."""
+        scheme, _, given = header.partition(b" ")
+        return hmac.compare_digest(given, self._token) and scheme in schemes

@@ -1,0 +1,109 @@
+"""The files of examples/deploy: units, manifests and images are valid, and name commands and files that exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import typer.main
+import yaml
+
+from artimon.cli.program import app
+from tests.programs import require
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "examples" / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+IMAGES = sorted((DEPLOY / "images").glob("*.Dockerfile"))
+PROGRAM = "/opt/artimon/bin/"
+ROLES = frozenset({"agent", "collector", "shard", "spark", "compactor", "api", "alerts"})
+KUBERNETES = ("1.28", "1.37")
+
+
+def unit_command(unit: Path) -> list[str]:
+    """Return the words of a unit's ExecStart."""
+    (line,) = [line for line in unit.read_text().splitlines() if line.startswith("ExecStart=")]
+    return shlex.split(line.removeprefix("ExecStart="))
+
+
+def documents(manifest: Path) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(manifest.read_text()) if document]
+
+
+def containers(manifest: Path) -> Iterator[dict[str, Any]]:
+    """Yield the containers of the pods of a manifest."""
+    for document in documents(manifest):
+        pod = document.get("spec", {}).get("template", {}).get("spec", {})
+        yield from pod.get("containers", ())
+
+
+def commands() -> list[list[str]]:
+    """Return every command line of Artimon in units and manifests, from `artimon`'s first argument on."""
+    units = [words[1:] for words in map(unit_command, UNITS) if words[0] == f"{PROGRAM}artimon"]
+    pods = [[*one["command"][1:], *one.get("args", ())] for m in MANIFESTS for one in containers(m)]
+    return [*units, *pods]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_systemd_accepts_the_unit(unit: Path, tmp_path: Path) -> None:
+    for name in ("artimon", "spark-submit"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    name = unit.name.replace("@.", "@0.")
+    (tmp_path / name).write_text(unit.read_text().replace(PROGRAM, f"{tmp_path}/"))
+    verify = [str(require("systemd-analyze").path), "verify", "--man=no", "--recursive-errors=no", str(tmp_path / name)]
+    done = subprocess.run(verify, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_every_command_line_has_options_that_exist() -> None:
+    known = typer.main.get_command(app)
+    for role, *words in commands():
+        command = known.commands[role]  # type: ignore[attr-defined]
+        options = {option for parameter in command.params for option in parameter.opts}
+        used = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert used <= options, f"artimon {role} {' '.join(words)}"
+
+
+def test_every_role_has_a_unit_and_a_manifest() -> None:
+    assert {unit_command(unit)[1] for unit in UNITS} >= ROLES
+    assert {one["command"][1] for manifest in MANIFESTS for one in containers(manifest)} >= ROLES
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
+def test_kubernetes_accepts_the_manifest(manifest: Path, version: str) -> None:
+    for document in documents(manifest):
+        kubernetes_validate.validate(document, version, strict=True)
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
+def test_what_a_pod_mounts_is_a_volume_of_it(manifest: Path) -> None:
+    for document in documents(manifest):
+        spec = document.get("spec", {})
+        pod = spec.get("template", {}).get("spec", {})
+        volumes = {v["name"] for v in pod.get("volumes", ())}
+        volumes |= {claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", ())}
+        for one in (*pod.get("containers", ()), *pod.get("initContainers", ())):
+            assert {mount["name"] for mount in one.get("volumeMounts", ())} <= volumes
+
+
+@pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.name)
+def test_an_image_copies_what_exists_and_runs_without_root(image: Path) -> None:
+    text = image.read_text().replace("\\\n", " ")
+    for line in re.findall(r"(?m)^COPY (?!--from)(.+)$", text):
+        *sources, _target = line.split()
+        for source in sources:
+            assert list(ROOT.glob(source.rstrip("/"))), f"{image.name}: COPY {source}"
+    stages = re.findall(r"(?m)^FROM .+ AS (\w+)$", text)
+    assert set(re.findall(r"--from=(\w+)", text)) <= set(stages)
+    last = text[text.rindex("\nFROM ") :]
+    assert re.search(r"(?m)^USER [1-9]\d*$", last), f"{image.name} runs as root"
+    assert "build" in stages, f"{image.name} has one stage"

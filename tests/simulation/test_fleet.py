@@ -1,0 +1,62 @@
+"""The simulated fleet keeps its promises, and finds planted faults; docs/simulation.md."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from tests.seeds import drawn, fixed_and_drawn
+from tests.simulation.fleet_faults import FAULTS, planted
+from tests.simulation.fleet_run import FleetOutcome, run_fleet
+
+SEARCHED = 8
+"""Seeds of a planted fault; most are found by the first."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Errors of the simulated ZooKeeper are expected."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def kept(seed: int, agents: int, minutes: float = 10.0) -> FleetOutcome:
+    outcome = run_fleet(seed, agents, minutes)
+    assert not outcome.violation, f"{outcome.violation}\n  replay: {outcome.replay}"
+    assert outcome.faults
+    return outcome
+
+
+@pytest.mark.parametrize("seed", fixed_and_drawn([104, 108], "fleet"))
+def test_every_process_is_polled_by_exactly_one_agent(seed: int) -> None:
+    kept(seed, 25)
+
+
+def test_a_run_repeats_itself() -> None:
+    seed = drawn("fleet, twice")
+    assert run_fleet(seed, 10, 2.0) == run_fleet(seed, 10, 2.0)
+
+
+@pytest.mark.parametrize("name", [name for name in FAULTS if name in ("claims without waiting", "no agent is elected")])
+def test_common_planted_faults_are_found(name: str) -> None:
+    with planted(name):
+        assert any(run_fleet(seed, 25).violation for seed in range(1, SEARCHED + 1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
+def test_planted_faults_are_found(name: str) -> None:
+    with planted(name):
+        assert any(run_fleet(seed, 60).violation for seed in range(1, SEARCHED + 1))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7_200)
+def test_messages_of_an_agent_do_not_depend_on_the_size_of_the_fleet() -> None:
+    """At most as many at 10,000 agents as at 100, at rest and for the start of a process; no storm."""
+    small, large = kept(drawn("small fleet"), 100, 5.0), kept(drawn("large fleet"), 10_000, 5.0)
+    assert large.steady <= small.steady
+    assert large.peak <= 10 * max(1.0, large.steady)
