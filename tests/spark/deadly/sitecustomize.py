@@ -13,10 +13,10 @@ from typing import Any
 
 
 class _Deadly(importlib.abc.MetaPathFinder):
-    """Replaces `read_body` of artimon.model.batch_codec after its import."""
+    """Replaces `decode_columns` of artimon.model.sample_columns after its import."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if fullname != "artimon.model.batch_codec":
+        if fullname != "artimon.model.sample_columns":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
@@ -26,14 +26,14 @@ class _Deadly(importlib.abc.MetaPathFinder):
 
         def execute_and_patch(module: ModuleType) -> None:
             execute(module)
-            read = module.read_body
+            decode = module.decode_columns
 
-            def read_or_die(header: Any, data: bytes) -> Any:
+            def decode_or_die(header: Any, data: bytes) -> Any:
                 if b"deadly/" in data[:300]:
                     os.kill(os.getpid(), signal.SIGKILL)
-                return read(header, data)
+                return decode(header, data)
 
-            module.read_body = read_or_die  # type: ignore[attr-defined]
+            module.decode_columns = decode_or_die  # type: ignore[attr-defined]
 
         spec.loader.exec_module = execute_and_patch  # type: ignore[method-assign]
         return spec
