@@ -47,6 +47,8 @@ _MAX_TEXT = 900
 MINUTE_MS = 60_000
 
 Minutes = tuple[tuple[int, int], ...]
+_Row = tuple[int, int, int, Value | None]
+"""Fingerprint, time, start, value."""
 
 
 def minutes_of(samples: Samples) -> Minutes:
@@ -98,29 +100,46 @@ def shed_records(agent: str, batches: Iterable[tuple[BatchHeader, bytes, bool]])
 
 
 def merge_shed_records(agent: str, batches: Iterable[tuple[BatchHeader, bytes, bool]]) -> Iterator[PollResult]:
-    """Merge shed records that are given up themselves and that Kafka does not have, with the announcements of their
-    series, so that a reported loss is never forgotten."""
-    source, samples, infos, newest_ms = shed_source(agent), [], dict[str, SeriesInfo](), 0
+    """Merge shed records that are given up themselves, with the announcements of their series, so that a reported loss
+    is never forgotten.
+
+    The identities of a record that Kafka has are merged too: Kafka may lose its log before the table has read it, and
+    an identity that is named twice does no harm. Its counts are left out, because they would count twice."""
+    source, batches_text = shed_source(agent), canonical(SHED_BATCHES_VARIABLE, {"agent": agent})
+    lanes, counts, infos, newest_ms = LaneRanges(), list[_Row](), dict[str, SeriesInfo](), 0
     for header, payload, sent in batches:
-        if header.source != source or sent:
+        if header.source != source:
             continue
         newest_ms = max(newest_ms, header.poll_ms)
         if header.kind == BatchKind.SERIES:
-            infos |= {info.text: info for info in decode_series(header, payload).series}
-        else:
-            samples.append(decode_samples(header, payload))
+            if not sent:
+                infos |= {info.text: info for info in decode_series(header, payload).series}
+            continue
+        lanes.update(shed_batches(header, payload))
+        if not sent:
+            rows = decode_samples(header, payload).rows()
+            counts += [row for row in rows if row[0] != fingerprint(batches_text)]
+    rows = counts + _identity_rows(batches_text, lanes, newest_ms, newest_ms)
+    if rows:
+        infos.setdefault(batches_text, _identity_info(batches_text, newest_ms))
+    elif not infos:
+        return
     texts = sorted(infos)
     parts = [
         tuple(infos[text] for text in texts[at : at + MAX_BLOCK_SERIES])
         for at in range(0, len(texts), MAX_BLOCK_SERIES)
     ]
     blocks = tuple(SeriesBlock(source, _block(part), newest_ms, part) for part in parts)
-    if blocks or samples:
-        yield PollResult(source, bytes(16), 0, newest_ms, _join_lanes(samples), blocks=blocks)
+    yield PollResult(source, bytes(16), 0, newest_ms, Samples.of(rows), blocks=blocks)
 
 
-def _join_lanes(parts: list[Samples]) -> Samples:
-    return Samples.of([row for part in parts for row in part.rows()])
+def _identity_info(text: str, first_ms: int) -> SeriesInfo:
+    return SeriesInfo(text, ValueType.STRING, Kind.UNKNOWN, "Batches given up to make room", "", first_ms)
+
+
+def _identity_rows(text: str, lanes: LaneRanges, newest_ms: int, first_ms: int) -> list[_Row]:
+    """Return one row for each text of ranges, a millisecond apart."""
+    return [(fingerprint(text), newest_ms + n, first_ms, said) for n, said in enumerate(_texts(lanes))]
 
 
 def _minutes(header: BatchHeader, payload: bytes) -> Minutes:
@@ -152,16 +171,15 @@ def shed_batches(header: BatchHeader, payload: bytes) -> LaneRanges:
 
 def _polled(agent: str, record: _ShedRecord) -> PollResult:
     infos: dict[str, SeriesInfo] = {}
-    rows: list[tuple[int, int, int, Value | None]] = []
+    rows: list[_Row] = []
     first = min((minute for _, _, minute in record.lost), default=record.newest_ms)
     for (source, state, minute), lost in sorted(record.lost.items()):
         text = canonical(SHED_VARIABLE, {"agent": agent, "source": source, "state": state})
         infos[text] = SeriesInfo(text, ValueType.INTEGER, Kind.GAUGE, "Samples given up to make room", "", minute)
         rows.append((fingerprint(text), minute, first, lost))
     text = canonical(SHED_BATCHES_VARIABLE, {"agent": agent})
-    infos[text] = SeriesInfo(text, ValueType.STRING, Kind.UNKNOWN, "Batches given up to make room", "", first)
-    for n, said in enumerate(_texts(record.lanes)):
-        rows.append((fingerprint(text), record.newest_ms + n, first, said))
+    infos[text] = _identity_info(text, first)
+    rows += _identity_rows(text, record.lanes, record.newest_ms, first)
     source = shed_source(agent)
     series = tuple(infos[text] for text in sorted(infos))
     block = SeriesBlock(source, _block(series), record.newest_ms, series)

@@ -179,15 +179,26 @@ def test_a_shed_record_that_is_shed_is_carried_over(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_shed_record_in_kafka_is_not_carried_over(tmp_path: Path) -> None:
+def test_a_shed_record_in_kafka_is_carried_over_without_its_counts(tmp_path: Path) -> None:
+    """Kafka may lose the record before the table reads it: the identities stay named. Counts would count twice."""
     recorded = RecordingListener()
     wal = open_log(tmp_path, recorded)
     fill(WalSink(wal, AGENT, tmp_path), 2)
     (record,) = shed_records(AGENT, [(e.header, e.payload, False) for e, _ in recorded.placed])
     WalSink(wal, AGENT, tmp_path).accept_now([record])
     entry = next(e for e, _ in recorded.placed if e.header.source == shed_source(AGENT) and e.type == RecordType.BATCH)
-    assert len(list(merge_shed_records(AGENT, [(entry.header, entry.payload, False)]))) == 1
-    assert not list(merge_shed_records(AGENT, [(entry.header, entry.payload, True)]))
+    (unsent,) = merge_shed_records(AGENT, [(entry.header, entry.payload, False)])
+    (sent,) = merge_shed_records(AGENT, [(entry.header, entry.payload, True)])
+    identities = fingerprint(canonical(SHED_BATCHES_VARIABLE, {"agent": AGENT}))
+    assert {row[0] for row in unsent.samples.rows()} > {identities}
+    assert {row[0] for row in sent.samples.rows()} == {identities}
+    assert [info.text for block in sent.blocks for info in block.series] == [
+        canonical(SHED_BATCHES_VARIABLE, {"agent": AGENT})
+    ]
+    again = WalSink(wal, AGENT, tmp_path)
+    again.accept_now([sent])
+    carried = [e for e, _ in recorded.placed if e.header.source == shed_source(AGENT) and e.type == RecordType.BATCH]
+    assert shed_batches(carried[-1].header, carried[-1].payload) == shed_batches(entry.header, entry.payload)
     wal.close()
 
 
