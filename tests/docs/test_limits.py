@@ -13,6 +13,7 @@ from artimon.rawtable.table_state import FORGET_MS
 from artimon.runtime.machine_memory import MEMORY_SHARE
 from artimon.stack.topics import TOPICS
 from pipeline.collector.collector import FRAME_BYTES
+from pipeline.collector.collector_process import MAX_CONNECTIONS
 from pipeline.compaction import plan
 from pipeline.spark import append_pace as pace
 from pipeline.spark.spark_settings import SparkConfig
@@ -50,18 +51,21 @@ OPERATIONS = {
     "lanes of an agent": f"{DEFAULT_LANES}",
     "partitions of the topic": f"{TOPICS[0].partitions} at first",
     "call to a collector": f"{FRAME_BYTES / 2**20:g} MiB",
+    "agents of a collector": f"{MAX_CONNECTIONS:,} connections, fewer if the limit of open files is lower: set"
+    " `LimitNOFILE=16384` in its unit",
     "messages of an append": f"{default(SparkConfig, 'raw_messages'):,}",
     "age of a batch": f"{FORGET_MS // DAY_MS} days before its append",
     "Kafka keeps what the table holds": f"{default(SparkConfig, 'kafka_keep_s') // 3600} h",
     "series of a shard": f"at most {DEFAULT_CAPACITY:,}",
-    "series of one name in a shard": f"{limits.SERIES_PER_NAME:,} (`--name-limit`)",
+    "series of one name in a shard": f"a quarter of its capacity, at least {limits.SERIES_PER_NAME:,} (`--name-limit`)",
     "retention classes": f"{MAX_CLASSES}",
     "history in one answer": f"{question.MAX_SAMPLES:,} samples, {question.MAX_SERIES:,} series",
     "live files": f"{pace.HOUR_FILES} of each class in the open hour, {plan.HOUR_FILES} in a closed hour,"
     f" {plan.DAY_FILES} in a day",
 }
 VARSTORE = {
-    "series of one name": f"{limits.SERIES_PER_NAME:,} (`artimon shard --name-limit`)",
+    "series of one name": f"a quarter of the capacity, at least {limits.SERIES_PER_NAME:,}"
+    " (`artimon shard --name-limit`)",
     "label names": f"{limits.LABELS:,}",
     "memory": f"{MEMORY_SHARE:.0%}".replace("%", " %"),
 }

@@ -15,6 +15,7 @@ from artimon.model.values import Kind, ValueType
 from artimon.runtime.machine_memory import memory_limit
 from tests.varstore.worlds import TestBatch, range_of, sweep
 from varstore.index.shard_limits import (
+    SERIES_PER_NAME,
     CapacityLimitError,
     RefusedCounts,
     ShardLimits,
@@ -73,6 +74,12 @@ def test_a_limit_of_one_name_spares_the_others() -> None:
     assert world.sample(*many, *series("few", range(3))) == 6
     assert world.shard.status()["refused"] == 2
     assert sum(world.counts().values()) == 12
+
+
+def test_the_default_limit_of_one_name_follows_from_the_capacity() -> None:
+    assert ShardLimits().of_capacity(4_000_000).series_a_name == 1_000_000
+    assert ShardLimits().of_capacity(100).series_a_name == SERIES_PER_NAME
+    assert ShardLimits(series_a_name=3).of_capacity(4_000_000).series_a_name == 3
 
 
 def test_a_refused_series_is_accepted_by_the_next_announcement_with_room() -> None:

@@ -88,7 +88,7 @@ class LabelIndex:
 
     def __init__(self, table: SlotTable | None = None, limits: ShardLimits | None = None) -> None:
         self._table = table or SlotTable(1_000)
-        self._limits = limits or ShardLimits()
+        self._limits = (limits or ShardLimits()).of_capacity(self._table.size)
         self._lock = threading.Lock()
         size = self._table.size
         self._names: LabelDictionary[str] = LabelDictionary(size, "")

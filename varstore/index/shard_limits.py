@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from artimon.model.grid import Level
@@ -17,6 +17,9 @@ SPARE_ROWS = 4
 FINEST_SPARE_ROWS = SPARE_ROWS + 15
 """`SPARE_ROWS` of the finest level: it serves windows that start before the range."""
 SERIES_PER_NAME = 200_000
+"""Least default limit of the series of one name in a shard."""
+NAME_SHARE = 4
+"""Share of the capacity that one name may take by default: a quarter."""
 LABELS = 1_000
 """Limit of distinct label names in one shard, as each has its own array."""
 NAMES_COUNTED = 1_000
@@ -37,14 +40,12 @@ class ShardLimits:
     series_a_name: Annotated[
         int,
         Option(
-            "Series of one name (0: 200,000).",
+            "Series of one name (0: a quarter of the capacity, at least 200,000).",
             "--name-limit",
             min=0,
-            kind=int,
-            read=lambda written: written or SERIES_PER_NAME,
-            default=0,
         ),
-    ] = SERIES_PER_NAME
+    ] = 0
+    """0: `of_capacity` settles it."""
     labels: int = LABELS
     memory_bytes: Annotated[
         int,
@@ -56,6 +57,10 @@ class ShardLimits:
         ),
     ] = 0
     """0: `memory_limit()`."""
+
+    def of_capacity(self, capacity: int) -> ShardLimits:
+        """Return the limits of a shard for that many series."""
+        return replace(self, series_a_name=self.series_a_name or max(SERIES_PER_NAME, capacity // NAME_SHARE))
 
 
 DEFAULT_LIMITS = ShardLimits()

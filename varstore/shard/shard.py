@@ -62,7 +62,7 @@ class Shard:
         limits: ShardLimits = DEFAULT_LIMITS,
     ) -> None:
         self.id, self.level_list = id, tuple(levels)
-        self._store = BucketStore(levels, capacity)
+        self._store, limits = BucketStore(levels, capacity), limits.of_capacity(capacity)
         self._run_builder = RunBuilder(self._store.slots, self._store.longest_ring.step_ms)
         self._index = LabelIndex(self._store.slots, limits)
         locks = ShardLocks()
