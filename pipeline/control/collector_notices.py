@@ -24,6 +24,8 @@ WATCH_TIMEOUT_S = 90.0
 GRACE_S = 15.0
 """Seconds without a collector after which ZooKeeper is read, and up to twice as many, by chance: the agents of a
 collector that ends find another one, and do not all turn to ZooKeeper."""
+CUT_OFF_SHARE = 0.2
+"""Share of that time if all known collectors have failed: only ZooKeeper can name another one."""
 BASELINE_S = 5.0
 """Longest wait in seconds for the first read of the configuration, which tells from where changes count."""
 MIN_RETRY_S, MAX_RETRY_S = 0.5, 5.0
@@ -35,6 +37,11 @@ class NewsClient(Protocol):
     """Client of the collectors."""
 
     def ask(self, method: str, argument: object, timeout_s: float) -> Any: ...
+
+    @property
+    def is_cut_off(self) -> bool:
+        """True if all known collectors have failed."""
+        ...
 
 
 class CollectorNotices:
@@ -53,7 +60,8 @@ class CollectorNotices:
         self._digest = 0
         self._changes: ConfigChanges | None = None
         """Last changes that the agent has read; None before the first read of its configuration."""
-        self._lost_at, self._grace_s = clock.monotonic(), random.uniform(GRACE_S, 2 * GRACE_S)
+        self._lost_at = clock.monotonic()
+        self._full_grace_s = self._grace_s = random.uniform(GRACE_S, 2 * GRACE_S)
         self._known = self._was_known = self._is_told = False
         self._baseline = threading.Event()
         """Set once the agent has read its configuration."""
@@ -116,7 +124,7 @@ class CollectorNotices:
             notice = self._client.ask("watch", known, WATCH_TIMEOUT_S)
         except CollectorCallError as error:
             log.debug("no news from a collector: %s", error)
-            self._lose(0.0 if error.refused else 1.0)
+            self._lose(0.0 if error.refused else CUT_OFF_SHARE if self._client.is_cut_off else 1.0)
             return UNKNOWN_RETRY_S if error.refused else random.uniform(MIN_RETRY_S, MAX_RETRY_S)
         self._take_acks(notice.acks)
         self._take_collectors(notice)
@@ -164,12 +172,13 @@ class CollectorNotices:
             if notice.scopes:
                 self.on_config()
 
-    def _lose(self, part: float = 1.0) -> None:
-        """Begin the grace period; `part` of it: 0.0 for none, since this collector never has news."""
+    def _lose(self, share: float = 1.0) -> None:
+        """Begin the grace period, or shorten it to a `share`: 0.0 for none, since this collector never has news."""
         if self._known:
             self._known, self._lost_at = False, self._clock.monotonic()
-            self._grace_s = random.uniform(GRACE_S, 2 * GRACE_S)
-        self._grace_s *= part
+            self._full_grace_s = random.uniform(GRACE_S, 2 * GRACE_S)
+            self._grace_s = self._full_grace_s
+        self._grace_s = min(self._grace_s, self._full_grace_s * share)
 
     def _tell_of_end(self) -> None:
         """Wake those who must read ZooKeeper now, once."""

@@ -71,6 +71,13 @@ class CollectorClient:
         with self.cond:
             return self.link.collectors.endpoints()
 
+    @property
+    def is_cut_off(self) -> bool:
+        """True if all known collectors have failed since their last answer."""
+        with self.cond:
+            collectors = self.link.collectors
+            return len(collectors) > 0 and not collectors.count_healthy()
+
     def send(self, messages: Sequence[bytes], within_s: float = math.inf) -> Reply:
         """Send the first of these messages, at least one, as many as one call may take. Waits for credit and answer,
         each for at most `within_s`. Raises CollectorCallError."""
