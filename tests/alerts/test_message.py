@@ -154,7 +154,7 @@ class Tags(HTMLParser):
 def test_any_label_and_value_can_be_mailed(label: str, summary: str, value: float | bool | str | None) -> None:
     told = note(labels=(("host", label),), summary=summary, value=value)
     again = Notification.from_json(json.loads(json.dumps(told.to_json())))
-    assert again == told
+    assert repr(again) == repr(told)  # NaN does not equal itself
     mail = read_back(again)
     assert len(mail["Subject"]) <= 200
     tags = Tags()

@@ -56,7 +56,7 @@ def test_continuous_integration_runs_the_command_of_the_readme(checkout: Path) -
     assert (
         sorted(by_ci[1])
         == sorted(by_reader[1])
-        == sorted([*STEPS, "pytest -m not slow -n 3", "setup --tests --programs all"])
+        == sorted([*STEPS, "pytest -m not slow and not cluster -n 3", "setup --tests --programs all"])
     )
 
 
@@ -91,7 +91,9 @@ def test_few_failed_tests_run_again_alone_with_the_same_seed(
     done = subprocess.run(["./scripts/test"], cwd=checkout, env=env, capture_output=True, timeout=60, check=False)
     called = [line for line in (checkout / "called").read_text().splitlines() if line.startswith("pytest")]
     assert (done.returncode, len(called)) == (code, runs)
-    assert called[1:] == ["pytest --seed 7 -m not slow --last-failed --last-failed-no-failures none"] * (runs - 1)
+    assert called[1:] == [
+        "pytest --seed 7 -m not slow and not cluster --last-failed --last-failed-no-failures none"
+    ] * (runs - 1)
     assert (b"passed alone" in done.stderr and b"a.py::t" in done.stderr) == (code == 0)
 
 
@@ -99,17 +101,20 @@ def test_the_fast_run_keeps_the_checks_and_leaves_out_what_needs_servers(checkou
     code, called = run(checkout, "./scripts/test", "--fast")
     assert code == 0
     assert sorted(called) == sorted(
-        [*STEPS, "pytest -m not slow and not stack and not programs -n 4", "setup --tests --programs"]
+        [*STEPS, "pytest -m not slow and not cluster and not stack and not programs -n 4", "setup --tests --programs"]
     )
 
 
 @pytest.mark.parametrize(
     ("words", "call"),
     [
-        (["--seed", "7"], "pytest -m not slow -n 3 seed 7"),
-        (["--slow", "--seed", "7"], "pytest -m  -n 0 seed 7"),
-        (["--seed", "7", "tests/stack", "-k", "ports"], "pytest -m not slow tests/stack -k ports seed 7"),
-        (["--slow", "tests/faults"], "pytest -m  tests/faults"),
+        (["--seed", "7"], "pytest -m not slow and not cluster -n 3 seed 7"),
+        (["--slow", "--seed", "7"], "pytest -m not cluster -n 0 seed 7"),
+        (
+            ["--seed", "7", "tests/stack", "-k", "ports"],
+            "pytest -m not slow and not cluster tests/stack -k ports seed 7",
+        ),
+        (["--slow", "tests/faults"], "pytest -m not cluster tests/faults"),
     ],
 )
 def test_options_reach_pytest(checkout: Path, words: list[str], call: str) -> None:
