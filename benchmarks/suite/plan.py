@@ -127,8 +127,8 @@ PLAN = (
     Entry(
         "varstore_rack",
         "benchmarks.varstore_rack",
-        3.0,
-        ("--seconds", "6"),
+        2.7,
+        ("--seconds", "5"),
         ("--seconds", "3", "--series", "10000"),
         promised=(
             *_family("varstore.select", "", "@shard", "@client"),
@@ -176,8 +176,8 @@ PLAN = (
     Entry(
         "fleet",
         "benchmarks.fleet",
-        6.0,
-        ("--agents", "50", "--seconds", "60"),
+        5.4,
+        ("--agents", "50", "--seconds", "40"),
         ("--agents", "20", "--seconds", "60", "--collector-agents", "200"),
         promised=(
             *_family("fleet.zookeeper", ".steady", ".restart", ".process"),
@@ -213,8 +213,8 @@ PLAN = (
     Entry(
         "transport_backlog",
         "benchmarks.transport",
-        2.5,
-        ("--backlog", "10"),
+        2.0,
+        ("--backlog", "8"),
         ("--backlog", "2", "--sources", "40"),
         promised=_family("transport.backlog.", "hdfs", "buckets", "live.p50", "live.p99", "live.max"),
         long=("--backlog", "60"),
@@ -223,8 +223,8 @@ PLAN = (
     Entry(
         "pipeline",
         "benchmarks.pipeline",
-        5.5,
-        ("--parts", "both,raw,stops", "--samples", "60000000", "--stop", "30"),
+        5.3,
+        ("--parts", "both,raw,stops", "--samples", "60000000", "--stop", "20"),
         ("--parts", "both,raw", "--samples", "600000", "--sources", "40"),
         promised=("pipeline", "pipeline.cpu", "pipeline.cpu@servers", "pipeline.memory", "pipeline.raw"),
         sized=("pipeline@buckets_stopped", "pipeline@raw_stopped"),
@@ -232,8 +232,8 @@ PLAN = (
     Entry(
         "lag",
         "benchmarks.lag",
-        6.0,
-        ("--minutes", "3"),
+        5.0,
+        ("--minutes", "2"),
         ("--minutes", "2", "--sources", "40", "--hours", "0"),
         promised=(
             *_family("lag.hdfs.", "p50", "p99", "max", "files"),

@@ -97,7 +97,7 @@ def test_files_without_rules_are_good(text: str) -> None:
             RULE.replace("fetch('x')", "fetch('x').at('2026-01-01')"), "3:", "asks about now", id="fixed_time"
         ),
         pytest.param(RULE.replace("fetch('x')", "__import__('os')"), "3:9", "unknown function", id="no_code"),
-        pytest.param("receivers: {ops: {}}", "1:18", "mail: missing", id="receiver_without_mail"),
+        pytest.param("receivers: {ops: {}}", "1:18", "mail or webhook: missing", id="receiver_without_mail"),
         pytest.param("receivers: {ops: {mail: []}}", "1:25", "empty", id="no_address"),
         pytest.param("receivers: {ops: {mail: [a b]}}", "1:26", "not a mail address", id="bad_address"),
         pytest.param('receivers: {ops: {mail: ["a@b.c\\nBcc: x@y.z"]}}', "1:26", "not a mail address", id="injection"),

@@ -17,7 +17,7 @@ from artimon.model.batch_codec import decode_samples, verify
 from artimon.stack.stack import Stack
 from pipeline.flows.runtime.agent_transport import Agent, AgentConfig
 from pipeline.wal.recovery import segments_in
-from tests.pipeline.helpers import MINUTE, polled
+from tests.pipeline.helpers import MINUTE, polled, started
 from tests.pipeline.kafka_helpers import (
     COLLECTOR,
     Publisher,
@@ -137,8 +137,13 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 def test_a_collector_killed_in_the_middle_loses_nothing(tmp_path: Path, zookeeper: str, kafka: str) -> None:
     """Killed three times under load. Batches that may have been written are sent again under the same identity."""
     prefix = own_topics(kafka)
-    agent = Agent(config(prefix, tmp_path, zookeeper))
-    agent.start()
+    with started(Agent(config(prefix, tmp_path, zookeeper))) as agent:
+        count = _delivered_through_kills(agent, prefix, zookeeper, kafka)
+    assert len(deduplicated(kafka, f"{prefix}.samples")) == count
+
+
+def _delivered_through_kills(agent: Agent, prefix: str, zookeeper: str, kafka: str) -> int:
+    """Return the number of batches that the agent accepted and delivered."""
     count = 0
     for _ in range(3):
         process = spawn(COLLECTOR, zookeeper, kafka, prefix)
@@ -153,8 +158,7 @@ def test_a_collector_killed_in_the_middle_loses_nothing(tmp_path: Path, zookeepe
             kill(process)
     with collector(zookeeper, kafka, prefix, id=f"{prefix}-last"):
         eventually(lambda: pending(agent) == 0, "all are acked")
-    agent.stop()
-    assert len(deduplicated(kafka, f"{prefix}.samples")) == count
+    return count
 
 
 AGENT = """

@@ -213,9 +213,10 @@ def loads(place: Path, copy: Path) -> dict[int, Value | None]:
 
 
 def written(folder: Path) -> dict[int, float]:
-    """Return the loads by second that collectd wrote to its files."""
+    """Return the loads by second that collectd wrote to its files, which have milliseconds. Its lines of Graphite have
+    whole seconds, rounded to the nearest."""
     lines = [line for file in folder.glob("h1/load/load-*") for line in file.read_text().splitlines()[1:]]
-    return {int(float(line.split(",")[0])): float(line.split(",")[1]) for line in lines if line.count(",") == 3}
+    return {int(float(line.split(",")[0]) + 0.5): float(line.split(",")[1]) for line in lines if line.count(",") == 3}
 
 
 def listens(port: int) -> bool:
