@@ -8,7 +8,7 @@ from pathlib import Path
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.runtime.process_setup import install_signal_handlers
-from tests.cluster.local_cluster import LocalCluster
+from tests.cluster.local_cluster import LocalCluster, prepare
 
 
 def main() -> None:
@@ -16,7 +16,11 @@ def main() -> None:
     parser = argparse.ArgumentParser("./scripts/cluster", description=__doc__)
     parser.add_argument("--data", type=Path, help="folder of all data (default: a new one, deleted at the end)")
     parser.add_argument("--for", dest="seconds", type=float, default=0.0, help="end after so many seconds")
+    parser.add_argument("--prepare", action="store_true", help="only fetch and build what it needs")
     given = parser.parse_args()
+    if given.prepare:
+        prepare()
+        return
     stop = install_signal_handlers()
     with tempfile.TemporaryDirectory(prefix="artimon-cluster-") as made:
         began = SYSTEM_CLOCK.monotonic()

@@ -45,6 +45,13 @@ OPTIONS: Mapping[str, str] = {
 }
 
 
+def prepare() -> Path:
+    """Fetch the jars of YARN, which needs the network of the machine, and return the archive of Python packages."""
+    settings = load_settings()
+    ensure_jars(settings, find_java(settings), ["yarn"], lock=LOCK)
+    return cached_archive(settings.cache)
+
+
 class LocalCluster:
     """A context manager: hosts and parts, all of them healthy once it is entered."""
 
@@ -56,11 +63,9 @@ class LocalCluster:
         self.stack: Stack
 
     def __enter__(self) -> Self:
-        settings = load_settings()
         archive = self._data / "environment.tar.gz"
         archive.unlink(missing_ok=True)
-        archive.symlink_to(cached_archive(settings.cache))
-        ensure_jars(settings, find_java(settings), ["yarn"], lock=LOCK)
+        archive.symlink_to(prepare())
         self._hosts.__enter__()
         places = {part.name: self.hosts[number - 1].place for part, number in self._placed}
         self.stack = Stack(self._data, (), options=self._options, hosts=places)
