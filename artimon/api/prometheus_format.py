@@ -96,6 +96,13 @@ class Fields:
             raise ApiError(400, f'invalid parameter "{name}": cannot parse {text!r:.60} to a duration greater than 0')
         return found
 
+    def flag(self, name: str, default: bool) -> bool:
+        """Parse true or false. Raises ApiError."""
+        text = self.one(name)
+        if text not in (None, "true", "false"):
+            raise ApiError(400, f'invalid parameter "{name}": write true or false, not {text!r:.60}')
+        return default if text is None else text == "true"
+
     def limit(self) -> int:
         """Parse `limit`; 0: none. Raises ApiError."""
         text = self.one("limit") or "0"

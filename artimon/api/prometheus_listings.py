@@ -11,7 +11,7 @@ from artimon.api import prefix_search as listing
 from artimon.api.buffered_answer import BufferedAnswer
 from artimon.api.limited_store import LimitedStore
 from artimon.api.prometheus_format import Fields, success, unescaped
-from artimon.api.prometheus_handlers import PrometheusHandlers, parse_selectors, read_fields
+from artimon.api.prometheus_handlers import PrometheusHandlers, read_fields
 from artimon.model.select import NAME, Matcher
 from artimon.model.values import Kind
 
@@ -25,7 +25,7 @@ class PrometheusListings(PrometheusHandlers):
     async def series(self, request: Request) -> Response:
         """List the series that match any of `match[]`."""
         fields = await read_fields(request)
-        selectors = parse_selectors(fields, required=True)
+        selectors = self._selectors(fields, required=True)
 
         def work(store: LimitedStore, limit: int) -> tuple[list[Any], bool]:
             rows: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
@@ -40,7 +40,7 @@ class PrometheusListings(PrometheusHandlers):
     async def labels(self, request: Request) -> Response:
         """List the names of the labels of all series, or of those that match."""
         fields = await read_fields(request)
-        selectors = parse_selectors(fields)
+        selectors = self._selectors(fields)
 
         def work(store: LimitedStore, limit: int) -> tuple[list[str], bool]:
             if not selectors:
@@ -54,7 +54,7 @@ class PrometheusListings(PrometheusHandlers):
     async def label_values(self, request: Request, name: str) -> Response:
         """List the values of a label of all series, or of those that match."""
         fields, label = await read_fields(request), unescaped(name)
-        selectors = parse_selectors(fields)
+        selectors = self._selectors(fields)
 
         def work(store: LimitedStore, limit: int) -> tuple[list[str], bool]:
             if not selectors:

@@ -99,14 +99,16 @@ def query_store(
     look_back_ms: int = LOOK_BACK_MS,
     budget: QueryBudget | None = None,
     exact_increase: bool = False,
+    similar_names: bool = False,
 ) -> PromqlResult:
     """Answer a query from a store: at each step from start to end, or at `end_ms` if there is no start.
 
     `now_ms` is the current time. `exact_increase`: `increase` and `rate` count from the starts of processes, without
-    extrapolation. Raises PromqlError, SelectError and QueryError."""
+    extrapolation. `similar_names`: a name finds those that differ in dots and underscores only. Raises PromqlError,
+    SelectError and QueryError."""
     watch = budget or QueryBudget()
     remarks = Remarks()
-    source = StoreSamples(store.watching(watch), now_ms, remarks, watch, exact_increase)
+    source = StoreSamples(store.watching(watch), now_ms, remarks, watch, exact_increase, similar_names)
     until_ms = now_ms if end_ms is None else end_ms
     if start_ms is None:
         found = instant_query(query, until_ms, source, look_back_ms=look_back_ms, budget=watch)

@@ -34,6 +34,7 @@ from query_dsl.promql.pushed_windows import (
 )
 from query_dsl.promql.sample_source import Reducer, WindowQuery
 from query_dsl.promql.samples import SeriesSamples, no_samples, unite_samples
+from query_dsl.promql.similar_names import similar_matchers
 from query_dsl.stores.engine_store import EngineStore
 from query_dsl.stores.levels import LevelSnapshot, level_snapshots
 from query_dsl.stores.query_limits import QueryBudget, limited_select
@@ -56,12 +57,19 @@ class StoreSamples:
     """A SampleSource and BucketSource over a store; what the reader should know goes to `remarks`."""
 
     def __init__(
-        self, store: EngineStore, now_ms: int, remarks: Remarks, budget: QueryBudget, exact_increase: bool = False
+        self,
+        store: EngineStore,
+        now_ms: int,
+        remarks: Remarks,
+        budget: QueryBudget,
+        exact_increase: bool = False,
+        similar_names: bool = False,
     ) -> None:
-        """exact_increase: increases and rates count from the starts of processes, without extrapolation."""
+        """exact_increase: increases and rates count from the starts of processes, without extrapolation.
+        similar_names: a name finds those that differ in dots and underscores only."""
         self._store, self._remarks, self._budget, self._now_ms = store, remarks, budget, now_ms
         self._levels: Sequence[LevelSnapshot] = level_snapshots(store.levels(), now_ms)
-        self._exact_increase = exact_increase
+        self._exact_increase, self._similar_names = exact_increase, similar_names
         self._only: tuple[int, ...] | None = None
         """Fingerprints of the series that are read; None: all."""
 
@@ -71,6 +79,7 @@ class StoreSamples:
 
     def read(self, matchers: tuple[Matcher, ...], after_ms: int, until_ms: int) -> SeriesSamples:
         """See SampleSource. Raises SelectError and QueryError as the store does."""
+        matchers = self._wanted(matchers)
         border = self._memory.ring_start_ms
         if after_ms >= border:
             return self._read_memory(matchers, after_ms, until_ms)
@@ -139,8 +148,13 @@ class StoreSamples:
         narrower._only = tuple(np.unique(np.concatenate([part.candidates for part in parts])).tolist())
         return narrower
 
+    def _wanted(self, matchers: tuple[Matcher, ...]) -> tuple[Matcher, ...]:
+        """Return the matchers that the store is asked for."""
+        return similar_matchers(matchers) if self._similar_names else matchers
+
     def _choose(self, asked: WindowQuery) -> tuple[WindowQuery, LevelChoice | None]:
-        """Return the level that answers; exact increases end with the last whole bucket."""
+        """Return the level that answers, and what it is asked for; exact increases end with the last whole bucket."""
+        asked = replace(asked, matchers=self._wanted(asked.matchers))
         if not len(asked.ends_ms):
             return asked, None
         if self._exact_increase and asked.function in EXACT:

@@ -13,6 +13,8 @@ import yaml
 
 from artimon.api.prometheus_format import number, unescaped
 from artimon.model.cardinality import Cardinality
+from artimon.model.values import Kind
+from query_dsl.promql.promql_settings import PromqlSettings
 from query_dsl.stores.engine_store import EngineStore
 from query_dsl.stores.query_limits import QueryBudget
 from tests.api.serving import EDGE, Answer, Client, minutes, served
@@ -325,3 +327,54 @@ def test_numbers_are_texts_without_loss(value: float, text: str) -> None:
 def test_names_of_labels_are_unescaped() -> None:
     assert unescaped("U__http_2e_requests__total") == "http.requests_total"
     assert unescaped("plain_name") == "plain_name"
+
+
+def test_settings_of_the_process_hold_for_requests_that_ask_for_nothing() -> None:
+    store = PlainStore()
+    samples = [(EDGE - 30_000 - i * 60_000, (20 - i) ** 2) for i in range(20)]
+    store.add("c.total", {"job": "a"}, sorted(samples), Kind.COUNTER, birth=EDGE - 3_600_000)
+    increases = {"query": "increase(c_total[3m])", "time": EDGE / 1000}
+    with served(store, promql=PromqlSettings(exact_increase=True, similar_names=True)) as client:
+        assert values(client, **increases) == ["111"]
+        (extrapolated,) = values(client, **increases, exact_increase="false")
+        assert float(extrapolated) == pytest.approx(114)
+        for path, wanted in (
+            ("series", [{"__name__": "c.total", "job": "a"}]),
+            ("labels", ["__name__", "job"]),
+            ("label/job/values", ["a"]),
+        ):
+            asked = urlencode({"match[]": "c_total"})
+            assert client.get(f"/api/v1/{path}?{asked}").json["data"] == wanted
+        refused = client.get(f"/api/v1/query?{urlencode({**increases, 'exact_increase': 'yes'})}")
+        assert (refused.status, refused.json["errorType"]) == (400, "bad_data")
+        assert "write true or false" in refused.json["error"]
+    with served(store) as client:
+        assert values(client, **increases) == []
+        assert values(client, **{**increases, "query": 'increase({"c.total"}[3m])'}, exact_increase="true") == ["111"]
+
+
+def values(client: Client, **parameters: Any) -> list[str]:
+    """Values of an instant query."""
+    found = client.get(f"/api/v1/query?{urlencode(parameters)}").json
+    return [one["value"][1] for one in found["data"]["result"]]
+
+
+def test_all_numbers_are_formatted_one_by_one_or_together() -> None:
+    """Rows of numbers, with and without exponents, gaps, NaN and infinities."""
+    rows = [
+        [1.0, 2.5, -0.0, 123456789.0],
+        [1e-7, 1e20, 1e21, 0.1 + 0.2],
+        [float("nan"), float("inf"), float("-inf"), 5e-324],
+        [0.00001, 1e15, 1e16, 2.0**53],
+    ]
+    store = PlainStore()
+    for i, row in enumerate(rows):
+        store.add("x", {"i": str(i), "odd": 'a"b\n\u00e9' * i}, minutes(row))
+    store.add("x", {"i": "gap"}, minutes([7, 8], last=10))
+    with served(store) as client:
+        asked = {"query": "last_over_time(x[1m])", "start": EDGE / 1000 - 900, "end": EDGE / 1000, "step": 60}
+        found = client.get(f"/api/v1/query_range?{urlencode(asked)}").json["data"]["result"]
+    texts = {one["metric"]["i"]: [text for _, text in one["values"]] for one in found}
+    assert texts == {**{str(i): [number(value) for value in row] for i, row in enumerate(rows)}, "gap": ["7", "8"]}
+    assert [time for time, _ in found[-1]["values"]] == [EDGE / 1000 - 660, EDGE / 1000 - 600]
+    assert [one["metric"].get("odd") for one in found] == [None, *('a"b\n\u00e9' * i for i in (1, 2, 3)), None]

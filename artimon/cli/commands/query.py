@@ -81,6 +81,13 @@ def query(
         str | None, typer.Option(help="With --promql: first time of a range query, such as now-1h.")
     ] = None,
     step: Annotated[str, typer.Option(help="With --start: step of the range query.")] = "1m",
+    exact_increase: Annotated[
+        bool | None,
+        typer.Option(
+            "--exact-increase/--no-exact-increase",
+            help="With --promql: increase and rate count from the starts of processes (ARTIMON_PROMQL_EXACT_INCREASE).",
+        ),
+    ] = None,
     series: Annotated[int, typer.Option(min=1, help="Maximum number of lines in the table.")] = 40,
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Charts and names in ASCII.")] = False,
 ) -> None:
@@ -93,6 +100,8 @@ def query(
         raise typer.BadParameter("--promql cannot be combined with --explain or --partial-windows")
     if start is not None and not promql:
         raise typer.BadParameter("--start needs --promql: use .range() or .between() in the query")
+    if exact_increase is not None and not promql:
+        raise typer.BadParameter("--exact-increase needs --promql: .increase() and .rate() are exact")
     raise typer.Exit(
         _run_query(
             zookeeper_of_store(zookeeper, data),
@@ -107,6 +116,7 @@ def query(
             promql=promql,
             start=start,
             step=step,
+            exact_increase=exact_increase,
             series=series,
             ascii_only=ascii_only,
         )
