@@ -11,6 +11,7 @@ from query_dsl.evaluation.explain import Explanation, explain
 from query_dsl.language.expression import Expr
 from query_dsl.language.expression import fetch as fetch_unbound
 from query_dsl.language.parser import parse
+from query_dsl.promql.dsl_text import PromqlMatrix
 from query_dsl.promql.promql_query import query_store
 from query_dsl.promql.promql_settings import PromqlSettings
 from query_dsl.results.matrix import Matrix
@@ -62,7 +63,7 @@ class QueryRunner:
         engine: str = "auto",
         exact_increase: bool | None = None,
         **options: Any,
-    ) -> Matrix:
+    ) -> PromqlMatrix:
         """Answer a query in PromQL at the instant `at`, or with `start` at each `step` from there to `at`. Instants as
         in `query`. Samples are the raw ones: those of the finest level in memory, else of the history. Notes are the
         warnings. `exact_increase`: `increase` and `rate` count from the starts of processes, without extrapolation;
