@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 import yaml
 
+from artimon.api.api_limits import ApiLimits
 from artimon.api.prometheus_format import number, unescaped
 from artimon.model.cardinality import Cardinality
 from artimon.model.values import Kind
@@ -21,6 +23,7 @@ from tests.api.serving import EDGE, Answer, Client, minutes, served
 from tests.api.test_listings import polled_store
 from tests.query_dsl.plain_store import PlainStore
 
+MANY = '{host!=""}'
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 ALERTS = {
     "engines": [],
@@ -351,6 +354,42 @@ def test_settings_of_the_process_hold_for_requests_that_ask_for_nothing() -> Non
     with served(store) as client:
         assert values(client, **increases) == []
         assert values(client, **{**increases, "query": 'increase({"c.total"}[3m])'}, exact_increase="true") == ["111"]
+
+
+def test_lists_are_of_series_with_samples_in_the_range() -> None:
+    store = PlainStore()
+    store.add("now", {"host": "a", "job": "x"}, minutes([1] * 10))
+    store.add("old", {"host": "b", "rack": "r"}, minutes([1] * 10, last=60))
+    store.add("silent", {"host": "c"}, [])
+
+    def listed(client: Client, path: str, *times: int, match: str = '{__name__!=""}') -> Any:
+        named = {name: EDGE / 1000 + 60 * at for name, at in zip(("start", "end"), times, strict=False)}
+        return data(client.get(f"/api/v1/{path}?{urlencode({'match[]': match, **named})}"))
+
+    with served(store) as client:
+        for times, wanted in (
+            ((), ["now", "old", "silent"]),
+            ((-5,), ["now"]),
+            ((-65,), ["now", "old"]),
+            ((-65, -60), ["old"]),
+            ((-50, -20), []),
+            ((-200, -100), []),
+        ):
+            assert [one["__name__"] for one in listed(client, "series", *times)] == wanted
+            assert listed(client, "label/__name__/values", *times) == wanted
+        assert listed(client, "label/host/values", -65, -60) == ["b"]
+        assert listed(client, "label/job/values", -65, -60) == []
+        assert listed(client, "labels", -65, -60) == ["__name__", "host", "rack"]
+        assert listed(client, "labels", -5, 0) == ["__name__", "host", "job"]
+        assert listed(client, "labels", -5, 0, match="old") == []
+        assert listed(client, "labels", match="silent") == ["__name__", "host"]
+        turned = client.get("/api/v1/series?match[]=now&start=20&end=10")
+        assert (turned.status, turned.json["errorType"]) == (400, "bad_data")
+        assert "end must not be before the start" in turned.json["error"]
+    with served(store, replace(ApiLimits(), series=1)) as client:
+        told = client.get(f"/api/v1/labels?{urlencode({'match[]': MANY, 'start': EDGE / 1000})}").json
+        assert told["data"] == ["__name__", "host", "job", "rack"]
+        assert "start and end are not applied" in told["warnings"][0]
 
 
 def values(client: Client, **parameters: Any) -> list[str]:
