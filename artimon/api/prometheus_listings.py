@@ -68,17 +68,19 @@ class PrometheusListings(PrometheusHandlers):
         return await self._list(request, fields, work)
 
     async def metadata(self, request: Request) -> Response:
-        """Return the type of each metric, as far as series tell it."""
+        """Return the type of each metric, as far as series tell it, and help and unit as announcements do."""
         fields = await read_fields(request)
         wanted = fields.one("metric")
 
         def work(store: LimitedStore, limit: int) -> tuple[dict[str, Any], bool]:
             if wanted is not None:
                 found = store.find((Matcher(NAME, "=", wanted),), 1)
-                return {one.name: _metadata(one.kind) for one in found}, False
+                texts = store.metadata([wanted])
+                return {one.name: _metadata(one.kind, *texts.get(one.name, ())) for one in found}, False
             names, more = listing.names(store, "", limit)
             kinds = {one.name: one.kind for one in store.find((Matcher(NAME, "!=", ""),), self._limits.found)}
-            return {name: _metadata(kinds.get(name, Kind.UNKNOWN)) for name in names}, more
+            texts = store.metadata(None)
+            return {name: _metadata(kinds.get(name, Kind.UNKNOWN), *texts.get(name, ())) for name in names}, more
 
         return await self._list(request, fields, work)
 
@@ -107,6 +109,6 @@ def _cut(found: set[str], limit: int) -> tuple[list[str], bool]:
     return sorted(found)[:limit], len(found) > limit
 
 
-def _metadata(kind: Kind) -> list[dict[str, str]]:
+def _metadata(kind: Kind, help: str = "", unit: str = "") -> list[dict[str, str]]:
     name = kind.name.lower()
-    return [{"type": name if name in ("counter", "gauge") else "unknown", "help": "", "unit": ""}]
+    return [{"type": name if name in ("counter", "gauge") else "unknown", "help": help, "unit": unit}]

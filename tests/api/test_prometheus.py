@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
@@ -390,6 +390,25 @@ def test_lists_are_of_series_with_samples_in_the_range() -> None:
         told = client.get(f"/api/v1/labels?{urlencode({'match[]': MANY, 'start': EDGE / 1000})}").json
         assert told["data"] == ["__name__", "host", "job", "rack"]
         assert "start and end are not applied" in told["warnings"][0]
+
+
+class Described(PlainStore):
+    """A store that knows help and unit, as shards do."""
+
+    def metadata(self, names: Sequence[str] | None) -> dict[str, tuple[str, str]]:
+        known = {"heat": ("Temperature.", "celsius"), "gone": ("Not in memory.", "")}
+        return {name: told for name, told in known.items() if names is None or name in names}
+
+
+def test_metadata_have_help_and_unit_where_they_are_known() -> None:
+    heat = [{"type": "gauge", "help": "Temperature.", "unit": "celsius"}]
+    store = Described().add("heat", {}, minutes([1]), Kind.GAUGE).add("load", {}, minutes([1]))
+    with served(store) as client:
+        load = [{"type": "unknown", "help": "", "unit": ""}]
+        assert data(client.get("/api/v1/metadata")) == {"heat": heat, "load": load}
+        assert data(client.get("/api/v1/metadata", metric="heat")) == {"heat": heat}
+        assert data(client.get("/api/v1/metadata", metric="load")) == {"load": load}
+        assert data(client.get("/api/v1/metadata", metric="gone")) == {}
 
 
 def values(client: Client, **parameters: Any) -> list[str]:
