@@ -7,6 +7,7 @@ import json
 import pytest
 
 from artimon.model.batch import SeriesBlock, SeriesInfo
+from artimon.model.labels import canonical
 from artimon.model.values import Kind, ValueType
 from varstore.index import metric_metadata
 from varstore.index.metric_metadata import MAX_TEXT, Metadata, MetricMetadata
@@ -15,7 +16,8 @@ from varstore.shard.shard_service import ShardService
 
 
 def block(version: int, *told: tuple[str, str, str]) -> SeriesBlock:
-    infos = tuple(SeriesInfo(name, ValueType.DOUBLE, Kind.GAUGE, help_, unit) for name, help_, unit in told)
+    texts = [(canonical(name, {}), help_, unit) for name, help_, unit in told]
+    infos = tuple(SeriesInfo(text, ValueType.DOUBLE, Kind.GAUGE, help_, unit) for text, help_, unit in texts)
     return SeriesBlock("a/b/0", 0, version, infos)
 
 
@@ -24,9 +26,8 @@ def test_a_shard_tells_what_announcements_told() -> None:
     service = ShardService(shard)
 
     def asked(names: list[str] | None) -> list[list[str]]:
-        found: list[list[str]] = json.loads(service.find(json.dumps({"what": "metadata", "names": names}).encode()))[
-            "found"
-        ]
+        answer = json.loads(service.find(json.dumps({"what": "metadata", "names": names}).encode()))
+        found: list[list[str]] = answer["found"]
         return sorted(found)
 
     assert asked(None) == []
