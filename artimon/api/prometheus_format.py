@@ -25,8 +25,8 @@ from query_dsl.promql.label_sets import LabelSets
 from query_dsl.promql.tree import parse_duration
 
 MAX_FIELDS = 200
-PIECE_POINTS = 2_000
-"""Values of one piece of an answer."""
+PIECE_BYTES = 64 * 1024
+"""Characters of one piece of an answer."""
 BLOCK_CELLS = 65_536
 """Values that are formatted together: as many as fit a processor cache."""
 BLOCK_SERIES = 1_024
@@ -189,16 +189,16 @@ def _point(time_ms: int, value: float) -> str:
 def _series(result: PromqlResult, most: int) -> Iterator[bytes]:
     """Yield the series as JSON, several at once."""
     single = result.type == "vector"
-    held, points = [], 0
+    held, size = [], 0
     labels = result.labels if result.samples is None else result.samples.labels
     rows = _vectors(result, most) if result.samples is None else _samples(result, most)
-    for place, (metric, texts) in enumerate(zip(_metrics(labels), rows, strict=False)):
-        values = f'"value":{texts[0]}' if single else f'"values":[{",".join(texts)}]'
+    for place, (metric, points) in enumerate(zip(_metrics(labels), rows, strict=False)):
+        values = f'"value":{points}' if single else f'"values":[{points}]'
         held.append(f'{"," if place else ""}{{"metric":{{{metric}}},{values}}}')
-        points += len(texts)
-        if points > PIECE_POINTS:
+        size += len(held[-1])
+        if size > PIECE_BYTES:
             yield "".join(held).encode("utf-8", "backslashreplace")
-            held, points = [], 0
+            held, size = [], 0
     yield "".join(held).encode("utf-8", "backslashreplace")
 
 
@@ -220,23 +220,30 @@ def _metrics(labels: LabelSets) -> Iterator[str]:
             yield ",".join(filter(None, row))
 
 
-def _samples(result: PromqlResult, most: int) -> Iterator[list[str]]:
-    """Yield the texts of the samples of each series of a range vector."""
+def _samples(result: PromqlResult, most: int) -> Iterator[str]:
+    """Yield the samples of each series of a range vector."""
     for _, samples in result.series()[:most]:
-        yield [_point(*sample) for sample in samples]
+        yield ",".join([_point(*sample) for sample in samples])
 
 
-def _vectors(result: PromqlResult, most: int) -> Iterator[list[str]]:
-    """Yield the texts of the values of each series that are there."""
-    heads = [f'[{seconds(time_ms)},"' for time_ms in result.times_ms.tolist()]
-    each = max(1, BLOCK_CELLS // max(1, len(heads)))
+def _vectors(result: PromqlResult, most: int) -> Iterator[str]:
+    """Yield the values of each series that are there."""
+    times = list(map(seconds, result.times_ms.tolist()))
+    whole = [""] * (2 * len(times)) + ['"]']
+    """Texts of a series with a value at each time."""
+    whole[:-1:2] = [f'{chr(34) + "]," if place else ""}[{time},"' for place, time in enumerate(times)]
+    each = max(1, BLOCK_CELLS // max(1, len(times)))
     for start in range(0, min(most, len(result.values)), each):
         rows = slice(start, min(start + each, most))
         values, here = result.values[rows], result.here[rows]
         full = here.all(axis=1).tolist()
         for i, texts in enumerate(_number_texts(np.where(here, values, 0.0))):
-            points = [f'{head}{text}"]' for head, text in zip(heads, texts, strict=True)]
-            yield points if full[i] else list(compress(points, here[i].tolist()))
+            if full[i]:
+                whole[1::2] = texts
+                yield "".join(whole)
+            else:
+                held = compress(zip(times, texts, strict=True), here[i].tolist())
+                yield ",".join([f'[{time},"{text}"]' for time, text in held])
 
 
 def _number_texts(values: Floats) -> Iterator[list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -17,9 +18,11 @@ from query_dsl.evaluation.evaluator import evaluate
 from query_dsl.promql import PromqlError, query_store, to_dsl
 from query_dsl.stores.engine_store import MemoryStore
 from tests.query_dsl.plain_store import MINUTE, PlainStore
-from tests.query_dsl.promql.test_pushed import ALIGNED, NOW, Fleet, T
+from tests.query_dsl.promql.test_pushed import ALIGNED, NOW, Fleet
+from tests.query_dsl.test_pushdown import T
 from tests.seeds import fixed_and_drawn
 
+TIMES: Mapping[str, Any] = ALIGNED
 SAME = [
     "c_total", "g", "-c_total", "c_total offset 5m", "rate(c_total[5m])", "increase(c_total[7m])", "b",
     "rate(c_total[5m] offset 5m)", "changes(c_total[5m])", "avg_over_time(g[5m])", "max_over_time(c_total[5m])",
@@ -63,7 +66,7 @@ def same(a: float | None, b: float | None) -> bool:
 def test_the_text_gives_the_same_numbers(seed: int) -> None:
     store = MemoryStore(Fleet(seed).shards)
     for text in SAME:
-        wanted = rows(query_store(text, store, NOW, **ALIGNED, exact_increase=True).to_matrix())
+        wanted = rows(query_store(text, store, NOW, **TIMES, exact_increase=True).to_matrix())
         asked = parse(to_dsl(text)).between(ALIGNED["start_ms"] - MINUTE, ALIGNED["end_ms"])
         found = rows(evaluate(asked, store, NOW))
         assert found.keys() == wanted.keys(), text
@@ -81,7 +84,7 @@ def test_quantiles_of_histograms_are_the_same() -> None:
         "histogram_quantile(0.6, sum by (le) (rate(t_bucket[5m])))",
         "histogram_quantile(0.9, rate(t_bucket[5m]))",
     ):
-        wanted = rows(query_store(text, MemoryStore(store), NOW, **ALIGNED).to_matrix())
+        wanted = rows(query_store(text, MemoryStore(store), NOW, **TIMES).to_matrix())
         asked = parse(to_dsl(text)).between(ALIGNED["start_ms"] - MINUTE, ALIGNED["end_ms"])
         found = rows(evaluate(asked, MemoryStore(store), NOW))
         assert found.keys() == wanted.keys() != set()
