@@ -13,6 +13,9 @@ from artimon.model.series_table import SeriesTable
 from query_dsl.results.label_table import Codes, LabelColumn, combine_codes, encode, with_shared_values
 from query_dsl.results.result_cells import Rows
 
+FEW = 256
+"""Up to so many series are sorted one by one: columns may hold the values of many more."""
+
 
 @dataclass(frozen=True, slots=True)
 class LabelSets:
@@ -92,7 +95,7 @@ class LabelSets:
 
     def sort_order(self) -> Rows:
         """Return the rows in the order of their labels, compared by name and value as Prometheus does."""
-        by_code = self._codes_in_order()
+        by_code = self._codes_in_order() if self.count > FEW else None
         if by_code is not None:
             return np.lexsort(by_code) if by_code else np.arange(self.count)
         rows = [tuple(one.items()) for one in self.dicts()]
