@@ -229,14 +229,13 @@ def _samples(result: PromqlResult, most: int) -> Iterator[str]:
 def _vectors(result: PromqlResult, most: int) -> Iterator[str]:
     """Yield the values of each series that are there."""
     times = list(map(seconds, result.times_ms.tolist()))
-    whole = [""] * (2 * len(times)) + ['"]']
-    """Texts of a series with a value at each time."""
+    whole = [""] * (2 * len(times)) + ['"]']  # the texts of a series with a value at each time
     whole[:-1:2] = [f'{chr(34) + "]," if place else ""}[{time},"' for place, time in enumerate(times)]
     each = max(1, BLOCK_CELLS // max(1, len(times)))
     for start in range(0, min(most, len(result.values)), each):
         rows = slice(start, min(start + each, most))
         values, here = result.values[rows], result.here[rows]
-        full = here.all(axis=1).tolist()
+        full: list[bool] = np.all(here, axis=1).tolist()
         for i, texts in enumerate(_number_texts(np.where(here, values, 0.0))):
             if full[i]:
                 whole[1::2] = texts

@@ -92,7 +92,7 @@ def _answer(session: Session, asking: QueryOptions, painter: Painter) -> Iterato
     if asking.partial_windows:
         options["partial_windows"] = True
     if asking.promql:
-        asked = {"start": asking.start, "step": asking.step, "exact_increase": asking.exact_increase}
+        asked: dict[str, Any] = {"start": asking.start, "step": asking.step, "exact_increase": asking.exact_increase}
         yield from _shown(session.promql(asking.text, asking.at, **asked, **options), asking, painter)
         return
     if asking.explain:

@@ -48,7 +48,8 @@ def named_store() -> PlainStore:
 
 def increase(session: Session, **options: Any) -> float:
     (value,) = session.promql('increase({"c.total"}[3m])', T, **options).tolist(0)
-    return float(value)
+    assert isinstance(value, float)
+    return value
 
 
 def test_a_session_and_each_of_its_queries_choose_exact_increases() -> None:
