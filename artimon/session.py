@@ -14,11 +14,13 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.labels import canonical
 from artimon.model.select import SelectError, Series, Store
 from artimon.progress_bar import ProgressBar
+from artimon.runtime.settings import load
 from artimon.runtime.text import printable
 from artimon.stack.stack_location import locate_settings, zookeeper_of_store
 from query_dsl import Expr, QueryError, parse_selector
 from query_dsl.evaluation.query_runner import QueryRunner
 from query_dsl.language.expression_runner import clear_default_runner, set_default_runner
+from query_dsl.promql.promql_settings import PromqlSettings
 from query_dsl.stores.auto_store import AutoStore
 
 if TYPE_CHECKING:
@@ -47,9 +49,12 @@ class Session(QueryRunner):
         where: str,
         clock: Clock = SYSTEM_CLOCK,
         open_history: Callable[[], History] | None = None,
+        promql: PromqlSettings | None = None,
     ) -> None:
+        """promql: settings of queries in PromQL; None: the defaults."""
         self._store: Store | None = store
         self._address, self._clock, self._open_history = where, clock, open_history
+        self.promql_settings = promql or PromqlSettings()
         self._history: History | None = None
         self._history_store: HistoryStore | None = None
 
@@ -234,7 +239,8 @@ def open_session(zookeeper: str | None = None, data: Path | str | None = None) -
 
         return History(locate_settings(folder).hdfs, where)
 
-    session = Session(_shard_client(where), f"ZooKeeper {where}", open_history=open_history)
+    promql = PromqlSettings.from_environment(load())
+    session = Session(_shard_client(where), f"ZooKeeper {where}", open_history=open_history, promql=promql)
     set_default_runner(session)
     tab_key.install(session)
     return session

@@ -9,6 +9,7 @@ from typing import Annotated
 from artimon.runtime.http.http_limits import HttpLimits, KiB
 from artimon.runtime.machine_memory import memory_limit
 from artimon.runtime.process_options import Health, Insecure, ListenHost, Option, StackData, Zookeeper
+from query_dsl.promql.promql_settings import PromqlSettings
 
 MiB = 1024 * KiB
 
@@ -134,6 +135,7 @@ class ApiConfig:
     ] = ()
     insecure: Insecure = False
     health: Health = None
+    promql: PromqlSettings = field(default_factory=PromqlSettings)
     hdfs: str | None = None
 
     @property

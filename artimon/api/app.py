@@ -25,6 +25,7 @@ from artimon.model.clock import Clock
 from artimon.model.select import Store
 from artimon.runtime.exposure import is_loopback
 from artimon.runtime.http.body_limit import BodyLimitMiddleware
+from query_dsl.promql.promql_settings import PromqlSettings
 
 ENCODINGS = (b"identity", b"snappy")
 """Encodings of bodies; snappy is for remote read only."""
@@ -53,18 +54,20 @@ def make_app(
     pages: Pages | None = None,
     history: Callable[[], Store] | None = None,
     hard: ApiLimits | None = None,
+    promql: PromqlSettings | None = None,
 ) -> FastAPI:
     """Create the application; `app.state.desk` executes its queries.
 
     `status` and `alerts` return the answers of /api/status and /api/alerts and may block; `hosts` are the accepted
     values of the header Host (protection against DNS rebinding). `history` opens the history as a store; without it
-    queries read only memory. `hard`: limits up to which a request may ask for more."""
+    queries read only memory. `hard`: limits up to which a request may ask for more. `promql`: what queries in PromQL
+    get without asking."""
     bounds = limits or ApiLimits()
     desk = QueryExecutor(store, clock, bounds, history, hard)
     routes = Routes(desk, status, alerts)
     app = FastAPI(title="Artimon", docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=routes.lifespan)
     app.state.desk = desk
-    add_prometheus_routes(app, desk, routes.read_alerts)
+    add_prometheus_routes(app, desk, routes.read_alerts, promql or PromqlSettings())
     _add_query_routes(app, routes)
     _add_pages(app, pages or Pages())
     app.add_exception_handler(ApiError, _on_api_error)

@@ -11,7 +11,7 @@ from artimon.api.api_errors import ApiError, QueryTooLargeError
 from artimon.api.buffered_answer import BufferedAnswer, BufferedResponse
 from artimon.api.federation import accepts_utf8, content_type, format_newest
 from artimon.api.limited_store import LimitedStore, history_limits, until_cancelled
-from artimon.api.prometheus_handlers import PrometheusHandlers, origin_of, parse_selectors, read_fields
+from artimon.api.prometheus_handlers import PrometheusHandlers, origin_of, read_fields
 from artimon.api.remote_read import (
     ReadQuery,
     ReadRequest,
@@ -36,7 +36,7 @@ class PrometheusExports(PrometheusHandlers):
     async def federate(self, request: Request) -> Response:
         """Return the newest sample of each series that matches any of `match[]`, as text."""
         fields = await read_fields(request)
-        selectors = parse_selectors(fields, required=True)
+        selectors = self._selectors(fields, required=True)
         utf8, now_ms = accepts_utf8(request.headers.get("accept", "")), self._executor.clock.now_ms()
 
         def work(store: LimitedStore) -> BufferedAnswer:

@@ -10,19 +10,29 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import compress
 from typing import Any
 from urllib.parse import parse_qsl
 
 import numpy as np
+import orjson
 
 from artimon.api.api_errors import ApiError
 from artimon.api.query_parameters import TIME_MAX_MS
+from artimon.compute.cells import Floats
 from query_dsl.promql import PromqlError, PromqlResult
+from query_dsl.promql.label_sets import LabelSets
 from query_dsl.promql.tree import parse_duration
 
 MAX_FIELDS = 200
-PIECE_POINTS = 2_000
-"""Values that are formatted at once."""
+PIECE_BYTES = 64 * 1024
+"""Characters of one piece of an answer."""
+BLOCK_CELLS = 65_536
+"""Values that are formatted together: as many as fit a processor cache."""
+BLOCK_SERIES = 1_024
+"""Label sets that are formatted together."""
+_quoted = json.encoder.encode_basestring
+"""Encodes a text as a JSON string, without ASCII escapes."""
 _ESCAPED = re.compile(r"__|_([0-9a-fA-F]{1,6})_")
 _NAMED = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 _KINDS = {400: "bad_data", 404: "not_found", 413: "execution", 422: "execution", 499: "canceled", 504: "timeout"}
@@ -85,6 +95,13 @@ class Fields:
         if not 0 < found <= TIME_MAX_MS:
             raise ApiError(400, f'invalid parameter "{name}": cannot parse {text!r:.60} to a duration greater than 0')
         return found
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Parse true or false. Raises ApiError."""
+        text = self.one(name)
+        if text not in (None, "true", "false"):
+            raise ApiError(400, f'invalid parameter "{name}": write true or false, not {text!r:.60}')
+        return default if text is None else text == "true"
 
     def limit(self) -> int:
         """Parse `limit`; 0: none. Raises ApiError."""
@@ -172,14 +189,67 @@ def _point(time_ms: int, value: float) -> str:
 def _series(result: PromqlResult, most: int) -> Iterator[bytes]:
     """Yield the series as JSON, several at once."""
     single = result.type == "vector"
-    held, points = [], 0
-    for place, (labels, samples) in enumerate(result.series()[:most]):
-        metric = json.dumps(labels, ensure_ascii=False, separators=(",", ":"))
-        texts = [_point(*sample) for sample in samples]
-        values = f'"value":{texts[0]}' if single else f'"values":[{",".join(texts)}]'
-        held.append(f'{"," if place else ""}{{"metric":{metric},{values}}}')
-        points += len(texts)
-        if points > PIECE_POINTS:
+    held, size = [], 0
+    labels = result.labels if result.samples is None else result.samples.labels
+    rows = _vectors(result, most) if result.samples is None else _samples(result, most)
+    for place, (metric, points) in enumerate(zip(_metrics(labels), rows, strict=False)):
+        values = f'"value":{points}' if single else f'"values":[{points}]'
+        held.append(f'{"," if place else ""}{{"metric":{{{metric}}},{values}}}')
+        size += len(held[-1])
+        if size > PIECE_BYTES:
             yield "".join(held).encode("utf-8", "backslashreplace")
-            held, points = [], 0
+            held, size = [], 0
     yield "".join(held).encode("utf-8", "backslashreplace")
+
+
+def _metrics(labels: LabelSets) -> Iterator[str]:
+    """Yield the pairs of JSON of each label set, without braces. Each value is quoted once."""
+    columns = [(_quoted(name), labels.columns[name]) for name in sorted(labels.columns)]
+    known: list[dict[int, str]] = [{} for _ in columns]
+    for start in range(0, labels.count, BLOCK_SERIES):
+        found = []
+        for (name, column), pairs in zip(columns, known, strict=True):
+            codes = column.codes[start : start + BLOCK_SERIES].tolist()
+            for code in set(codes) - pairs.keys():
+                value = column.values[code]
+                pairs[code] = f"{name}:{_quoted(value)}" if value else ""
+            found.append(map(pairs.__getitem__, codes))
+        if not columns:
+            yield from [""] * min(BLOCK_SERIES, labels.count - start)
+        for row in zip(*found, strict=True):
+            yield ",".join(filter(None, row))
+
+
+def _samples(result: PromqlResult, most: int) -> Iterator[str]:
+    """Yield the samples of each series of a range vector."""
+    for _, samples in result.series()[:most]:
+        yield ",".join([_point(*sample) for sample in samples])
+
+
+def _vectors(result: PromqlResult, most: int) -> Iterator[str]:
+    """Yield the values of each series that are there."""
+    times = list(map(seconds, result.times_ms.tolist()))
+    whole = [""] * (2 * len(times)) + ['"]']  # the texts of a series with a value at each time
+    whole[:-1:2] = [f'{chr(34) + "]," if place else ""}[{time},"' for place, time in enumerate(times)]
+    each = max(1, BLOCK_CELLS // max(1, len(times)))
+    for start in range(0, min(most, len(result.values)), each):
+        rows = slice(start, min(start + each, most))
+        values, here = result.values[rows], result.here[rows]
+        full: list[bool] = np.all(here, axis=1).tolist()
+        for i, texts in enumerate(_number_texts(np.where(here, values, 0.0))):
+            if full[i]:
+                whole[1::2] = texts
+                yield "".join(whole)
+            else:
+                held = compress(zip(times, texts, strict=True), here[i].tolist())
+                yield ",".join([f'[{time},"{text}"]' for time, text in held])
+
+
+def _number_texts(values: Floats) -> Iterator[list[str]]:
+    """Yield the values of each row as `number` formats them."""
+    found = orjson.dumps(np.ascontiguousarray(values, np.float64), option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    for row, text in enumerate(found[2:-2].split("],[") if len(values) else ()):
+        if "e" in text or "n" in text:  # an exponent, or null instead of NaN and the infinities
+            yield list(map(number, values[row].tolist()))
+        else:
+            yield f"{text},".replace(".0,", ",")[:-1].split(",")

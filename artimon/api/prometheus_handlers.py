@@ -19,16 +19,19 @@ from artimon.api.query_parameters import parse_hard
 from artimon.api.routes import plain_headers, require_plain, wait_disconnect
 from artimon.model.select import Matcher
 from query_dsl.promql import PromqlError, Query, parse
+from query_dsl.promql.promql_settings import PromqlSettings
+from query_dsl.promql.similar_names import similar_matchers
 from query_dsl.promql.tree import Selector
 
 Work = Callable[[LimitedStore], BufferedAnswer]
+DEFAULTS = PromqlSettings()
 
 
 class PrometheusHandlers:
     """Base of the handlers."""
 
-    def __init__(self, executor: QueryExecutor) -> None:
-        self._executor, self._limits = executor, executor.limits
+    def __init__(self, executor: QueryExecutor, promql: PromqlSettings = DEFAULTS) -> None:
+        self._executor, self._limits, self._promql = executor, executor.limits, promql
 
     def _bounds(self, fields: Fields) -> ApiLimits:
         """Return the limits that a request asks for. Raises ApiError."""
@@ -49,6 +52,11 @@ class PrometheusHandlers:
         """Run `work` in the executor and return its answer; `more`: see `QueryExecutor.run`."""
         found = await self._executor.run(work, wait_disconnect(request), engine, **more)
         return BufferedResponse(found, {**plain_headers(), **(headers or {})})
+
+    def _selectors(self, fields: Fields, required: bool = False) -> list[tuple[Matcher, ...]]:
+        """Parse the selectors of `match[]`. Raises ApiError."""
+        found = parse_selectors(fields, required)
+        return [similar_matchers(one) for one in found] if self._promql.similar_names else found
 
     def _packed(self, request: Request, pieces: Iterable[bytes], *, gzip: bool = True) -> BufferedAnswer:
         """Collect an answer; `gzip`: compressed if the client takes that."""

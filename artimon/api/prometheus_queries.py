@@ -42,7 +42,12 @@ class PrometheusQueries(PrometheusHandlers):
         bounds, began = self._bounds(fields), perf_counter()
         query = parse_query(QueryParameters(fields.required("query")).validate(self._limits))
         look_back_ms = fields.duration_ms("lookback_delta", LOOK_BACK_MS)
-        options = {**times, "look_back_ms": look_back_ms, "exact_increase": fields.one("exact_increase") == "true"}
+        options = {
+            **times,
+            "look_back_ms": look_back_ms,
+            "exact_increase": fields.flag("exact_increase", self._promql.exact_increase),
+            "similar_names": self._promql.similar_names,
+        }
         seconds = self._timeout_s(fields, bounds)
         limit, wants_stats = fields.limit(), bool(fields.one("stats"))
 

@@ -18,17 +18,21 @@ from artimon.api.prometheus_queries import PrometheusQueries
 from artimon.api.prometheus_status import PrometheusStatus
 from artimon.api.query_executor import QueryExecutor
 from artimon.api.routes import plain_headers
+from query_dsl.promql.promql_settings import PromqlSettings
 
 PREFIX = "/api/v1/"
 FEDERATE = "/federate"
 
 
 def add_prometheus_routes(
-    app: FastAPI, executor: QueryExecutor, alerts: Callable[[], Awaitable[Mapping[str, Any]]]
+    app: FastAPI,
+    executor: QueryExecutor,
+    alerts: Callable[[], Awaitable[Mapping[str, Any]]],
+    promql: PromqlSettings,
 ) -> None:
     """Add the routes; those that clients post forms to also take GET."""
-    queries, listings = PrometheusQueries(executor), PrometheusListings(executor)
-    status, exports = PrometheusStatus(executor, alerts), PrometheusExports(executor)
+    queries, listings = PrometheusQueries(executor, promql), PrometheusListings(executor, promql)
+    status, exports = PrometheusStatus(executor, alerts), PrometheusExports(executor, promql)
     posted = {
         "query": queries.query,
         "query_range": queries.query_range,

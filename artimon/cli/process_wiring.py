@@ -139,7 +139,15 @@ def run_api_process(config: ApiConfig) -> None:
         history = opener(config.hdfs, place, store) if config.hdfs is not None else None
         served = served_hosts(config.host, config.names)
         app = make_app(
-            store, status, SYSTEM_CLOCK, config.limits, served, alerts=alerts, history=history, hard=config.hard
+            store,
+            status,
+            SYSTEM_CLOCK,
+            config.limits,
+            served,
+            alerts=alerts,
+            history=history,
+            hard=config.hard,
+            promql=config.promql,
         )
         run_server(
             app,

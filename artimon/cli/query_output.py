@@ -38,6 +38,7 @@ class QueryOptions:
     promql: bool = False
     start: str | None = None
     step: str = "1m"
+    exact_increase: bool | None = None
 
 
 def run_query(session: Session, asking: QueryOptions, out: TextIO | None = None, terminal: bool | None = None) -> int:
@@ -91,9 +92,8 @@ def _answer(session: Session, asking: QueryOptions, painter: Painter) -> Iterato
     if asking.partial_windows:
         options["partial_windows"] = True
     if asking.promql:
-        yield from _shown(
-            session.promql(asking.text, asking.at, start=asking.start, step=asking.step, **options), asking, painter
-        )
+        asked: dict[str, Any] = {"start": asking.start, "step": asking.step, "exact_increase": asking.exact_increase}
+        yield from _shown(session.promql(asking.text, asking.at, **asked, **options), asking, painter)
         return
     if asking.explain:
         plan = session.explain(asking.text, at=asking.at, **options)

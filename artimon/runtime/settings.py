@@ -64,6 +64,8 @@ class Settings:
     """File of the keys that sign configuration and commands."""
     levels: str = ""
     """Levels of the memory store, "60x60,300x48" (seconds x buckets); empty: the defaults."""
+    promql_exact_increase: bool = False
+    promql_similar_names: bool = False
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
@@ -92,6 +94,8 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         data_given=bool(env.get("ARTIMON_DATA")),
         config_keys=Path(keys).expanduser() if keys else None,
         levels=env.get("ARTIMON_LEVELS") or "",
+        promql_exact_increase=_is_on(env, "ARTIMON_PROMQL_EXACT_INCREASE"),
+        promql_similar_names=_is_on(env, "ARTIMON_PROMQL_SIMILAR_NAMES"),
     )
 
 
@@ -217,7 +221,11 @@ def kafka_security() -> KafkaSecurity:
 
 def secure_polls() -> bool:
     """True if endpoints are polled with certificates or tokens (ARTIMON_SECURE_POLLS)."""
-    return os.environ.get("ARTIMON_SECURE_POLLS", "").lower() in ("1", "true", "yes", "on")
+    return _is_on(os.environ, "ARTIMON_SECURE_POLLS")
+
+
+def _is_on(env: Mapping[str, str], variable: str) -> bool:
+    return env.get(variable, "").lower() in ("1", "true", "yes", "on")
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,9 @@ from query_dsl.evaluation.explain import Explanation, explain
 from query_dsl.language.expression import Expr
 from query_dsl.language.expression import fetch as fetch_unbound
 from query_dsl.language.parser import parse
+from query_dsl.promql.dsl_text import PromqlMatrix
 from query_dsl.promql.promql_query import query_store
+from query_dsl.promql.promql_settings import PromqlSettings
 from query_dsl.results.matrix import Matrix
 from query_dsl.stores.engine_store import as_engine_store
 from query_dsl.stores.query_limits import DEFAULT_LIMITS, make_budget
@@ -24,6 +26,8 @@ class QueryRunner:
 
     default_limits = DEFAULT_LIMITS
     """Limits of queries that do not set their own."""
+    promql_settings = PromqlSettings()
+    """Settings of queries in PromQL."""
 
     @property
     def now_ms(self) -> int:
@@ -57,12 +61,13 @@ class QueryRunner:
         start: object = None,
         step: str = "1m",
         engine: str = "auto",
-        exact_increase: bool = False,
+        exact_increase: bool | None = None,
         **options: Any,
-    ) -> Matrix:
+    ) -> PromqlMatrix:
         """Answer a query in PromQL at the instant `at`, or with `start` at each `step` from there to `at`. Instants as
         in `query`. Samples are the raw ones: those of the finest level in memory, else of the history. Notes are the
-        warnings. `exact_increase`: `increase` and `rate` count from the starts of processes, without extrapolation.
+        warnings. `exact_increase`: `increase` and `rate` count from the starts of processes, without extrapolation;
+        None: as `promql_settings` say.
         `options`: `limits` and `stop`, as in `query`. Raises PromqlError, QueryError and SelectError."""
         made, stop = options.pop("limits", None) or self.default_limits, options.pop("stop", None)
         if options:
@@ -77,7 +82,8 @@ class QueryRunner:
                 end_ms=self._at(at),
                 step_ms=parse_duration(step, "step"),
                 budget=make_budget(made, None, stop),
-                exact_increase=exact_increase,
+                exact_increase=self.promql_settings.exact_increase if exact_increase is None else exact_increase,
+                similar_names=self.promql_settings.similar_names,
             )
         return found.to_matrix().with_query(query)
 

@@ -3,10 +3,12 @@
 Modules in reading order: `tree` (the parser and its nodes), `label_sets`, `promql_values` and `samples` (values of an
 evaluation), `paired_sums`, `range_functions`, `vector_functions`, `histograms`, `aggregations`, `vector_operators`
 (functions of values), `evaluation` (nodes), `promql_query` (front door), `store_samples` (source of samples),
-`tree_json` (the tree for clients).
+`tree_json` (the tree for clients), `dsl_text` (the query in our language).
 
-May import query_dsl.stores, query_dsl.results, query_dsl.tree, artimon.compute and artimon.model."""
+May import query_dsl.stores, query_dsl.language, query_dsl.results, query_dsl.tree, artimon.compute, artimon.model and
+artimon.runtime."""
 
+from query_dsl.promql.dsl_text import to_dsl
 from query_dsl.promql.promql_query import PromqlResult, instant_query, query_store, range_query, read_samples
 from query_dsl.promql.tree import NotSupported, PromqlError, Query, format_text, parse
 from query_dsl.promql.tree_json import to_json
@@ -22,5 +24,6 @@ __all__ = [
     "query_store",
     "range_query",
     "read_samples",
+    "to_dsl",
     "to_json",
 ]

@@ -13,6 +13,9 @@ from artimon.model.series_table import SeriesTable
 from query_dsl.results.label_table import Codes, LabelColumn, combine_codes, encode, with_shared_values
 from query_dsl.results.result_cells import Rows
 
+FEW = 256
+"""Up to so many series are sorted one by one: columns may hold the values of many more."""
+
 
 @dataclass(frozen=True, slots=True)
 class LabelSets:
@@ -92,8 +95,26 @@ class LabelSets:
 
     def sort_order(self) -> Rows:
         """Return the rows in the order of their labels, compared by name and value as Prometheus does."""
+        by_code = self._codes_in_order() if self.count > FEW else None
+        if by_code is not None:
+            return np.lexsort(by_code) if by_code else np.arange(self.count)
         rows = [tuple(one.items()) for one in self.dicts()]
         return np.array(sorted(range(self.count), key=rows.__getitem__), np.intp)
+
+    def _codes_in_order(self) -> list[Codes] | None:
+        """Return the codes of all labels, the first one last, if their order is that of the series: each label is in
+        all series or in none. Else None."""
+        found: list[Codes] = []
+        for name in sorted(self.columns, reverse=True):
+            column = self.columns[name]
+            empty = column.values.index("") if "" in column.values else -1
+            absent = column.codes == empty
+            if absent.all():
+                continue
+            if absent.any() or column.values != sorted(column.values):
+                return None
+            found.append(column.codes)
+        return found
 
 
 def concatenate(parts: Sequence[LabelSets]) -> LabelSets:
@@ -101,7 +122,9 @@ def concatenate(parts: Sequence[LabelSets]) -> LabelSets:
     names = dict.fromkeys(name for part in parts for name in part.columns)
     columns = {}
     for name in names:
-        encoded = with_shared_values([part.column(name) for part in parts])
+        encoded = [part.column(name) for part in parts]
+        if any(column.values != encoded[0].values for column in encoded):
+            encoded = with_shared_values(encoded)
         columns[name] = LabelColumn(np.concatenate([column.codes for column in encoded]), encoded[0].values)
     return LabelSets(sum(part.count for part in parts), columns)
 

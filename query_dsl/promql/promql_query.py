@@ -11,6 +11,7 @@ import numpy as np
 from artimon.compute.cells import Bools, Floats, Ints
 from artimon.model.grid import Grid
 from artimon.model.select import Matcher
+from query_dsl.promql.dsl_text import PromqlMatrix
 from query_dsl.promql.evaluation import evaluate, raw_range
 from query_dsl.promql.evaluation_context import LOOK_BACK_MS, MAX_STEPS, Context, Remarks
 from query_dsl.promql.label_sets import NAME, LabelSets
@@ -29,7 +30,7 @@ from query_dsl.promql.tree import (
     value_type,
     without_parens,
 )
-from query_dsl.results.matrix import Matrix
+from query_dsl.results.matrix import sort_rows
 from query_dsl.results.result_cells import DOUBLE, Rows, SeriesKey, of_type
 from query_dsl.stores.engine_store import EngineStore
 from query_dsl.stores.query_limits import QueryBudget
@@ -72,7 +73,7 @@ class PromqlResult:
         ]
         return list(zip(self.labels.dicts(), rows, strict=True))
 
-    def to_matrix(self) -> Matrix:
+    def to_matrix(self) -> PromqlMatrix:
         """Return the answer as a matrix, whose notes are the warnings and remarks. Raises PromqlError for a string and
         for a range vector."""
         if self.type == "string" or self.samples is not None:
@@ -85,7 +86,9 @@ class PromqlResult:
         column = of_type(DOUBLE, cells.view(np.int64), self.here)
         grid = Grid(int(self.times_ms[-1]), step_ms, len(self.times_ms))
         notes = (*self.warnings, *self.infos)
-        return Matrix.in_order(keys, grid, column).with_notes(notes, True, bool(self.warnings))
+        ordered, cells_of = sort_rows(keys, column)
+        made = PromqlMatrix(ordered, grid, cells_of)
+        return made.with_notes(notes, True, bool(self.warnings))
 
 
 def query_store(
@@ -99,14 +102,16 @@ def query_store(
     look_back_ms: int = LOOK_BACK_MS,
     budget: QueryBudget | None = None,
     exact_increase: bool = False,
+    similar_names: bool = False,
 ) -> PromqlResult:
     """Answer a query from a store: at each step from start to end, or at `end_ms` if there is no start.
 
     `now_ms` is the current time. `exact_increase`: `increase` and `rate` count from the starts of processes, without
-    extrapolation. Raises PromqlError, SelectError and QueryError."""
+    extrapolation. `similar_names`: a name finds those that differ in dots and underscores only. Raises PromqlError,
+    SelectError and QueryError."""
     watch = budget or QueryBudget()
     remarks = Remarks()
-    source = StoreSamples(store.watching(watch), now_ms, remarks, watch, exact_increase)
+    source = StoreSamples(store.watching(watch), now_ms, remarks, watch, exact_increase, similar_names)
     until_ms = now_ms if end_ms is None else end_ms
     if start_ms is None:
         found = instant_query(query, until_ms, source, look_back_ms=look_back_ms, budget=watch)

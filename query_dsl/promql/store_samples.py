@@ -21,6 +21,7 @@ from query_dsl.promql.evaluation_context import Remarks
 from query_dsl.promql.label_sets import LabelSets
 from query_dsl.promql.promql_values import VectorValue
 from query_dsl.promql.pushed_windows import (
+    ALIGNED,
     EXACT,
     NAN_SENSITIVE,
     REDUCERS,
@@ -33,6 +34,7 @@ from query_dsl.promql.pushed_windows import (
 )
 from query_dsl.promql.sample_source import Reducer, WindowQuery
 from query_dsl.promql.samples import SeriesSamples, no_samples, unite_samples
+from query_dsl.promql.similar_names import similar_matchers
 from query_dsl.stores.engine_store import EngineStore
 from query_dsl.stores.levels import LevelSnapshot, level_snapshots
 from query_dsl.stores.query_limits import QueryBudget, limited_select
@@ -42,6 +44,9 @@ from query_dsl.tree.query_errors import QueryError
 from query_dsl.tree.times import format_duration, format_time
 
 STATISTICS = ("last", "last_time", "count")
+NEWEST = ALIGNED[""]
+OF_FINEST = frozenset((NEWEST, *EXACT.values()))
+"""Functions of series that the buckets of the finest level give more cheaply than their samples."""
 SEVERAL_SAMPLES = (
     "some series have several samples a minute, of which memory holds the newest: counts and sums of samples are"
     " approximate"
@@ -52,12 +57,19 @@ class StoreSamples:
     """A SampleSource and BucketSource over a store; what the reader should know goes to `remarks`."""
 
     def __init__(
-        self, store: EngineStore, now_ms: int, remarks: Remarks, budget: QueryBudget, exact_increase: bool = False
+        self,
+        store: EngineStore,
+        now_ms: int,
+        remarks: Remarks,
+        budget: QueryBudget,
+        exact_increase: bool = False,
+        similar_names: bool = False,
     ) -> None:
-        """exact_increase: increases and rates count from the starts of processes, without extrapolation."""
+        """exact_increase: increases and rates count from the starts of processes, without extrapolation.
+        similar_names: a name finds those that differ in dots and underscores only."""
         self._store, self._remarks, self._budget, self._now_ms = store, remarks, budget, now_ms
         self._levels: Sequence[LevelSnapshot] = level_snapshots(store.levels(), now_ms)
-        self._exact_increase = exact_increase
+        self._exact_increase, self._similar_names = exact_increase, similar_names
         self._only: tuple[int, ...] | None = None
         """Fingerprints of the series that are read; None: all."""
 
@@ -67,6 +79,7 @@ class StoreSamples:
 
     def read(self, matchers: tuple[Matcher, ...], after_ms: int, until_ms: int) -> SeriesSamples:
         """See SampleSource. Raises SelectError and QueryError as the store does."""
+        matchers = self._wanted(matchers)
         border = self._memory.ring_start_ms
         if after_ms >= border:
             return self._read_memory(matchers, after_ms, until_ms)
@@ -84,18 +97,27 @@ class StoreSamples:
     # --- windows that the store computes
 
     def map(self, asked: WindowQuery) -> VectorValue | None:
-        """See BucketSource: if samples of the finest level do not give the answer."""
+        """See BucketSource: if samples of the finest level do not give the answer, or are the newest of whole buckets,
+        whose times need not be read."""
         asked, choice = self._choose(asked)
-        if choice is None or (choice.level is self._levels[0] and choice.function not in EXACT.values()):
+        if choice is None or (choice.level is self._levels[0] and choice.function not in OF_FINEST):
             return None
         planned = plan_requests(choice, asked, self._now_ms)
         if planned is None or len(planned[0]) > 1:
             return None
         ((grid, windows),), back = planned
-        statistics = WINDOW_FUNCTIONS[windows.function].statistics
-        found = limited_select(self._store, asked.matchers, grid, ("count", *statistics), self._budget, self._only)
+        statistics = dict.fromkeys(("count", *WINDOW_FUNCTIONS[windows.function].statistics))
+        timeless = windows.function == NEWEST and asked.range_ms == windows.width * grid.step_ms
+        if timeless:  # every sample of the buckets is within the range
+            del statistics["last_time"]
+        found = limited_select(self._store, asked.matchers, grid, tuple(statistics), self._budget, self._only)
         self._note_partial(found.partial, found.notes)
-        self._note_types(np.array([one.type for one in found.series], np.uint8))
+        held = found.statistics["count"]
+        self._budget.charge(len(held), len(statistics) * held.nbytes, int(held.sum()))
+        self._note_types(SeriesTable.from_series(found.series).types[held.any(axis=1)])
+        if timeless:
+            ends_ms = np.broadcast_to(np.array(grid.ends(), np.int64), held.shape)
+            found = replace(found, statistics={**found.statistics, "last_time": ends_ms})
         made = vector_of_series(found, windows, asked, choice.scale)
         if windows.function in NAN_SENSITIVE and np.isnan(made.values[made.here]).any():
             return None
@@ -126,8 +148,13 @@ class StoreSamples:
         narrower._only = tuple(np.unique(np.concatenate([part.candidates for part in parts])).tolist())
         return narrower
 
+    def _wanted(self, matchers: tuple[Matcher, ...]) -> tuple[Matcher, ...]:
+        """Return the matchers that the store is asked for."""
+        return similar_matchers(matchers) if self._similar_names else matchers
+
     def _choose(self, asked: WindowQuery) -> tuple[WindowQuery, LevelChoice | None]:
-        """Return the level that answers; exact increases end with the last whole bucket."""
+        """Return the level that answers, and what it is asked for; exact increases end with the last whole bucket."""
+        asked = replace(asked, matchers=self._wanted(asked.matchers))
         if not len(asked.ends_ms):
             return asked, None
         if self._exact_increase and asked.function in EXACT:
@@ -196,7 +223,8 @@ class StoreSamples:
 
     def _of_buckets(self, found: Buckets, after_ms: int, until_ms: int) -> SeriesSamples:
         """Return the newest sample of each bucket, and markers of ends."""
-        types = np.array([one.type for one in found.series], np.uint8)
+        table = SeriesTable.from_series(found.series)
+        types = table.types
         counts = np.ascontiguousarray(found.statistics["count"])
         times = np.ascontiguousarray(found.statistics["last_time"])
         here = (counts > 0) & (times > after_ms) & (times <= until_ms)
@@ -209,7 +237,7 @@ class StoreSamples:
         ended = found.ended_ms if len(found.ended_ms) else np.zeros(len(types), np.int64)
         over = np.flatnonzero((ended > max(after_ms, 0)) & (ended <= until_ms) & (types != STRING))
         return _packed(
-            LabelSets.from_table(SeriesTable.from_series(found.series)),
+            LabelSets.from_table(table),
             np.concatenate((row, over)),
             np.concatenate((times[row, column], ended[over])),
             np.concatenate((values, np.full(len(over), STALE))),
@@ -242,9 +270,16 @@ def _numbers(cells: Ints, types: Types) -> Floats:
 def _packed(labels: LabelSets, row: Ints, times_ms: Ints, values: Floats) -> SeriesSamples:
     """Sort samples by series and time; a value at the time of an end marker comes before it. Series without samples are
     left out."""
-    order = np.lexsort((np.isnan(values), times_ms, row))
-    row = row[order]
+    if not _is_packed(row, times_ms):
+        order = np.lexsort((np.isnan(values), times_ms, row))
+        row, times_ms, values = row[order], times_ms[order], values[order]
     counts = np.bincount(row, minlength=labels.count)
     held = np.flatnonzero(counts)
     offsets = np.concatenate(([0], np.cumsum(counts[held]))).astype(np.int64)
-    return SeriesSamples(offsets, times_ms[order], values[order], labels.take(held), np.zeros(len(held), np.bool_))
+    return SeriesSamples(offsets, times_ms, values, labels.take(held), np.zeros(len(held), np.bool_))
+
+
+def _is_packed(row: Ints, times_ms: Ints) -> bool:
+    """Return True if samples are in the order of series and of distinct times."""
+    rises, same = np.diff(row), np.diff(times_ms) > 0
+    return bool(((rises > 0) | ((rises == 0) & same)).all())

@@ -91,8 +91,16 @@ def combine_sets(op: str, left: VectorValue, right: VectorValue, matching: Match
 
 def _any(here: Bools, codes: Codes, count: int, steps: int) -> Bools:
     out = np.zeros((count, steps), np.bool_)
-    np.logical_or.at(out, codes, here)
+    if _are_distinct(codes):
+        out[codes] = here
+    else:
+        np.logical_or.at(out, codes, here)
     return out
+
+
+def _are_distinct(codes: Codes) -> bool:
+    """Return True if no two series have the same class."""
+    return int(np.bincount(codes).max(initial=0)) <= 1
 
 
 def combine(
@@ -141,6 +149,8 @@ def _pairs(many: Codes, one: Codes, sizes: Rows) -> tuple[Rows, Rows]:
 
 def _check_unique(one: VectorValue, codes: Codes, count: int, matching: Matching) -> None:
     """Raise PromqlError if two series of the side that must be unique match at one step."""
+    if _are_distinct(codes):
+        return
     held = np.zeros((count, one.here.shape[1]), np.int64)
     np.add.at(held, codes, one.here)
     if not (held > 1).any():
@@ -162,6 +172,8 @@ def _text(labels: Mapping[str, str]) -> str:
 
 
 def _check_one_to_one(here: Bools, codes: Codes, count: int) -> None:
+    if _are_distinct(codes):
+        return
     held = np.zeros((count, here.shape[1]), np.int64)
     np.add.at(held, codes, here)
     if (held > 1).any():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -63,6 +63,10 @@ class EngineStore:
     def cardinality(self, top: int) -> Cardinality:  # noqa: ARG002
         """Numbers of series and label values. Raises QueryError if the store does not count them."""
         raise QueryError("this store does not count its series: ask the shards")
+
+    def metadata(self, names: Sequence[str] | None) -> dict[str, tuple[str, str]]:  # noqa: ARG002
+        """Help and unit of these names (None: all), as far as the store knows them."""
+        return {}
 
     def reach(self) -> StoreReach:
         """Reach of the next query into the past."""
@@ -149,6 +153,13 @@ class MemoryStore(EngineStore):
         if not hasattr(type(store), "cardinality"):
             return super().cardinality(top)
         found: Cardinality = self._ask(lambda: store.cardinality(top))
+        return found
+
+    def metadata(self, names: Sequence[str] | None) -> dict[str, tuple[str, str]]:
+        store: Any = self.store
+        if not hasattr(type(store), "metadata"):
+            return super().metadata(names)
+        found: dict[str, tuple[str, str]] = self._ask(lambda: store.metadata(names))
         return found
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:

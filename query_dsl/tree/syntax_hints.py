@@ -162,6 +162,12 @@ _METRIC = r"[a-zA-Z_:][\w:.]*"
 _SELECTOR = re.compile(
     rf"({_METRIC}|(?:{_METRIC})?\{{[^{{}}]*\}})\s*(?:\[(\d[\w:]*|\$__\w+)\])?\s*(?:offset\s+(\d\w*))?"
 )
+_QUOTED_NAME = re.compile(r'\s*(?:__name__\s*=\s*)?"((?:[^"\\]|\\.)*)"\s*(?:,\s*|(?=\}))(?!\s*[=!])')
+"""Name in quotes as the first part of the braces of a selector."""
+_LOOK_BACK = '.map("last", "5m")'
+_OTHER_NUMBERS = frozenset(("delta", "irate", "resets", "last_over_time", "timestamp", "absent", "count_values"))
+"""Functions whose equivalent here differs: it does not extrapolate, knows starts and ends of series, or does not look
+back."""
 _CLASSES = r"(by|without)\s*\(([\w\s,]*)\)"
 _PREFIX_BY = re.compile(rf"([a-z_]+)\s*{_CLASSES}\s*\((.*)\)", re.DOTALL)
 _SUFFIX_BY = re.compile(rf"([a-z_]+)\s*\((.*)\)\s*{_CLASSES}", re.DOTALL)
@@ -201,9 +207,10 @@ def _told(language: str, here: str | None, example: str) -> str:
     return f"this looks like {language}; write {bare[1] if bare is not None and not bare[0] else here}"
 
 
-def translate_promql(text: str, depth: int = 0) -> str | None:
+def translate_promql(text: str, depth: int = 0, same: bool = False) -> str | None:
     """Translate simple PromQL (selectors, window functions, aggregations, operators) to a query; None for anything
-    else. Operators are in parentheses."""
+    else. Operators are in parentheses. `same`: only to queries with the numbers of PromQL, over buckets of a minute and
+    with exact increases: selectors look back, and functions with other numbers here give None."""
     text = text.strip()
     if depth > MAX_DEPTH:
         return None
@@ -211,25 +218,38 @@ def translate_promql(text: str, depth: int = 0) -> str | None:
         return text
     selector = _SELECTOR.fullmatch(text)
     if selector is not None and selector[2] is None:
-        return _with_offset(f"fetch({selector[1]!r})", selector[3])
+        return _with_offset(_fetch(selector[1]) + (_LOOK_BACK if same else ""), selector[3])
     split = _split_operator(text)
     if split is not None:
-        return _translate_operator(*split, depth)
+        return _translate_operator(*split, depth, same)
     whole = outer_call(text)
     if whole is not None and not whole[0]:
-        return translate_promql(whole[1], depth + 1)
+        return translate_promql(whole[1], depth + 1, same)
     if text.startswith("-"):
-        of = translate_promql(text[1:], depth + 1)
-        return of and f"-{of}"
-    return _translate_call(text, depth)
+        of = translate_promql(text[1:], depth + 1, same)
+        return of and f"(-{of})"
+    return _translate_call(text, depth, same)
 
 
-def _translate_call(text: str, depth: int) -> str | None:
+def _fetch(selector: str) -> str:
+    """Return the fetch of a selector; a name in quotes within the braces goes before them."""
+    name, brace, inner = selector.partition("{")
+    quoted = _QUOTED_NAME.match(inner)
+    if quoted is not None:
+        rest = inner[quoted.end() :]
+        plain = re.fullmatch(_METRIC, quoted[1])
+        name, inner = (quoted[1], rest) if plain else ("", f'__name__="{quoted[1]}"{", " if rest != "}" else ""}{rest}')
+    return f"fetch({name if inner == '}' and name else name + brace + inner!r})"
+
+
+def _translate_call(text: str, depth: int, same: bool) -> str | None:
     classes, call = _parse_call(text)
     if call is None:
         return None
     name, inner = call
-    single = None if classes else _translate_single(name, inner, depth)
+    if same and name in _OTHER_NUMBERS:
+        return None
+    single = None if classes else _translate_single(name, inner, depth, same)
     if single is not None:
         return single
     number = _NUMBER.fullmatch(inner)
@@ -237,8 +257,9 @@ def _translate_call(text: str, depth: int) -> str | None:
     windowed = _SELECTOR.fullmatch(inner)
     if windowed is not None and windowed[2] is not None and not classes:
         over = _map_call(name, _window(windowed[2]), before)
-        return over and _with_offset(f"fetch({windowed[1]!r}){over}", windowed[3])
-    of = translate_promql(inner, depth + 1)
+        kept = '.where("> 0")' if same and name == "count_over_time" else ""
+        return over and _with_offset(f"{_fetch(windowed[1])}{over}{kept}", windowed[3])
+    of = translate_promql(inner, depth + 1, same)
     if of is None:
         return None
     if name == "histogram_quantile":
@@ -247,24 +268,26 @@ def _translate_call(text: str, depth: int) -> str | None:
     return here and f"{of}.{here}({before}{classes or 'by=[]'}{_ARGUMENTS.get(here, '')})"
 
 
-def _translate_single(name: str, inner: str, depth: int) -> str | None:
+def _translate_single(name: str, inner: str, depth: int, same: bool) -> str | None:
     """Translate a function of single values, or of windows with more arguments; None for others."""
     first, *args = split_arguments(inner)
     windowed = _SELECTOR.fullmatch(first)
     if name == "absent" and windowed is not None and windowed[2] is None:
         return f"absent({windowed[1]!r})"
     if name == "count_values" and len(args) == 1:
-        of = translate_promql(args[0], depth + 1)
+        of = translate_promql(args[0], depth + 1, same)
         return of and f"{of}.count_values({first}, by=[])"
     subquery = _SUBQUERY.fullmatch(inner)
     if subquery is not None:
-        of, over = translate_promql(subquery[1], depth + 1), _map_call(name, subquery[2], "")
+        of, over = translate_promql(subquery[1], depth + 1, same), _map_call(name, subquery[2], "")
         return f"{of}{over}" if of is not None and over is not None else None
     if windowed is not None and windowed[2] is not None:
         over = _with_window(name, _window(windowed[2]), [_constant(arg) for arg in args])
-        return over and _with_offset(f"fetch({windowed[1]!r}){over}", windowed[3])
+        return over and _with_offset(f"{_fetch(windowed[1])}{over}", windowed[3])
     here = _of_values(name, args)
-    of = translate_promql(first, depth + 1) if here is not None else None
+    of = translate_promql(first, depth + 1, same) if here is not None else None
+    if same and name == "round":  # halves go up there, and to even numbers here
+        return f"({of} + 0.5).floor()" if of is not None and not args else None
     return f"{of}{here}" if of is not None else None
 
 
@@ -326,6 +349,8 @@ def _split_operator(text: str) -> tuple[str, str, str] | None:
     """Return the left side, the operator that binds least, and the right side; None without an operator."""
     tokens = top_level(text)
     for signs in _PRECEDENCE:
+        if signs == ("^",) and text.startswith("-"):
+            return None  # powers bind more than a sign
         found = [(at, token) for at, token in tokens if token in signs and text[:at].strip()]
         if found:
             at, sign = found[0 if signs == ("^",) else -1]  # only powers group from the right
@@ -333,12 +358,14 @@ def _split_operator(text: str) -> tuple[str, str, str] | None:
     return None
 
 
-def _translate_operator(left: str, sign: str, right: str, depth: int) -> str | None:
+def _translate_operator(left: str, sign: str, right: str, depth: int, same: bool) -> str | None:
     matching = _MATCHING.match(right)
     if matching is None:  # it matches the empty text
         return None
-    a, b = (translate_promql(side, depth + 1) for side in (left, right[matching.end() :]))
+    a, b = (translate_promql(side, depth + 1, same) for side in (left, right[matching.end() :]))
     stands = re.fullmatch(r"vector\(([\d.]+)\)", right.strip())
+    if same and sign == "%":
+        return None  # the sign of the remainder is that of the divisor here
     if sign == "or" and stands is not None:
         return a and f"{a}.or_({stands[1]})"
     if a is None or b is None:

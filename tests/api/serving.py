@@ -23,6 +23,7 @@ from artimon.api.query_executor import QueryExecutor
 from artimon.model.clock import Clock, ManualClock
 from artimon.model.select import Store
 from artimon.model.values import Kind
+from query_dsl.promql.promql_settings import PromqlSettings
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 from tests.sockets import to_end
 
@@ -115,11 +116,14 @@ def served(
     pages: Pages | None = None,
     clock: Clock | None = None,
     history: Callable[[], Store] | None = None,
+    promql: PromqlSettings | None = None,
 ) -> Iterator[Client]:
     """A server for as long as the block lasts."""
     bounds = limits or ApiLimits()
     time = clock or ManualClock(NOW)
-    app = make_app(store or small_store(), status, time, bounds, alerts=alerts, pages=pages, history=history)
+    app = make_app(
+        store or small_store(), status, time, bounds, alerts=alerts, pages=pages, history=history, promql=promql
+    )
     server, matrices = ApiServer(app, bounds), MatrixServer(app.state.desk)
     server.start()
     try:

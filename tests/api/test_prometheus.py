@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 import yaml
 
+from artimon.api.api_limits import ApiLimits
 from artimon.api.prometheus_format import number, unescaped
 from artimon.model.cardinality import Cardinality
+from artimon.model.values import Kind
+from query_dsl.promql.promql_settings import PromqlSettings
 from query_dsl.stores.engine_store import EngineStore
 from query_dsl.stores.query_limits import QueryBudget
 from tests.api.serving import EDGE, Answer, Client, minutes, served
 from tests.api.test_listings import polled_store
 from tests.query_dsl.plain_store import PlainStore
 
+MANY = '{host!=""}'
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 ALERTS = {
     "engines": [],
@@ -325,3 +330,109 @@ def test_numbers_are_texts_without_loss(value: float, text: str) -> None:
 def test_names_of_labels_are_unescaped() -> None:
     assert unescaped("U__http_2e_requests__total") == "http.requests_total"
     assert unescaped("plain_name") == "plain_name"
+
+
+def test_settings_of_the_process_hold_for_requests_that_ask_for_nothing() -> None:
+    store = PlainStore()
+    samples = [(EDGE - 30_000 - i * 60_000, (20 - i) ** 2) for i in range(20)]
+    store.add("c.total", {"job": "a"}, sorted(samples), Kind.COUNTER, birth=EDGE - 3_600_000)
+    increases = {"query": "increase(c_total[3m])", "time": EDGE / 1000}
+    with served(store, promql=PromqlSettings(exact_increase=True, similar_names=True)) as client:
+        assert values(client, **increases) == ["111"]
+        (extrapolated,) = values(client, **increases, exact_increase="false")
+        assert float(extrapolated) == pytest.approx(114)
+        for path, wanted in (
+            ("series", [{"__name__": "c.total", "job": "a"}]),
+            ("labels", ["__name__", "job"]),
+            ("label/job/values", ["a"]),
+        ):
+            asked = urlencode({"match[]": "c_total"})
+            assert client.get(f"/api/v1/{path}?{asked}").json["data"] == wanted
+        refused = client.get(f"/api/v1/query?{urlencode({**increases, 'exact_increase': 'yes'})}")
+        assert (refused.status, refused.json["errorType"]) == (400, "bad_data")
+        assert "write true or false" in refused.json["error"]
+    with served(store) as client:
+        assert values(client, **increases) == []
+        assert values(client, **{**increases, "query": 'increase({"c.total"}[3m])'}, exact_increase="true") == ["111"]
+
+
+def test_lists_are_of_series_with_samples_in_the_range() -> None:
+    store = PlainStore()
+    store.add("now", {"host": "a", "job": "x"}, minutes([1] * 10))
+    store.add("old", {"host": "b", "rack": "r"}, minutes([1] * 10, last=60))
+    store.add("silent", {"host": "c"}, [])
+
+    def listed(client: Client, path: str, *times: int, match: str = '{__name__!=""}') -> Any:
+        named = {name: EDGE / 1000 + 60 * at for name, at in zip(("start", "end"), times, strict=False)}
+        return data(client.get(f"/api/v1/{path}?{urlencode({'match[]': match, **named})}"))
+
+    with served(store) as client:
+        for times, wanted in (
+            ((), ["now", "old", "silent"]),
+            ((-5,), ["now"]),
+            ((-65,), ["now", "old"]),
+            ((-65, -60), ["old"]),
+            ((-50, -20), []),
+            ((-200, -100), []),
+        ):
+            assert [one["__name__"] for one in listed(client, "series", *times)] == wanted
+            assert listed(client, "label/__name__/values", *times) == wanted
+        assert listed(client, "label/host/values", -65, -60) == ["b"]
+        assert listed(client, "label/job/values", -65, -60) == []
+        assert listed(client, "labels", -65, -60) == ["__name__", "host", "rack"]
+        assert listed(client, "labels", -5, 0) == ["__name__", "host", "job"]
+        assert listed(client, "labels", -5, 0, match="old") == []
+        assert listed(client, "labels", match="silent") == ["__name__", "host"]
+        turned = client.get("/api/v1/series?match[]=now&start=20&end=10")
+        assert (turned.status, turned.json["errorType"]) == (400, "bad_data")
+        assert "end must not be before the start" in turned.json["error"]
+    with served(store, replace(ApiLimits(), series=1)) as client:
+        told = client.get(f"/api/v1/labels?{urlencode({'match[]': MANY, 'start': EDGE / 1000})}").json
+        assert told["data"] == ["__name__", "host", "job", "rack"]
+        assert "start and end are not applied" in told["warnings"][0]
+
+
+class Described(PlainStore):
+    """A store that knows help and unit, as shards do."""
+
+    def metadata(self, names: Sequence[str] | None) -> dict[str, tuple[str, str]]:
+        known = {"heat": ("Temperature.", "celsius"), "gone": ("Not in memory.", "")}
+        return {name: told for name, told in known.items() if names is None or name in names}
+
+
+def test_metadata_have_help_and_unit_where_they_are_known() -> None:
+    heat = [{"type": "gauge", "help": "Temperature.", "unit": "celsius"}]
+    store = Described().add("heat", {}, minutes([1]), Kind.GAUGE).add("load", {}, minutes([1]))
+    with served(store) as client:
+        load = [{"type": "unknown", "help": "", "unit": ""}]
+        assert data(client.get("/api/v1/metadata")) == {"heat": heat, "load": load}
+        assert data(client.get("/api/v1/metadata", metric="heat")) == {"heat": heat}
+        assert data(client.get("/api/v1/metadata", metric="load")) == {"load": load}
+        assert data(client.get("/api/v1/metadata", metric="gone")) == {}
+
+
+def values(client: Client, **parameters: Any) -> list[str]:
+    """Values of an instant query."""
+    found = client.get(f"/api/v1/query?{urlencode(parameters)}").json
+    return [one["value"][1] for one in found["data"]["result"]]
+
+
+def test_all_numbers_are_formatted_one_by_one_or_together() -> None:
+    """Rows of numbers, with and without exponents, gaps, NaN and infinities."""
+    rows = [
+        [1.0, 2.5, -0.0, 123456789.0],
+        [1e-7, 1e20, 1e21, 0.1 + 0.2],
+        [float("nan"), float("inf"), float("-inf"), 5e-324],
+        [0.00001, 1e15, 1e16, 2.0**53],
+    ]
+    store = PlainStore()
+    for i, row in enumerate(rows):
+        store.add("x", {"i": str(i), "odd": 'a"b\n\u00e9' * i}, minutes(row))
+    store.add("x", {"i": "gap"}, minutes([7, 8], last=10))
+    with served(store) as client:
+        asked = {"query": "last_over_time(x[1m])", "start": EDGE / 1000 - 900, "end": EDGE / 1000, "step": 60}
+        found = client.get(f"/api/v1/query_range?{urlencode(asked)}").json["data"]["result"]
+    texts = {one["metric"]["i"]: [text for _, text in one["values"]] for one in found}
+    assert texts == {**{str(i): [number(value) for value in row] for i, row in enumerate(rows)}, "gap": ["7", "8"]}
+    assert [time for time, _ in found[-1]["values"]] == [EDGE / 1000 - 660, EDGE / 1000 - 600]
+    assert [one["metric"].get("odd") for one in found] == [None, *('a"b\n\u00e9' * i for i in (1, 2, 3)), None]

@@ -244,6 +244,7 @@ def test_samples_appear_once_their_series_are_announced(cluster: Cluster, cluste
     assert [s.name for s in cluster_store.find((Matcher("part", "=~", "1|2"),))] == ["test.v1", "test.v2"]
     assert cluster_store.matching_values("part", (Matcher(NAME, "!=", "test.v0"),)) == ["1", "2"]
     assert cluster_store.matching_values(None, (Matcher(NAME, "=", "test.v0"),)) == ["part"]
+    assert cluster_store.metadata(None) == cluster_store.metadata(["test.v0"]) == {}
     count = cluster_store.cardinality(2)
     assert (count.series, count.series_by_name) == (3, {"test.v0": 1, "test.v1": 1})
     assert count.series_by_pair == {"part=0": 1, "part=1": 1}

@@ -33,6 +33,7 @@ from varstore.cluster.pushdown_merge import aggregate_all
 from varstore.cluster.scatter_gather import ScatterGather
 from varstore.cluster.shard_connections import RequestFor, ShardAnswer, ShardConnections, ShardRequest
 from varstore.query.answer_merge import has_twins, merge_answers
+from varstore.shard.shard_service import UNKNOWN_REQUEST
 
 DEADLINE_S = 10.0
 CARDINALITY_FACTOR = 10
@@ -172,6 +173,16 @@ class VarstoreClient:
     def matching_values(self, label: str | None, matchers: tuple[Matcher, ...], limit: int = 10_000) -> list[str]:
         """Return the values of a label among matching series, sorted; label None: their labels."""
         return self._union(_find(what="matching_values", label=label, matchers=_wire(matchers), limit=limit))[:limit]
+
+    def metadata(self, names: Sequence[str] | None) -> dict[str, tuple[str, str]]:
+        """Return help and unit of these names (None: all), as far as the announcements that shards read tell them."""
+        try:
+            outcomes = self._remarked(_find(what="metadata", names=names), self._deadline())
+        except SelectError as refusal:
+            if str(refusal).startswith(UNKNOWN_REQUEST):  # a shard of an older version
+                return {}
+            raise
+        return {name: (help_, unit) for outcome in outcomes for name, help_, unit in outcome.answer}
 
     def cardinality(self, top: int) -> Cardinality:
         """Count the series, each virtual shard once; `top`: entries of each list."""

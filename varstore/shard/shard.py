@@ -21,6 +21,7 @@ from artimon.model.values import ValueType
 from artimon.model.vshards import mask_of, vshards_of
 from varstore.index.index_statistics import matching_values, read_cardinality
 from varstore.index.label_index import LabelIndex
+from varstore.index.metric_metadata import Metadata, MetricMetadata
 from varstore.index.shard_limits import DEFAULT_CAPACITY, DEFAULT_LIMITS, ShardLimits
 from varstore.query.bucket_reader import BucketReader
 from varstore.query.pushdown import Pushdown
@@ -65,6 +66,7 @@ class Shard:
         self._store, limits = BucketStore(levels, capacity), limits.of_capacity(capacity)
         self._run_builder = RunBuilder(self._store.slots, self._store.longest_ring.step_ms)
         self._index = LabelIndex(self._store.slots, limits)
+        self._metadata = MetricMetadata()
         locks = ShardLocks()
         self._feeding, self._cells, self._reading = locks.feeding, locks.cells, locks.reading
         self._announcing = locks.announcing
@@ -226,6 +228,8 @@ class Shard:
             slots = self._catalogue.announce(block.source, vshard, parsed, block.version, append_ms, arriving)
             self.ownership.journal(slots)
             self.ownership.blocks[key] = block.version
+        for info, name, _ in parsed:
+            self._metadata.add(name, info.help, info.unit)
         return True
 
     def _parse(self, source: str, info: SeriesInfo) -> tuple[SeriesInfo, str, dict[str, str]] | None:
@@ -289,6 +293,11 @@ class Shard:
     def matching_values(self, label: str | None, matchers: tuple[Matcher, ...], limit: int) -> list[str]:
         """Return the first `limit` values of a label among matching series, sorted; label None: their labels."""
         return matching_values(self._index, label, matchers, limit)
+
+    def metadata(self, names: Sequence[str] | None) -> dict[str, Metadata]:
+        """Return help and unit of these names (None: all) as the announcements since the start told them. Names without
+        both are left out."""
+        return self._metadata.read(names)
 
     def cardinality(self, top: int, vshards: int | None) -> Cardinality:
         """Count the series of virtual shards (mask; None: all). Raises SelectError if one is not held."""

@@ -31,8 +31,11 @@ MAX_CONCURRENT_SELECTS = 4
 SELECT_QUEUE_TIMEOUT_S = 8.0
 MAX_NAMES = 100_000
 MAX_FOUND = 100_000
-QUESTIONS = ("names", "label_values", "find", "matching_values", "cardinality", "levels")
+QUESTIONS = ("names", "label_values", "find", "matching_values", "metadata", "cardinality", "levels")
 """Requests of metadata."""
+
+UNKNOWN_REQUEST = "unknown request"
+"""Prefix of the refusal of a request that only a newer version knows."""
 
 CompletenessNotes = Callable[[int | None], tuple[str, ...]]
 """Reasons why answers about these virtual shards (mask; None: all held) are not complete yet; empty: complete."""
@@ -194,13 +197,17 @@ class ShardService:
             case "matching_values":
                 limit = min(int(request["limit"]), MAX_NAMES)
                 return self._shard.matching_values(request["label"], _matchers(request), limit)
+            case "metadata":
+                names = request["names"]
+                wanted = None if names is None else [str(name) for name in names[:MAX_NAMES]]
+                return [[name, *told] for name, told in self._shard.metadata(wanted).items()]
             case "cardinality":
                 top = min(int(request["top"]), MAX_TOP)
                 return [self._shard.cardinality(top, from_hex(request["vshards"])).to_json()]
             case "levels":
                 return [list(level) for level in self._shard.levels()]
             case what:
-                raise SelectError(f"unknown request {what!r}: use one of {', '.join(QUESTIONS)}")
+                raise SelectError(f"{UNKNOWN_REQUEST} {what!r}: use one of {', '.join(QUESTIONS)}")
 
     def status(self) -> bytes:
         """Return `Shard.status` as JSON."""

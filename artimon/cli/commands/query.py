@@ -81,6 +81,17 @@ def query(
         str | None, typer.Option(help="With --promql: first time of a range query, such as now-1h.")
     ] = None,
     step: Annotated[str, typer.Option(help="With --start: step of the range query.")] = "1m",
+    exact_increase: Annotated[
+        bool | None,
+        typer.Option(
+            "--exact-increase/--no-exact-increase",
+            help="With --promql: increase and rate count from the starts of processes (ARTIMON_PROMQL_EXACT_INCREASE).",
+        ),
+    ] = None,
+    to_dsl: Annotated[
+        bool,
+        typer.Option("--to-dsl", help="With --promql: print the query in our language instead of the answer."),
+    ] = False,
     series: Annotated[int, typer.Option(min=1, help="Maximum number of lines in the table.")] = 40,
     ascii_only: Annotated[bool, typer.Option("--ascii", help="Charts and names in ASCII.")] = False,
 ) -> None:
@@ -93,6 +104,12 @@ def query(
         raise typer.BadParameter("--promql cannot be combined with --explain or --partial-windows")
     if start is not None and not promql:
         raise typer.BadParameter("--start needs --promql: use .range() or .between() in the query")
+    if exact_increase is not None and not promql:
+        raise typer.BadParameter("--exact-increase needs --promql: .increase() and .rate() are exact")
+    if to_dsl:
+        if not promql:
+            raise typer.BadParameter("--to-dsl needs --promql: the query is in our language already")
+        raise typer.Exit(_print_dsl(text))
     raise typer.Exit(
         _run_query(
             zookeeper_of_store(zookeeper, data),
@@ -107,10 +124,23 @@ def query(
             promql=promql,
             start=start,
             step=step,
+            exact_increase=exact_increase,
             series=series,
             ascii_only=ascii_only,
         )
     )
+
+
+def _print_dsl(text: str) -> int:
+    from query_dsl.promql import PromqlError
+    from query_dsl.promql import to_dsl as translate
+
+    try:
+        print(translate(text))
+    except PromqlError as problem:
+        print(f"artimon: {problem}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def _run_query(where: str, text: str, *, data: object, **shown: object) -> int:

@@ -124,8 +124,8 @@ def test_a_select_is_limited_before_it_is_read() -> None:
     assert query_store("sum(heat)", as_engine_store(store), NOW).labels.count == 1
     with pytest.raises(LimitExceeded, match="more than the limit of 10 series"):
         query_store("sum(heat)", as_engine_store(store), NOW, budget=small(series=10))
-    with pytest.raises(LimitExceeded, match="fit into the limit of 2,000 bytes"):
-        query_store("sum(heat)", as_engine_store(store), NOW, budget=small(memory_bytes=2_000))
+    with pytest.raises(LimitExceeded, match="fit into the limit of 1,000 bytes"):
+        query_store("sum(heat)", as_engine_store(store), NOW, budget=small(memory_bytes=1_000))
 
 
 def test_before_memory_and_without_history_nothing_is_selected() -> None:
