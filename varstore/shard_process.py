@@ -379,8 +379,8 @@ class ShardProcess:
 def run_shard(
     config: ShardConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
 ) -> None:
-    """Run a shard until `stop`. Raises ShardBroken (restart it, empty), LevelsDiffer, LimitError (no memory for the
-    capacity), TopicsUnfitError, OSError (port)."""
+    """Run a shard until `stop`. Raises ShardBroken (restart it, empty), LevelsDiffer, CapacityLimitError (no memory for
+    the capacity), TopicsUnfitError, OSError (port)."""
     sys.setswitchinterval(THREAD_SWITCH_S)
     with gc_tuned():
         process = ShardProcess(config, clock, publish)

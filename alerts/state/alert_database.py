@@ -163,7 +163,7 @@ class AlertDatabase:
     # ---- evaluations
 
     def load(self) -> EngineState:
-        """Read the stored state. Raises Damaged if a row cannot be decoded."""
+        """Read the stored state. Raises DatabaseDamagedError if a row cannot be decoded."""
         with self._lock:
             try:
                 return _read(self._connection)

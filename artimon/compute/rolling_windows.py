@@ -113,7 +113,7 @@ class Rolling:
         """(series,) index of the newest column that holds a sample."""
 
     def push(self, column: BucketColumn | None) -> None:
-        """Push the next column; None: it is empty. Raises Odd."""
+        """Push the next column; None: it is empty. Raises MatrixNeeded."""
         self.at += 1
         self.window.append(column)
         if column is not None:

@@ -36,7 +36,7 @@ class QueryRunner:
 
     def query(self, query: str | Expr, at: object = None, *, engine: str = "auto", **options: Any) -> Matrix:
         """Answer a text or an expression as of the instant `at`: ISO 8601, a datetime, epoch ms or "now-1h". Returns an
-        Irregular if the query yields raw samples.
+        RawSeries if the query yields raw samples.
 
         `engine`: "memory"; "history", which puts raw samples into the same buckets; or "auto": memory where one of its
         levels reaches, else the history, or both combined. `options`: `limits`, the resources that it may use
