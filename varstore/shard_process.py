@@ -125,8 +125,8 @@ class ShardConfig:
 class ShardProcess:
     """Everything that runs in one shard process; `start` once, `stop` once.
 
-    Threads: the one that calls `look` and `report` every second; the rebalancer; the announcements; the log ends; one
-    for each connection. Locks are those of the parts."""
+    Threads: the one that calls `update` and `write_report` every second; the rebalancer; the announcements; the log
+    ends; one for each connection. Locks are those of the parts."""
 
     def __init__(self, config: ShardConfig, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished) -> None:
         self._config, self._clock = config, clock

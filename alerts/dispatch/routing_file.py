@@ -267,7 +267,9 @@ def parse_routing(text: str, file: str, default: Routing) -> tuple[Routing, list
     empty = [at for at, one in enumerate(document.receivers) if not one.integrations]
     for at in empty:
         if any(path[:2] == ("receivers", at) for path in _unsupported_paths(parsed_file.data)):
-            raise parsed_file.error("no way to reach this receiver is supported", "receivers", at)
+            raise parsed_file.error(
+                "none of the kinds of this receiver is supported: add one of those in docs/alerts.md", "receivers", at
+            )
     root = document.route.build(Route(""), root=True)
     receivers = {one.name: one.integrations for one in document.receivers}
     rules = tuple(one.build() for one in document.inhibit_rules)

@@ -97,7 +97,7 @@ class Windows:
         return self.last - self.first
 
     def at(self, places: Ints) -> tuple[Floats, Ints]:
-        """Return values and times at places (series, steps); what lies outside of all samples is the last one."""
+        """Return values and times at places (series, steps). A place outside of the samples gives the last sample."""
         n = len(self.samples.values)
         if not n:
             return np.full(places.shape, np.nan), np.zeros(places.shape, np.int64)

@@ -80,8 +80,8 @@ def _extrapolated(windows: Windows, name: str) -> Result:
 
 
 def _pairs(windows: Windows, chosen: Callable[[Floats, Floats], Bools]) -> tuple[Ints, Ints, Ints]:
-    """Return the places of samples for which `chosen` is true of the sample before, in its series, and itself; and the
-    part of these places that lies in each window, from one number (inclusive) to another (exclusive)."""
+    """Return the places of samples for which `chosen(previous sample of the series, sample)` is true. Also return, for
+    each window, the first (inclusive) and the last (exclusive) of these places that lie in it."""
     values, offsets = windows.samples.values, windows.samples.offsets
     with np.errstate(all="ignore"):
         found = np.concatenate(([False], chosen(values[:-1], values[1:]))) if len(values) else np.zeros(0, np.bool_)

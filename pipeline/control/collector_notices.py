@@ -1,5 +1,5 @@
-"""News from the collector of an agent: ack states, other collectors, changes of its configuration. One call waits for
-them, on the connection that carries the batches; ZooKeeper is read while no collector has news."""
+"""Notices from the collector of an agent: ack states, other collectors, changes of its configuration. One call waits
+for them, on the connection that carries the batches. While no collector sends notices, ZooKeeper is read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NewsClient(Protocol):
 
 
 class CollectorNotices:
-    """Threads: one, which waits for news. `acks`, `is_active` may be used from any thread.
+    """Threads: one, which waits for notices. `acks`, `is_active` may be used from any thread.
 
     `acks` is replaced, never changed."""
 
@@ -102,7 +102,7 @@ class CollectorNotices:
             self._thread.join(timeout_s)
 
     def watch_once(self) -> float:
-        """Wait for news once; return the seconds to wait before the next time."""
+        """Wait for one notice; return the seconds to wait before the next call."""
         self._clock.wait(self._baseline, BASELINE_S)
         seen, asked = self._changes or ConfigChanges(), self._changes is not None
         known = collector_idl().Known(
@@ -165,14 +165,14 @@ class CollectorNotices:
                 self.on_config()
 
     def _lose(self, part: float = 1.0) -> None:
-        """Begin the grace period; `part` of it: 0.0 for none, since this collector never has news."""
+        """Begin the grace period. `part`: the share of it to wait; 0.0 for a collector that never sends notices."""
         if self._known:
             self._known, self._lost_at = False, self._clock.monotonic()
             self._grace_s = random.uniform(GRACE_S, 2 * GRACE_S)
         self._grace_s *= part
 
     def _tell_of_end(self) -> None:
-        """Wake those who must read ZooKeeper now, once."""
+        """Wake, once, the threads that must read ZooKeeper from now on."""
         if not self.is_active and not self._is_told:
             self._is_told = True
             self._changes, self._collectors, self._digest = None, None, 0

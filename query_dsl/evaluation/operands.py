@@ -78,7 +78,9 @@ def combine(
     if operator.family == "set":
         return combine_sets(operator, node.match, left, right, execution)
     if not isinstance(left, Matrix) and (operator.family == "mask" and isinstance(right, Matrix)):
-        raise QueryError(f"{operator.name} keeps series of its left operand, and that is a plain value")
+        raise QueryError(
+            f"{operator.name} keeps series of its left operand, but that is a plain value: put the query on the left"
+        )
     if not isinstance(left, Matrix) and not isinstance(right, Matrix):
         return _two_scalars(operator, left, right, grid)
     left = with_default(_accepted(operator, left, execution), defaults[0], execution)
@@ -112,7 +114,10 @@ def _pairs(
             check_distinct(pairs.keys, pairs.keys, operator.name)
         return pairs
     if match != nodes.LabelMatching():
-        raise QueryError(f"{operator.name}: on=, ignoring= and similar pair series, but one side is a plain value")
+        raise QueryError(
+            f"{operator.name}: on=, ignoring= and similar arguments pair series, but one operand is a "
+            "plain value: leave them out"
+        )
     many = left.keys if isinstance(left, Matrix) else right.keys if isinstance(right, Matrix) else ()
     rows = np.arange(len(many))
     if operator.family == "mask":
@@ -189,7 +194,7 @@ def _two_scalars(operator: Operator, left: Value, right: Value, grid: Grid) -> V
     if timed:
         return TimedScalar(grid, out, _texts(left) if operator.family == "mask" else ())
     if operator.family == "mask":
-        raise QueryError(f"{operator.name} keeps series, and both sides are plain values")
+        raise QueryError(f"{operator.name} keeps series, but both operands are plain values: put a query on the left")
     cell = out.cells[0]
     if out.types[0] == DOUBLE:
         return nodes.Scalar(float(np.ascontiguousarray(cell).view(np.float64)[0]))
@@ -235,12 +240,17 @@ def _match_operands(
     stands for what an operand lacks. Raises QueryError as for operators."""
     if len(sides) == 1:
         if match != nodes.LabelMatching():
-            raise QueryError(f"{name}: on=, ignoring= and similar pair series, and there is one operand")
+            raise QueryError(
+                f"{name}: on=, ignoring= and similar arguments pair series, but there is only one "
+                "operand: leave them out"
+            )
         keys = [SeriesKey("", key.labels) for key in sides[0]]
         check_distinct(keys, sides[0], f"{name} drops the name and")
         return {key: [row] for row, key in enumerate(keys)}, []
     if match.group_right is not None and len(sides) > 2:
-        raise QueryError(f"{name}: group_right goes with two operands; let the first have many and say group_left")
+        raise QueryError(
+            f"{name}: group_right needs exactly two operands: put the operand with many series first and use group_left"
+        )
     notes: list[str] = []
     found: dict[tuple[int, SeriesKey], list[int]] = {}
     keyed: dict[tuple[int, SeriesKey], SeriesKey] = {}

@@ -66,7 +66,7 @@ class QueryRunner:
         `options`: `limits` and `stop`, as in `query`. Raises PromqlError, QueryError and SelectError."""
         made, stop = options.pop("limits", None) or self.default_limits, options.pop("stop", None)
         if options:
-            raise QueryError(f"promql takes no {', '.join(options)}: it takes limits and stop")
+            raise QueryError(f"promql takes no {', '.join(options)}: its only options are limits and stop")
         first = None if start is None else parse_instant(start, "start").resolve(self.now_ms)
         with self._engine(engine) as store:
             found = query_store(

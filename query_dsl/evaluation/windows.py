@@ -229,7 +229,7 @@ def _accepted(data: BucketData, mapper: Mapper, execution: QueryExecution) -> Bu
         return share_equal_texts(data) if "last" in data.stats else data
     if not len(rows):
         names = ", ".join(series_name(key) for key in data.keys[:3])
-        raise QueryError(f"{mapper.name} cannot take STRING, and every series is one: {names}")
+        raise QueryError(f"{mapper.name} cannot take STRING series, and there are no others: {names}")
     note_left_out(mapper.name, len(data.keys) - len(rows), execution)
     return data.select_rows(rows)
 

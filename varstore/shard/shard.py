@@ -283,11 +283,12 @@ class Shard:
         return self._index.values(NAME)
 
     def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
-        """Return the first `limit` values of a label, sorted; label None: the labels."""
+        """Return the first `limit` values of a label, sorted; `label` None: the names of the labels."""
         return self._index.values(label)[:limit]
 
     def matching_values(self, label: str | None, matchers: tuple[Matcher, ...], limit: int) -> list[str]:
-        """Return the first `limit` values of a label among matching series, sorted; label None: their labels."""
+        """Return the first `limit` values of a label among matching series, sorted; `label` None: the names of their
+        labels."""
         return matching_values(self._index, label, matchers, limit)
 
     def cardinality(self, top: int, vshards: int | None) -> Cardinality:

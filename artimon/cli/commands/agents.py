@@ -148,7 +148,7 @@ _add("resume", 60.0, "End a pause or a drain.")
 @agents_app.command("roll")
 def roll(
     agent: AgentArgument,
-    flow: Annotated[str, typer.Option("--flow", help="Only the files of this flow.")] = "",
+    flow: Annotated[str, typer.Option("--flow", help="Close only the files of this flow.")] = "",
     wait: WaitOption = 60.0,
     id: IdOption = "",
     zookeeper: ZookeepersOption = None,
@@ -219,7 +219,7 @@ def _wait(tree: ControlTree, agent: str, id: str, wait_s: float) -> CommandAnswe
 
 @flows_app.command("list")
 def list_flows(
-    agent: Annotated[str, typer.Argument(metavar="[AGENT]", help="Only those of this agent.")] = "",
+    agent: Annotated[str, typer.Argument(metavar="[AGENT]", help="Agent whose flows are listed; default: all.")] = "",
     zookeeper: ZookeepersOption = None,
     clusters: ClustersOption = None,
     as_json: JsonOption = False,
