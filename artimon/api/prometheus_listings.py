@@ -64,7 +64,7 @@ class PrometheusListings(PrometheusHandlers):
         return await self._list(request, fields, work)
 
     async def metadata(self, request: Request) -> Response:
-        """Return the type of each metric, as far as series tell it."""
+        """Return the type of each metric; metrics whose series have no kind are left out."""
         fields = await read_fields(request)
         wanted = fields.one("metric")
 

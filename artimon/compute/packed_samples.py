@@ -59,8 +59,8 @@ class PackedSamples:
         return places
 
     def _shared_times(self) -> tuple[Ints, Rows] | None:
-        """Return the distinct rows of times, and the row of each series; None unless few rows serve all series, as
-        those of one poll do."""
+        """Return the distinct sequences of sample times, and the number of the sequence of each series. Series of one
+        poll share theirs. Return None if there are too many different ones."""
         counts = np.diff(self.offsets)
         if len(counts) < 2 or counts[0] == 0 or (counts != counts[0]).any():
             return None

@@ -125,7 +125,7 @@ class Rolling:
         """Update the state of the function with a column."""
 
     def skip(self) -> None:
-        """Skip a column whose result is known from elsewhere. Only for windows of one column."""
+        """Skip a column whose result the caller has already. Only for windows of one column."""
         self.at += 1
 
     @property

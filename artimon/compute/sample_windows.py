@@ -56,8 +56,8 @@ def extrapolate(
 def _cut_factor(
     counter: bool, increase: Floats, first: Floats, sampled: Floats, far: Floats, to_start: Floats, to_end: Floats
 ) -> Floats:
-    """Return the factor of extrapolation of windows with an end that is far from the samples, or that begin before the
-    zero of a counter."""
+    """Return the factor of extrapolation of windows that are not extrapolated to their ends: the samples are far from
+    an end, or the counter would be negative at the start."""
     half = far / EXTRAPOLATION / 2
     to_start, to_end = np.where(to_start >= far, half, to_start), np.where(to_end >= far, half, to_end)
     if counter:

@@ -73,13 +73,13 @@ class CollectorNotices:
 
     @property
     def is_active(self) -> bool:
-        """True while a collector tells what changes, or while one is expected within the grace period."""
+        """True while a collector sends notices, or while one is expected within the grace period."""
         return self._known or self._clock.monotonic() < self._lost_at + self._grace_s
 
     @property
     def tells_config(self) -> bool:
-        """True if changes of the configuration are told: ZooKeeper need not be watched. False until a collector has
-        told something: an agent that starts may have none."""
+        """True if a collector sends changes of the configuration, so that ZooKeeper need not be watched. False until
+        the first notice, because an agent that starts may have no collector."""
         return self._was_known and self.is_active
 
     def config_read(self, changes: ConfigChanges) -> None:
@@ -89,7 +89,7 @@ class CollectorNotices:
 
     @property
     def needs_changes(self) -> bool:
-        """True if the agent must read the changes itself: no collector has told them yet."""
+        """True if the agent must read the changes itself, because no collector has sent them yet."""
         return self._changes is None
 
     def start(self) -> None:

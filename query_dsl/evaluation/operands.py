@@ -53,7 +53,8 @@ def combine_operands(
 
 
 def _fold(operator: Operator, left: nodes.Scalar | None, right: nodes.Scalar | None, grid: Grid) -> nodes.Scalar | None:
-    """Return the default of a result: of `or` that of its right side, else the operator of both."""
+    """Return the default of a result: for `or` the default of the right operand, else the operator applied to both
+    defaults."""
     if operator.name == "set_or":
         return None if right is not None and isinstance(right.value, str) else right
     if left is None or right is None or operator.family in ("set", "mask"):
@@ -163,7 +164,7 @@ def _plain_text(side: Value) -> str:
 
 
 def _side(side: Value, rows: Rows, grid: Grid, fill: float | bool | str | None) -> Cells:
-    """Rows of one operand in the order of the pairs; a scalar, or `fill` for a missing partner, is broadcast."""
+    """Return one row of the operand for each pair. A scalar is repeated; `fill` stands for a missing partner."""
     if isinstance(side, nodes.Scalar):
         return spread(side.value, len(rows), grid.n)
     if isinstance(side, TimedScalar):

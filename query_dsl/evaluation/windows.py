@@ -267,7 +267,7 @@ def note_approximate(mapper: Mapper, points: int, execution: QueryExecution) -> 
 
 
 def note_wide(mapper: Mapper, series: int, execution: QueryExecution) -> None:
-    """Add a note on series whose integers leave int64."""
+    """Add a note on series whose integers do not fit into int64."""
     if series:
         execution.note(f"{mapper.name}: {series} series exceed 64 bits: their values are DOUBLE, rounded beyond 2^53")
 

@@ -49,7 +49,7 @@ SEVERAL_SAMPLES = (
 
 
 class StoreSamples:
-    """A SampleSource and BucketSource over a store; what the reader should know goes to `remarks`."""
+    """A SampleSource and BucketSource over a store. Remarks for the user go to `remarks`."""
 
     def __init__(
         self, store: EngineStore, now_ms: int, remarks: Remarks, budget: QueryBudget, exact_increase: bool = False
@@ -84,7 +84,7 @@ class StoreSamples:
     # --- windows that the store computes
 
     def map(self, asked: WindowQuery) -> VectorValue | None:
-        """See BucketSource: if samples of the finest level do not give the answer."""
+        """See BucketSource. Returns None if the samples of the finest level give the answer."""
         asked, choice = self._choose(asked)
         if choice is None or (choice.level is self._levels[0] and choice.function not in EXACT.values()):
             return None

@@ -77,7 +77,7 @@ def check_columns(columns: Any, known: SourceSchema | None, max_series: int) -> 
     if schema is None or schema.id != columns.schema_id:
         raise ValueError("the answer has no schema, but its schema id is not that of the request")
     if len(values) != 8 * len(schema):
-        raise ValueError(f"{len(values)} bytes of values for {len(schema)} variables")
+        raise ValueError(f"{len(values)} bytes of values for {len(schema)} variables: expected 8 each")
     cells = np.frombuffer(values, "<i8").astype(np.int64, copy=False)
     strings = tuple(columns.strings or ())
     _check_cells(schema, cells, strings)

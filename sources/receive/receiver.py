@@ -56,7 +56,7 @@ class Receiver:
         self._reported: dict[str, int] = {}
 
     def _listener(self, address: ReceiveAddress) -> Listener:
-        """Raises SettingsError."""
+        """Return the listener of an address. Raises SettingsError."""
         tls = None
         if address.transport in ("tcp", "grpc") and self._security is not None and self._security.tls is not None:
             tls = self._security.tls
@@ -166,7 +166,7 @@ class Receiver:
 
 
 def _grpc_listener(address: ReceiveAddress, senders: Senders, token: SenderToken | None, tls: Tls | None) -> Listener:
-    """Raises SettingsError."""
+    """Return the gRPC listener of an address. Raises SettingsError."""
     try:
         from sources.receive.grpc_listener import GrpcListener
     except ImportError:

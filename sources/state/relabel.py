@@ -272,7 +272,7 @@ class RelabelRegistry:
         self._source_rules: dict[str, tuple[str, ...]] = {}
 
     def for_source(self, source: str, own: RelabelRules | None = None) -> RelabelRules | None:
-        """Return the `own` rules of a source, then the rules of the book that apply to it; None if there are none."""
+        """Return the `own` rules of a source, then the common rules that apply to it; None if there are none."""
         rules = (*(own.rules if own else ()), *(rule for rule in self._rules if rule.is_for(source)))
         return RelabelRules(rules) if rules else None
 

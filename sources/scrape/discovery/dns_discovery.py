@@ -23,7 +23,7 @@ _QUERY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class DnsConfig(DiscoveryConfig):
-    """One of `dns_sd_configs`. `port` of the targets, unless SRV records tell it."""
+    """One of `dns_sd_configs`. `port` of the targets, unless SRV records have it."""
 
     names: tuple[str, ...]
     type: RecordType = "SRV"

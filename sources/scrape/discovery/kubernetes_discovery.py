@@ -108,7 +108,7 @@ class KubernetesDiscovery(Discovery):
         self._woken.set()
 
     def _report(self) -> None:
-        """Tell the present problems of all resources, and of the last build."""
+        """Report the present problems of all resources, and of the last build."""
         problems = [one.problem for one in self._watches.values()]
         self.problem = "; ".join(filter(None, [*problems, self._failure]))
 
