@@ -177,7 +177,8 @@ def subject(message: Message) -> str:
 
 
 def counts_of(message: Message) -> dict[str, int]:
-    """Return the number of alerts by state; those left out count as the last ones listed."""
+    """Return the number of alerts by state. Alerts left out of the message count with the state of the last one in
+    it."""
     counts = {kind.value: sum(one.kind is kind for one in message.alerts) for kind in AlertChange}
     if message.truncated:
         counts[message.alerts[-1].kind.value] += message.truncated

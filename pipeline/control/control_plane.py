@@ -66,9 +66,10 @@ class ConfigNotices(Protocol):
 
 
 class ControlPlane(ZooKeeperWatcher):
-    """`begin` before the agent starts, `start`, `stop`. `publish(report)` puts the report into the agent's znode.
+    """Follows configuration and commands for one agent. Call `begin` before the agent starts, then `start` and `stop`.
+    `publish(report)` puts the report into the agent's znode.
 
-    Threads: the watcher's, once started, is the only one that decides, writes the memory and calls `runtime`."""
+    Threads: once started, only the thread of the watcher decides, writes the saved state and calls `runtime`."""
 
     def __init__(
         self,

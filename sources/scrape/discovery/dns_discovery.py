@@ -47,7 +47,8 @@ def system_resolver() -> Resolver:
 
 
 class DnsDiscovery(RefreshedDiscovery):
-    """A group for each name. A name that could not be resolved keeps its group; one that does not exist has none."""
+    """Discovery with a group for each name. A name that could not be resolved keeps its group; one that does not exist
+    has none."""
 
     def __init__(
         self, config: DnsConfig, changed: Callable[[], None], resolver: Callable[[], Resolver] = system_resolver

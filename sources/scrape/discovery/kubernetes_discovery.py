@@ -63,7 +63,7 @@ def own_cluster() -> HttpEndpoint | None:
 
 
 class KubernetesDiscovery(Discovery):
-    """A group for each object of the role."""
+    """Discovery with a group for each object of the role."""
 
     def __init__(self, config: KubernetesConfig, changed: Callable[[], None]) -> None:
         super().__init__(changed)
