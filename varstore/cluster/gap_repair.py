@@ -143,7 +143,7 @@ class GapRepair:
         return bool(ripe)
 
     def _table_has(self, lost: Mapping[Partition, LostRange]) -> bool:
-        """Return True if the table has come past the lost ranges and has them."""
+        """Return True if the table has the lost ranges. Raw data that even the table lacks is reported and given up."""
         try:
             there = self._has(lost)
         except (TableError, OSError) as error:

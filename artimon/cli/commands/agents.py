@@ -253,7 +253,7 @@ def _print_flows(rows: list[dict[str, Any]], many: bool) -> None:
 
 @flows_app.command("check")
 def check_flows(
-    file: Annotated[typer.FileText, typer.Argument(metavar="FILE", help="TOML or JSON.")],
+    file: Annotated[typer.FileText, typer.Argument(metavar="FILE", help="File with flows, TOML or JSON.")],
 ) -> None:
     """Check that an agent could run the flows of a file; starts nothing."""
     from artimon.cli.commands.config import check_document
