@@ -258,8 +258,8 @@ def _is_stale(sock: socket.socket) -> bool:
 
 
 def shut_down(sock: socket.socket) -> None:
-    """Shut down a connection that another thread may be using. Calls the method of the plain socket: that of SSLSocket
-    would let the other thread continue in plain text for a moment."""
+    """Shut down a connection that another thread may be using. The method of SSLSocket would let that thread continue
+    in plain text for a moment, so the method of the plain socket is called."""
     try:
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
     except OSError:

@@ -101,8 +101,8 @@ def _periods(node: nodes.Fetch, grid: Grid, execution: QueryExecution) -> dict[L
 
 
 def _period(present: Bools) -> int:
-    """Return the distance of the samples of a series, 1 if it is not regular: every distance is a multiple of it, and
-    most are equal to it."""
+    """Return the regular distance of the samples of a series: every distance is a multiple of it, and most are equal to
+    it. Return 1 if there is none."""
     apart = np.diff(np.flatnonzero(present))
     if len(apart) < LEAST_DISTANCES:
         return 1

@@ -46,8 +46,8 @@ class Receiver:
         delivery: ReadingDelivery,
         pace: Pace,
     ) -> None:
-        """`pace`: phase and period of the samples of StatsD. Raises SettingsError for a wrong address or token, and if
-        every client could send."""
+        """`pace`: phase and period of the samples of StatsD. Raises SettingsError for a wrong address or token, and for
+        a listener that would accept every client."""
         self._token = None if token is None else SenderToken(token)
         self._security, self._delivery, self._pace = security, delivery, pace
         self._senders = Senders(READERS, delivery)

@@ -13,6 +13,7 @@ from artimon.rawtable.table_state import FORGET_MS
 from artimon.runtime.machine_memory import MEMORY_SHARE
 from artimon.stack.topics import TOPICS
 from pipeline.collector.collector import FRAME_BYTES
+from pipeline.collector.collector_process import MAX_CONNECTIONS
 from pipeline.compaction import plan
 from pipeline.spark import append_pace as pace
 from pipeline.spark.spark_settings import SparkConfig
@@ -51,6 +52,7 @@ OPERATIONS = {
     "partitions of the topic": f"{TOPICS[0].partitions} at first",
     "call to a collector": f"{FRAME_BYTES / 2**20:g} MiB",
     "messages of an append": f"{default(SparkConfig, 'raw_messages'):,}",
+    "agents of a collector": f"{MAX_CONNECTIONS:,} connections",
     "age of a batch": f"{FORGET_MS // DAY_MS} days before its append",
     "Kafka keeps what the table holds": f"{default(SparkConfig, 'kafka_keep_s') // 3600} h",
     "series of a shard": f"at most {DEFAULT_CAPACITY:,}",

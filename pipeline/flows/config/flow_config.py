@@ -34,7 +34,7 @@ class FlowOptions(Options):
 
 
 class BranchOptions(Options):
-    """Options of a sink in a fan-out beside its own ones."""
+    """Options that every sink of a fan-out has in addition to its own."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None = None
     required: bool = True
