@@ -28,7 +28,7 @@ TOLD_CHECK_S = 10.0
 
 
 class AckNotices(Protocol):
-    """Ack states and addresses that a collector tells (pipeline/control/collector_notices.py)."""
+    """Ack states and addresses that a collector sends (pipeline/control/collector_notices.py)."""
 
     @property
     def is_active(self) -> bool: ...
