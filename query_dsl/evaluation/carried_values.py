@@ -73,7 +73,8 @@ def _leaf(node: Node) -> tuple[nodes.Fetch, int] | None:
 
 
 def _beside_literal(node: nodes.Binary) -> Node | None:
-    """Return the operand beside a literal of an operator of numbers."""
+    """Return the other operand of an arithmetic operator or comparison with a literal; None for other operators, and
+    without a literal."""
     if OPERATORS[node.op].family not in ("arithmetic", "comparison"):
         return None
     if isinstance(node.right, nodes.Scalar):

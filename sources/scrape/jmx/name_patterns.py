@@ -68,7 +68,7 @@ def parse_pattern(text: str) -> Pattern:
     if len(pieces) // 2 > MAX_PLACEHOLDERS:
         raise PatternError(f"{text!r}: at most {MAX_PLACEHOLDERS} placeholders")
     if len(set(places)) < len(places):
-        raise PatternError(f"{text!r}: one name at two places")
+        raise PatternError(f"{text!r}: one name for two placeholders")
     if any(piece == "" for piece in pieces[2:-1:2]):
         raise PatternError(f"{text!r}: two placeholders need text between them")
     if len(pieces) == 1:
@@ -179,5 +179,5 @@ def parse_bean_pattern(text: str) -> BeanPattern:
     pattern = BeanPattern(parse_pattern(domain), patterns, more)
     count = len(pattern.domain.places) + sum(len(p.places) for p in patterns.values())
     if len(pattern.places) < count:
-        raise PatternError(f"{text!r}: one name at two places")
+        raise PatternError(f"{text!r}: one name for two placeholders")
     return pattern
