@@ -114,7 +114,7 @@ def variables() -> Iterator[bookkeeper.Bookkeeper]:
 
 def _number(value: Value | None) -> float:
     if isinstance(value, str):
-        raise TypeError(f"{value!r:.80} is a text, which is not added to: compare values instead")
+        raise TypeError(f"{value!r:.80} is a text, and texts have no change: compare values instead")
     return value or 0
 
 

@@ -125,8 +125,8 @@ class ShardConfig:
 class ShardProcess:
     """Everything that runs in one shard process; `start` once, `stop` once.
 
-    Threads: the one that calls `look` and `report` every second; the rebalancer; the announcements; the log ends; one
-    for each connection. Locks are those of the parts."""
+    Threads: the one that calls `update` and `write_report` every second; the rebalancer; the announcements; the log
+    ends; one for each connection. Locks are those of the parts."""
 
     def __init__(self, config: ShardConfig, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished) -> None:
         self._config, self._clock = config, clock
@@ -379,8 +379,8 @@ class ShardProcess:
 def run_shard(
     config: ShardConfig, stop: threading.Event, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished
 ) -> None:
-    """Run a shard until `stop`. Raises ShardBroken (restart it, empty), LevelsDiffer, LimitError (no memory for the
-    capacity), TopicsUnfitError, OSError (port)."""
+    """Run a shard until `stop`. Raises ShardBroken (restart it, empty), LevelsDiffer, CapacityLimitError (no memory for
+    the capacity), TopicsUnfitError, OSError (port)."""
     sys.setswitchinterval(THREAD_SWITCH_S)
     with gc_tuned():
         process = ShardProcess(config, clock, publish)

@@ -1,4 +1,4 @@
-"""Inhibition: alerts that fire mute others with equal labels, such as a dead site the alerts of its hosts."""
+"""Inhibition: a firing alert mutes alerts with equal labels. An alert about a dead site mutes those of its hosts."""
 
 from __future__ import annotations
 

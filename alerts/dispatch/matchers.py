@@ -38,7 +38,7 @@ def parse_matchers(text: str) -> tuple[Matcher, ...]:
     while at < len(inner):
         one = _MATCHER.match(inner, at)
         if one is None or (one.end() < len(inner) and inner[one.end()] != ","):
-            raise ValueError(f'{inner[at:]!r:.80} is no matcher: write label="value", with = != =~ or !~')
+            raise ValueError(f'{inner[at:]!r:.80} is not a matcher: write label="value", with = != =~ or !~')
         found.append(matcher(one[1], one[2], _unquoted(one[3])))
         at = one.end() + 1
     if len(found) > MAX_MATCHERS:

@@ -76,7 +76,8 @@ def child_key(parent: str, matchers: tuple[Matcher, ...]) -> str:
 
 
 def receivers_route(names: tuple[str, ...]) -> Route:
-    """Return the route of rules that name these receivers: one group for each rule, told at once."""
+    """Return the route of rules that name their receivers themselves: one group for each rule, notified without
+    delay."""
     shown = ",".join(names)
     return Route(shown, (ALERT_NAME,), AT_ONCE, key=f"receivers {shown}", names=names)
 

@@ -259,15 +259,17 @@ class _RoutingDocument(Section):
 
 
 def parse_routing(text: str, file: str, default: Routing) -> tuple[Routing, list[ConfigProblem]]:
-    """Return the routing of a file on top of the receivers of rules, and what of the file is left out. Raises
-    ConfigFileError."""
+    """Return the routing of a file on top of the receivers of rules, and a message for each key that is left out.
+    Raises ConfigFileError."""
     parsed_file = parse_config(text, file)
     left_out = list(_unsupported(parsed_file))
     document = replace(parsed_file, data=_supported(parsed_file.data)).validate(_RoutingDocument)
     empty = [at for at, one in enumerate(document.receivers) if not one.integrations]
     for at in empty:
         if any(path[:2] == ("receivers", at) for path in _unsupported_paths(parsed_file.data)):
-            raise parsed_file.error("no way to reach this receiver is supported", "receivers", at)
+            raise parsed_file.error(
+                "none of the kinds of this receiver is supported: add one of those in docs/alerts.md", "receivers", at
+            )
     root = document.route.build(Route(""), root=True)
     receivers = {one.name: one.integrations for one in document.receivers}
     rules = tuple(one.build() for one in document.inhibit_rules)
@@ -331,7 +333,8 @@ def _supported(data: Any, path: tuple[str, ...] = ()) -> Any:
 
 
 def check_routing(path: Path) -> list[str]:
-    """Return what of a file is left out. Raises AlertsError if it is not valid."""
+    """Return a message for each key of a file that is not supported and left out. Raises AlertsError if the file is not
+    valid."""
     try:
         _, left_out = parse_routing(read_config_text(path, path.name), path.name, Routing(""))
     except OSError as error:

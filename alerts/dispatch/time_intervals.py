@@ -63,10 +63,10 @@ def parse_minute(text: str) -> int:
     """Parse a time of day from 00:00 to 24:00; return minutes. Raises ValueError."""
     hours, colon, minutes = text.partition(":")
     if not (colon and len(hours) == 2 and len(minutes) == 2 and (hours + minutes).isdecimal()):
-        raise ValueError(f"{text!r:.40} is no time of day: write 09:30")
+        raise ValueError(f"{text!r:.40} is not a time of day: write 09:30")
     found = int(hours) * 60 + int(minutes)
     if int(minutes) > 59 or found > MINUTES_A_DAY:
-        raise ValueError(f"{text!r:.40} is no time of day: from 00:00 to 24:00")
+        raise ValueError(f"{text!r:.40} is not a time of day: use 00:00 to 24:00")
     return found
 
 

@@ -155,7 +155,7 @@ class AlertEngine:
         self._store_result((perf_counter() - began) * 1000, evaluator.queries)
 
     def flush_due(self) -> bool:
-        """Make the messages about groups that are due between evaluations; False if none is."""
+        """Make the messages of groups that are due between two evaluations; return False if no group is due."""
         now_ms = self._clock.now_ms()
         if self._dispatcher.next_ms() > now_ms:
             return False
@@ -189,7 +189,8 @@ class AlertEngine:
     def _rows(
         self, gone: Mapping[str, list[AlertStep]], judged: Mapping[str, RuleResult]
     ) -> tuple[list[AlertRow], list[Notification]]:
-        """Alerts to write, and those that fire or have resolved; ends of old alerts come before new ones."""
+        """Return the alerts to write, and those that fire or have resolved. An alert that ends comes before one that
+        begins."""
         rows: list[AlertRow] = []
         alerts: list[Notification] = []
         for name, steps in gone.items():

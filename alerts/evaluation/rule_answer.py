@@ -55,7 +55,7 @@ def _truncated(reason: str) -> RuleAnswer:
 
 
 def _doubt(rule: Rule, matrix: Matrix) -> str:
-    """Return the reason why the values are not exact, "" if they are, or if the rule accepts them."""
+    """Return the reason why the values are not exact; "" if they are exact, or if the rule accepts inexact values."""
     # the finest level has no window of 90 s, and the note says so
     coarse = shortest_ms(matrix.grid) > STEP_MS
     near = [note for note in matrix.notes if APPROXIMATE in note or (coarse and ROUNDED_UP in note)]

@@ -34,7 +34,8 @@ Alerts = Mapping[str, Mapping[Labels, Alert]]
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """Result of one rule in one evaluation. If `error` is not "", its alerts without a step stay as they are."""
+    """Result of one rule in one evaluation. If `error` is not "", alerts that this evaluation did not judge keep their
+    state."""
 
     steps: Sequence[AlertStep] = ()
     error: str = ""

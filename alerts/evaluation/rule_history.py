@@ -17,8 +17,8 @@ READ_LIMITS = replace(RULE_LIMITS, memory_bytes=256 * 1024**2, samples=50_000_00
 
 
 class RuleHistory:
-    """Reads the history once for each bucket of a rule's grid, which is as long as the rule's windows demand: for a
-    window of 30 days once an hour. Belongs to the engine's thread."""
+    """Reads the history once for each bucket of a rule's grid. Long windows have long buckets: a rule with a window of
+    30 days reads once an hour. Belongs to the engine's thread."""
 
     def __init__(self, store: Store) -> None:
         """`store`: memory and history."""

@@ -115,7 +115,8 @@ class LetterSender:
         return True, 0.0
 
     def _allowed(self, due: list[DueLetter], now_ms: int) -> list[DueLetter]:
-        """Return the letters whose targets may get one more now; the others wait until they may."""
+        """Return the letters within the rate limits of their targets; postpone the others until the limits allow
+        them."""
         allowed: list[DueLetter] = []
         room: dict[str, int] = {}
         for waiting in due:
@@ -195,7 +196,7 @@ class LetterSenders:
 
     @property
     def figures(self) -> SenderFigures:
-        """Sums over all kinds."""
+        """Counts of all senders, summed over the kinds of receivers."""
         all_ = [one.figures for one in self._all]
         problems = "; ".join(dict.fromkeys(one.problem for one in all_ if one.problem))
         return SenderFigures(sum(one.sent for one in all_), sum(one.failed for one in all_), problems)

@@ -177,7 +177,8 @@ def subject(message: Message) -> str:
 
 
 def counts_of(message: Message) -> dict[str, int]:
-    """Return the number of alerts by state; those left out count as the last ones listed."""
+    """Return the number of alerts by state. Alerts left out of the message count with the state of the last one in
+    it."""
     counts = {kind.value: sum(one.kind is kind for one in message.alerts) for kind in AlertChange}
     if message.truncated:
         counts[message.alerts[-1].kind.value] += message.truncated
@@ -276,7 +277,7 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
 
 
 class SmtpClient:
-    """SMTP connection for a batch of letters; a context manager. Raises Unreachable if the server fails."""
+    """SMTP connection for a batch of letters; a context manager. Raises ServerUnreachableError if the server fails."""
 
     def __init__(self, settings: MailSettings, writer: MailComposer) -> None:
         self._settings, self._writer = settings, writer
@@ -300,10 +301,11 @@ class SmtpClient:
         self._smtp.close()
 
     def send(self, message: Message, address: str, now_ms: int) -> None:
-        """Return once the server has accepted the letter; else raise Later, Refused or Unreachable.
+        """Return once the server has accepted the letter; else raise LetterDeferredError, LetterRefusedError or
+        ServerUnreachableError.
 
-        If the connection breaks after the last byte and before the answer, the outcome is unknown: then Unreachable is
-        raised, and the letter is sent again with the same Message-ID."""
+        If the connection breaks after the last byte and before the answer, the outcome is unknown: then
+        ServerUnreachableError is raised, and the letter is sent again with the same Message-ID."""
         mail = self._writer.compose(message, address, now_ms)
         with self._translate_errors("sending"), self._deadline():
             self._raise_for_reply(self._smtp.mail(self._settings.sender), "sender")
@@ -328,7 +330,7 @@ class SmtpClient:
 
     @contextmanager
     def _translate_errors(self, doing: str) -> Iterator[None]:
-        """Convert errors of the server or the connection to Unreachable."""
+        """Convert errors of the server or the connection to ServerUnreachableError."""
         where = f"{self._settings.host}:{self._settings.port}"
         try:
             yield

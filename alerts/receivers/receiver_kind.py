@@ -53,7 +53,8 @@ class LetterDelivery(Protocol):
     """Open connection to a server that accepts letters."""
 
     def send(self, message: Message, address: str, now_ms: int) -> None:
-        """Return once the server has accepted the letter; else raise Later, Refused or Unreachable."""
+        """Return once the server has accepted the letter; else raise LetterDeferredError, LetterRefusedError or
+        ServerUnreachableError."""
 
 
 class ReceiverKind(ABC, Generic[Settings]):
@@ -83,7 +84,7 @@ class ReceiverKind(ABC, Generic[Settings]):
 
     @abstractmethod
     def connect(self, settings: Settings, page: str) -> AbstractContextManager[LetterDelivery]:
-        """Connect for a batch of letters. `page`: address of the page for links. Raises Unreachable."""
+        """Connect for a batch of letters. `page`: address of the page for links. Raises ServerUnreachableError."""
 
 
 @cache

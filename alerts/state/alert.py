@@ -66,8 +66,9 @@ class AlertVerdict:
 class Alert:
     """State of one alert: one rule and one set of labels.
 
-    since: first evaluation at which the condition held without a false verdict since; true: the latest one; data: the
-    latest evaluation with a value. Invariant: since_ms <= fired_ms <= resolved_ms where they are not 0."""
+    Times of evaluations: `since_ms`: start of the present run of true verdicts, which a false one ends; `true_ms`: last
+    true verdict; `data_ms`: last evaluation with a value. Invariant: since_ms <= fired_ms <= resolved_ms where they are
+    not 0."""
 
     phase: AlertPhase
     since_ms: int

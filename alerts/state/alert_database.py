@@ -163,7 +163,7 @@ class AlertDatabase:
     # ---- evaluations
 
     def load(self) -> EngineState:
-        """Read the stored state. Raises Damaged if a row cannot be decoded."""
+        """Read the stored state. Raises DatabaseDamagedError if a row cannot be decoded."""
         with self._lock:
             try:
                 return _read(self._connection)
@@ -230,8 +230,8 @@ class AlertDatabase:
         return [DueLetter(seq, _letter_of(_opened(letter)), made, attempts) for seq, letter, made, attempts in rows]
 
     def merge_floods(self, now_ms: int, single: int, window_ms: int) -> None:
-        """Replace the waiting letters of a target by one if there are more than `single` of them, less those that it
-        got within `window_ms`. Letters that were refused before stay alone."""
+        """Merge the waiting letters of a target into one if they exceed its allowance: `single`, less the letters that
+        it got within `window_ms`. Letters that were refused before are not merged."""
         with self._transaction() as db:
             waiting = db.execute(_WAITING).fetchall()
             recent = dict(db.execute(_RECENT, (now_ms - window_ms,)).fetchall()) if waiting else {}

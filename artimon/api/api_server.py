@@ -26,7 +26,7 @@ class ApiServer(HttpServer):
     def __init__(
         self, app: FastAPI, limits: ApiLimits | None = None, host: str = HOST, port: int = 0, *, insecure: bool = False
     ) -> None:
-        """Raises Unprotected if other machines reach `host` (the API has no authentication), unless `insecure`."""
+        """Raises UnprotectedError if other machines reach `host` (the API has no authentication), unless `insecure`."""
         self.warnings = require_protection("the API with the page", host, None, insecure=insecure, remedy=KEEP_LOCAL)
         super().__init__(app, limits or ApiLimits(), host, port, name="api")
 
@@ -57,8 +57,8 @@ def run_server(
     *,
     insecure: bool = False,
 ) -> None:
-    """Serve HTTP and Thrift with the limits of `app` until `stop`. Raises OSError if a port is in use, Unprotected if
-    other machines reach `host`, unless `insecure`."""
+    """Serve HTTP and Thrift with the limits of `app` until `stop`. Raises OSError if a port is in use, UnprotectedError
+    if other machines reach `host`, unless `insecure`."""
     server = ApiServer(app, app.state.desk.limits, host, port, insecure=insecure)
     matrices = MatrixServer(app.state.desk, host, thrift_port, insecure=insecure)
     file = HealthFile(health, "api", clock, publish)

@@ -131,7 +131,7 @@ class FleetStatus:
         return {role: dict(states) for role, states in sorted(counts.items())}
 
     def versions(self) -> dict[str, dict[str, int]]:
-        """Return the number of processes by role and version, of those that tell it."""
+        """Return the number of processes by role and version. Processes that report no version are left out."""
         counts: dict[str, Counter[str]] = defaultdict(Counter)
         for one in self.processes:
             if one.version:
@@ -173,7 +173,7 @@ class ClusterReader:
         self._read_at: float | None = None
 
     def read(self) -> ClusterStatus:
-        """Ask the shards; the processes have a `problem` if the shards cannot tell them."""
+        """Ask the shards. If they do not answer, the list of processes is empty and has a `problem`."""
         shards, now = self._store.statuses(), self._clock.monotonic()
         if self._read_at is None or now - self._read_at >= FRESH_S:
             try:

@@ -84,7 +84,7 @@ class LimitedStore(ForwardingStore):
         return self.limits.series, f"more series match than the limit of {self.limits.series} (series): add matchers"
 
     def check(self) -> None:
-        """Raise Abandoned if the query is abandoned."""
+        """Raise QueryCancelledError if the query is abandoned."""
         if self.stop.is_set():
             raise QueryCancelledError("the query took too long")
 

@@ -46,7 +46,8 @@ class MatrixServer:
     """Server of the service Matrix on a separate port; `start` once, `stop` once."""
 
     def __init__(self, desk: QueryExecutor, host: str = "127.0.0.1", port: int = 0, *, insecure: bool = False) -> None:
-        """Raises Unprotected if other machines reach `host` (the service has no authentication), unless `insecure`."""
+        """Raises UnprotectedError if other machines reach `host` (the service has no authentication), unless
+        `insecure`."""
         self.warnings = require_protection("the service Matrix", host, None, insecure=insecure, remedy=KEEP_LOCAL)
         limits, handler = desk.limits, MatrixService(desk)
         self._server = FramedServer(

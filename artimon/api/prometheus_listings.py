@@ -68,7 +68,7 @@ class PrometheusListings(PrometheusHandlers):
         return await self._list(request, fields, work)
 
     async def metadata(self, request: Request) -> Response:
-        """Return the type of each metric, as far as series tell it, and help and unit as announcements do."""
+        """Return type, help and unit of each metric. Metrics whose series have no kind are left out."""
         fields = await read_fields(request)
         wanted = fields.one("metric")
 

@@ -1,7 +1,7 @@
-"""Routes of the HTTP API of Prometheus: what Grafana's data source and clients of Prometheus ask.
+"""Routes of the HTTP API of Prometheus that Grafana's data source and clients of Prometheus call.
 
-`status/flags` and `features` of `status/buildinfo` are left out: by them Grafana would take this server for Thanos or
-Mimir."""
+`status/flags` and `features` of `status/buildinfo` are left out: from them Grafana would conclude that this server is
+Thanos or Mimir."""
 
 from __future__ import annotations
 

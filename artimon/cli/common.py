@@ -28,9 +28,11 @@ class Panel(StrEnum):
 
 DataOption = Annotated[Path | None, typer.Option("--data", help="Data folder of the stack (ARTIMON_DATA).")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-ZookeeperOption = Annotated[str | None, typer.Option(help="host:port (ARTIMON_ZOOKEEPER, else the running stack's).")]
-KafkaOption = Annotated[str | None, typer.Option(help="host:port (ARTIMON_KAFKA, else the running stack's).")]
-HdfsOption = Annotated[str | None, typer.Option(help="URI (ARTIMON_HDFS, else the running stack's).")]
+ZookeeperOption = Annotated[
+    str | None, typer.Option(help="ZooKeeper, host:port (ARTIMON_ZOOKEEPER, else the running stack's).")
+]
+KafkaOption = Annotated[str | None, typer.Option(help="Kafka, host:port (ARTIMON_KAFKA, else the running stack's).")]
+HdfsOption = Annotated[str | None, typer.Option(help="URI of HDFS (ARTIMON_HDFS, else the running stack's).")]
 
 
 def option_validator(*acts: Callable[[Any], object] | None) -> Callable[[Any], Any]:

@@ -119,7 +119,7 @@ _WINDOWS = (
 
 
 def _window_plan(found: Mapping[str, Any]) -> WindowPlan:
-    """Return the windows of a request; a field that an older asker does not know has its default."""
+    """Return the windows of a request. A field that an older client does not send has its default."""
     return WindowPlan(**{name: found[name] for name in _WINDOWS if name in found}, args=_pairs(found["args"]))
 
 
@@ -139,7 +139,8 @@ def reducer_params(reducer: str) -> tuple[Param, ...]:
 
 
 def check_aggregate(request: AggregateRequest) -> None:
-    """Validate an untrusted request. Raises SelectError, and NotPushed for names that only a newer asker knows."""
+    """Validate an untrusted request. Raises SelectError, and NotPushed for the name of a function that only newer
+    versions have."""
     w = request.windows
     if w.function not in WINDOW_FUNCTIONS:
         raise NotPushed(f"unknown window function {w.function!r:.80}")

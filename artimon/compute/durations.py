@@ -28,7 +28,7 @@ def time_of_extreme(greatest: bool, data: Arrays, frame: WindowFrame) -> Cells:
 
 
 def _keys(data: Arrays, greatest: bool) -> Ints:
-    """Return keys (series, columns) in the order of the values, wanted ones last, NaN first."""
+    """Return keys (series, columns) that sort like the values: NaN first, the wanted extreme last."""
     cells = data.stats["last"]
     keys = cells.copy() if greatest else ~cells
     double = data.types == DOUBLE

@@ -67,7 +67,7 @@ def from_integers(totals: Ints) -> ExactSums:
 
 
 def float_sums(values: Floats, starts: Ints) -> ExactSums:
-    """Return sums of the runs of rows that begin at `starts`, for each column of (rows, columns)."""
+    """Return the sum of each run of rows, for each column of (rows, columns). Runs begin at `starts`."""
     with np.errstate(invalid="ignore", over="ignore"):
         plain = np.add.reduceat(values, starts, axis=0)
         finite = np.isfinite(plain)

@@ -145,7 +145,7 @@ def has_no_gaps(data: Arrays, frame: WindowFrame) -> Bools:
 def mask_shown(
     rolling: Rolling, shown: WindowValues, function: WindowFunction, min_count: int | None, full: bool
 ) -> WindowValues:
-    """Apply the rules of `mask_windows` to the newest values of a rolling form."""
+    """Apply the rules of `mask_windows` to the newest window of a rolling function."""
     least = function.min_count if min_count is None else min_count
     if least <= 1 and not (function.total or full):
         return shown

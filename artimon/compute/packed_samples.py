@@ -59,8 +59,8 @@ class PackedSamples:
         return places
 
     def _shared_times(self) -> tuple[Ints, Rows] | None:
-        """Return the distinct rows of times, and the row of each series; None unless few rows serve all series, as
-        those of one poll do."""
+        """Return the distinct sequences of sample times, and the number of the sequence of each series. Series of one
+        poll share theirs. Return None if there are too many different ones."""
         counts = np.diff(self.offsets)
         if len(counts) < 2 or counts[0] == 0 or (counts != counts[0]).any():
             return None
@@ -97,7 +97,7 @@ class Windows:
         return self.last - self.first
 
     def at(self, places: Ints) -> tuple[Floats, Ints]:
-        """Return values and times at places (series, steps); what lies outside of all samples is the last one."""
+        """Return values and times at places (series, steps). A place outside of the samples gives the last sample."""
         n = len(self.samples.values)
         if not n:
             return np.full(places.shape, np.nan), np.zeros(places.shape, np.int64)

@@ -55,6 +55,6 @@ def _two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
 
 
 def _finish(total: Floats, error: Floats) -> Floats:
-    """Add the errors, where no infinity made them meaningless."""
+    """Add the errors to the sums, except where an infinity makes them NaN."""
     whole: Floats = np.where(np.isfinite(total) & np.isfinite(error), total + error, total)
     return whole

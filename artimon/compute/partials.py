@@ -150,8 +150,8 @@ def result_of(partial: Partial) -> Cells:
 
 
 def mask_of(count: Ints, members: Ints, min_count: int, total: bool, propagate: bool) -> Bools:
-    """Return the mask (classes, outputs) of valid results: of the `members` of the class, `min_count` have a value, at
-    least one unless the reducer has a `total`, and all of them if a missing value propagates."""
+    """Return the mask (classes, outputs) of valid results. A result needs `min_count` members with a value: at least
+    one, unless the reducer has a `total`; all `members`, if a missing value propagates."""
     present = count >= (min_count if total else max(min_count, 1))
     if propagate:
         present &= count == members[:, None]

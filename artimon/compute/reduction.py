@@ -133,8 +133,8 @@ class Reduction:
         self._reduce(select_rows(data, kept), codes[kept], rows[kept])
 
     def result(self, gather: bool = False) -> Partial:
-        """Return the partial of all series after the last chunk. With `gather`, order statistics have members only: the
-        receiver of `blocks` reduces them."""
+        """Return the partial of all series after the last chunk. With `gather`, the partial of an order statistic holds
+        the values of all members; the receiver of `blocks` reduces them."""
         if gather or self.reducer not in ORDERED:
             return self.total
         members, outputs = self.total.members, self.windows.outputs

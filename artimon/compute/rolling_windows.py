@@ -113,7 +113,7 @@ class Rolling:
         """(series,) index of the newest column that holds a sample."""
 
     def push(self, column: BucketColumn | None) -> None:
-        """Push the next column; None: it is empty. Raises Odd."""
+        """Push the next column; None: it is empty. Raises MatrixNeeded."""
         self.at += 1
         self.window.append(column)
         if column is not None:
@@ -125,7 +125,7 @@ class Rolling:
         """Update the state of the function with a column."""
 
     def skip(self) -> None:
-        """Skip a column whose result is known from elsewhere. Only for windows of one column."""
+        """Skip a column whose result the caller has already. Only for windows of one column."""
         self.at += 1
 
     @property

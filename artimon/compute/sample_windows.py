@@ -56,8 +56,8 @@ def extrapolate(
 def _cut_factor(
     counter: bool, increase: Floats, first: Floats, sampled: Floats, far: Floats, to_start: Floats, to_end: Floats
 ) -> Floats:
-    """Return the factor of extrapolation of windows with an end that is far from the samples, or that begin before the
-    zero of a counter."""
+    """Return the factor of extrapolation of windows that are not extrapolated to their ends: the samples are far from
+    an end, or the counter would be negative at the start."""
     half = far / EXTRAPOLATION / 2
     to_start, to_end = np.where(to_start >= far, half, to_start), np.where(to_end >= far, half, to_end)
     if counter:
@@ -80,8 +80,8 @@ def _extrapolated(windows: Windows, name: str) -> Result:
 
 
 def _pairs(windows: Windows, chosen: Callable[[Floats, Floats], Bools]) -> tuple[Ints, Ints, Ints]:
-    """Return the places of samples for which `chosen` is true of the sample before, in its series, and itself; and the
-    part of these places that lies in each window, from one number (inclusive) to another (exclusive)."""
+    """Return the places of samples for which `chosen(previous sample of the series, sample)` is true. Also return, for
+    each window, the first (inclusive) and the last (exclusive) of these places that lie in it."""
     values, offsets = windows.samples.values, windows.samples.offsets
     with np.errstate(all="ignore"):
         found = np.concatenate(([False], chosen(values[:-1], values[1:]))) if len(values) else np.zeros(0, np.bool_)

@@ -83,7 +83,7 @@ class RawTable(DeltaHandle):
         of `new`. The age of the files is checked after every read of the head, because the compactor commits before
         it deletes orphans.
 
-        Raises ConcurrentAppend if another append follows `before`, Overslept if the files may have been deleted,
+        Raises ConcurrentAppend if another append follows `before`, DriverSuspended if the files may have been deleted,
         TableError if HDFS keeps failing (the outcome is then uncertain: read the head first)."""
         actions = [file.action() for file in new]
         failure: Exception | None = None
@@ -191,7 +191,7 @@ class CompactionLog(DeltaHandle):
         """Replace `old` by `new`, which hold the same rows, in one commit; return its version. `began`: start of the
         first of `new` by the monotonic clock.
 
-        Raises Superseded if one of `old` is gone (`new` will then never be part of the table), TableError if the
+        Raises FileSuperseded if one of `old` is gone (`new` will then never be part of the table), TableError if the
         outcome is uncertain."""
         wanted, added = {file.path for file in old}, {file.path for file in new}
 
@@ -212,8 +212,8 @@ class CompactionLog(DeltaHandle):
         return version
 
     def expire(self, old: Sequence[LiveFile], note: dict[str, Any]) -> int:
-        """Remove `old` in one commit, unless all are gone already; return the version. Raises Superseded if only some
-        are gone, TableError."""
+        """Remove `old` in one commit, unless all are gone already; return the version. Raises FileSuperseded if only
+        some are gone, TableError."""
         wanted = {file.path for file in old}
 
         def check(live: set[str]) -> bool:

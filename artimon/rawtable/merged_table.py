@@ -214,8 +214,8 @@ class MergedTable(DeltaHandle):
             files.delete_file(f"{self.uri}/{file.path}")
 
     def delete_orphans(self) -> list[str]:
-        """Delete files that have long been unreferenced: of earlier merges, and of commits that never took place.
-        Called after a commit, which any commit under way from before must lose."""
+        """Delete files that have long been unreferenced: of earlier merges, and of commits that never took place. Call
+        it after a commit: older commits under way then fail."""
         now = self._clock.now_ms()
         named = {file.path for file in self.live()}
         unnamed = {

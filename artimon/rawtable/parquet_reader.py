@@ -23,8 +23,8 @@ ColumnBounds = dict[str, tuple[Any, Any]]
 
 
 class RangeReader(io.RawIOBase):
-    """File with one buffer, which `load` fills with the range to be read next: one request to HDFS for a whole row
-    group, not one per column. Used by one thread; `opened` is another reader of the same file."""
+    """File with one buffer. `load` fills it with the range that is read next, so that HDFS gets one request for a row
+    group instead of one per column. Used by one thread; `opened` is another reader of the same file."""
 
     def __init__(self, uri: str, opened: RangeReader | None = None) -> None:
         super().__init__()

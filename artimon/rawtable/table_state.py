@@ -316,7 +316,7 @@ def begin_next_topic(
     read to its end; later writes to it count as lost, so that agents send them again. Raises TableStateError."""
     current = state.current
     if current is None:
-        raise TableStateError("the table has not begun a topic: a next generation needs a present one")
+        raise TableStateError("the table has read no topic yet, so there is no next generation of its topic")
     rest = tuple(LogGap("topic", p, at, END_OF_LOG) for p, at in sorted(current.until.items()))
     fresh = TopicState(topic_id, dict.fromkeys(range(partitions), 0), epochs=epochs or {})
     return replace(

@@ -53,7 +53,7 @@ def require_protection(
 ) -> list[str]:
     """Check a listener before it binds. `security`: the authentication that it requires, None if it requires none.
 
-    Returns the warnings for `artimon status`, usually none. Raises Unprotected."""
+    Returns the warnings for `artimon status`, usually none. Raises UnprotectedError."""
     if is_loopback(host) or (security is not None and security.is_required):
         return []
     if not insecure:

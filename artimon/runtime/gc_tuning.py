@@ -20,8 +20,8 @@ def tune_gc() -> None:
 
 @contextmanager
 def gc_tuned() -> Iterator[None]:
-    """Settle until the block ends, then restore the thresholds and unfreeze: objects that stay frozen are not freed at
-    interpreter exit, and libraries report theirs as leaks."""
+    """Tune the garbage collector for a block; at its end restore the thresholds and unfreeze. Objects that stay frozen
+    are not freed at interpreter exit, and some libraries report them as leaks."""
     thresholds = gc.get_threshold()
     tune_gc()
     try:

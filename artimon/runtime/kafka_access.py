@@ -50,8 +50,8 @@ def open_client(kind: Callable[..., Any], access: dict[str, Any] | None = None, 
     """Open a client of kafka-python of class `kind` with `options`; `access` replaces the security options of this
     process. Raises what the constructor raises.
 
-    A constructor that fails leaves the network thread of its client and its sockets behind: they end here, since
-    whoever follows a topic opens clients for as long as Kafka is away."""
+    A constructor that fails leaves the network thread and the sockets of its client behind. They are closed here,
+    because callers retry for as long as Kafka is down."""
     from kafka.net.compat import KafkaNetClient
 
     networks: list[Any] = []

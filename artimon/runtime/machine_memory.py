@@ -10,8 +10,8 @@ MEMORY_SHARE = 0.8
 
 
 def memory_limit(machine_bytes: int = 0) -> int:
-    """Return the bytes that a process may use: a share of the least of the machine's memory, the limit of its control
-    group and its address space limit (RLIMIT_AS). machine_bytes 0: read from /proc."""
+    """Return the bytes that a process may use: a share of the memory of the machine, or of its control group or its
+    address space (RLIMIT_AS) if one of these is smaller. `machine_bytes` 0: read from /proc."""
     found = [machine_bytes or _machine_bytes(), *_group_bytes()]
     soft = resource.getrlimit(resource.RLIMIT_AS)[0]
     if soft != resource.RLIM_INFINITY:

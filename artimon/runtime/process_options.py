@@ -116,10 +116,13 @@ def process_name(help: str, flag: str = "--id", usual: str | None = None) -> Opt
 
 
 Zookeeper = Annotated[
-    str, Option("host:port (ARTIMON_ZOOKEEPER, else the running stack's).", default_of=attrgetter("zookeeper"))
+    str,
+    Option("ZooKeeper, host:port (ARTIMON_ZOOKEEPER, else the running stack's).", default_of=attrgetter("zookeeper")),
 ]
-Kafka = Annotated[str, Option("host:port (ARTIMON_KAFKA, else the running stack's).", default_of=attrgetter("kafka"))]
-Hdfs = Annotated[str, Option("URI (ARTIMON_HDFS, else the running stack's).", default_of=attrgetter("hdfs"))]
+Kafka = Annotated[
+    str, Option("Kafka, host:port (ARTIMON_KAFKA, else the running stack's).", default_of=attrgetter("kafka"))
+]
+Hdfs = Annotated[str, Option("URI of HDFS (ARTIMON_HDFS, else the running stack's).", default_of=attrgetter("hdfs"))]
 KafkaQuota = Annotated[
     int,
     Option(

@@ -6,7 +6,7 @@ import cramjam
 
 
 class SnappyError(ValueError):
-    """A body is no snappy block, or too large."""
+    """A body is not a snappy block, or is too large."""
 
 
 def decompress_block(body: bytes, most: int) -> bytes:

@@ -22,8 +22,8 @@ class ZooKeeperWatcher:
     """Calls `_look` of a subclass at start, when a watch fires, when the session state changes, after `wake`, and every
     `every_s` seconds (watches get lost).
 
-    Threads: one, which alone calls `_look` and `_leave` and talks to ZooKeeper. kazoo's own thread must not block: it
-    only wakes this one."""
+    Threads: only its own thread calls `_look`, `_leave` and ZooKeeper. kazoo's thread must not block, so it only wakes
+    that one."""
 
     def __init__(self, client: KazooClient, name: str, every_s: float = POLL_PERIOD_S) -> None:
         """The caller starts and stops `client`. `name` is that of the thread."""

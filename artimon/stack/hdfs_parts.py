@@ -148,7 +148,7 @@ class DataNode(StackPart):
         return _java(context, self.name, 160, "org.apache.hadoop.hdfs.server.datanode.DataNode", *own)
 
     def _own_settings(self, context: StackContext) -> dict[str, str]:
-        """Return what differs between the DataNodes of a stack."""
+        """Return the settings that differ between the DataNodes of a stack."""
         return {
             "dfs.datanode.data.dir": f"file://{context.folder('hdfs') / numbered_name('data', self.number)}",
             "dfs.datanode.address": context.address(f"{self.name}.data"),

@@ -32,9 +32,9 @@ class FramedClient:
     Connects at the first call. Any error or timeout closes the connection and the next call opens a new one; nothing
     is ever sent twice. `timeout` seconds bound a whole call, connecting included.
 
-    Raises ConnectionLost, CallTimeout, FrameError (all FramedError), TApplicationException as reported by the server,
-    and the exceptions that the IDL declares. `security` (security.py): authentication of both sides; raises
-    Unauthorized (a FramedError) if one of them fails.
+    Raises ConnectionLostError, CallTimeoutError, FrameError (all FramedError), TApplicationException as reported by the
+    server, and the exceptions that the IDL declares. `security` (security.py): authentication of both sides; raises
+    UnauthorizedError (a FramedError) if one of them fails.
 
     Locks: `_lock` is held during a whole call and guards everything."""
 
@@ -94,7 +94,7 @@ class FramedClient:
             self._close()
 
     def abort(self) -> None:
-        """Aborts a running call of another thread: it raises ConnectionLost there."""
+        """Aborts a running call of another thread: it raises ConnectionLostError there."""
         sock = self._sock
         if sock is not None:
             shut_down(sock)
@@ -258,8 +258,8 @@ def _is_stale(sock: socket.socket) -> bool:
 
 
 def shut_down(sock: socket.socket) -> None:
-    """Shut down a connection that another thread may be using. Calls the method of the plain socket: that of SSLSocket
-    would let the other thread continue in plain text for a moment."""
+    """Shut down a connection that another thread may be using. The method of SSLSocket would let that thread continue
+    in plain text for a moment, so the method of the plain socket is called."""
     try:
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
     except OSError:

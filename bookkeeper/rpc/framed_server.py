@@ -244,7 +244,7 @@ class _ServerConnection:
             self.sock.close()
 
     def _handshake(self) -> None:
-        """Authenticate the peer. Raises Unauthorized, OSError."""
+        """Authenticate the peer. Raises UnauthorizedError, OSError."""
         security, plain = self.server.security, self.sock
         if security is None:
             return

@@ -72,7 +72,7 @@ class Security:
         return first[:1] == bytes([_TLS_HELLO])
 
     def admit(self, sock: Any, wrapped: bool, deadline: float) -> Peer:
-        """Perform the TLS handshake with a client. Raises Unauthorized, OSError."""
+        """Perform the TLS handshake with a client. Raises UnauthorizedError, OSError."""
         trust, until = self.trust_versions(), 0.0
         if wrapped and self.tls is not None:
             handshake(sock, deadline)
@@ -88,8 +88,8 @@ class Security:
     def connect(
         self, sock: socket.socket, host: str, deadline: float, receive: ReceiveExactly, send: SendAll
     ) -> tuple[Any, Peer]:
-        """Authenticate to a server; returns the socket to use from now on and its credentials. Raises Unauthorized,
-        OSError, FramedError."""
+        """Authenticate to a server; returns the socket to use from now on and its credentials. Raises
+        UnauthorizedError, OSError, FramedError."""
         trust = self.trust_versions()
         if self.mode == "accept":
             return sock, Peer(trust)

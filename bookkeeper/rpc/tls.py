@@ -97,8 +97,8 @@ class Tls:
         return self._files.name or host
 
     def check_client(self, certificate: Any) -> float:
-        """Return the expiry of a client's certificate, in seconds since the epoch. Raises Unauthorized if none of its
-        names is admitted."""
+        """Return the expiry of a client's certificate, in seconds since the epoch. Raises UnauthorizedError if none of
+        its names is admitted."""
         import ssl
 
         self.check_names(names_of(certificate))
@@ -110,7 +110,7 @@ class Tls:
         return self._files
 
     def check_names(self, names: Sequence[str]) -> None:
-        """Raise Unauthorized if none of the names of a client's certificate is admitted."""
+        """Raise UnauthorizedError if none of the names of a client's certificate is admitted."""
         peers = self._files.peers
         if peers and not any(fnmatchcase(name, pattern) for name in names for pattern in peers):
             raise UnauthorizedError(f"certificate of {', '.join(names) or 'no name'}: no match for {', '.join(peers)}")

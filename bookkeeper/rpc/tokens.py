@@ -105,7 +105,7 @@ def proof_of(token: bytes, side: bytes, client: bytes, server: bytes) -> bytes:
 
 
 def authenticate_client(tokens: Tokens, exchange: Exchange) -> None:
-    """Run the client side of a hello. Raises Unauthorized, OSError, FramedError."""
+    """Run the client side of a hello. Raises UnauthorizedError, OSError, FramedError."""
     steps = client_hello(tokens)
     frame = next(steps)
     try:
@@ -117,7 +117,7 @@ def authenticate_client(tokens: Tokens, exchange: Exchange) -> None:
 
 def client_hello(tokens: Tokens) -> Generator[bytes, bytes, None]:
     """Client side of a hello without a socket: yields frames to send, and receives the answer frames without their
-    length. Raises Unauthorized, FramedError."""
+    length. Raises UnauthorizedError, FramedError."""
     hello, nonce = idl().Hello, secrets.token_bytes(NONCE_BYTES)
     token = tokens.all()[0]
     try:
@@ -141,8 +141,8 @@ class ServerHello:
         self.authenticated = False
 
     def answer(self, frame: bytes) -> bytes:
-        """Return the reply as a frame. Raises FrameError, and Unauthorized, whose second argument is the reply to send
-        before the connection is closed."""
+        """Return the reply as a frame. Raises FrameError, and UnauthorizedError, whose second argument is the reply to
+        send before the connection is closed."""
         message = parse_message(frame)
         if message.kind != TMessageType.CALL or message.method not in HELLO_METHODS:
             text = "this server requires a token: set ARTIMON_TOKENS to the file of tokens"

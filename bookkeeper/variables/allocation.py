@@ -57,7 +57,9 @@ class Allocation(CellLookup):
         current = self.table.get(cell.name, OVERFLOW)
         if current is None:
             if not self.table.may_overflow():
-                raise VariableRefused("limit", f"{cell.name}: {self.table.limit} variables and more: use fewer names")
+                raise VariableRefused(
+                    "limit", f"{cell.name}: the limit of {self.table.limit} variables is reached: use fewer names"
+                )
             return self._install(self._make_cell(cell.type, cell.name, OVERFLOW_LABELS))
         if current.type == cell.type or (current.type == DOUBLE and cell.type == INTEGER):
             return current

@@ -148,7 +148,7 @@ def _entry(layout: VariableLayout, cell: AnyCell, value: Any) -> VariableEntry:
 
 
 def present_rows(layout: VariableLayout) -> list[Any]:
-    """Values in the layout's order. Raises Gone if a variable has ended."""
+    """Values in the layout's order. Raises StaleLayoutError if a variable has ended."""
     values = [cell.value for cell in layout.cells]
     if None in values:
         raise StaleLayoutError
@@ -156,7 +156,8 @@ def present_rows(layout: VariableLayout) -> list[Any]:
 
 
 def pack(layout: VariableLayout) -> tuple[bytes, list[str]]:
-    """Packed values in the layout's order, and the strings they index. Raises Gone if a variable has ended."""
+    """Packed values in the layout's order, and the strings they index. Raises StaleLayoutError if a variable has
+    ended."""
     texts = [cell.value for cell in layout.groups[STRING]]
     index = {text: i for i, text in enumerate(dict.fromkeys(text for text in texts if text is not None))}
     try:

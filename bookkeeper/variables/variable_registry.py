@@ -212,7 +212,7 @@ class VariableRegistry(Allocation):
         seconds = to_finite_float(0.0 if after_s is None else after_s)
         with self.lock:
             if name not in self.expiry.after_s and len(self.expiry.after_s) >= MAX_NAMES:
-                raise VariableRefused("limit", f"{name}: {MAX_NAMES} names expire already")
+                raise VariableRefused("limit", f"{name}: {MAX_NAMES} names have an expiry already: remove one")
             self.expiry.watch(name, seconds, self.table.cells_of(name))
 
     # Descriptions and refusals.
@@ -231,7 +231,7 @@ class VariableRegistry(Allocation):
         entry = (to_str(help, HELP_BYTES, "help"), to_str(unit, HELP_BYTES, "unit"), KINDS[to_word(kind)])
         with self.lock:
             if name not in self.descriptions and len(self.descriptions) >= MAX_NAMES:
-                raise VariableRefused("limit", f"{name}: {MAX_NAMES} names are described already")
+                raise VariableRefused("limit", f"{name}: {MAX_NAMES} names are described already, the limit")
             self.descriptions[name] = entry
             for cell in self.table.cells_of(name):
                 if cell.value is not None and entry[2]:

@@ -23,7 +23,8 @@ class CollectorHandler:
     def __init__(
         self, collector: Collector, calls: int, board: NoticeBoard | None = None, clock: Clock = SYSTEM_CLOCK
     ) -> None:
-        """`calls`: most calls of a connection at a time. `board`: news for agents; without it they read ZooKeeper."""
+        """`calls`: most calls of a connection at a time. `board`: notices for agents; without it they read
+        ZooKeeper."""
         self._collector, self._calls, self._board, self._clock = collector, calls, board, clock
         self._queue = WriteQueue(collector.broker, clock)
 
@@ -58,7 +59,7 @@ class CollectorHandler:
         return self._board.acks.answer(versions)
 
     def watch(self, known: Any) -> LongCall:
-        """Method of the IDL: returns what an agent does not know, once there is something."""
+        """Method of the IDL: waits until there is something that the agent does not know, and returns it."""
         if self._board is None:
             raise TApplicationException(TApplicationException.UNKNOWN_METHOD, "this collector has no news")
         return self._board.watch(known)

@@ -72,7 +72,7 @@ def server_of(
     clock: Clock = SYSTEM_CLOCK,
     board: NoticeBoard | None = None,
 ) -> LinkServer:
-    """Build the server of a collector with all its limits; it is not started. `board`: news for agents."""
+    """Build the server of a collector with all its limits; it is not started. `board`: notices for agents."""
     limits = ConnectionLimits(max_frame=FRAME_BYTES)
     handler = CollectorHandler(collector, limits.calls, board, clock)
     return LinkServer(

@@ -88,7 +88,7 @@ class CollectorService:
         **more: str,
     ) -> None:
         """Start `server` and `zookeeper`. `more`: fields of the registration besides host and port. Raises OSError,
-        which names the port, if that is taken; Unprotected, if other machines reach it without authentication."""
+        which names the port, if that is taken; UnprotectedError, if other machines reach it without authentication."""
         self.id = place.id
         self.warnings = require_protection(f"collector {place.id}", place.host, security(), insecure=place.insecure)
         self.health = HealthFile(place.health, f"collector-{place.id}", clock, publish)

@@ -219,7 +219,7 @@ class LinkServer:
         connection.admit(peer)
 
     async def _uses_tls(self, sock: socket.socket, security: Security) -> bool:
-        """Return True if the peer speaks TLS; its first byte tells it where both are admitted."""
+        """Return True if the peer speaks TLS. If peers with and without TLS are admitted, its first byte decides."""
         if security.tls is None or security.is_required:
             return security.tls is not None
         readable: asyncio.Future[None] = self._loop.create_future()

@@ -1,4 +1,5 @@
-"""News for the agents of a collector: acks, changes of the configuration, the list of collectors. Calls wait for it."""
+"""Notices for the agents of a collector: acks, changes of the configuration, the list of collectors. A call of an agent
+waits until there is a notice."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ class _Waiter(NamedTuple):
 
 
 class NoticeBoard:
-    """Calls that wait for news, at most one answer each. `expire` must be called about once a second.
+    """Calls that wait for a notice, at most one answer each. `expire` must be called about once a second.
 
     Locks: `_lock` guards `_waiting`; no call is answered under it."""
 
@@ -66,7 +67,7 @@ class NoticeBoard:
         return call
 
     def publish(self) -> None:
-        """Answer the calls for which there is news."""
+        """Answer the calls for which there is a notice."""
         with self._lock:
             waiting = list(self._waiting.values())
         self._tell(waiting)
@@ -107,7 +108,7 @@ class NoticeBoard:
 
 
 def _is_news(known: Any, notice: Any) -> bool:
-    """Return True if the agent should hear of this at once. What a collector does not know is no news."""
+    """Return True if the agent must be told at once. An item that this collector does not know yet does not count."""
     gone = notice.acks.known and not set(known.acks or ()) <= set(notice.acks.topics)
     return bool(notice.acks.changed or gone or notice.collectors or (notice.known and notice.scopes))
 

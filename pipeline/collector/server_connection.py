@@ -62,7 +62,7 @@ class ConnectionServer(Protocol):
 
 
 class LongCall(Future[Any]):
-    """Result of a call that waits for news: cancelled when its connection ends."""
+    """Result of a call that waits for a notice: cancelled when its connection ends."""
 
 
 class ServerConnection(FrameProtocol):
@@ -99,7 +99,7 @@ class ServerConnection(FrameProtocol):
 
     @property
     def is_quiet(self) -> bool:
-        """True if no call is in progress but those that wait for news."""
+        """True if no call is in progress, except calls that wait for a notice."""
         return all(isinstance(call, LongCall) for call in self._calls.values())
 
     def is_evictable(self, before: float) -> bool:

@@ -155,7 +155,7 @@ class Compactor:
         }
 
     def _heartbeat(self) -> None:
-        """Record progress; called often by long operations. Raises Stopped."""
+        """Record progress; called often by long operations. Raises JobStopped."""
         self._heartbeat_at = self._clock.monotonic()
         if self._stop.is_set():
             raise JobStopped("stopped before the commit; the table is unchanged")
@@ -242,7 +242,7 @@ class Compactor:
 def compact_all(hdfs: str, folder: Path, closed_ms: int, clock: Clock = SYSTEM_CLOCK) -> dict[str, Any]:
     """Compact every hour and day that ended before `closed_ms` (Kafka append time, to which nothing more is appended),
     delete the dead files, and return the figures. `folder` is a local one for data that exceeds memory; the table must
-    have no readers meanwhile. Raises as Compactor.turn."""
+    have no readers meanwhile. Raises as Compactor.run_due."""
     config = CompactorConfig("", hdfs, folder, sweep_s=0.0, closed_ms=closed_ms)
     made = Compactor(config, None, clock)
     made.run_due(threading.Event())

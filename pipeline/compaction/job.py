@@ -58,7 +58,7 @@ class JobResult:
 
 @dataclass(slots=True)
 class _DigestingReader:
-    """Digest of the batches that it saw; `beat` is called with each, and may raise Stopped."""
+    """Digest of the batches that it saw; `beat` is called with each, and may raise JobStopped."""
 
     heartbeat: Callable[[], None]
     digest: RowDigest = field(default_factory=RowDigest)
@@ -85,9 +85,9 @@ class JobRunner:
         self._clear_folder()
 
     def run(self, job: Job) -> JobResult:
-        """Run a job. Raises Superseded if another commit took one of the inputs, Unequal if the proof fails, RunError
-        if an input is missing or is not what the table says, Stopped, TableError, OSError. All of them leave the table
-        unchanged."""
+        """Run a job. Raises FileSuperseded if another commit took one of the inputs, DigestMismatchError if the proof
+        fails, RunError if an input is missing or is not what the table says, JobStopped, TableError, OSError. All of
+        them leave the table unchanged."""
         began = self._clock.monotonic()
         each = max(1, -(-job.rows // job.outputs))
         ended = partial(self._probe, "file")

@@ -1,5 +1,5 @@
-"""Merge of any number of sorted runs in bounded memory, and release of freed memory to the system: the C library would
-keep it in small pieces."""
+"""Merge of any number of sorted runs in bounded memory. Also returns freed memory to the system, which the C library
+would keep in small pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Daily expiry of sources and series: those of which the raw table has no rows any more leave their tables."""
+"""Daily expiry of sources and series: those without rows in the raw table are removed from the tables of sources and of
+series."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Watcher of collectors in ZooKeeper, and of ack states: told by a collector, or read in ZooKeeper if none tells them.
-Without ZooKeeper the agent goes on with the last known collectors."""
+"""Watcher of collectors in ZooKeeper, and of ack states. A collector sends the ack states; without such a collector
+they are read in ZooKeeper. Without ZooKeeper the agent goes on with the last known collectors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOLD_CHECK_S = 10.0
 
 
 class AckNotices(Protocol):
-    """Ack states and addresses that a collector tells (pipeline/control/collector_notices.py)."""
+    """Ack states and addresses that a collector sends (pipeline/control/collector_notices.py)."""
 
     @property
     def is_active(self) -> bool: ...
@@ -107,11 +107,11 @@ class AckWatcher(ZooKeeperWatcher):
 
     @property
     def _is_told(self) -> bool:
-        """True if a collector tells of the others, or is expected to."""
+        """True if a collector sends the list of collectors, or is expected to send it."""
         return self._notices is not None and self._notices.is_active
 
     def _find_collectors(self) -> dict[str, CollectorEndpoint]:
-        """Read the collectors. They are watched unless one of them will tell of the others."""
+        """Read the collectors. They are watched unless one of them sends changes of the list."""
         expected = self._is_told
         watch = None if expected else self._on_collectors
         self._is_watching = not expected

@@ -1,5 +1,5 @@
-"""News from the collector of an agent: ack states, other collectors, changes of its configuration. One call waits for
-them, on the connection that carries the batches; ZooKeeper is read while no collector has news."""
+"""Notices from the collector of an agent: ack states, other collectors, changes of its configuration. One call waits
+for them, on the connection that carries the batches. While no collector sends notices, ZooKeeper is read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class NewsClient(Protocol):
 
 
 class CollectorNotices:
-    """Threads: one, which waits for news. `acks`, `is_active` may be used from any thread.
+    """Threads: one, which waits for notices. `acks`, `is_active` may be used from any thread.
 
     `acks` is replaced, never changed."""
 
@@ -81,13 +81,13 @@ class CollectorNotices:
 
     @property
     def is_active(self) -> bool:
-        """True while a collector tells what changes, or while one is expected within the grace period."""
+        """True while a collector sends notices, or while one is expected within the grace period."""
         return self._known or self._clock.monotonic() < self._lost_at + self._grace_s
 
     @property
     def tells_config(self) -> bool:
-        """True if changes of the configuration are told: ZooKeeper need not be watched. False until a collector has
-        told something: an agent that starts may have none."""
+        """True if a collector sends changes of the configuration, so that ZooKeeper need not be watched. False until
+        the first notice, because an agent that starts may have no collector."""
         return self._was_known and self.is_active
 
     def config_read(self, changes: ConfigChanges) -> None:
@@ -97,7 +97,7 @@ class CollectorNotices:
 
     @property
     def needs_changes(self) -> bool:
-        """True if the agent must read the changes itself: no collector has told them yet."""
+        """True if the agent must read the changes itself, because no collector has sent them yet."""
         return self._changes is None
 
     def start(self) -> None:
@@ -110,7 +110,7 @@ class CollectorNotices:
             self._thread.join(timeout_s)
 
     def watch_once(self) -> float:
-        """Wait for news once; return the seconds to wait before the next time."""
+        """Wait for one notice; return the seconds to wait before the next call."""
         self._clock.wait(self._baseline, BASELINE_S)
         seen, asked = self._changes or ConfigChanges(), self._changes is not None
         known = collector_idl().Known(
@@ -173,7 +173,7 @@ class CollectorNotices:
                 self.on_config()
 
     def _lose(self, share: float = 1.0) -> None:
-        """Begin the grace period, or shorten it to a `share`: 0.0 for none, since this collector never has news."""
+        """Begin the grace period, or shorten it to a `share`: 0.0 for a collector that never sends notices."""
         if self._known:
             self._known, self._lost_at = False, self._clock.monotonic()
             self._full_grace_s = random.uniform(GRACE_S, 2 * GRACE_S)
@@ -181,7 +181,7 @@ class CollectorNotices:
         self._grace_s = min(self._grace_s, self._full_grace_s * share)
 
     def _tell_of_end(self) -> None:
-        """Wake those who must read ZooKeeper now, once."""
+        """Wake, once, the threads that must read ZooKeeper from now on."""
         if not self.is_active and not self._is_told:
             self._is_told = True
             self._changes, self._collectors, self._digest = None, None, 0

@@ -54,7 +54,7 @@ def remembered_document(folder: Path) -> ConfigDocument:
 
 
 class ConfigNotices(Protocol):
-    """Changes of the configuration that a collector tells (pipeline/control/collector_notices.py)."""
+    """Changes of the configuration that a collector sends (pipeline/control/collector_notices.py)."""
 
     @property
     def tells_config(self) -> bool: ...
@@ -66,9 +66,10 @@ class ConfigNotices(Protocol):
 
 
 class ControlPlane(ZooKeeperWatcher):
-    """`begin` before the agent starts, `start`, `stop`. `publish(report)` puts the report into the agent's znode.
+    """Follows configuration and commands for one agent. Call `begin` before the agent starts, then `start` and `stop`.
+    `publish(report)` puts the report into the agent's znode.
 
-    Threads: the watcher's, once started, is the only one that decides, writes the memory and calls `runtime`."""
+    Threads: once started, only the thread of the watcher decides, writes the saved state and calls `runtime`."""
 
     def __init__(
         self,
@@ -165,7 +166,7 @@ class ControlPlane(ZooKeeperWatcher):
         return [text for text in told if text]
 
     def warnings(self) -> list[str]:
-        """Return warnings about open access that is not a fault of this agent."""
+        """Return a warning if every client may change the nodes in ZooKeeper. The agent stays healthy."""
         return [f"ZooKeeper has no access lists: {OPEN_ACCESS_WARNING}"] if self._is_access_open else []
 
     # --- the thread
@@ -209,7 +210,7 @@ class ControlPlane(ZooKeeperWatcher):
         self._state = decide.with_layers(self._state, {**found, **self._seen})
 
     def _read_tree(self) -> None:
-        """Read configuration and commands; watch them only if no collector tells their changes."""
+        """Read configuration and commands; watch them only if no collector sends their changes."""
         told = self._notices
         watch = None if told is not None and told.tells_config else self._on_event
         changes = self._tree.changes() if told is not None and (watch is not None or told.needs_changes) else None

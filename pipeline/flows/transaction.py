@@ -35,14 +35,14 @@ class Transaction:
         """Hold event batches in memory until `commit`."""
         self._expect("open")
         if self._taken:
-            raise TransactionPhaseError("this transaction takes: put with another one")
+            raise TransactionPhaseError("this transaction has taken event batches: put with another one")
         self._put += event_batches
 
     def take(self, most: int, wait_s: float) -> tuple[EventBatch, ...]:
         """Take the next event batches; () if none came within `wait_s`."""
         self._expect("open")
         if self._put:
-            raise TransactionPhaseError("this transaction puts: take with another one")
+            raise TransactionPhaseError("this transaction has put event batches: take with another one")
         take = self._channel.take(most, wait_s)
         self._taken.append(take)
         return take.event_batches

@@ -288,7 +288,7 @@ class MultiSiteSender:
                 except CollectorCallError:
                     pass  # retried at the next turn; the client reports why
                 except Exception:
-                    log.exception("announcements to site %s", site)
+                    log.exception("announcements to site %s cannot be sent; retrying", site)
 
 
 _SUMS_MS = ("ack_waits_ms",)

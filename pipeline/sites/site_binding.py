@@ -1,9 +1,8 @@
 """Site of each lane for batches that were never sent. Pure: no I/O, no clock, no threads.
 
-Sites have an order of preference. A lane leaves its site when none of its batches has moved for `patience_s`, and
-returns to a better one that has been reachable for `return_s`: one lane first, the others once that one was served.
-Each time a lane has to leave the same site again, it stays away twice as long.
-"""
+Sites have an order of preference. A lane leaves its site when none of its batches has made progress for `patience_s`.
+It returns to a preferred site that has been reachable for `return_s`: first one lane, the others once that lane was
+served. Each time a lane has to leave the same site again, it stays away twice as long."""
 
 from __future__ import annotations
 

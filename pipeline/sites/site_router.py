@@ -209,8 +209,8 @@ class SiteRouter:
         self._unmoved.pop(lane, None)
 
     def _prune(self, held: range) -> None:
-        """Drop the spans of which the log holds nothing. That all of a span is acked does not suffice: the notes of
-        acks may be lost in a crash, and then the record alone says at which site its batches are."""
+        """Drop the spans of which the log holds no batch. A span whose batches are all acked must stay: a crash may
+        lose the ACKED records, and then only the span says at which site its batches are."""
         for lane, known in self.record.lanes.items():
             ends = self._ends.pop(lane, {})
             if len(known.spans) > 1:

@@ -1,7 +1,7 @@
-"""Pacing of appends: messages of an append, number of tasks, bytes a task buffers before it writes a file, pause after
-an append. Appends follow time and rows, never the number of messages: one at each interval, or at once when a whole
-append waits. The aim: an hour that still receives rows has at most HOUR_FILES files of each class of retention. Pure:
-no I/O, no clock.
+"""Pacing of appends to the raw table: messages of an append, number of tasks, bytes that a task buffers before it
+writes a file, pause after an append. An append is made at each interval, or as soon as enough rows for a whole one
+wait. The aim: an hour that still receives rows has at most HOUR_FILES files of each class of retention. Pure: no I/O,
+no clock.
 
 A backlog is not slowed down: its files become larger. The query pauses only after small appends in quick succession.
 """

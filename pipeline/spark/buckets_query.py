@@ -163,8 +163,8 @@ class BucketsQuery:
             ended.wait(DRAIN_CHECK_S)
 
     def _drain(self, info: TopicInfo, stop: threading.Event) -> None:
-        """Bring every live shard to the end of an older generation. A shard that fails is asked again later; one that
-        answers but makes no progress is told that it lost the rest."""
+        """Bring every live shard to the end of an older generation. A shard that fails is asked again later. For a
+        shard that answers without progress, the rest of the generation is recorded as lost."""
         shards = self._shards_to_drain(info)
         if not shards:
             return

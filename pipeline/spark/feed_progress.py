@@ -198,8 +198,8 @@ class FeedProgress:
         self, groups: Iterable[ShardGroup], bounds: Mapping[int, Span], most: int
     ) -> tuple[dict[int, int], dict[int, int]]:
         """Return the next range [start, end) of every partition for these groups: at most `most` messages each, none
-        beyond the query's position, the same share of each partition's backlog. So all advance alike in time: samples
-        older than their row's neighbours cost a shard more."""
+        beyond the query's position, the same share of each partition's backlog. So all partitions advance alike in
+        time, because samples that are older than the open rows cost a shard more."""
         with self._lock:
             standings = self._find(groups)
             start, lacking = {}, {}

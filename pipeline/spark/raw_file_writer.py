@@ -20,7 +20,7 @@ BATCH_BYTES = 4_096
 
 
 class NamedBatch(NamedTuple):
-    """One batch of a source. `columns` has codec.SAMPLE_SCHEMA."""
+    """One batch of a source. `columns` has artimon.model.sample_columns.SAMPLE_SCHEMA."""
 
     source: str
     append_ms: int

@@ -491,7 +491,7 @@ class RawRun:
             self._query._topic.copy_to(letters, self._query._config.deadletters_topic)
 
     def _check_owned(self) -> None:
-        """Check that this run was not given up and that the topic still is the one whose offsets are committed."""
+        """Check that this run has not been stopped, and that the topic is still the one whose offsets are committed."""
         if self.is_ended:
             raise MissingOffsetsError("this query was stopped while a batch was in progress")
         if self._query._topic.describe().topic_id != self.info.topic_id:

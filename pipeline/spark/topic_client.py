@@ -25,7 +25,7 @@ TIMEOUT_MS = 15_000
 
 
 class TopicError(RuntimeError):
-    """Kafka does not answer or lacks what is wanted. The text says what and where."""
+    """Kafka does not answer, or a topic or offset is missing. The text names it."""
 
 
 @dataclass(frozen=True, slots=True)

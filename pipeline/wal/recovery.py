@@ -178,8 +178,9 @@ def recover_segments(
 def count_of_newest(
     files: FileSystem, folder: Path, numbers: Sequence[int], failure: FsyncFailure | None, most: int
 ) -> int:
-    """Return the number of last segments to read before anything is accepted: back to the last one with content, for
-    the sequences that were assigned, and to the one whose fsync failed. Beyond these at most `most` bytes."""
+    """Return the number of segments, counted from the newest, to read before anything is accepted. They reach back to
+    the last segment with content, which has the newest sequences, and to the one whose fsync failed; more are read up
+    to `most` bytes."""
     count = total = 0
     enough = False
     for number in reversed(numbers):

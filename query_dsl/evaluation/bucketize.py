@@ -113,7 +113,8 @@ def _refuse_duplicates(found: RawSeries) -> None:
     for i, key in enumerate(found.keys):
         if key in seen:
             raise QueryError(
-                f'bucketize: two series are {found.series[i]}: say .transform("merge") before, or tell them apart'
+                f"bucketize: two series are named {found.series[i]}: merge them with "
+                '.transform("merge"), or keep a label that differs'
             )
         seen.add(key)
 

@@ -73,7 +73,8 @@ def _leaf(node: Node) -> tuple[nodes.Fetch, int] | None:
 
 
 def _beside_literal(node: nodes.Binary) -> Node | None:
-    """Return the operand beside a literal of an operator of numbers."""
+    """Return the other operand of an arithmetic operator or comparison with a literal; None for other operators, and
+    without a literal."""
     if OPERATORS[node.op].family not in ("arithmetic", "comparison"):
         return None
     if isinstance(node.right, nodes.Scalar):
@@ -101,8 +102,8 @@ def _periods(node: nodes.Fetch, grid: Grid, execution: QueryExecution) -> dict[L
 
 
 def _period(present: Bools) -> int:
-    """Return the distance of the samples of a series, 1 if it is not regular: every distance is a multiple of it, and
-    most are equal to it."""
+    """Return the regular distance of the samples of a series: every distance is a multiple of it, and most are equal to
+    it. Return 1 if there is none."""
     apart = np.diff(np.flatnonzero(present))
     if len(apart) < LEAST_DISTANCES:
         return 1

@@ -92,7 +92,9 @@ def _classes(
     if reducer.split:
         split = args[reducer.split]
         if by is not None and split in by:
-            raise QueryError(f"{reducer.name}: {split} tells the members of a class apart: leave it out of by=")
+            raise QueryError(
+                f"{reducer.name}: by= must not contain {split}, by which the members of a class differ: leave it out"
+            )
         without = None if without is None else (*without, split)
     return _grouped(by, without, table, execution)
 

@@ -172,8 +172,8 @@ class QueryEvaluator(QueryExecution):
         return Operand(value, default, literal=not nodes.selects_series(node))
 
     def default_of(self, node: Node) -> nodes.Scalar | None:
-        """Return the default of the fetch, or the operator, below functions of one operand. Functions of single values
-        apply to it, others leave it as it is."""
+        """Return the default of a node: that of the fetch or operator below its functions. Functions of single values
+        are applied to the default; other functions do not change it."""
         above: list[nodes.Point | nodes.Unary] = []
         while not isinstance(node, nodes.Fetch | Binary):
             if isinstance(node, nodes.Point | nodes.Unary):
@@ -216,7 +216,8 @@ class QueryEvaluator(QueryExecution):
         return value.filled() if isinstance(value, RawSeries) else value
 
     def statistics(self, node: Node, grid: Grid, names: Sequence[str]) -> BucketData:
-        """Return the statistics of a fetch (possibly shifted in time); of other nodes, values as one-sample buckets."""
+        """Return the statistics of a fetch, possibly shifted in time. For other nodes return their values as buckets of
+        one sample."""
         match node:
             case nodes.Range() | nodes.Between() | nodes.At():
                 return self.statistics(node.child, grid, names)

@@ -243,7 +243,7 @@ class QueryExecution(ABC):
         if len(rows) == len(found):
             return found
         if not len(rows):
-            raise QueryError(f"{function} takes STRING, and no series has this type: {', '.join(found.series[:3])}")
+            raise QueryError(f"{function} takes STRING series only, and there are none: {', '.join(found.series[:3])}")
         self.note(f"{function}: {len(found) - len(rows)} series that are not STRING left out")
         return found.take(rows)
 
@@ -253,7 +253,9 @@ class QueryExecution(ABC):
         if not texts.any():
             return found
         if texts.all():
-            raise QueryError(f"{function} cannot take STRING, and every series is one: {', '.join(found.series[:3])}")
+            raise QueryError(
+                f"{function} cannot take STRING series, and there are no others: {', '.join(found.series[:3])}"
+            )
         self.note(f"{function}: {int(texts.sum())} STRING series left out")
         return found.take(np.flatnonzero(~texts))
 

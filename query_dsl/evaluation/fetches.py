@@ -138,7 +138,8 @@ def _expected(node: nodes.Absent) -> list[LabelSet]:
 
 
 def _mark(here: Bools, sets: list[LabelSet], keys: Sequence[SeriesKey], present: Bools) -> None:
-    """Mark samples of series that have all labels of a set; series are looked up by the labels that sets name."""
+    """Mark, for each label set, the buckets in which a series with all of its labels has a sample. Series are looked up
+    in a dictionary for each combination of label names."""
     by_labels: dict[tuple[str, ...], dict[tuple[str, ...], int]] = {}
     for row, wanted in enumerate(sets):
         by_labels.setdefault(tuple(label for label, _ in wanted), {})[tuple(value for _, value in wanted)] = row

@@ -53,7 +53,8 @@ def combine_operands(
 
 
 def _fold(operator: Operator, left: nodes.Scalar | None, right: nodes.Scalar | None, grid: Grid) -> nodes.Scalar | None:
-    """Return the default of a result: of `or` that of its right side, else the operator of both."""
+    """Return the default of a result: for `or` the default of the right operand, else the operator applied to both
+    defaults."""
     if operator.name == "set_or":
         return None if right is not None and isinstance(right.value, str) else right
     if left is None or right is None or operator.family in ("set", "mask"):
@@ -78,7 +79,9 @@ def combine(
     if operator.family == "set":
         return combine_sets(operator, node.match, left, right, execution)
     if not isinstance(left, Matrix) and (operator.family == "mask" and isinstance(right, Matrix)):
-        raise QueryError(f"{operator.name} keeps series of its left operand, and that is a plain value")
+        raise QueryError(
+            f"{operator.name} keeps series of its left operand, but that is a plain value: put the query on the left"
+        )
     if not isinstance(left, Matrix) and not isinstance(right, Matrix):
         return _two_scalars(operator, left, right, grid)
     left = with_default(_accepted(operator, left, execution), defaults[0], execution)
@@ -112,7 +115,10 @@ def _pairs(
             check_distinct(pairs.keys, pairs.keys, operator.name)
         return pairs
     if match != nodes.LabelMatching():
-        raise QueryError(f"{operator.name}: on=, ignoring= and similar pair series, but one side is a plain value")
+        raise QueryError(
+            f"{operator.name}: on=, ignoring= and similar arguments pair series, but one operand is a "
+            "plain value: leave them out"
+        )
     many = left.keys if isinstance(left, Matrix) else right.keys if isinstance(right, Matrix) else ()
     rows = np.arange(len(many))
     if operator.family == "mask":
@@ -158,7 +164,7 @@ def _plain_text(side: Value) -> str:
 
 
 def _side(side: Value, rows: Rows, grid: Grid, fill: float | bool | str | None) -> Cells:
-    """Rows of one operand in the order of the pairs; a scalar, or `fill` for a missing partner, is broadcast."""
+    """Return one row of the operand for each pair. A scalar is repeated; `fill` stands for a missing partner."""
     if isinstance(side, nodes.Scalar):
         return spread(side.value, len(rows), grid.n)
     if isinstance(side, TimedScalar):
@@ -189,7 +195,7 @@ def _two_scalars(operator: Operator, left: Value, right: Value, grid: Grid) -> V
     if timed:
         return TimedScalar(grid, out, _texts(left) if operator.family == "mask" else ())
     if operator.family == "mask":
-        raise QueryError(f"{operator.name} keeps series, and both sides are plain values")
+        raise QueryError(f"{operator.name} keeps series, but both operands are plain values: put a query on the left")
     cell = out.cells[0]
     if out.types[0] == DOUBLE:
         return nodes.Scalar(float(np.ascontiguousarray(cell).view(np.float64)[0]))
@@ -235,12 +241,17 @@ def _match_operands(
     stands for what an operand lacks. Raises QueryError as for operators."""
     if len(sides) == 1:
         if match != nodes.LabelMatching():
-            raise QueryError(f"{name}: on=, ignoring= and similar pair series, and there is one operand")
+            raise QueryError(
+                f"{name}: on=, ignoring= and similar arguments pair series, but there is only one "
+                "operand: leave them out"
+            )
         keys = [SeriesKey("", key.labels) for key in sides[0]]
         check_distinct(keys, sides[0], f"{name} drops the name and")
         return {key: [row] for row, key in enumerate(keys)}, []
     if match.group_right is not None and len(sides) > 2:
-        raise QueryError(f"{name}: group_right goes with two operands; let the first have many and say group_left")
+        raise QueryError(
+            f"{name}: group_right needs exactly two operands: put the operand with many series first and use group_left"
+        )
     notes: list[str] = []
     found: dict[tuple[int, SeriesKey], list[int]] = {}
     keyed: dict[tuple[int, SeriesKey], SeriesKey] = {}

@@ -40,7 +40,7 @@ class QueryRunner:
 
     def query(self, query: str | Expr, at: object = None, *, engine: str = "auto", **options: Any) -> Matrix:
         """Answer a text or an expression as of the instant `at`: ISO 8601, a datetime, epoch ms or "now-1h". Returns an
-        Irregular if the query yields raw samples.
+        RawSeries if the query yields raw samples.
 
         `engine`: "memory"; "history", which puts raw samples into the same buckets; or "auto": memory where one of its
         levels reaches, else the history, or both combined. `options`: `limits`, the resources that it may use
@@ -71,7 +71,7 @@ class QueryRunner:
         `options`: `limits` and `stop`, as in `query`. Raises PromqlError, QueryError and SelectError."""
         made, stop = options.pop("limits", None) or self.default_limits, options.pop("stop", None)
         if options:
-            raise QueryError(f"promql takes no {', '.join(options)}: it takes limits and stop")
+            raise QueryError(f"promql takes no {', '.join(options)}: its only options are limits and stop")
         first = None if start is None else parse_instant(start, "start").resolve(self.now_ms)
         with self._engine(engine) as store:
             found = query_store(

@@ -30,7 +30,7 @@ def combine_sets(
             raise QueryError("or with a number pairs no series: leave on= and ignoring= out")
         return defaulted(left, right, execution)
     if not isinstance(left, Matrix) or not isinstance(right, Matrix):
-        raise QueryError(f"{name} takes series on both sides, and one side is a plain value")
+        raise QueryError(f"{name} takes series on both sides, but one side is a plain value")
     for argument, default in _ALLOWED.items():
         if getattr(match, argument) != default:
             raise QueryError(f"{name} takes on= or ignoring=, and not {argument}=: any number of series may match")

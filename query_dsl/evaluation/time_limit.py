@@ -78,8 +78,9 @@ class _Call(Generic[T]):
 
 
 def call_with_limit(call: Callable[[], T], watch: QueryBudget, out_of_time: Callable[[float], QueryError]) -> T:
-    """Run `call` in a separate thread and return its result. Raises Failed with its exception. After the time left of
-    the watch it is ended and `out_of_time` is raised; an exception of its check and KeyboardInterrupt end it, too."""
+    """Run `call` in a separate thread and return its result. Raises CallFailed with its exception. After the time left
+    of the watch it is ended and `out_of_time` is raised; an exception of its check and KeyboardInterrupt end it,
+    too."""
     if sum(thread.name == _GIVEN_UP for thread in threading.enumerate()) >= MAX_ABANDONED:
         raise QueryError(f"{MAX_ABANDONED} own functions that could not be ended still run in this process: restart it")
     work = _Call(call)

@@ -110,7 +110,7 @@ class ResultWriter:
         self._present[row] &= present
 
     def write(self, row: int, column: int, value: Any) -> None:
-        """Store one value as the function returned it. Raises Unfit."""
+        """Store one value as the function returned it. Raises BadResult."""
         found = value if type(value) is float else to_python_value(value)
         if found is not None:
             self._values[row, column] = self._code(found) if self._read is None else self._read(found)
@@ -120,7 +120,7 @@ class ResultWriter:
         return self._codes.setdefault(_string(value), len(self._codes))
 
     def write_row(self, row: int, found: Any) -> None:
-        """Store a row as the function returned it: an array, masked or not, or a list with None. Raises Unfit."""
+        """Store a row as the function returned it: an array, masked or not, or a list with None. Raises BadResult."""
         n = self._values.shape[1]
         if isinstance(found, tuple | list) and any(value is None for value in found):
             found = np.array(found, object)

@@ -229,7 +229,7 @@ def _accepted(data: BucketData, mapper: Mapper, execution: QueryExecution) -> Bu
         return share_equal_texts(data) if "last" in data.stats else data
     if not len(rows):
         names = ", ".join(series_name(key) for key in data.keys[:3])
-        raise QueryError(f"{mapper.name} cannot take STRING, and every series is one: {names}")
+        raise QueryError(f"{mapper.name} cannot take STRING series, and there are no others: {names}")
     note_left_out(mapper.name, len(data.keys) - len(rows), execution)
     return data.select_rows(rows)
 
@@ -267,7 +267,7 @@ def note_approximate(mapper: Mapper, points: int, execution: QueryExecution) -> 
 
 
 def note_wide(mapper: Mapper, series: int, execution: QueryExecution) -> None:
-    """Add a note on series whose integers leave int64."""
+    """Add a note on series whose integers do not fit into int64."""
     if series:
         execution.note(f"{mapper.name}: {series} series exceed 64 bits: their values are DOUBLE, rounded beyond 2^53")
 

@@ -41,7 +41,7 @@ def _truths(members: ClassMembers, name: str) -> Bools:
     others = np.flatnonzero(members.column.types != BOOLEAN)
     if len(others):
         first = series_name(members.keys[int(others[0])])
-        raise QueryError(f"{name} needs BOOLEAN, and {first} is none: compare first, as in (a > 1), or use to_boolean")
+        raise QueryError(f"{name} needs BOOLEAN, but {first} is not: compare first, as in (a > 1), or use to_boolean")
     return np.asarray(members.column.cells != 0)
 
 
@@ -77,7 +77,7 @@ def join_texts(members: ClassMembers, args: Args) -> Reduced:
     types, cells, present = members.column
     if (types != STRING).any():
         first = series_name(members.keys[int(np.argmax(types != STRING))])
-        raise QueryError(f"join takes STRING, and {first} is none: use to_string before")
+        raise QueryError(f"join takes STRING, but {first} is not: use to_string before")
     made: dict[str, int] = {}
     out = np.zeros(members.counts.shape, np.int64)
     bounds = [*members.starts.tolist(), len(types)]

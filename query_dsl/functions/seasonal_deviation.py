@@ -77,7 +77,8 @@ def _put(rows: dict[SeriesKey, int], found: Matrix, values: Floats, known: Bools
 
 
 def _plain(values: Floats, past: Floats, known: Bools, count: Ints) -> Floats:
-    """(value - mean) / standard deviation. The newest known week is subtracted first: equal weeks have variance 0."""
+    """Return (value - mean) / standard deviation. The newest known week is subtracted first, so that rounding gives
+    equal weeks no variance."""
     base = np.take_along_axis(past, known.argmax(axis=2)[:, :, None], axis=2)
     off = np.where(known, past - base, 0.0)
     mean = off.sum(axis=2) / count

@@ -110,7 +110,8 @@ def integral(
 def _integrate(asked: StepCall) -> Matrix:
     if asked.grid.n == 1:
         raise QueryError(
-            'integrate adds up the buckets of a range, and here is one: use .range("1h").integrate(), or '
+            "integrate adds up the buckets of a range, but the query has only one bucket: use "
+            '.range("1h").integrate(), or '
             '.map("mean", "1h") times 3600 for the integral over the last hour'
         )
     found = asked.context.numeric_only(asked.child(), "integrate")

@@ -28,8 +28,8 @@ _SAME_LABELS_STEPS = frozenset({"shift", "clip", "sort", "limit", "integrate"})
 
 
 def match_classes(op: str, left: Node, right: Node, match: LabelMatching) -> LabelMatching:
-    """Return the matching of an operator that names no labels: if one operand is a reduction by fewer labels than
-    the other has, many pair with one by these labels."""
+    """Return the matching of an operator without on= or ignoring=. If one operand is a reduction by fewer labels than
+    the other has, many series of the other pair with one of it by these labels."""
     if (match.on, match.ignoring, match.group_left, match.group_right) != (None, None, None, None) or op == "set_or":
         return match
     mine, theirs = labels_of(left), labels_of(right)

@@ -45,7 +45,7 @@ def _operators(name: str) -> tuple[Method, Method]:
 
 
 def _window_method(function: str, summary: str) -> Callable[..., Expr]:
-    """Return the method of a window function that reads the value before its window."""
+    """Return the method of a window function whose input includes the last value before the window."""
 
     def method(
         self: Expr,

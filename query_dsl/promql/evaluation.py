@@ -339,7 +339,7 @@ def _histogram_fraction(node: Call, context: Context) -> Value:
 
 
 def _of_histograms(node: Call, of_step: OfStep, context: Context) -> VectorValue:
-    """Apply a function to the histograms of the last argument, and tell what is wrong with their buckets."""
+    """Apply a function to the histograms of the last argument, and report invalid buckets."""
     position = context.argument(node, len(node.args) - 1)
     found, problems = of_histograms(_vector(node.args[-1], context), of_step, context.budget)
     for metric, le in problems.bad_bounds:

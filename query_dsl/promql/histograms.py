@@ -39,13 +39,13 @@ class Falls:
     steps: list[int] = field(default_factory=list)
 
     def add(self, other: Falls, step: int) -> None:
-        """Add those of a histogram at a step."""
+        """Add the falls of one histogram at a step."""
         self.least, self.greatest = min(self.least, other.least), max(self.greatest, other.greatest)
         self.most = max(self.most, other.most)
         self.steps.append(step)
 
     def text(self, times_ms: Ints) -> str:
-        """Return the description of Prometheus."""
+        """Return the falls in the words of Prometheus."""
         first, last = (_time(int(times_ms[step])) for step in (min(self.steps), max(self.steps)))
         return (
             f"from buckets {self.least:g} to {self.greatest:g}, with a max diff of {self.most:.2g}, over"

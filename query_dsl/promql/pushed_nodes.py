@@ -19,7 +19,8 @@ MAX_PUSHED_K = 10_000
 
 
 def window_query(node: Node, context: Context) -> WindowQuery | None:
-    """Return the windows and their function, if `node` is a selector or a function of one alone."""
+    """Return the windows and their function if `node` is a selector, or a function with a selector as its only
+    argument."""
     node = without_parens(node)
     name, selector = "", node
     if isinstance(node, Call) and node.function in WINDOWED:
@@ -31,7 +32,7 @@ def window_query(node: Node, context: Context) -> WindowQuery | None:
 
 
 def map_windows(node: Node, context: Context) -> VectorValue | None:
-    """Let the source compute a selector or a function of one; None if it cannot."""
+    """Let the source compute a selector, or a function of a selector; None if it cannot."""
     source, asked = context.source, window_query(node, context)
     found = source.map(asked) if isinstance(source, BucketSource) and asked is not None else None
     if found is not None and asked is not None:

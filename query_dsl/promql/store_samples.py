@@ -54,7 +54,7 @@ SEVERAL_SAMPLES = (
 
 
 class StoreSamples:
-    """A SampleSource and BucketSource over a store; what the reader should know goes to `remarks`."""
+    """A SampleSource and BucketSource over a store. Remarks for the user go to `remarks`."""
 
     def __init__(
         self,
@@ -97,8 +97,8 @@ class StoreSamples:
     # --- windows that the store computes
 
     def map(self, asked: WindowQuery) -> VectorValue | None:
-        """See BucketSource: if samples of the finest level do not give the answer, or are the newest of whole buckets,
-        whose times need not be read."""
+        """See BucketSource. Returns None if the samples of the finest level give the answer and their times are needed:
+        those of the newest samples of whole buckets are not."""
         asked, choice = self._choose(asked)
         if choice is None or (choice.level is self._levels[0] and choice.function not in OF_FINEST):
             return None

@@ -188,7 +188,8 @@ def _experimental(name: str, position: int, text: str) -> NotSupported:
 
 
 def _check_library(problem: BaseException) -> None:
-    """Raise a problem that is not of the parser: ValueError, and panics, which are no Exception."""
+    """Raise `problem` again unless the parser raised it: as an Exception, or as a PanicException, which is only a
+    BaseException."""
     if not isinstance(problem, Exception) and type(problem).__name__ != "PanicException":
         raise problem
 

@@ -97,7 +97,7 @@ def _number(value: float) -> str:
 
 
 def _signature(function: str, args: tuple[Node, ...]) -> dict[str, Any]:
-    """Return the signature as the library knows it, which parses a call to tell it."""
+    """Return the signature of a function from the library, which gives it only with a parsed call."""
     texts = {"scalar": "1", "string": '""', "vector": "x", "matrix": "x[1m]"}
     found: Any = promql_parser.parse(f"{function}({', '.join(texts[value_type(one)] for one in args)})")
     types = [_type(one) for one in found.func.arg_types]

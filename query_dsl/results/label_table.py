@@ -134,7 +134,8 @@ def encode(values: Sequence[str]) -> LabelColumn:
 
 
 def with_shared_values(columns: Sequence[LabelColumn]) -> list[LabelColumn]:
-    """Encode columns again over the values of all of them, which may be unsorted and repeat."""
+    """Encode several columns again, so that all use one list of values. The list may be unsorted and have
+    repetitions."""
     known = sorted({"", *(value for column in columns for value in column.values)})
     number = {value: code for code, value in enumerate(known)}
     lookups = [np.array([number[value] for value in column.values] or [0], np.int64) for column in columns]

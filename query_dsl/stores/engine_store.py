@@ -214,7 +214,8 @@ class ForwardingStore(MemoryStore):
 
 @dataclass(frozen=True, slots=True)
 class BudgetedStore(ForwardingStore):
-    """Calls a store without a watch in a separate thread; abandons the call to its own deadline if the watch ends."""
+    """Wrapper of a store that cannot check a watch itself. Each call runs in a separate thread, which is abandoned when
+    the watch ends the evaluation."""
 
     store: EngineStore
     budget: QueryBudget

@@ -94,8 +94,8 @@ def parse_zone(text: str, what: str) -> str:
 
 
 def parse_unit(value: object, zone: object, what: str) -> CalendarUnit | None:
-    """Parse "1d", "1w", "1mo", "3mo" or "1y". Without a zone, return None for any text but months and years, which is a
-    plain duration. Raises QueryError for an invalid unit or zone."""
+    """Parse "1d", "1w", "1mo", "3mo" or "1y". Without a zone "1d" and "1w" are plain durations: then only months and
+    years are units, and any other text returns None. Raises QueryError for an invalid unit or zone."""
     if zone is not None and not isinstance(zone, str):
         raise QueryError(f'zone takes the name of a time zone, as in "Europe/Paris", not {zone!r:.80}')
     found = _TEXT.fullmatch(value) if isinstance(value, str) else None

@@ -61,8 +61,8 @@ END_S = 5.0
 
 
 def wait_s(now_ms: int, tick_ms: int, most_ms: int) -> float:
-    """Return the seconds until a tick. 0 if it has come, or if it is more than `most_ms` ahead: then the wall clock was
-    set back and other ticks come first."""
+    """Return the seconds until a tick. Return 0 if its time has come, or if it is more than `most_ms` ahead: then the
+    wall clock was set back, and earlier ticks come first."""
     return 0.0 if tick_ms - now_ms > most_ms else max(0.0, (tick_ms - now_ms) / 1000)
 
 

@@ -26,7 +26,7 @@ class FileThread:
         self._busy: asyncio.Future[Any] | None = None
 
     async def __call__(self, work: Callable[[], Result], /) -> Result:
-        """Run `work` and return its result. Raises Hanging while the file system does not answer."""
+        """Run `work` and return its result. Raises FileSystemHangsError while the file system does not answer."""
         if self._busy is not None and not self._busy.done():
             raise FileSystemHangsError(f"{self._folder}: the file system does not answer")
         future = asyncio.get_running_loop().run_in_executor(self._thread, work)

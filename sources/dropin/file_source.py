@@ -75,7 +75,7 @@ class DropinFile:
             return FileRead(signature, mtime_ms, self._reader.read(file))
 
     def parse_output(self, data: bytes, run: int, now_ms: int) -> FileRead:
-        """Parse the output of a program like `look`. The number `run` distinguishes it from earlier outputs."""
+        """Parse the output of a program like a file. The number `run` distinguishes it from earlier outputs."""
         return FileRead((len(data), run), now_ms, self._reader.read(BytesReader(data)))
 
     # --- in the event loop

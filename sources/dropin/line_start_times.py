@@ -121,8 +121,8 @@ def start_times(lines: PlacedLines, past: LastSamples, whole_ms: int) -> Ints:
     """Return the birth of each of n ordered lines, all newer than the samples taken of their series.
 
     `whole_ms`: newest time in the file at its last complete read, 0 if there was none; a series that is new now was
-    absent then. A series keeps its birth unless it is new, is a counter that fell, or the told birth lies between the
-    previous sample and this one; an increase tells only the birth of a new series."""
+    absent then. A series keeps its birth unless it is new, is a counter that fell, or the reported birth lies between
+    the previous sample and this one. An increase reports a birth only for a new series."""
     first = np.ones(len(lines), np.bool_)
     first[1:] = np.diff(lines.row) != 0
     cell, taken = past.cell.copy(), past.taken_ms.copy()

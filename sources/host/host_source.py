@@ -30,7 +30,7 @@ class HostMetrics:
         return ReadingBuilder(boot_id.bytes, proc.boot_ms(self._text("stat")))
 
     async def read(self) -> Sequence[SourceVariable]:
-        """Return all variables. Raises Hanging while a volume hangs; only one thread waits for it."""
+        """Return all variables. Raises FileSystemHangsError while a volume hangs; only one thread waits for it."""
         return await self._thread(self.variables)
 
     def variables(self) -> list[SourceVariable]:

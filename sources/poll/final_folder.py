@@ -161,7 +161,7 @@ class FinalFolder:
             raise FileRefusedError(error.reason, f"{path}: {error.text}") from error
         if final.reading.uuid.hex() != path.stem:
             raise FileRefusedError(
-                "malformed", f"{path}: holds process {final.reading.uuid.hex()}: not that of its name"
+                "malformed", f"{path}: holds process {final.reading.uuid.hex()}, but its name is of another process"
             )
         return final
 

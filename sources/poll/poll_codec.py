@@ -75,9 +75,9 @@ def check_columns(columns: Any, known: SourceSchema | None, max_series: int) -> 
     fresh = None if columns.schema is None else _schema(columns.schema_id, columns.schema, max_series)
     schema = fresh or known
     if schema is None or schema.id != columns.schema_id:
-        raise ValueError("the schema is missing, and it is not the one named in the request")
+        raise ValueError("the answer has no schema, but its schema id is not that of the request")
     if len(values) != 8 * len(schema):
-        raise ValueError(f"{len(values)} bytes of values for {len(schema)} variables")
+        raise ValueError(f"{len(values)} bytes of values for {len(schema)} variables: expected 8 each")
     cells = np.frombuffer(values, "<i8").astype(np.int64, copy=False)
     strings = tuple(columns.strings or ())
     _check_cells(schema, cells, strings)
@@ -95,7 +95,7 @@ def _schema(schema_id: bytes, schema: Any, max_series: int) -> SourceSchema:
     if not (len(schema.labels) == len(types) == len(kinds) == n):
         raise ValueError(f"{n} names, {len(schema.labels)} labels, {len(types)} types, {len(kinds)} kinds")
     if n and (types.max() > max(CONTENTS) or kinds.max() > 2):
-        raise ValueError("a type or a kind that does not exist")
+        raise ValueError("unknown type or kind of a variable")
     return SourceSchema(schema_id, schema.names, schema.labels, types, kinds, schema.help or {}, schema.units or {})
 
 
@@ -111,5 +111,5 @@ def _check_cells(schema: SourceSchema, cells: npt.NDArray[np.int64], strings: tu
 
 def _int(value: object) -> int:
     if not isinstance(value, int) or value < 0:
-        raise ValueError(f"a birth of {value!r} ms")
+        raise ValueError(f"invalid start time of the process: {value!r} ms")
     return value

@@ -31,7 +31,7 @@ class GraphiteReader(ReceivedColumns):
         return made.finish(self.metadata())
 
     def _add(self, line: bytes, number: int, now_ms: int, made: SampleColumns) -> None:
-        """Raises LineFault, LabelError."""
+        """Add the sample of one line. Raises LineFault, LabelError."""
         check_length(line)
         parts = line.split()
         if len(parts) not in (2, 3):

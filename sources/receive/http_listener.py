@@ -82,7 +82,7 @@ class HttpListener(Listener):
         return protocol.form(headers, query)
 
     async def _deliver(self, name: str, body: bytes, form: str) -> Taken:
-        """Raises HttpError."""
+        """Deliver a body and return its answer. Raises HttpError."""
         try:
             return await self._senders.deliver(name, body, form)
         except (BodyError, SendersError) as problem:

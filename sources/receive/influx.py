@@ -97,7 +97,7 @@ def _plain(data: bytes) -> str:
 
 
 def _ms(time: int, precision: str) -> int:
-    """Return a time in ms; precision "auto" follows from its size."""
+    """Return a time in ms. The precision "auto" follows from the magnitude of the time."""
     if precision == "auto":
         precision = next((one for one, most in (("s", 5e9), ("ms", 5e12), ("us", 5e15)) if abs(time) < most), "ns")
     per_ms = PER_MS[precision]

@@ -19,7 +19,8 @@ _DATABASE = re.compile(r"[^:\x00-\x1f]{0,200}")
 
 
 class InfluxProtocol(Protocol):
-    """Lines, plain or by gzip. Without a precision times are nanoseconds, for `write_lp` as their size tells."""
+    """Lines, plain or by gzip. Times without a precision are nanoseconds; for `write_lp` their magnitude decides on the
+    unit."""
 
     name, schemes = "influx", (b"Bearer", b"Token")
     path = re.compile(rf"(?:/influx/(?P<sender>{SENDER}))?/(?:write|api/v2/write|api/v3/write_lp)")

@@ -185,7 +185,7 @@ class LineListener(Listener):
 
 
 def _bind(address: ReceiveAddress) -> socket.socket:
-    """Raises OSError."""
+    """Bind the sockets of an address. Raises OSError."""
     if address.path is not None:
         return _bind_unix(address.path)
     family = family_of(address.host)

@@ -221,7 +221,8 @@ def _plain(value: Any) -> Any:
 
 
 def _united(buckets: Any, down: int) -> list[tuple[int, int]]:
-    """Return (index, count) of buckets, united to a scale that is lower by `down`, by ascending index."""
+    """Merge the buckets of an exponential histogram to a scale that is lower by `down`; return (index, count) by
+    ascending index."""
     found: dict[int, int] = {}
     for place, count in enumerate(buckets.bucket_counts):
         at = (buckets.offset + place) >> down

@@ -55,7 +55,7 @@ def parse_receive_address(text: str) -> ReceiveAddress:
 
 
 def _parse_url(text: str) -> ReceiveAddress:
-    """Raises ValueError."""
+    """Parse the address of a listener that is not HTTP. Raises ValueError."""
     url = urlsplit(text)
     protocol, _, transport = url.scheme.partition("+")
     if transport not in TRANSPORTS.get(protocol, ()):

@@ -46,8 +46,8 @@ class Receiver:
         delivery: ReadingDelivery,
         pace: Pace,
     ) -> None:
-        """`pace`: phase and period of the samples of StatsD. Raises SettingsError for a wrong address or token, and if
-        every client could send."""
+        """`pace`: phase and period of the samples of StatsD. Raises SettingsError for a wrong address or token, and for
+        a listener that would accept every client."""
         self._token = None if token is None else SenderToken(token)
         self._security, self._delivery, self._pace = security, delivery, pace
         self._senders = Senders(READERS, delivery)
@@ -56,7 +56,7 @@ class Receiver:
         self._reported: dict[str, int] = {}
 
     def _listener(self, address: ReceiveAddress) -> Listener:
-        """Raises SettingsError."""
+        """Return the listener of an address. Raises SettingsError."""
         tls = None
         if address.transport in ("tcp", "grpc") and self._security is not None and self._security.tls is not None:
             tls = self._security.tls
@@ -166,7 +166,7 @@ class Receiver:
 
 
 def _grpc_listener(address: ReceiveAddress, senders: Senders, token: SenderToken | None, tls: Tls | None) -> Listener:
-    """Raises SettingsError."""
+    """Return the gRPC listener of an address. Raises SettingsError."""
     try:
         from sources.receive.grpc_listener import GrpcListener
     except ImportError:

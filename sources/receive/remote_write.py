@@ -145,7 +145,7 @@ def _decompress(body: bytes) -> bytes:
 
 
 def _divided(all_: list[bytes], mask: Flags) -> tuple[list[bytes], list[bytes]]:
-    """Return the elements in the mask and the others."""
+    """Divide elements by a mask; return those in it and the others."""
     return list(compress(all_, mask.tolist())), list(compress(all_, (~mask).tolist()))
 
 

@@ -53,7 +53,7 @@ class StatsdReader(ReceivedColumns):
                     self._example.setdefault(problem.reason, str(problem))
 
     def _aggregate_line(self, line: bytes, now_ms: int) -> None:
-        """Raises LineFault."""
+        """Add one line to the aggregates. Raises LineFault."""
         check_length(line)
         if line.startswith(_NO_METRIC):
             raise LineFault("events and service checks are not supported", "not supported")

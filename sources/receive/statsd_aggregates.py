@@ -72,7 +72,8 @@ class CounterAggregate(Aggregate):
 
 
 class GaugeAggregate(Aggregate):
-    """Last value; a value with a sign is a change. Changes before any value change that of the run before."""
+    """Last value. A value with a sign is a change. Changes before the first value apply to the value of the agent's
+    previous run."""
 
     def __init__(self, name: str, labels: dict[str, str], begun_ms: int) -> None:
         super().__init__(name, labels, begun_ms)

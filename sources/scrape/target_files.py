@@ -61,7 +61,7 @@ class TargetFiles:
             yield from self._read_file(pages.job, name, problems)
 
     def _matching(self, job: ScrapeJob, pattern: str, problems: list[str]) -> list[str]:
-        """Return the names that match, and known ones that matched before."""
+        """Return the names of the files that match now, and of known files that matched before."""
         path = Path(pattern)
         before = [name for known_job, name in self._cached if known_job == job.name and Path(name).match(pattern)]
         try:

@@ -137,7 +137,7 @@ def make_relabel_rule(
     """Create a rule with the settings and defaults of Prometheus. Raises RelabelRuleError with the invalid setting."""
     chosen = next((one for one in ACTIONS if one == action.lower()), None)
     if chosen is None:
-        raise RelabelRuleError("action", f"no action {action!r}; there are {', '.join(ACTIONS)}")
+        raise RelabelRuleError("action", f"unknown action {action!r}: use one of {', '.join(ACTIONS)}")
     for label in source_labels:
         if not _LABEL.fullmatch(label):
             raise RelabelRuleError("source_labels", f"{label!r} is not the name of a label")
@@ -272,7 +272,7 @@ class RelabelRegistry:
         self._source_rules: dict[str, tuple[str, ...]] = {}
 
     def for_source(self, source: str, own: RelabelRules | None = None) -> RelabelRules | None:
-        """Return the `own` rules of a source, then the rules of the book that apply to it; None if there are none."""
+        """Return the `own` rules of a source, then the common rules that apply to it; None if there are none."""
         rules = (*(own.rules if own else ()), *(rule for rule in self._rules if rule.is_for(source)))
         return RelabelRules(rules) if rules else None
 

@@ -329,7 +329,8 @@ class SourceSeries:
         self.uuid, self.process_ms, self.last_poll_ms = polled.endpoint, polled.birth_ms, poll_ms
 
     def follows(self, uuid: bytes, birth_ms: int, time_ms: int) -> bool:
-        """Return True if samples of a process at `time_ms` are newer than the state and not from a predecessor."""
+        """Return True if samples of this process at `time_ms` are newer than the state, and the process is not older
+        than the one that the state is from."""
         if uuid == self.uuid:
             return time_ms >= self.last_poll_ms
         return birth_ms >= self.process_ms and time_ms > self.last_poll_ms

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,20 @@ def _names_in(node: ast.ClassDef) -> set[str]:
     names = {part.name for part in ast.walk(node) if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
     names |= {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
     return names | {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def test_the_import_order_is_that_of_the_contracts() -> None:
+    """docs/architecture.md shows the layers that import-linter enforces."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    order = text.split("## Import order")[1].split("```")[1]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = [one for one in contracts if one["type"] == "layers"]
+    packages = {one["containers"][0]: one["layers"] for one in layers if len(one.get("containers", ())) == 1}
+    roots = next(one["layers"] for one in layers if "containers" not in one)
+    shown = dict(line.split(": ", 1) for line in order.splitlines() if ": " in line)
+    assert " ".join(order.split("bookkeeper:")[0].split()) == " > ".join(roots)
+    assert shown == {name: " > ".join(packages[name]) for name in shown}
+    assert set(shown) == set(PACKAGES) - {"artimon"}
 
 
 def test_the_walk_of_one_sample_names_every_package_on_its_way() -> None:

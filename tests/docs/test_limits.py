@@ -54,6 +54,7 @@ OPERATIONS = {
     "agents of a collector": f"{MAX_CONNECTIONS:,} connections, fewer if the limit of open files is lower: set"
     " `LimitNOFILE=16384` in its unit",
     "messages of an append": f"{default(SparkConfig, 'raw_messages'):,}",
+    "agents of a collector": f"{MAX_CONNECTIONS:,} connections",
     "age of a batch": f"{FORGET_MS // DAY_MS} days before its append",
     "Kafka keeps what the table holds": f"{default(SparkConfig, 'kafka_keep_s') // 3600} h",
     "series of a shard": f"at most {DEFAULT_CAPACITY:,}",

@@ -21,18 +21,37 @@ from tests.docs.test_architecture import ROOT
 PRODUCT = ("artimon", "bookkeeper", "sources", "pipeline", "varstore", "query_dsl", "alerts")
 VARIABLE = re.compile(r"ARTIMON_[A-Z][A-Z_]*[A-Z]")
 PREFIXES = {"ARTIMON_KAFKA"}
+BUILD = re.compile(r'exec "\$python" -m (mkdocs build .*?) --config-file scripts/site/mkdocs.yml')
+"""Command of ./scripts/docs that builds the site."""
+
+
+def build_command(config: Path | str) -> list[str]:
+    """Return the command of ./scripts/docs for a configuration of mkdocs."""
+    found = BUILD.search((ROOT / "scripts" / "docs").read_text())
+    assert found is not None
+    return [sys.executable, "-m", *found[1].split(), "--config-file", str(config)]
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as ./scripts/docs does."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", "scripts/site/mkdocs.yml"]
-    done = subprocess.run(
-        [*command, "--site-dir", str(folder)], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
-    )
+    command = [*build_command("scripts/site/mkdocs.yml"), "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return folder
+
+
+def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
+    """./scripts/docs exits with an error that names the page and the link."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("# Home\n\n[gone](nowhere.md)\n")
+    config = tmp_path / "mkdocs.yml"
+    config.write_text("site_name: one page\n")
+    command = [*build_command(config), "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode != 0
+    assert "'index.md' contains a link 'nowhere.md'" in done.stderr
 
 
 class _Quiet(SimpleHTTPRequestHandler):

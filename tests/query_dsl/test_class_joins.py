@@ -142,7 +142,7 @@ def test_names_from_labels() -> None:
         ("fetch('x').named('{host')", "named: write a label in braces, as in {host}, or {{ and }} for braces"),
         ("fetch('x').named('a}')", "named: write a label in braces"),
         ("fetch('x').named('{host.a}')", "named: write a label in braces"),
-        ("fetch('x').add(2, on=['host'])", "pair series, but one side is a plain value"),
+        ("fetch('x').add(2, on=['host'])", "arguments pair series, but one operand is a plain value"),
         ("fetch('x').sub()", "it needs number"),
         ("fetch('x').gt()", "it needs other"),
         ("fetch('x').gt(fetch('x'), fetch('x'))", "too many arguments"),

@@ -183,7 +183,7 @@ def test_a_grid_that_was_moved_is_said() -> None:
         ("fetch('c') + 'a'", "cannot take the text 'a'"),
         ("fetch('c') & fetch('c')", "& needs BOOLEAN on both sides"),
         ("~fetch('c')", "~ needs BOOLEAN"),
-        ("apply(add, fetch('c'), 1, on=[])", "one side is a plain value"),
+        ("apply(add, fetch('c'), 1, on=[])", "one operand is a plain value"),
         ("fetch('c').mean(by=['host'])", "no selected series has the label 'host'"),
         ("fetch('c').sum(by=[], nulls='error').between('now-80h', 'now')", "has no value at"),
         ("fetch('c').map(mean, '5m', nulls='error').between('now-80h', 'now')", "has an empty bucket"),

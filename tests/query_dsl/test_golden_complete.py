@@ -73,7 +73,10 @@ def test_every_function_has_its_golden_rows(family: str, name: str) -> None:
         if not any(calls(case, family, name) for case in cases_of(f"{name}: {wanted}"))
         and (family, name, wanted) not in EXCEPTIONS
     ]
-    assert not missing, f"{name} ({family}): {missing}"
+    lines = "\n".join(f"case {name}: {wanted}" for wanted in missing)
+    assert not missing, (
+        f"add these cases of {name} ({family}) to a file of tests/golden/query (docs/testing.md):\n{lines}"
+    )
 
 
 def test_exceptions_are_needed_and_have_a_reason() -> None:

@@ -209,7 +209,7 @@ def test_masks_with_plain_values() -> None:
     assert table(joined("negmask", left, nodes.Scalar(True))) == {'x{h="1"}': [None, None]}
     with pytest.raises(QueryError, match="mask needs BOOLEAN on the right"):
         joined("mask", left, nodes.Scalar(1))
-    with pytest.raises(QueryError, match="mask keeps series of its left operand, and that is a plain value"):
+    with pytest.raises(QueryError, match="mask keeps series of its left operand, but that is a plain value"):
         joined("mask", nodes.Scalar(1), left)
 
 
@@ -290,7 +290,7 @@ def test_scalar_wants_exactly_one_series(hosts: str, message: str) -> None:
 
 def test_scalars_take_no_labels() -> None:
     left = matrix([(key("x", h="1"), int, [1])])
-    with pytest.raises(QueryError, match="pair series, but one side is a plain value"):
+    with pytest.raises(QueryError, match="arguments pair series, but one operand is a plain value"):
         joined("add", left, timed(int, 1), on=("h",))
 
 

@@ -391,9 +391,9 @@ def test_joined_texts(found: Matrix, by: tuple[str, ...], separator: str) -> Non
 def test_what_truths_and_joins_refuse() -> None:
     rows = [(key("x", a="1"), bool, [True]), (key("x", a="2"), int, [1])]
     for name in ("any", "all"):
-        with pytest.raises(QueryError, match=rf'{name} needs BOOLEAN, and x{{a="2"}} is none: compare first'):
+        with pytest.raises(QueryError, match=rf'{name} needs BOOLEAN, but x{{a="2"}} is not: compare first'):
             reduce_(matrix(rows), name)
-    with pytest.raises(QueryError, match=r'join takes STRING, and x{a="1"} is none: use to_string'):
+    with pytest.raises(QueryError, match=r'join takes STRING, but x{a="1"} is not: use to_string'):
         reduce_(matrix(rows), "join", separator=", ")
     long = [(key("x", a=str(i)), str, ["y" * 40_000]) for i in range(2)]
     with pytest.raises(QueryError, match="join would make a text of 80002 characters from 2 members: at most 65536"):

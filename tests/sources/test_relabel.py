@@ -77,7 +77,7 @@ def test_counts_are_of_series_that_a_rule_dropped_or_changed() -> None:
 @pytest.mark.parametrize(
     ("settings", "field", "text"),
     [
-        ({"action": "explode"}, "action", "no action 'explode'; there are replace, keep"),
+        ({"action": "explode"}, "action", "unknown action 'explode': use one of replace, keep"),
         ({"regex": "(", "target_label": "x"}, "regex", "not valid RE2"),
         ({"regex": r"(a)\1", "target_label": "x"}, "regex", "not valid RE2"),
         ({"regex": "a" * 1_001, "target_label": "x"}, "regex", "at most 1000"),

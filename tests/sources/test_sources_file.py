@@ -85,7 +85,7 @@ def test_a_file() -> None:
         ("2000", "200000", "8:17", "less than or equal to 100000"),
         ("true", "maybe", "9:19", "write true or false"),
         ("go_.*", "go_(", "11:44", "not valid RE2"),
-        ("drop}\njmx", "drip}\njmx", "11:61", "no action 'drip'"),
+        ("drop}\njmx", "drip}\njmx", "11:61", "unknown action 'drip'"),
         ("rules: [hdfs]", "rules: [hdsf]", "13:67", "write hbase or hdfs"),
         ("http://127.0.0.1:9870/jmx", "https://127.0.0.1:9870/jmx", "13:30", "plain http"),
         ("context: broker", "context: a b", "15:15", "write CONTEXT"),

@@ -63,7 +63,7 @@ class GapRepair:
     """Used by the rebalancer's thread, which calls `step` between steps of the rebalancer.
 
     Invariant: a virtual shard is dropped only if it can be restored whole: another shard holds it whole, or the raw
-    table has come past the lost range. Otherwise it answers as it is, and says what it lacks."""
+    table has read beyond the lost range. Otherwise its answers are partial, with a note on the lost range."""
 
     def __init__(self, me: str, shard: Shard, has_lost: TableHas) -> None:
         self._me, self._shard, self._has = me, shard, has_lost
@@ -143,7 +143,7 @@ class GapRepair:
         return bool(ripe)
 
     def _table_has(self, lost: Mapping[Partition, LostRange]) -> bool:
-        """Return True if the table has come past the lost ranges and has them."""
+        """Return True if the table has the lost ranges. Raw data that even the table lacks is reported and given up."""
         try:
             there = self._has(lost)
         except (TableError, OSError) as error:

@@ -1,5 +1,5 @@
-"""Polls Kafka every two seconds for the log ends and leader epochs of the samples topic: a shard learns from them what
-it lacks, and whether the log still is the one it was fed from."""
+"""Polls Kafka every two seconds for the log ends and leader epochs of the samples topic: from them a shard derives its
+missing range, and detects a log that was truncated."""
 
 from __future__ import annotations
 

@@ -72,8 +72,8 @@ class InFlightRequest:
 
 @dataclass(slots=True)
 class SubRequest:
-    """Virtual shards that one shard is asked for; `instead`: others that are asked for the same, because it failed or
-    is slow."""
+    """Request for virtual shards to one shard. `instead`: requests for the same to other shards, because this one
+    failed or is slow."""
 
     choice: HolderChoice
     since: float
@@ -104,7 +104,7 @@ class SubRequest:
         return union(part.choice.vshards for part in self.fallbacks or () if part.is_complete()) == self.choice.vshards
 
     def fallback_vshards(self) -> int:
-        """Return the mask that others are asked for instead."""
+        """Return the mask of the virtual shards that are requested from other shards instead."""
         return union(part.choice.vshards for part in self.fallbacks or ())
 
     def is_final(self) -> bool:

@@ -1,4 +1,5 @@
-"""The memory store as one: asks one holder of each virtual shard, merges the answers, and says what is missing."""
+"""Client of the memory store: asks one holder of each virtual shard, merges the answers, and reports missing virtual
+shards."""
 
 from __future__ import annotations
 
@@ -217,7 +218,7 @@ class VarstoreClient:
         return self._clock.monotonic() + (self._deadline_s if left is None else min(left, self._deadline_s))
 
     def _remarked(self, question: RequestFor, deadline: float) -> list[ShardAnswer]:
-        """Return the answers to a request of metadata; the guard is told what is missing."""
+        """Return the answers to a request of metadata. Reasons for missing answers are passed to the guard."""
         outcomes, notes = self._scatter(question, deadline)
         if notes and self._guard is not None:
             self._guard.remark(notes)
@@ -247,7 +248,7 @@ class VarstoreClient:
 
 
 def _pushed(request: AggregateRequest) -> RequestFor:
-    """Each shard is told the time left until the deadline."""
+    """Return the requests of a pushdown, each with the time left until the deadline."""
 
     def question(vshards: int) -> ShardRequest:
         asked = replace(request, vshards=vshards)

@@ -74,7 +74,8 @@ class AnnouncementConsumer:
 
     @contextmanager
     def reread(self) -> Iterator[None]:
-        """Context in which more blocks become wanted; requests another reading at its end. For one thread."""
+        """Context in which the shard begins to want more blocks. At its end the topic is read again. Used by one
+        thread."""
         self.required_pass = self.requested_pass + 1
         try:
             yield

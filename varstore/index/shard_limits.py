@@ -102,7 +102,7 @@ def bytes_per_series(levels: Sequence[Level]) -> int:
 
 def settle_capacity(capacity: int, levels: Sequence[Level], limit: int) -> int:
     """Return the capacity to reserve; for 0 as many series as `limit` bytes allow, at most DEFAULT_CAPACITY.
-    Raises LimitError if a nonzero `capacity` needs more than `limit` bytes."""
+    Raises CapacityLimitError if a nonzero `capacity` needs more than `limit` bytes."""
     fits = max(1, limit // bytes_per_series(levels))
     if capacity == 0:
         return min(DEFAULT_CAPACITY, fits)

@@ -320,7 +320,7 @@ class _Units:
         return free
 
     def _grow(self, vshard: int, wanted: int) -> bool:
-        """Add units for about `wanted` slots, and more for a big virtual shard; False if there are none."""
+        """Add units for about `wanted` slots, and more for a big virtual shard; return False if no units are left."""
         own = int(self._of[vshard]) // 8
         more = max(-(-min(wanted, 4 * PAGE_SLOTS) // UNIT_SLOTS), 1, min(own, PAGE_SLOTS) // UNIT_SLOTS)
         released = list[int]()

@@ -68,7 +68,7 @@ class BucketReader:
         self, request: SelectRequest, levels: Sequence[Level], whose: str, gone: IsDisconnected = never_disconnected
     ) -> Buckets:
         """Return copies of the buckets of every announced series that fits; `whose` names the shard in errors.
-        Raises SelectError, which names the limit or the levels, and Cancelled once `gone` returns True."""
+        Raises SelectError, which names the limit or the levels, and CallerDisconnected once `gone` returns True."""
         check_request(request, levels)
         waiting = QueryDeadline(gone)
         for _ in range(SEARCHES):
@@ -89,7 +89,8 @@ class BucketReader:
         raise SelectError(f"{whose} cannot answer: series changed during every attempt to read them, try again")
 
     def buckets(self, request: SelectRequest, slots: Slots, prints: Fingerprints, waiting: QueryDeadline) -> Buckets:
-        """Return the buckets of these series, which had these slots. Raises Changed if a slot has another by now."""
+        """Return the buckets of these series, which had these slots. Raises SeriesChanged if a slot has another by
+        now."""
         ring = self._store.ring(request.grid.step_ms)
         if ring is None:
             raise SelectError(f"no level has buckets of {request.grid.step_ms} ms")

@@ -113,7 +113,7 @@ class Pushdown:
 
     def aggregate(self, request: AggregateRequest, gone: IsDisconnected = never_disconnected) -> Aggregate:
         """Return the partial result of all announced series that fit. Raises SelectError, also as DeadlinePassed or
-        Cancelled (`gone` returned True), and NotPushed if the caller must select buckets instead."""
+        CallerDisconnected (`gone` returned True), and NotPushed if the caller must select buckets instead."""
         waiting = QueryDeadline(gone, request.deadline_ms)
         check_aggregate(request)
         check_request(request.buckets(), self._levels)
@@ -186,7 +186,7 @@ class Pushdown:
         return drop_empty_classes(found)
 
     def _check_unchanged(self, job: _PushdownQuery) -> None:
-        """Raise Changed unless every slot still has the series and type with which it was read."""
+        """Raise SeriesChanged unless every slot still has the series and type with which it was read."""
         selection, slots = job.selection, self._store.slots
         with self._cells:
             same = np.array_equal(self._store.types.types_of(selection.slots), job.types)
@@ -233,7 +233,7 @@ class Pushdown:
         reducing: Reduction,
         make: MakeRolling,
     ) -> RowReduction | PartValues:
-        """Compute and reduce all windows of a part with the rolling form `make`. Raises Odd and MayWrap."""
+        """Compute and reduce all windows of a part with the rolling form `make`. Raises MatrixNeeded and MayWrap."""
         windows, function = job.request.windows, WINDOW_FUNCTIONS[job.request.windows.function]
         wide = windows.padded_grid(job.request.grid)
         rows: RowReduction | PartValues

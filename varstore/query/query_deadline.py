@@ -40,7 +40,7 @@ class QueryDeadline:
         self._deadline = None if deadline_ms is None else now + deadline_ms / 1000
 
     def check(self) -> None:
-        """Raise DeadlinePassed or Cancelled if the query should end."""
+        """Raise DeadlinePassed or CallerDisconnected if the query should end."""
         now = monotonic()
         if self._deadline is not None and now > self._deadline:
             raise DeadlinePassed(f"the deadline of {self._deadline_ms} ms has passed: ask for less")

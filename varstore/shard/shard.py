@@ -147,7 +147,7 @@ class Shard:
             return [(group.vshards, dict(group.lost)) for group in self._groups.lost]
 
     def clear_lost(self, lost: Mapping[Partition, LostRange]) -> None:
-        """See `FeedGroups.excuse`."""
+        """See `FeedGroups.clear_lost`."""
         with self._feeding, self._reading:
             self._groups.clear_lost(lost)
 
@@ -244,7 +244,7 @@ class Shard:
 
     def select(self, request: SelectRequest, gone: IsDisconnected = never_disconnected) -> Buckets:
         """Return copies of the buckets of every announced series that fits.
-        Raises SelectError, which names the limit or the levels, and Cancelled once `gone` returns True."""
+        Raises SelectError, which names the limit or the levels, and CallerDisconnected once `gone` returns True."""
         self.check_held(request.vshards)
         buckets = self._reader.select(self._without_full_mask(request), self.level_list, f"shard {self.id}", gone)
         self.check_held(request.vshards)  # once more: they may have been dropped meanwhile
@@ -257,14 +257,14 @@ class Shard:
         return replace(request, vshards=None) if everything else request
 
     def aggregate(self, request: AggregateRequest, gone: IsDisconnected = never_disconnected) -> Aggregate:
-        """Return the partial result of a pushdown. Raises SelectError and NotPushed; see `Pushdown.run`."""
+        """Return the partial result of a pushdown. Raises SelectError and NotPushed; see `Pushdown.aggregate`."""
         self.check_held(request.vshards)
         found = self._pushdown.aggregate(self._without_full_mask(request), gone)
         self.check_held(request.vshards)
         return found
 
     def check_held(self, vshards: int | None) -> None:
-        """Raise SelectError, beginning with NOT_HELD, unless all of these virtual shards are held."""
+        """Raise SelectError, beginning with NOT_OWNED, unless all of these virtual shards are held."""
         lacking = (vshards or 0) & ~self.vshards
         if lacking:
             raise SelectError(f"{NOT_OWNED}: shard {self.id} does not hold virtual shards {vshards_of(lacking)[:8]}")
@@ -287,11 +287,12 @@ class Shard:
         return self._index.values(NAME)
 
     def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
-        """Return the first `limit` values of a label, sorted; label None: the labels."""
+        """Return the first `limit` values of a label, sorted; `label` None: the names of the labels."""
         return self._index.values(label)[:limit]
 
     def matching_values(self, label: str | None, matchers: tuple[Matcher, ...], limit: int) -> list[str]:
-        """Return the first `limit` values of a label among matching series, sorted; label None: their labels."""
+        """Return the first `limit` values of a label among matching series, sorted; `label` None: the names of their
+        labels."""
         return matching_values(self._index, label, matchers, limit)
 
     def metadata(self, names: Sequence[str] | None) -> dict[str, Metadata]:

@@ -134,7 +134,7 @@ class ShardService:
         return self._answer(lambda: self._aggregate(request))
 
     def _answer(self, answer: Callable[[], bytes]) -> bytes:
-        """Run a query and count it; at most SELECTS_AT_ONCE run at a time."""
+        """Run a query and count it; at most MAX_CONCURRENT_SELECTS run at a time."""
         began, answered = monotonic(), False
         if not self._selects.acquire(timeout=SELECT_QUEUE_TIMEOUT_S):
             self._count(began, False)

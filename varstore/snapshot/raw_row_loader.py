@@ -76,10 +76,10 @@ class Slice(NamedTuple):
 
 
 def plan(start_ms: int, end_ms: int, floor_ms: int, targets: Sequence[Target], segments: int) -> list[Slice]:
-    """Return the time slices in which a period is applied, so that open cells fit in memory: the table is sorted by
-    series, a level by time, and a day read in one pass touches every segment of every row. They are of samples appended
-    in [start, end) and later than `floor_ms`, newest first. The first also takes later samples, the last earlier ones.
-    `segments`: number in each row."""
+    """Return the time slices in which a period is applied, so that open cells fit in memory. The table is sorted by
+    series and a level by time, so a day read in one pass would open every segment of every row. They are of samples
+    appended in [start, end) and later than `floor_ms`, newest first. The first also takes later samples, the last
+    earlier ones. `segments`: number in each row."""
     start_ms = max(start_ms, floor_ms)
     for length in LENGTHS_MS:
         edges = [*range(end_ms, start_ms, -length), start_ms]

@@ -300,8 +300,8 @@ class BucketStore:
         return silent
 
     def reset_silent(self, slots: Cells) -> None:
-        """Clear silent ones of these slots (may include NO_SLOT) before samples are added.
-        So results do not depend on the time at which a silent slot is freed."""
+        """Clear those of these slots that are silent, before samples are added, so that results do not depend on the
+        time at which a silent slot is freed. `slots` may include NO_SLOT."""
         floor = self.silent_ms()
         if self.incarnations.newest_lower_bound(slots) > floor:
             return

@@ -148,7 +148,7 @@ _add("resume", 60.0, "End a pause or a drain.")
 @agents_app.command("roll")
 def roll(
     agent: AgentArgument,
-    flow: Annotated[str, typer.Option("--flow", help="Only the files of this flow.")] = "",
+    flow: Annotated[str, typer.Option("--flow", help="Close only the files of this flow.")] = "",
     wait: WaitOption = 60.0,
     id: IdOption = "",
     zookeeper: ZookeepersOption = None,
@@ -219,7 +219,7 @@ def _wait(tree: ControlTree, agent: str, id: str, wait_s: float) -> CommandAnswe
 
 @flows_app.command("list")
 def list_flows(
-    agent: Annotated[str, typer.Argument(metavar="[AGENT]", help="Only those of this agent.")] = "",
+    agent: Annotated[str, typer.Argument(metavar="[AGENT]", help="Agent whose flows are listed; default: all.")] = "",
     zookeeper: ZookeepersOption = None,
     clusters: ClustersOption = None,
     as_json: JsonOption = False,
@@ -253,7 +253,7 @@ def _print_flows(rows: list[dict[str, Any]], many: bool) -> None:
 
 @flows_app.command("check")
 def check_flows(
-    file: Annotated[typer.FileText, typer.Argument(metavar="FILE", help="TOML or JSON.")],
+    file: Annotated[typer.FileText, typer.Argument(metavar="FILE", help="File with flows, TOML or JSON.")],
 ) -> None:
     """Check that an agent could run the flows of a file; starts nothing."""
     from artimon.cli.commands.config import check_document

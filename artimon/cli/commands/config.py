@@ -27,9 +27,11 @@ app = typer.Typer()
 config_app = typer.Typer(no_args_is_help=True, help="The configuration of agents and of groups of agents.")
 app.add_typer(config_app, name="config")
 
-FileArgument = Annotated[typer.FileText, typer.Argument(metavar="FILE", help="TOML or JSON, see docs/control.md.")]
-AgentOption = Annotated[str, typer.Option("--agent", help="Of this agent.")]
-GroupOption = Annotated[str, typer.Option("--group", help="Of this group of agents.")]
+FileArgument = Annotated[
+    typer.FileText, typer.Argument(metavar="FILE", help="Configuration in TOML or JSON, see docs/control.md.")
+]
+AgentOption = Annotated[str, typer.Option("--agent", help="Name of the agent that is configured.")]
+GroupOption = Annotated[str, typer.Option("--group", help="Name of the group of agents that is configured.")]
 NoteOption = Annotated[str, typer.Option("--note", help="Reason, shown in the history.")]
 
 
@@ -115,9 +117,9 @@ def push(
     agent: AgentOption = "",
     group: GroupOption = "",
     note: NoteOption = "",
-    expect: Annotated[int | None, typer.Option("--expect", help="Only if this is the newest version.")] = None,
+    expect: Annotated[int | None, typer.Option("--expect", help="Fail unless this is the newest version.")] = None,
     wait: Annotated[
-        float, typer.Option("--wait", min=0, help="Seconds to wait until every live agent concerned runs it.")
+        float, typer.Option("--wait", min=0, help="Seconds to wait until every live agent that it concerns runs it.")
     ] = 0.0,
     zookeeper: ZookeepersOption = None,
     clusters: ClustersOption = None,
@@ -214,7 +216,7 @@ def _versions(tree: ControlTree, scope: str) -> list[dict[str, Any]]:
 def show(
     agent: AgentOption = "",
     group: GroupOption = "",
-    version: Annotated[int | None, typer.Option("--version", help="This version, not the newest.")] = None,
+    version: Annotated[int | None, typer.Option("--version", help="Version to print; default: the newest.")] = None,
     zookeeper: ZookeepersOption = None,
 ) -> None:
     """Print a configuration as JSON, ready to edit and push."""
@@ -238,9 +240,11 @@ def show(
 def rollback(
     agent: AgentOption = "",
     group: GroupOption = "",
-    to: Annotated[int | None, typer.Option("--to", help="The version to go back to (else the one before).")] = None,
+    to: Annotated[
+        int | None, typer.Option("--to", help="Version to go back to; default: the one before the newest.")
+    ] = None,
     note: NoteOption = "",
-    wait: Annotated[float, typer.Option("--wait", min=0, help="As for push.")] = 0.0,
+    wait: Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait until all agents run it.")] = 0.0,
     zookeeper: ZookeepersOption = None,
     clusters: ClustersOption = None,
 ) -> None:
@@ -294,7 +298,7 @@ def status(zookeeper: ZookeepersOption = None, clusters: ClustersOption = None, 
 
 @config_app.command("key")
 def key(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file; name it in ARTIMON_CONFIG_KEYS.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to create; set ARTIMON_CONFIG_KEYS to it.")],
     id: Annotated[str, typer.Option("--id", help="Name of the key.")] = "operators",
 ) -> None:
     """Create a file with a new key that signs configuration and commands. Agents need a copy (--keys)."""

@@ -27,8 +27,8 @@ app.add_typer(letters_app, name="deadletter")
 def list_letters(
     as_json: JsonOption = False,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="Number of the newest to show.")] = 100,
-    reason: Annotated[str, typer.Option(help="Only letters whose reason contains this.")] = "",
-    everything: Annotated[bool, typer.Option("--all", help="Also those that are stored by now.")] = False,
+    reason: Annotated[str, typer.Option(help="Show only letters whose reason contains this.")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Include letters that are stored by now.")] = False,
     kafka: KafkaOption = None,
     hdfs: HdfsOption = None,
     data: DataOption = None,
@@ -40,10 +40,10 @@ def list_letters(
 @letters_app.command("replay")
 def replay_letters(
     letters: Annotated[list[str] | None, typer.Argument(metavar="PARTITION:OFFSET...", help="Which letters.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All letters that wait.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Replay all waiting letters.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be done; send nothing.")] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Also what this program would refuse: older than 90 days, not decodable.")
+        bool, typer.Option("--force", help="Send even messages that are refused again: too old or undecodable.")
     ] = False,
     kafka: KafkaOption = None,
     hdfs: HdfsOption = None,

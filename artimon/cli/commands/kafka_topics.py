@@ -30,7 +30,8 @@ def _kafka_errors() -> AbstractContextManager[None]:
 
 @settings_command(topics_app, SETTINGS)
 def create(
-    given: OptionValues, partitions: Annotated[int, typer.Option(min=1, max=1024, help="Of the topic of samples.")] = 8
+    given: OptionValues,
+    partitions: Annotated[int, typer.Option(min=1, max=1024, help="Number of partitions of the samples topic.")] = 8,
 ) -> None:
     """Create missing topics; existing ones stay as they are (see `artimon topics check`)."""
     from artimon.stack.topics import TopicSettings, make_topics
@@ -44,7 +45,9 @@ def create(
 @settings_command(topics_app, SETTINGS)
 def check(
     given: OptionValues,
-    partitions: Annotated[int, typer.Option(min=0, max=1024, help="Of the samples topic (0: as many as now).")] = 0,
+    partitions: Annotated[
+        int, typer.Option(min=0, max=1024, help="Expected number for the samples topic; 0: any.")
+    ] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Print each wrong setting of a topic with the command that corrects it; exit 1 if there is one."""
@@ -66,7 +69,8 @@ def check(
 
 @settings_command(topics_app, "artimon.stack.topics:TopicOptions")
 def grow(
-    given: OptionValues, partitions: Annotated[int, typer.Option(min=1, max=1024, help="Of the new topic of samples.")]
+    given: OptionValues,
+    partitions: Annotated[int, typer.Option(min=1, max=1024, help="Number for the new samples topic.")],
 ) -> None:
     """Move the samples to a new topic with another number of partitions, while everything runs."""
     from artimon.stack.topics import TopicOptions, migrate_samples

@@ -54,7 +54,7 @@ def up(
     keep_class: KeepClassOption = None,
     base_port: Annotated[
         int | None,
-        typer.Option(min=1, max=65_000, help="Free ports from here on (a folder keeps those of its last run)."),
+        typer.Option(min=1, max=65_000, help="Search for free ports from this one on; a data folder keeps its ports."),
     ] = None,
     detach: Annotated[bool, typer.Option(help="Return when everything is up.")] = False,
 ) -> None:

@@ -51,9 +51,9 @@ def _cells(one: dict[str, Any]) -> list[str]:
 
 
 def shards_json(shards: ClusterState) -> dict[str, Any]:
-    """Count the virtual shards of every member and every other live shard: `wanted` are assigned to it, `ready`
-    complete, `refilling` not yet complete, `lagging` behind, `lacking` without data that Kafka deleted before they
-    read it, `extra` held until others have them."""
+    """Count the virtual shards of every member and every other live shard, by state. `wanted`: assigned to it; `ready`:
+    complete; `refilling`: not yet complete; `lagging`: behind Kafka; `lacking`: without data that Kafka deleted before
+    the shard read it; `extra`: held until their new holders have them."""
     membership = shards.membership
     live = {place.id: place for place in shards.live}
     names = [*membership.members, *(name for name in sorted(live) if name not in membership.members)]

@@ -1,9 +1,9 @@
 """Bytes of a file of batches: docs/formats/direct.md. No I/O here.
 
-A header that names stream and base, then records framed as those of the log (pipeline/wal/segment_format.py), their
-checksums salted with the base, so that bytes of another file are never taken for records of this one. The last record
-of a properly closed file is an index: the number of batches, and the ranges of sequences of each lane.
-"""
+A header names the stream and the base of the file. Records follow, framed as in the log
+(pipeline/wal/segment_format.py). Their checksums are salted with the base, so bytes of another file are never taken for
+records of this one. The last record of a properly closed file is an index: the number of batches, and the ranges of
+sequences of each lane."""
 
 from __future__ import annotations
 

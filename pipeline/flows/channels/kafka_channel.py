@@ -201,8 +201,8 @@ class KafkaChannel:
                     self._consumer.seek(part, offset)
 
     def _poll(self, most: int, wait_s: float) -> dict[Any, list[Any]]:
-        """Poll the consumer; return messages by partition. After any error the next take opens a new consumer at the
-        committed offsets: the position of this one is unknown, and a hanging call may still return messages."""
+        """Poll the consumer; return messages by partition. After any error the position of the consumer is unknown, and
+        a hanging call may still return messages. So the next take opens a new consumer at the committed offsets."""
         try:
             if self._consumer is None:
                 self._consumer = self._call_with_timeout("opening the consumer", self._new_consumer)

@@ -13,7 +13,7 @@ from pipeline.flows.registry import Component
 
 
 class FlowOptions(Options):
-    """Options of a flow beside its components."""
+    """Options of a flow in addition to its components."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     delivery: DeliveryMode = DeliveryMode.END_TO_END
@@ -34,7 +34,7 @@ class FlowOptions(Options):
 
 
 class BranchOptions(Options):
-    """Options of a sink in a fan-out beside its own ones."""
+    """Options that every sink of a fan-out has in addition to its own."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] | None = None
     required: bool = True

@@ -43,7 +43,8 @@ def read_flows(path: Path, registry: Registry) -> list[FlowConfig]:
 def parse_flows(
     text: str, registry: Registry, form: FileFormat = "toml", where: str = "flows", also: Sequence[str] = ()
 ) -> list[FlowConfig]:
-    """Return the flows of a text. `also`: keys beside `flow` that others read. Raises ConfigFileError."""
+    """Return the flows of a text. `also`: further keys that the text may have, which this function ignores. Raises
+    ConfigFileError."""
     return _read_flows(parse_config(text, where, form), registry, also)
 
 

@@ -153,7 +153,7 @@ class AgentConfig:
 
 
 def _notices_of(sender: Sender, config: AgentConfig, clock: Clock) -> CollectorNotices:
-    """Return the news that the collectors of a sender have for this agent."""
+    """Return the notices that the collectors of a sender send to this agent."""
     scopes = [*(scope_of(group=name) for name in config.groups), scope_of(config.name), commands_scope(config.name)]
     return CollectorNotices(sender.client, scopes, clock)
 

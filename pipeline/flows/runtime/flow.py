@@ -118,7 +118,8 @@ class Flow:
             runner.resume()
 
     def roll(self) -> int:
-        """Let sinks with files close them and begin new ones; return the number of these sinks. Raises their errors."""
+        """Make sinks close their open files and begin new ones; return the number of sinks with files. Raises their
+        errors."""
         rolling = [sink for sink in self._sinks.values() if hasattr(sink, "roll")]
         for sink in rolling:
             sink.roll()

@@ -113,7 +113,9 @@ class KafkaSource:
             if _digest(records) != intent.piece["digest"]:  # Kafka has deleted some: one identity, one content
                 self.counts["unknown"] += int(intent.piece["count"])
                 log.error(
-                    "kafka: %s is gone from %s, and may not have been delivered", intent.piece, self._options.topic
+                    "kafka: messages %s are gone from topic %s and may not have been delivered",
+                    intent.piece,
+                    self._options.topic,
                 )
                 journal.drop()
                 self._assign()

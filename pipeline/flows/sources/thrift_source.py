@@ -134,7 +134,7 @@ class ThriftSource:
         if not 0 < len(producer) <= PRODUCER_BYTES:
             raise ValueError(f"a producer of {len(producer)} bytes: 1 to {PRODUCER_BYTES}")
         if sequence < 0 or time_ms < 0:
-            raise ValueError(f"sequence {sequence}, time_ms {time_ms}: neither is negative")
+            raise ValueError(f"sequence {sequence}, time_ms {time_ms}: both must be at least 0")
         agent, epoch = f"client/{self._context.agent}", xxhash.xxh3_64_intdigest(producer)
         source = f"thrift/{self._context.flow}"
         portions = batch_events(Event(dict(e.headers or {}), e.body or b"") for e in events)

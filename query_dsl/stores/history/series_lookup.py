@@ -42,7 +42,7 @@ def find_series(hdfs: str, question: SampleQuery) -> FoundSeries:
     good, aside = read_announced(hdfs, question.matchers)
     if not len(good):
         raise NothingSelected(
-            f"no series fits {question.text}: what was ever announced stands in {series_uri(hdfs)}"
+            f"no series fits {question.text}: all series ever announced are in {series_uri(hdfs)}"
             + (f"; {len(aside)} fingerprints with two texts are left out" if len(aside) else "")
         )
     if len(good) > question.series:

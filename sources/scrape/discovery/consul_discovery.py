@@ -43,7 +43,7 @@ class ConsulConfig(DiscoveryConfig):
 
 
 class ConsulDiscovery(Discovery):
-    """A group for each service. A task follows the catalogue, and one each service."""
+    """Discovery with a group for each service. One task follows the catalogue; each service has a task of its own."""
 
     def __init__(self, config: ConsulConfig, changed: Callable[[], None]) -> None:
         super().__init__(changed)

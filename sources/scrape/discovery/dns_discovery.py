@@ -23,7 +23,7 @@ _QUERY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class DnsConfig(DiscoveryConfig):
-    """One of `dns_sd_configs`. `port` of the targets, unless SRV records tell it."""
+    """One of `dns_sd_configs`. `port` of the targets, unless SRV records have it."""
 
     names: tuple[str, ...]
     type: RecordType = "SRV"
@@ -47,7 +47,8 @@ def system_resolver() -> Resolver:
 
 
 class DnsDiscovery(RefreshedDiscovery):
-    """A group for each name. A name that could not be resolved keeps its group; one that does not exist has none."""
+    """Discovery with a group for each name. A name that could not be resolved keeps its group; one that does not exist
+    has none."""
 
     def __init__(
         self, config: DnsConfig, changed: Callable[[], None], resolver: Callable[[], Resolver] = system_resolver

@@ -43,7 +43,7 @@ class HttpDiscovery(RefreshedDiscovery):
             raise PollError("garbage", f"Content-Type {kind[:40]!r}: want application/json")
         found = parsed_json(answer.body)
         if not isinstance(found, list):
-            raise ValueError("want a list of groups")
+            raise ValueError("want a JSON list of target groups")
         url = self._config.url
         groups = [group_of(one) for one in found]
         return {

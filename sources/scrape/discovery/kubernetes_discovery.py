@@ -63,7 +63,7 @@ def own_cluster() -> HttpEndpoint | None:
 
 
 class KubernetesDiscovery(Discovery):
-    """A group for each object of the role."""
+    """Discovery with a group for each object of the role."""
 
     def __init__(self, config: KubernetesConfig, changed: Callable[[], None]) -> None:
         super().__init__(changed)
@@ -108,7 +108,7 @@ class KubernetesDiscovery(Discovery):
         self._woken.set()
 
     def _report(self) -> None:
-        """Tell the present problems of all resources, and of the last build."""
+        """Report the present problems of all resources, and of the last build."""
         problems = [one.problem for one in self._watches.values()]
         self.problem = "; ".join(filter(None, [*problems, self._failure]))
 

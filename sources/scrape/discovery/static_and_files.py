@@ -78,7 +78,7 @@ class FileDiscovery(RefreshedDiscovery):
             return
         file = read_config(path, form="json" if path.suffix == ".json" else "yaml")
         if not isinstance(file.data, list):
-            raise file.error("want a list of groups")
+            raise file.error("want a list of target groups")
         groups = []
         for at, one in enumerate(file.data):
             try:

@@ -120,7 +120,7 @@ def _labels(compiled: MatchedRule, places: PlaceholderValues) -> dict[str, str]:
     return labels
 
 
-# --- the path; an unreachable leaf is yielded as the error Unfit, and the others follow
+# --- the path; an unreachable leaf is yielded as the error UnfitValueError, and the others follow
 
 
 def _leaf(bean: Bean, path: Sequence[Pattern]) -> tuple[PlaceholderValues, Any]:
@@ -158,7 +158,7 @@ def _leaves(
 def _object(value: Any) -> Mapping[str, Any] | None:
     """Return a composite, a table of keys and values, or JSON in a string as a mapping; None for no value.
 
-    Raises Unfit for anything else."""
+    Raises UnfitValueError for anything else."""
     if isinstance(value, dict) or value is None:
         return value
     if isinstance(value, str) and len(value) <= MAX_TEXT_BYTES:
@@ -184,7 +184,7 @@ def _object_in_text(text: str) -> Mapping[str, Any] | None:
 
 
 def _converted(rule: VariableRule, leaf: Any) -> Value | None:
-    """Return the value of a variable, None if it is missing. Raises Unfit."""
+    """Return the value of a variable, None if it is missing. Raises UnfitValueError."""
     if isinstance(leaf, UnfitValueError):
         raise leaf
     if leaf is None:

@@ -79,7 +79,7 @@ def _attributes(rule: BeanRule) -> set[str] | None:
 
 
 def object_name(pattern: BeanPattern) -> str:
-    """Return the pattern as a Java ObjectName with `*` at each place."""
+    """Return the pattern as a Java ObjectName with `*` for each placeholder."""
     properties = [f"{key}={_starred(value)}" for key, value in pattern.properties.items()]
     return f"{_starred(pattern.domain)}:{','.join([*properties, *(['*'] if pattern.more else [])])}"
 

@@ -64,13 +64,13 @@ def parse_pattern(text: str) -> Pattern:
     pieces = _PLACE.split(text)
     places = [place for place in pieces[1::2] if place != "_"]
     if "<" in "".join(pieces[0::2]):
-        raise PatternError(f"{text!r}: write a place as <word>, in lower-case letters and _")
+        raise PatternError(f"{text!r}: write a placeholder as <word>, in lower-case letters and _")
     if len(pieces) // 2 > MAX_PLACEHOLDERS:
-        raise PatternError(f"{text!r}: at most {MAX_PLACEHOLDERS} places")
+        raise PatternError(f"{text!r}: at most {MAX_PLACEHOLDERS} placeholders")
     if len(set(places)) < len(places):
-        raise PatternError(f"{text!r}: one name at two places")
+        raise PatternError(f"{text!r}: one name for two placeholders")
     if any(piece == "" for piece in pieces[2:-1:2]):
-        raise PatternError(f"{text!r}: two places need text between them")
+        raise PatternError(f"{text!r}: two placeholders need text between them")
     if len(pieces) == 1:
         return Pattern(text, (), None)
     parts = [re2.escape(p) if i % 2 == 0 else _group(p) for i, p in enumerate(pieces)]
@@ -179,5 +179,5 @@ def parse_bean_pattern(text: str) -> BeanPattern:
     pattern = BeanPattern(parse_pattern(domain), patterns, more)
     count = len(pattern.domain.places) + sum(len(p.places) for p in patterns.values())
     if len(pattern.places) < count:
-        raise PatternError(f"{text!r}: one name at two places")
+        raise PatternError(f"{text!r}: one name for two placeholders")
     return pattern

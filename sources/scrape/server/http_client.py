@@ -74,7 +74,7 @@ async def open_lines(
     async with _answering(question, ip, port, tls, server_name) as reader:
         headers = await _head(reader)
         if headers.get(b"transfer-encoding", b"").lower() != b"chunked":
-            raise PollError("garbage", "the body has no chunks: it is no stream")
+            raise PollError("garbage", "the body is not chunked, so it is not a stream")
         async with aclosing(_chunks(reader, limit)) as chunks:
             yield _lines(chunks, limit)
 

@@ -123,7 +123,7 @@ def test_tokens_come_from_files(kind: str, tmp_path: Path) -> None:
     ("kind", "content", "problem"),
     [
         ("text/html", [], "Content-Type"),
-        ("application/json", {"targets": []}, "want a list of groups"),
+        ("application/json", {"targets": []}, "want a JSON list of target groups"),
         ("application/json", [None], "want objects"),
         ("application/json", [{"targets": [1]}], "want a list of texts"),
         ("application/json", [{"targets": ["a"], "labels": {"a": 1}}], "want texts"),
