@@ -68,7 +68,7 @@ class PrometheusListings(PrometheusHandlers):
         return await self._list(request, fields, work)
 
     async def metadata(self, request: Request) -> Response:
-        """Return type, help and unit of each metric. Metrics whose series have no kind are left out."""
+        """Return type, help and unit of each metric, as far as its series and announcements tell them."""
         fields = await read_fields(request)
         wanted = fields.one("metric")
 

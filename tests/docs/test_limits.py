@@ -51,8 +51,6 @@ OPERATIONS = {
     "lanes of an agent": f"{DEFAULT_LANES}",
     "partitions of the topic": f"{TOPICS[0].partitions} at first",
     "call to a collector": f"{FRAME_BYTES / 2**20:g} MiB",
-    "agents of a collector": f"{MAX_CONNECTIONS:,} connections, fewer if the limit of open files is lower: set"
-    " `LimitNOFILE=16384` in its unit",
     "messages of an append": f"{default(SparkConfig, 'raw_messages'):,}",
     "agents of a collector": f"{MAX_CONNECTIONS:,} connections",
     "age of a batch": f"{FORGET_MS // DAY_MS} days before its append",
