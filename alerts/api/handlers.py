@@ -104,8 +104,8 @@ class _AlertFilter:
             receiver = matcher("receiver", "=~", text) if text else None
         except ValueError as problem:
             raise OperationError(f"receiver: {problem}") from None
-        flags = (request.flag(name, True) for name in ("active", "silenced", "inhibited"))
-        return cls(request.matchers(), *flags, receiver)
+        active, silenced, inhibited = (request.flag(name, True) for name in ("active", "silenced", "inhibited"))
+        return cls(request.matchers(), active, silenced, inhibited, receiver)
 
     def accepts(self, alert: Notification, status: AlertStatus) -> bool:
         """Return True if an alert is wanted."""

@@ -29,7 +29,7 @@ class AlertStatus:
     def acknowledged_json(self) -> dict[str, Any] | None:
         """Return the acknowledgement as values for JSON."""
         found = self.acknowledgement
-        return found and {"author": found.author, "comment": found.comment, "until_ms": found.until_ms}
+        return None if found is None else {"author": found.author, "comment": found.comment, "until_ms": found.until_ms}
 
 
 class AlertStatuses:

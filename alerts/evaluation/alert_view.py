@@ -80,6 +80,7 @@ class AlertView:
             "expr": rule.expr[:2000],
             "threshold": rule.threshold.text,
             "for_ms": rule.hold_ms,
+            "keep_firing_for_ms": rule.keep_ms,
             "state": state,
             "error": judged.error[:500],
             "duration_ms": round(judged.duration_ms, 3),

@@ -120,4 +120,7 @@ def read_history(db: sqlite3.Connection, limit: int, fingerprint: str) -> list[H
         "WHERE ? IN ('', fingerprint) ORDER BY seq DESC LIMIT ?",
         (fingerprint, limit),
     )
-    return [HistoryEntry(*row[:4], json.loads(row[4]), *row[5:]) for row in found.fetchall()]
+    return [
+        HistoryEntry(time_ms, one, change, rule, json.loads(labels), summary, reason)
+        for time_ms, one, change, rule, labels, summary, reason in found.fetchall()
+    ]

@@ -26,6 +26,7 @@ rules:
     threshold: "> 5"
     resolve: "<= 4.5"
     for: 5m
+    keep_firing_for: 10m
     missing: keep
     labels: {severity: page, code: 010, no: no}
     receivers: [ops]
@@ -45,6 +46,7 @@ def test_a_good_file() -> None:
     (rule,) = file.rules
     assert file.receivers[0].targets == ("ops@example.org", "night@example.org")
     assert (rule.name, rule.hold_ms, rule.missing, rule.line) == ("slow", 300_000, MissingDataPolicy.KEEP, 4)
+    assert rule.keep_ms == 600_000
     assert rule.labels == (("code", "010"), ("no", "no"), ("severity", "page"))
     assert (rule.threshold.op, rule.threshold.operand) == (">", 5)
     assert rule.resolve is not None
@@ -97,7 +99,7 @@ def test_files_without_rules_are_good(text: str) -> None:
             RULE.replace("fetch('x')", "fetch('x').at('2026-01-01')"), "3:", "asks about now", id="fixed_time"
         ),
         pytest.param(RULE.replace("fetch('x')", "__import__('os')"), "3:9", "unknown function", id="no_code"),
-        pytest.param("receivers: {ops: {}}", "1:18", "mail: missing", id="receiver_without_mail"),
+        pytest.param("receivers: {ops: {}}", "1:18", "mail or webhook: missing", id="receiver_without_mail"),
         pytest.param("receivers: {ops: {mail: []}}", "1:25", "empty", id="no_address"),
         pytest.param("receivers: {ops: {mail: [a b]}}", "1:26", "not a mail address", id="bad_address"),
         pytest.param('receivers: {ops: {mail: ["a@b.c\\nBcc: x@y.z"]}}', "1:26", "not a mail address", id="injection"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from alerts.dispatch import silences as module
+from alerts.dispatch.matchers import matches
 from alerts.dispatch.silences import KEPT_MS, Silence, SilenceIndex, Silences, SilenceState, checked_matchers
 from alerts.state import operations
 from alerts.state.alert_database import SCHEMA_VERSION, open_database
@@ -173,7 +174,7 @@ def test_the_index_finds_what_a_scan_finds() -> None:
     ]
     index = SilenceIndex(given)
     for labels in ({"host": "a"}, {"host": "a", "rack": "1"}, {"host": "b", "rack": "2"}, {"rack": "2"}, {}):
-        expected = {one.id for one in given if module.matches(one.matchers, labels)}
+        expected = {one.id for one in given if matches(one.matchers, labels)}
         assert {one.id for one in index.matching(labels)} == expected
         assert {one.id for one in index.matching(labels)} == expected, "remembered"
 
