@@ -6,13 +6,15 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
+from alerts.api.engine_server import EngineServer
+from alerts.api.handlers import AlertHandlers
 from alerts.dispatch.routing_file import check_routing
 from alerts.evaluation.alert_engine import AlertEngine, EngineConfig
 from alerts.receivers.letter_sender import LetterSenders
@@ -22,7 +24,17 @@ from alerts.state.rule import AlertsError
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.select import Store
 from artimon.runtime.health import HealthFile, Publish, unpublished
-from artimon.runtime.process_options import Health, Option, Zookeeper, in_milliseconds, process_name
+from artimon.runtime.process_options import (
+    Health,
+    Insecure,
+    ListenHost,
+    ListenPort,
+    Option,
+    Zookeeper,
+    in_milliseconds,
+    process_name,
+)
+from artimon.runtime.settings import SettingsError
 from artimon.runtime.zookeeper_client import EphemeralNode, zookeeper_client
 from query_dsl.stores.auto_store import AutoStore
 from varstore.cluster.varstore_client import VarstoreClient
@@ -60,6 +72,10 @@ class AlertsConfig:
     routing: Annotated[
         Path | None, Option("File of routes, groups, inhibition and time intervals, in the form of Alertmanager's.")
     ] = None
+    host: ListenHost = "127.0.0.1"
+    port: ListenPort = 0
+    api_token: Annotated[Path | None, Option("File with the token that clients of the API present.")] = None
+    insecure: Insecure = False
     health: Health = None
     hdfs: str | None = None
     """URI of the file system of the raw table, for rules that memory alone cannot answer; None: they fail."""
@@ -97,9 +113,27 @@ def run_alerts(
             newest_samples=lambda: _newest_samples(store),
             past=None if history is None else AutoStore(store, history(store), clock),
         )
-        running = AlertsProcess(engine, senders, database, clock, damage)
+        server = closing.enter_context(_serving(AlertHandlers(engine, database, clock, config.page), config))
+        engine.api = server.address
+        running = AlertsProcess(engine, senders, database, clock, damage, server)
         running.registration = EphemeralNode(client, f"{ALERTS_PATH}/{config.id}", engine.display(running.mail()))
         running.run(HealthFile(config.health, "alerts", clock, publish), stop)
+
+
+@contextmanager
+def _serving(handlers: AlertHandlers, config: AlertsConfig) -> Iterator[EngineServer]:
+    """Serve the API. Raises AlertsError."""
+    try:
+        server = EngineServer(handlers, config.host, config.port, token=config.api_token, insecure=config.insecure)
+        server.start()
+    except SettingsError as problem:
+        raise AlertsError(str(problem)) from problem
+    except OSError as error:
+        raise AlertsError(f"the API cannot listen on {config.host}:{config.port}: {error.strerror}") from error
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 def _newest_samples(store: VarstoreClient) -> Iterable[int]:
@@ -127,10 +161,16 @@ class AlertsProcess:
     registration: EphemeralNode
 
     def __init__(
-        self, engine: AlertEngine, senders: LetterSenders, database: AlertDatabase, clock: Clock, damage: str
+        self,
+        engine: AlertEngine,
+        senders: LetterSenders,
+        database: AlertDatabase,
+        clock: Clock,
+        damage: str,
+        server: EngineServer,
     ) -> None:
         self._engine, self._senders, self._database, self._clock = engine, senders, database, clock
-        self._damage = damage
+        self._damage, self._server = damage, server
         self._failing = ""
         self._evaluated_at = self._published_at = clock.monotonic()
         self._published_mail: dict[str, Any] = {}
@@ -202,6 +242,8 @@ class AlertsProcess:
                 "dropped": self._database.dropped,
             },
             "damaged": int(bool(self._damage)),
+            "api": self._server.address,
+            "warnings": self._server.warnings,
             "problems": self._problems(),
         }
 

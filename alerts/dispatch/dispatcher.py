@@ -15,6 +15,7 @@ from alerts.dispatch.inhibition import Inhibitor
 from alerts.dispatch.routes import Route, Routing
 from alerts.state.alert import AlertChange
 from alerts.state.notification import AlertLetter, Notification
+from alerts.state.operations import HistoryEntry
 
 Silenced = Callable[[Mapping[str, str], int], bool]
 """Return True if a silence hides an alert with these labels at a time."""
@@ -25,12 +26,23 @@ def never_silenced(_labels: Mapping[str, str], _now_ms: int) -> bool:
     return False
 
 
+Acknowledged = Callable[[Notification, int], object]
+"""Return something true if somebody takes care of an alert at a time."""
+
+
+def never_acknowledged(_alert: Notification, _now_ms: int) -> bool:
+    """Default of `Acknowledged`."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class DispatchChanges:
     """Entries to store, by identity; None: deleted."""
 
     alerts: Mapping[str, Notification | None]
     groups: Mapping[str, Group | None]
+    history: tuple[HistoryEntry, ...] = ()
+    """Begins and ends of alerts."""
 
 
 @dataclass(slots=True)
@@ -46,6 +58,7 @@ class Dispatcher:
     """Configuration by which an alert was last routed; None: one before the start."""
     _dirty_alerts: set[str] = field(default_factory=set)
     _dirty_groups: set[str] = field(default_factory=set)
+    _history: list[HistoryEntry] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for group in self.groups.values():
@@ -62,6 +75,7 @@ class Dispatcher:
             dict(self._routed),
             set(self._dirty_alerts),
             set(self._dirty_groups),
+            list(self._history),
         )
 
     def take_changes(self) -> DispatchChanges:
@@ -69,8 +83,9 @@ class Dispatcher:
         changes = DispatchChanges(
             {one: self.alerts.get(one) for one in self._dirty_alerts},
             {one: self.groups.get(one) for one in self._dirty_groups},
+            tuple(self._history),
         )
-        self._dirty_alerts, self._dirty_groups = set(), set()
+        self._dirty_alerts, self._dirty_groups, self._history = set(), set(), []
         return changes
 
     def next_ms(self) -> int:
@@ -85,9 +100,9 @@ class Dispatcher:
             known = self.alerts.get(one)
             if known is None and alert.kind is AlertChange.RESOLVED:
                 continue
-            if known is None or known.kind is not alert.kind or known.summary != alert.summary:
-                self._dirty_alerts.add(one)
-            self.alerts[one] = alert
+            if known is not None and alert.expires_ms and not known.expires_ms:
+                continue  # an alert of a rule of this engine is not changed from outside
+            self._keep(one, known, alert)
             if alert.kind is AlertChange.FIRING and self._must_route(one, alert):
                 self._join(one, alert, joined)
         for id, (route, labels, members) in joined.items():
@@ -95,6 +110,19 @@ class Dispatcher:
         for id, group in self.groups.items():
             if group.route.timing.interval_ms == 0 and group.members:
                 self.groups[id] = replace(group, next_ms=min(group.next_ms, now_ms))
+
+    def _keep(self, one: str, known: Notification | None, alert: Notification) -> None:
+        if known is None or known.kind is not alert.kind:
+            self._history.append(history_entry(alert))
+        if known is None or known.stored_state != alert.stored_state:
+            self._dirty_alerts.add(one)
+        self.alerts[one] = alert
+
+    def end_expired(self, now_ms: int) -> None:
+        """Resolve the alerts from outside that were not sent again in time."""
+        for one, alert in list(self.alerts.items()):
+            if alert.expires_ms and alert.expires_ms <= now_ms and alert.kind is AlertChange.FIRING:
+                self._keep(one, alert, replace(alert, kind=AlertChange.RESOLVED, resolved_ms=alert.expires_ms))
 
     def _must_route(self, one: str, alert: Notification) -> bool:
         """Return True for an alert without a group, and for one whose routes may have changed."""
@@ -127,13 +155,24 @@ class Dispatcher:
         self.groups[id] = replace(group, route=route, members=group.members | members, next_ms=next_ms, log=log)
         self._dirty_groups.add(id)
 
-    def flush(self, now_ms: int, silenced: Silenced = never_silenced) -> list[AlertLetter]:
+    def inhibitor(self) -> Inhibitor:
+        """Return the inhibition by the alerts that fire."""
+        alerts = self.alerts.items()
+        firing = ((one, alert.labels_with_name) for one, alert in alerts if alert.kind is AlertChange.FIRING)
+        return Inhibitor(self.routing.inhibit_rules, firing)
+
+    def flush(
+        self,
+        now_ms: int,
+        silenced: Silenced = never_silenced,
+        acknowledged: Acknowledged = never_acknowledged,
+    ) -> list[AlertLetter]:
         """Return the messages that are due, for each target."""
         due = [id for id, group in self.groups.items() if group.next_ms <= now_ms]
         if not due:
             return []
-        firing = (one.labels_with_name for one in self.alerts.values() if one.kind is AlertChange.FIRING)
-        inhibitor = Inhibitor(self.routing.inhibit_rules, firing)
+        self.end_expired(now_ms)
+        inhibitor = self.inhibitor()
         letters: list[AlertLetter] = []
         for id in due:
             group = self.groups[id]
@@ -141,7 +180,9 @@ class Dispatcher:
             shown = [] if self.routing.is_muted(group.route, now_ms) else members
             shown = [one for one in shown if not self._hidden(one, inhibitor, silenced, now_ms)]
             if shown:
-                group, told = group.tell(shown, self.routing.integrations(group.route), now_ms)
+                firing = [one for one in shown if one.kind is AlertChange.FIRING]
+                repeats = not all(acknowledged(one, now_ms) for one in firing)
+                group, told = group.tell(shown, self.routing.integrations(group.route), now_ms, repeats=repeats)
                 letters += [AlertLetter(message, target) for message, target in told]
             self._end_flush(id, group, now_ms)
         self._forget_resolved()
@@ -170,3 +211,11 @@ class Dispatcher:
                 del self.alerts[one]
                 self._routed.pop(one, None)
                 self._dirty_alerts.add(one)
+
+
+def history_entry(alert: Notification) -> HistoryEntry:
+    """Return the entry for the begin or end of an alert."""
+    time_ms = alert.fired_ms if alert.kind is AlertChange.FIRING else alert.resolved_ms
+    return HistoryEntry(
+        time_ms, alert.thread, alert.kind.value, alert.rule, dict(alert.labels), alert.summary, alert.reason
+    )

@@ -104,15 +104,22 @@ class Group:
         )
 
     def tell(
-        self, alerts: Iterable[Notification], integrations: Iterable[Integration], now_ms: int
+        self,
+        alerts: Iterable[Notification],
+        integrations: Iterable[Integration],
+        now_ms: int,
+        *,
+        repeats: bool = True,
     ) -> tuple[Group, list[tuple[Message, str]]]:
-        """Return the group and the messages with their targets, once these alerts are told to all who need them."""
+        """Return the group and the messages with their targets, once these alerts are told to all who need them.
+
+        `repeats`: an unchanged group is told again after its `repeat_interval`."""
         shown = sorted(alerts, key=lambda one: (one.kind is AlertChange.RESOLVED, -one.fired_ms, one.labels))
         firing = frozenset(one.thread for one in shown if one.kind is AlertChange.FIRING)
         resolved = frozenset(one.thread for one in shown if one.kind is AlertChange.RESOLVED)
         log, told = dict(self.log), []
         current = {one.target: one for one in integrations}
-        repeat_ms = self.route.timing.repeat_ms
+        repeat_ms = self.route.timing.repeat_ms if repeats else 0
         for target, one in current.items():
             before = log.get(target, TargetLog())
             if not before.needs_update(firing, resolved, one, now_ms - repeat_ms if repeat_ms else -1):

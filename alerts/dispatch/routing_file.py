@@ -353,6 +353,11 @@ class RoutingFile:
         self._text = ""
         self.problems: list[str] = []
 
+    @property
+    def text(self) -> str:
+        """Text of the version in force; "" while none was valid."""
+        return self._text
+
     def apply(self, default: Routing) -> Routing:
         """Return the routing in force, with the receivers of rules from `default`; `default` itself while no version
         was valid."""

@@ -1,22 +1,27 @@
 """Alert engine: evaluates every rule each minute on the newest settled bucket, and stores all results in one commit.
 
-Threads: the engine's thread evaluates, `Sender` delivers, and other threads read `snapshot`, which is replaced as a
-whole. All other state belongs to the engine's thread.
+Threads: the engine's thread evaluates, `Sender` delivers, and other threads read `dispatcher`, which is replaced as a
+whole, and change silences and acknowledgements. All other state belongs to the engine's thread.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from alerts.dispatch.acknowledgements import Acknowledgement, Acknowledgements
+from alerts.dispatch.alert_status import AlertStatuses
 from alerts.dispatch.dispatcher import Dispatcher
+from alerts.dispatch.foreign_alerts import RESOLVE_MS, AlertInbox
 from alerts.dispatch.groups import Group
 from alerts.dispatch.routes import Routing
 from alerts.dispatch.routing_file import RoutingFile
+from alerts.dispatch.silences import Silence, Silences
 from alerts.evaluation.alert_view import AlertView
 from alerts.evaluation.rule_answer import STEP_MS
 from alerts.evaluation.rule_evaluator import RuleEvaluator, RuleResult, end_orphaned_alerts, is_lagging
@@ -86,14 +91,32 @@ class AlertEngine:
         self._history = None if past is None else RuleHistory(past)
         self._folder = RuleFolder(config.rules, config.default, memory.files)
         self._active = ActiveRules()
-        self._dispatcher = restored_dispatcher(memory)
+        self._dispatcher = restored_dispatcher(memory, clock.now_ms())
+        silences = {id: Silence.from_json(data) for id, data in memory.silences.items()}
+        self.silences = Silences(database.record, silences)
+        acknowledged = {one: Acknowledgement(**data) for one, data in memory.acknowledgements.items()}
+        self.acknowledgements = Acknowledgements(database.record, acknowledged)
+        self.inbox = AlertInbox()
+        """Alerts from outside. It, silences and acknowledgements may be used by every thread."""
         self._routing_file = None if config.routing is None else RoutingFile(config.routing)
         self._shown: tuple[ActiveRules, Mapping[str, RuleResult]] = (ActiveRules(), {})
         """Rules and results of the last evaluation. Other threads read them while the next one runs."""
+        self.api = ""
+        """Address of the API of this engine, for the display."""
         self.evaluations = 0
         self.letters_made = 0
         """Letters created since the start."""
         self.result = EvaluationResult(memory.time_ms)
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """Alerts and groups after the last commit. Callers do not change it."""
+        return self._dispatcher
+
+    @property
+    def routing_text(self) -> str:
+        """Text of the routing file in force; "" without one."""
+        return self._routing_file.text if self._routing_file else ""
 
     @property
     def missed(self) -> int:
@@ -147,24 +170,44 @@ class AlertEngine:
         rows, alerts = self._rows(gone, judged)
         dispatcher = self._dispatcher.copy()
         dispatcher.routing = self._routing(dispatcher.routing)
-        dispatcher.put(alerts, self._clock.now_ms())
-        self._commit_evaluation(time_ms, memory.missed + missed, rows, dispatcher)
+        with self._from_outside() as others:
+            dispatcher.end_expired(self._clock.now_ms())
+            dispatcher.put([*alerts, *others], self._clock.now_ms())
+            self._commit_evaluation(time_ms, memory.missed + missed, rows, dispatcher)
         self._database.hook("committed")
+        self.silences.purge(self._clock.now_ms())
+        self.acknowledgements.purge(dispatcher.alerts, self._clock.now_ms())
         self._shown = force, judged
         self.evaluations += 1
         self._store_result((perf_counter() - began) * 1000, evaluator.queries)
 
     def flush_due(self) -> bool:
-        """Make the messages of groups that are due between two evaluations; return False if no group is due."""
+        """Take the alerts of others, and make the messages of groups that are due between two evaluations; return False
+        if there is no message."""
         now_ms = self._clock.now_ms()
-        if self._dispatcher.next_ms() > now_ms:
-            return False
-        dispatcher = self._dispatcher.copy()
-        letters = dispatcher.flush(now_ms)
-        self._database.commit(dispatch_commit(dispatcher, letters, now_ms))
+        with self._from_outside() as others:
+            if not others and self._dispatcher.next_ms() > now_ms:
+                return False
+            dispatcher = self._dispatcher.copy()
+            dispatcher.put(others, now_ms)
+            letters = self._flush(dispatcher, now_ms)
+            self._database.commit(dispatch_commit(dispatcher, letters, now_ms))
         self._dispatcher = dispatcher
         self.letters_made += len(letters)
         return bool(letters)
+
+    def _flush(self, dispatcher: Dispatcher, now_ms: int) -> list[AlertLetter]:
+        return dispatcher.flush(now_ms, self.silences.hides, self.acknowledgements.of)
+
+    @contextmanager
+    def _from_outside(self) -> Iterator[list[Notification]]:
+        """Take the alerts of the inbox; they stay in it if the block fails."""
+        taken = self.inbox.take()
+        try:
+            yield taken
+        except BaseException:
+            self.inbox.give_back(taken)
+            raise
 
     def _routing(self, before: Routing) -> Routing:
         """Return the routing in force; the same object while it does not change."""
@@ -214,7 +257,7 @@ class AlertEngine:
     def _commit_evaluation(self, time_ms: int, missed: int, rows: list[AlertRow], dispatcher: Dispatcher) -> None:
         """Commit to the database first, then update the memory."""
         memory, force, now_ms = self._state, self._active, self._clock.now_ms()
-        letters = dispatcher.flush(now_ms)
+        letters = self._flush(dispatcher, now_ms)
         changed = [row for row in rows if self._differs(row)]
         digests = {name: rule.digest for name, rule in force.rules.items()}
         files = force.files if dict(force.files) != memory.files else None
@@ -260,16 +303,27 @@ class AlertEngine:
     def view(self) -> AlertView:
         """View of the current state."""
         config, memory, (active, results) = self._config, self._state, self._shown
-        return AlertView(config.id, config.page, memory.time_ms, active, memory.known, self._dispatcher.alerts, results)
+        dispatched = self._dispatcher.alerts
+        return AlertView(
+            config.id, config.page, memory.time_ms, active, memory.known, dispatched, results, self.statuses(), self.api
+        )
+
+    def statuses(self) -> AlertStatuses:
+        """Status of each alert now."""
+        return AlertStatuses(self._dispatcher, self.silences, self.acknowledgements, self._clock.now_ms())
 
     def display(self, mail: Mapping[str, Any]) -> bytes:
         """JSON for the znode."""
         return self.view().encode(mail)
 
 
-def restored_dispatcher(memory: EngineState) -> Dispatcher:
-    """Return the dispatcher of a stored state."""
+def restored_dispatcher(memory: EngineState, now_ms: int) -> Dispatcher:
+    """Return the dispatcher of a stored state. Alerts from outside, which could not be sent while the engine was down,
+    get time to be sent again."""
     alerts = {one: Notification.from_json(data) for one, data in memory.dispatched.items()}
+    for one, alert in alerts.items():
+        if alert.expires_ms and alert.kind is AlertChange.FIRING:
+            alerts[one] = replace(alert, expires_ms=max(alert.expires_ms, now_ms + RESOLVE_MS))
     groups = {id: Group.from_json(data) for id, data in memory.groups.items()}
     return Dispatcher(Routing(DEFAULT_RECEIVER), alerts, groups, dict(memory.told_before))
 
@@ -282,6 +336,7 @@ def dispatch_commit(dispatcher: Dispatcher, letters: list[AlertLetter], now_ms: 
         letters,
         {one: alert and alert.to_json() for one, alert in changes.alerts.items()},
         {id: group and group.to_json() for id, group in changes.groups.items()},
+        changes.history,
     )
 
 

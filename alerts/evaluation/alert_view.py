@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from alerts.dispatch.alert_status import AlertStatus, AlertStatuses
 from alerts.evaluation.rule_evaluator import RuleResult
 from alerts.rules.rule_folder import ActiveRules
 from alerts.state.alert import Alert, AlertPhase, RuleMemory
@@ -35,12 +36,21 @@ class AlertView:
     known: Mapping[str, RuleMemory]
     dispatched: Mapping[str, Notification]
     results: Mapping[str, RuleResult]
+    statuses: AlertStatuses
+    api: str = ""
+    """Address of the API of the engine."""
 
     def encode(self, mail: Mapping[str, Any]) -> bytes:
         """JSON for the znode. Rules are sorted by state (firing, error, pending, inactive), then by name."""
         states = {name: self.rule_state(name) for name in self.active.rules}
         names = sorted(states, key=lambda name: (RULE_STATES.index(states[name]), name))
-        head = {"id": self.id, "time_ms": self.time_ms, "mail": mail, "problems": list(self.active.problems)}
+        head = {
+            "id": self.id,
+            "time_ms": self.time_ms,
+            "mail": mail,
+            "problems": list(self.active.problems),
+            "api": self.api,
+        }
         return encode_display(head, (self._rule(name, states[name]) for name in names), self.alerts())
 
     def rule_state(self, name: str) -> str:
@@ -70,6 +80,7 @@ class AlertView:
             "expr": rule.expr[:2000],
             "threshold": rule.threshold.text,
             "for_ms": rule.hold_ms,
+            "keep_firing_for_ms": rule.keep_ms,
             "state": state,
             "error": judged.error[:500],
             "duration_ms": round(judged.duration_ms, 3),
@@ -92,6 +103,8 @@ class AlertView:
         id = fingerprint(name, labels)
         first = self.dispatched.get(id)
         summary = rule.text(labels, alert.value) if rule else first.summary if first else ""
+        firing = first if alert.phase is AlertPhase.FIRING else None
+        status = AlertStatus() if firing is None else self.statuses.of(firing)
         return {
             "rule": name,
             "id": id,
@@ -104,4 +117,7 @@ class AlertView:
             "reason": alert.reason,
             "summary": summary,
             "link": page_link(self.page, rule.expr if rule else first.expr if first else ""),
+            "silenced_by": list(status.silenced_by),
+            "inhibited_by": list(status.inhibited_by),
+            "acknowledged": status.acknowledged_json(),
         }

@@ -109,7 +109,7 @@ def advance(
             continue
         if known is None and verdict.outcome is not Outcome.TRUE and rule.missing is not MissingDataPolicy.FIRE:
             continue
-        alert, change = next_state(known, verdict, now_ms, rule.hold_ms)
+        alert, change = next_state(known, verdict, now_ms, rule.hold_ms, rule.keep_ms)
         if (
             alert is None and rule.missing is MissingDataPolicy.FIRE
         ):  # remembered, so that missing data is detected later
@@ -125,7 +125,7 @@ def advance(
 
 def _step_without_value(rule: Rule, labels: Labels, known: Alert, now_ms: int, ended: bool, lagging: bool) -> AlertStep:
     verdict = verdict_without_data(rule, known, now_ms, ended=ended, lagging=lagging)
-    alert, change = next_state(known, verdict, now_ms, rule.hold_ms)
+    alert, change = next_state(known, verdict, now_ms, rule.hold_ms, rule.keep_ms)
     if known.phase is AlertPhase.INACTIVE and verdict.outcome is Outcome.KEEP:
         alert = known
     return AlertStep(labels, alert, change)

@@ -30,7 +30,7 @@ from alerts.receivers.receiver_kind import (
     ServerUnreachableError,
 )
 from alerts.state.alert import AlertChange
-from alerts.state.notification import ALERT_NAME, MAIL, Message, Notification, page_link, target_of
+from alerts.state.notification import ALERT_NAME, MAIL, Message, Notification, link_of, target_of
 from alerts.state.rule import AlertsError, value_text
 from artimon.runtime.config_model import parsed
 from artimon.runtime.deadline import shut_down_after
@@ -187,7 +187,11 @@ def counts_of(message: Message) -> dict[str, int]:
 
 def facts(told: Notification) -> list[tuple[str, str]]:
     """Rows (name, text) about the alert, without its labels."""
-    rows = [("rule", told.rule), ("value", value_text(told.value)), ("threshold", told.threshold)]
+    rows = [("rule", told.rule)]
+    if told.expires_ms:
+        rows += [(name, text) for name, text in told.annotations if text != told.summary]
+    else:
+        rows += [("value", value_text(told.value)), ("threshold", told.threshold)]
     rows.append(("since", format_time(told.since_ms)))
     if told.kind is AlertChange.FIRING:
         rows.append(("fired", f"{format_time(told.fired_ms)}, after {format_duration(told.fired_ms - told.since_ms)}"))
@@ -223,8 +227,9 @@ def _alert_text(told: Notification, page: str) -> list[str]:
     lines = [f"{told.kind.upper()}: {one_line(told.summary)}", "", *_columns(facts(told))]
     if told.labels:
         lines += ["", "Labels", *_columns(_labels(told))]
-    lines += ["", "Query", f"  {one_line(told.expr, EXPR_CHARACTERS)}"]
-    href = page_link(page, told.expr)
+    if told.expr:
+        lines += ["", "Query", f"  {one_line(told.expr, EXPR_CHARACTERS)}"]
+    href = link_of(told, page)
     return [*lines, "", href] if href else lines
 
 
@@ -254,10 +259,12 @@ def _alert_html(told: Notification, page: str) -> list[str]:
     parts = [f'<p style="font-size:1.2em">{head}</p>', _table(facts(told))]
     if told.labels:
         parts.append(f"<p>Labels</p>{_table(_labels(told))}")
-    parts.append(f"<p>Query</p><pre>{_escape_html(one_line(told.expr, EXPR_CHARACTERS))}</pre>")
-    href = page_link(page, told.expr)
+    if told.expr:
+        parts.append(f"<p>Query</p><pre>{_escape_html(one_line(told.expr, EXPR_CHARACTERS))}</pre>")
+    href = link_of(told, page)
     if href:
-        parts.append(f'<p><a href="{_escape_html(href)}">Show the query</a></p>')
+        text = "Show the query" if told.expr else "Show the origin"
+        parts.append(f'<p><a href="{_escape_html(href)}">{text}</a></p>')
     return parts
 
 

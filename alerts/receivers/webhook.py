@@ -19,7 +19,7 @@ from alerts.receivers.receiver_kind import (
     ReceiverKind,
 )
 from alerts.state.alert import AlertChange
-from alerts.state.notification import Message, Notification, page_link, target_of
+from alerts.state.notification import Message, Notification, link_of, target_of
 from alerts.state.rule import value_text
 from artimon.runtime.config_model import parsed
 from artimon.runtime.deadline import shut_down_after
@@ -62,7 +62,8 @@ def payload(message: Message, page: str) -> dict[str, Any]:
 
 
 def _alert(told: Notification, page: str) -> dict[str, Any]:
-    annotations = {"summary": told.summary, "value": value_text(told.value), "reason": told.reason}
+    own = {"summary": told.summary, "value": value_text(told.value), "reason": told.reason}
+    annotations = dict(told.annotations) if told.expires_ms else own
     resolved = told.kind is AlertChange.RESOLVED
     return {
         "status": told.kind.value,
@@ -70,7 +71,7 @@ def _alert(told: Notification, page: str) -> dict[str, Any]:
         "annotations": {name: text for name, text in annotations.items() if text},
         "startsAt": format_time(told.fired_ms),
         "endsAt": format_time(told.resolved_ms) if resolved else NEVER,
-        "generatorURL": page_link(page, told.expr),
+        "generatorURL": link_of(told, page),
         "fingerprint": told.thread[:16],
     }
 

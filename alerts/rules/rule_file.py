@@ -61,11 +61,11 @@ def _expr(text: str) -> Expr:
     return query
 
 
-def _hold(text: str) -> int:
+def _hold(text: str, key: str = "for") -> int:
     if _NO_TIME.fullmatch(text):
         return 0
     try:
-        found = parse_duration(text, "for")
+        found = parse_duration(text, key)
     except QueryError as problem:
         hint = f', for example "{text}s"' if text.isdecimal() else ""
         raise ValueError(problem.message + hint) from None
@@ -135,6 +135,9 @@ class RuleSection(Section):
         description="choose the policy for missing data: resolve, keep (the alert stays as it is) or fire"
     )
     hold: Annotated[int, parsed(_hold, blank=False)] = Field(default=0, alias="for")
+    keep: Annotated[int, parsed(lambda text: _hold(text, "keep_firing_for"), blank=False)] = Field(
+        default=0, alias="keep_firing_for"
+    )
     resolve: Threshold | None = None
     labels: Annotated[dict[LabelName, Text], checked(validate_labels)] = Field(
         default_factory=dict, max_length=MAX_LABELS
@@ -148,7 +151,7 @@ class RuleSection(Section):
         return Rule(
             self.name, self.expr.text or "", tree_at_now(self.expr), self.threshold, self.resolve, self.hold,
             self.missing, tuple(sorted(self.labels.items())), tuple(dict.fromkeys(self.receivers)), self.summary,
-            file, line, self.accept,
+            file, line, self.accept, self.keep,
         )  # fmt: skip
 
 

@@ -78,6 +78,8 @@ class Alert:
     fired_ms: int = 0
     resolved_ms: int = 0
     reason: str = ""
+    kept_ms: int = 0
+    """First evaluation at which the condition did not hold although the alert fires on (`keep_firing_for`); 0: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +91,11 @@ class RuleMemory:
 
 
 def next_state(
-    alert: Alert | None, verdict: AlertVerdict, now_ms: int, hold_ms: int
+    alert: Alert | None, verdict: AlertVerdict, now_ms: int, hold_ms: int, keep_ms: int = 0
 ) -> tuple[Alert | None, AlertChange | None]:
     """Return the alert after the evaluation at `now_ms` (None: there is none), and the change to notify, if any.
+
+    `keep_ms`: time for which an alert fires on after its condition held last (`keep_firing_for`).
 
     >>> bad, well = AlertVerdict(Outcome.TRUE, 0), AlertVerdict(Outcome.FALSE, 1)
     >>> alert, change = next_state(None, bad, 60_000, 60_000)
@@ -105,6 +109,8 @@ def next_state(
     """
     phase = alert.phase if alert else AlertPhase.INACTIVE
     match phase, verdict.outcome:
+        case AlertPhase.FIRING, Outcome.FALSE if alert and now_ms - (alert.kept_ms or now_ms) < keep_ms:
+            return replace(alert, kept_ms=alert.kept_ms or now_ms), None
         case AlertPhase.FIRING, Outcome.FALSE if alert:
             value = alert.value if verdict.value is None else verdict.value
             ended = replace(alert, phase=AlertPhase.RESOLVED, resolved_ms=now_ms, value=value, reason=verdict.reason)
@@ -133,7 +139,7 @@ def _promote_pending(alert: Alert, now_ms: int, hold_ms: int) -> tuple[Alert, Al
 
 def _with_value(alert: Alert, verdict: AlertVerdict, now_ms: int) -> Alert:
     """Update the alert by the newest verdict; without a value the last one stays."""
-    true_ms = now_ms if verdict.outcome is Outcome.TRUE else alert.true_ms
-    if verdict.value is None:
-        return replace(alert, true_ms=true_ms, reason=verdict.reason)
-    return replace(alert, true_ms=true_ms, data_ms=now_ms, value=verdict.value, reason=verdict.reason)
+    holds = verdict.outcome is Outcome.TRUE
+    true_ms, kept_ms = (now_ms, 0) if holds else (alert.true_ms, alert.kept_ms)
+    changed = replace(alert, true_ms=true_ms, kept_ms=kept_ms, reason=verdict.reason)
+    return changed if verdict.value is None else replace(changed, data_ms=now_ms, value=verdict.value)

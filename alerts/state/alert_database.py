@@ -1,5 +1,5 @@
-"""State of the engine: alerts, their groups, the outbox of letters about them, and the rule files in force, in one
-SQLite file.
+"""State of the engine: alerts, their groups, the outbox of letters about them, the rule files in force, and actions of
+people, in one SQLite file.
 
 One transaction stores a whole evaluation: the changes of alerts *and* the letters about them. So no crash can separate
 a change from its letter, and sent letters are marked in the same file. Alerts, letters and rule files carry checksums;
@@ -23,11 +23,23 @@ import xxhash
 
 from alerts.state.alert import Alert, AlertPhase, RuleMemory
 from alerts.state.notification import MAIL, AlertLetter, Message, Notification, merge
+from alerts.state.operations import (
+    SCHEMA as _SCHEMA_3,
+)
+from alerts.state.operations import (
+    AuditEntry,
+    HistoryEntry,
+    OperationCommit,
+    add_audit,
+    add_history,
+    read_audit,
+    read_history,
+)
 from alerts.state.rule import AlertsError, Labels
 
 log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 FILE = "alerts.db"
 MAX_PENDING = 10_000
 """Maximum number of waiting letters; beyond it the oldest are dropped."""
@@ -50,7 +62,7 @@ CREATE TABLE dispatched (fingerprint TEXT PRIMARY KEY, alert TEXT NOT NULL) STRI
 CREATE TABLE groups (id TEXT PRIMARY KEY, state TEXT NOT NULL) STRICT;
 ALTER TABLE outbox ADD COLUMN sent_ms INTEGER NOT NULL DEFAULT 0;
 """
-_SCHEMAS = (_SCHEMA_1, _SCHEMA_2)
+_SCHEMAS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3)
 """Steps from one version of the schema to the next."""
 _TARGET = "substr(thread, instr(thread, ':') + 1)"
 _KIND = f"CASE instr({_TARGET}, ':') WHEN 0 THEN '{MAIL}' ELSE substr({_TARGET}, 1, instr({_TARGET}, ':') - 1) END"
@@ -106,6 +118,7 @@ class DispatchCommit:
     letters: Iterable[AlertLetter] = ()
     alerts: Mapping[str, Any] = field(default_factory=dict)
     groups: Mapping[str, Any] = field(default_factory=dict)
+    history: Iterable[HistoryEntry] = ()
 
 
 @dataclass(slots=True)
@@ -121,6 +134,9 @@ class EngineState:
     groups: dict[str, Any] = field(default_factory=dict)
     told_before: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Fingerprint -> targets told of the firing by version 1, which had no groups."""
+    silences: dict[str, Any] = field(default_factory=dict)
+    acknowledgements: dict[str, Any] = field(default_factory=dict)
+    """By fingerprint, as values of JSON."""
 
 
 def _sealed(text: str) -> str:
@@ -180,6 +196,7 @@ class AlertDatabase:
             _write_entries(db, "dispatched", "fingerprint", "alert", dispatch.alerts)
             _write_entries(db, "groups", "id", "state", dispatch.groups)
             self._add_letters(db, dispatch)
+            add_history(db, dispatch.history)
             self.hook("committing")
 
     def _write_evaluation(self, db: sqlite3.Connection, commit: EvaluationCommit) -> None:
@@ -219,6 +236,25 @@ class AlertDatabase:
             "DELETE FROM outbox WHERE state != 'pending' AND seq <= (SELECT max(seq) FROM outbox) - ?",
             (MAX_FINISHED_LETTERS,),
         )
+
+    # ---- actions of people
+
+    def record(self, commit: OperationCommit) -> None:
+        """Store silences and acknowledgements with their entries of the audit log, atomically."""
+        with self._transaction() as db:
+            _write_entries(db, "silences", "id", "silence", commit.silences)
+            _write_entries(db, "acknowledgements", "fingerprint", "acknowledgement", commit.acknowledgements)
+            add_audit(db, commit.audit)
+
+    def audit(self, limit: int) -> list[AuditEntry]:
+        """Return the newest entries of the audit log, newest first."""
+        with self._lock:
+            return read_audit(self._connection, limit)
+
+    def history(self, limit: int, fingerprint: str = "") -> list[HistoryEntry]:
+        """Return the newest begins and ends of all alerts, or of one, newest first."""
+        with self._lock:
+            return read_history(self._connection, limit, fingerprint)
 
     # ---- outbox
 
@@ -338,6 +374,9 @@ def _read(db: sqlite3.Connection) -> EngineState:
     memory.files = {name: _opened(text) for name, text in db.execute("SELECT name, text FROM files")}
     memory.dispatched |= {name: json.loads(_opened(text)) for name, text in db.execute("SELECT * FROM dispatched")}
     memory.groups = {name: json.loads(_opened(text)) for name, text in db.execute("SELECT * FROM groups")}
+    memory.silences = {id: json.loads(_opened(text)) for id, text in db.execute("SELECT * FROM silences")}
+    acknowledged = db.execute("SELECT * FROM acknowledgements")
+    memory.acknowledgements = {one: json.loads(_opened(text)) for one, text in acknowledged}
     for (letter,) in db.execute("SELECT letter FROM outbox WHERE state = 'pending'"):
         _letter_of(_opened(letter))
     return memory

@@ -37,11 +37,22 @@ class Notification:
 
     receivers: tuple[str, ...] = ()
     """Receivers that the rule names; (): those of the routes."""
+    annotations: Labels = ()
+    """Texts of an alert from outside."""
+    source: str = ""
+    """Link to the origin of an alert from outside."""
+    expires_ms: int = 0
+    """Time at which an alert from outside has resolved unless it is sent again; 0: an alert of this engine."""
+
+    @property
+    def stored_state(self) -> tuple[object, ...]:
+        """Fields whose change is stored at once; the value of an alert that fires changes with every evaluation."""
+        return self.kind, self.summary, self.annotations, self.expires_ms
 
     @property
     def labels_with_name(self) -> dict[str, str]:
         """Labels and the rule as `alertname`: what routes and receivers see."""
-        return {**dict(self.labels), ALERT_NAME: self.rule}
+        return {**dict(self.labels), ALERT_NAME: self.rule} if self.rule else dict(self.labels)
 
     @property
     def thread(self) -> str:
@@ -55,9 +66,12 @@ class Notification:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Notification:
         """Inverse of `to_json`."""
-        labels = tuple((str(name), str(value)) for name, value in data["labels"])
+        texts = {
+            field: tuple((str(name), str(value)) for name, value in data.get(field, ()))
+            for field in ("labels", "annotations")
+        }
         receivers = tuple(data.get("receivers", ()))
-        return cls(**{**data, "kind": AlertChange(data["kind"]), "labels": labels, "receivers": receivers})
+        return cls(**{**data, **texts, "kind": AlertChange(data["kind"]), "receivers": receivers})
 
 
 def fingerprint(rule: str, labels: Labels) -> str:
@@ -88,6 +102,11 @@ def resolution_of(firing: Notification, alert: Alert) -> Notification:
 def page_link(page: str, expr: str) -> str:
     """Address of the page with this query; "" without a page."""
     return f"{page.rstrip('/')}/?q={quote(expr, safe='')}" if page and expr else ""
+
+
+def link_of(alert: Notification, page: str) -> str:
+    """Address of the origin of an alert; "" if there is none."""
+    return alert.source or page_link(page, alert.expr)
 
 
 DIGEST_KEY = "digest"

@@ -89,6 +89,8 @@ class Rule:
     file: str
     line: int
     accept: tuple[AcceptedAnswer, ...] = ()
+    keep_ms: int = 0
+    """Time for which an alert fires on after its condition held last."""
 
     @property
     def accepts_partial(self) -> bool:
@@ -104,7 +106,8 @@ class Rule:
     def digest(self) -> str:
         """Hash of all fields that define the alerts of this rule: all but name, receivers, summary and position."""
         asked = (self.expr, self.threshold.text, self.resolve and self.resolve.text, self.hold_ms, self.missing)
-        return hashlib.sha256(json.dumps([*asked, self.labels]).encode()).hexdigest()[:16]
+        kept = (self.keep_ms,) if self.keep_ms else ()  # rules without it have the digests of older versions
+        return hashlib.sha256(json.dumps([*asked, *kept, self.labels]).encode()).hexdigest()[:16]
 
     def alert_labels(self, series: Labels) -> Labels:
         """Labels of the series, overridden by those of the rule."""

@@ -138,6 +138,7 @@ def _rule(one: Mapping[str, Any], alerts: list[dict[str, Any]]) -> dict[str, Any
         "type": "alerting",
         "state": _state(str(one.get("state", ""))),
         "duration": one.get("for_ms", 0) / 1000,
+        "keepFiringFor": one.get("keep_firing_for_ms", 0) / 1000,
         "health": "err" if one.get("error") else "ok",
         "lastError": str(one.get("error") or ""),
         "labels": {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import logging
 import sys
 from collections.abc import Callable, Iterator
@@ -83,6 +84,14 @@ def exits_logged(*errors: type[Exception], code: int = 1) -> Iterator[None]:
 def escape_control(text: object) -> str:
     """Return a text from another process without terminal control characters."""
     return "".join(one if one.isprintable() else " " for one in str(text))
+
+
+def user_name() -> str:
+    """Return the name of the user, for logs of actions."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "?"
 
 
 def locate_settings(data: Path | None = None) -> Settings:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin
 
 import typer
 import typer.main
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from artimon.cli.common import as_usage_error, locate_settings, option_validator
 from artimon.runtime.process_options import BoundOption, bound_options, nested_settings
@@ -60,14 +60,16 @@ class OptionValues:
         return tuple(written) if isinstance(written, list) else written
 
 
-class SettingsCommand(TyperCommand):
-    """Command that imports its settings classes when its options are first needed, so that the list of all commands,
-    and every other command, starts without them."""
+class _SettingsParameters:
+    """Options of a command that imports its settings classes when they are first needed, so that the list of all
+    commands, and every other command, starts without them."""
+
+    callback: Any
 
     @cached_property
     def _all_params(self) -> TyperCommand:
         made = typer.Typer(add_completion=False)
-        made.command()(_with_options(*cast(Any, self.callback).declared))
+        made.command()(_with_options(*self.callback.declared))
         return cast(TyperCommand, typer.main.get_command(made))
 
     @property
@@ -78,23 +80,56 @@ class SettingsCommand(TyperCommand):
     def params(self, given: list[Any]) -> None:
         """Ignore the parameters of the placeholder, which has none."""
 
+
+class SettingsCommand(_SettingsParameters, TyperCommand):
+    """Command whose options come from settings classes."""
+
     def invoke(self, ctx: Any) -> Any:
         return ctx.invoke(self._all_params.callback, **ctx.params)
+
+
+class SettingsGroup(_SettingsParameters, TyperGroup):
+    """Command whose options come from settings classes, and which has commands below it, without these options."""
+
+    def invoke(self, ctx: Any) -> Any:
+        if not ctx._protected_args:
+            return ctx.invoke(self._all_params.callback, **ctx.params)
+        given = [name for name in ctx.params if ctx.get_parameter_source(name).name == "COMMANDLINE"]
+        if given:
+            raise typer.BadParameter(
+                f"--{given[0].replace('_', '-')} goes with `{ctx.command_path}` alone: write it last"
+            )
+        ctx.params.clear()  # the placeholder has none
+        return super().invoke(ctx)
 
 
 def settings_command(app: typer.Typer, *classes: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a command that gets `OptionValues` and its own options. `classes`: "module:Class" of settings."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
-        def placeholder() -> None:
-            """Placeholder: `SettingsCommand` builds the command itself."""
-
-        placeholder.__name__, placeholder.__doc__ = function.__name__, function.__doc__
-        placeholder.declared = (function, classes)  # type: ignore[attr-defined]
-        app.command(cls=SettingsCommand)(placeholder)
+        app.command(cls=SettingsCommand)(_placeholder(function, classes))
         return function
 
     return register
+
+
+def settings_group(app: typer.Typer, *classes: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make the function the command of `app` itself, beside the commands below it. As `settings_command`."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        app.callback(cls=SettingsGroup, invoke_without_command=True)(_placeholder(function, classes))
+        return function
+
+    return register
+
+
+def _placeholder(function: Callable[..., None], classes: tuple[str, ...]) -> Callable[[], None]:
+    def placeholder() -> None:
+        """Placeholder: the class of the command builds the command itself."""
+
+    placeholder.__name__, placeholder.__doc__ = function.__name__, function.__doc__
+    placeholder.declared = (function, classes)  # type: ignore[attr-defined]
+    return placeholder
 
 
 def _with_options(function: Callable[..., None], names: Sequence[str]) -> Callable[..., None]:

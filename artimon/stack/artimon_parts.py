@@ -210,6 +210,7 @@ class AlertsPart(ArtimonPart):
 
     name = "alerts"
     starts_after = ("zookeeper",)
+    ports = MappingProxyType({"alerts.http": 8782})
     memory_mb = 768
 
     def prepare(self, context: StackContext) -> list[ProcessCommand]:
@@ -224,6 +225,7 @@ class AlertsPart(ArtimonPart):
             *("alerts", *_servers(context, "zookeeper"), "--rules", str(folder / "rules"), "--data", str(folder)),
             *("--smtp", context.server("mail.smtp") or context.settings.smtp),
             *("--link", f"http://{page}" if page else context.settings.api),
+            *("--port", str(context.port("alerts.http"))),
         ]
 
 

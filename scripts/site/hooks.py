@@ -73,8 +73,9 @@ def command_reference() -> str:
 
 def _commands(command: Any, words: list[str]) -> Iterator[tuple[list[str], Any]]:
     below = getattr(command, "commands", None)
-    if below is None:
+    if below is None or command.invoke_without_command:
         yield words, command
+    if below is None:
         return
     for name in sorted(below):
         if not below[name].hidden:

@@ -40,14 +40,14 @@ class Listener(ABC):
 class SenderToken:
     """Token that senders present."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises SettingsError."""
+    def __init__(self, path: Path, option: str = "--receive-token") -> None:
+        """`option`: the option that names the file. Raises SettingsError."""
         try:
             self._token = read_secret(path).encode()
         except PollError as problem:
-            raise SettingsError(f"--receive-token: {problem.text}") from None
+            raise SettingsError(f"{option}: {problem.text}") from None
         if not 16 <= len(self._token) <= MAX_TOKEN_BYTES:
-            raise SettingsError(f"--receive-token {path}: a token has 16 to {MAX_TOKEN_BYTES} bytes")
+            raise SettingsError(f"{option} {path}: a token has 16 to {MAX_TOKEN_BYTES} bytes")
 
     def admits(self, header: bytes, schemes: Collection[bytes] = (b"Bearer",)) -> bool:
         """Return True if a header Authorization presents the token."""

@@ -24,7 +24,7 @@ def test_the_display_holds_what_was_agreed(world: World) -> None:
     (rule,) = shown["rules"]
     assert {**rule, "duration_ms": 0} == {
         "name": "down", "file": "rules.yaml", "line": 3, "expr": "fetch('up')", "threshold": "< 1", "for_ms": 60_000,
-        "state": "firing", "error": "", "duration_ms": 0, "receivers": [],
+        "keep_firing_for_ms": 0, "state": "firing", "error": "", "duration_ms": 0, "receivers": [],
     }  # fmt: skip
     first, second = shown["alerts"]
     assert (first["state"], second["state"], second["labels"]["host"]) == ("firing", "pending", "b")
@@ -75,7 +75,9 @@ def test_engines_are_read_back_and_merged(client: KazooClient, world: World) -> 
     eventually(lambda: registration.registered)
     found = read_alerts(client)
     assert [found["problem"], found["truncated"], len(found["rules"]), len(found["alerts"])] == ["", 0, 1, 1]
-    assert found["engines"] == [{"id": "test", "time_ms": world.time, "mail": {"pending": 1}, "problems": []}]
+    assert found["engines"] == [
+        {"id": "test", "time_ms": world.time, "mail": {"pending": 1}, "problems": [], "api": ""}
+    ]
     world.tick({"a": 1})
     registration.update(world.engine.display({"pending": 2}))
     eventually(lambda: read_alerts(client)["engines"][0]["mail"]["pending"] == 2)

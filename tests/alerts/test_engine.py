@@ -500,3 +500,19 @@ def test_the_display_during_an_evaluation_is_that_of_the_last_one(world: World) 
     world.tick({"a": 1})
     assert shown == [[], ["long"]]
     assert [rule["name"] for rule in json.loads(world.engine.display({}))["rules"]] == ["other"]
+
+
+def test_keep_firing_for_bridges_good_minutes_and_restarts(world: World) -> None:
+    world.write(rule_text().replace("    for: 0s", "    for: 0s\n    keep_firing_for: 3m"))
+    world.tick({"a": 0})
+    assert world.told() == ["firing a"]
+    world.tick({"a": 1})
+    world.start()
+    world.tick({"a": 1})
+    world.tick({"a": 0})
+    for _ in range(3):
+        world.tick({"a": 1})
+        assert world.states() == {"a": "firing"}
+    assert world.told() == []
+    world.tick({"a": 1})
+    assert world.told() == ["resolved a"]

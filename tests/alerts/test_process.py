@@ -22,6 +22,7 @@ from artimon.model.values import Kind, ValueType
 from artimon.runtime.health import Health, read_health
 from artimon.runtime.zookeeper_client import zookeeper_client
 from artimon.stack.artimon_parts import AlertsPart
+from tests.alerts.api_client import ApiClient
 from tests.alerts.mailboxes import Mailbox, free_port
 from tests.cli.test_misuse import artimon
 from tests.varstore.test_server import Cluster, cluster, source_of  # noqa: F401
@@ -149,6 +150,8 @@ def test_without_zookeeper_and_mail_it_runs_and_says_what_is_wrong(tmp_path: Pat
         eventually(lambda: said.exists() and bool(health_of(config).figures["evaluations"]), seconds=300)
         eventually(lambda: len(health_of(config).figures["problems"]) > 1)
         found = health_of(config)
+        api = ApiClient(found.figures["api"])
+        assert api.ask("/api/v2/status")["cluster"]["status"] == "disabled"
     assert found.state == "ok"
     assert found.figures["rules"] == {"inactive": 0, "pending": 0, "firing": 0, "error": 2}
     assert any("bad.yaml:2:3: rules[0].nam: unknown key" in problem for problem in found.figures["problems"])
@@ -166,6 +169,12 @@ def test_examples_are_copied_once(tmp_path: Path) -> None:
 def test_the_command_refuses_what_cannot_work(tmp_path: Path) -> None:
     answer = artimon("alerts", "--data", str(tmp_path), "--smtp", "nowhere", "--zookeeper", "127.0.0.1:1")
     assert (answer.returncode, "host:port" in answer.stderr, "Traceback" in answer.stderr) == (1, True, False)
+
+
+def test_an_api_open_to_all_is_refused(tmp_path: Path) -> None:
+    config = AlertsConfig("127.0.0.1:1", tmp_path / "rules", tmp_path / "data", host="0.0.0.0")
+    with pytest.raises(AlertsError, match="--api-token"):
+        run_alerts(config, threading.Event())
 
 
 def test_the_part_of_the_stack_comes_after_zookeeper() -> None:

@@ -26,6 +26,7 @@ rules:
     threshold: "> 5"
     resolve: "<= 4.5"
     for: 5m
+    keep_firing_for: 10m
     missing: keep
     labels: {severity: page, code: 010, no: no}
     receivers: [ops]
@@ -45,6 +46,7 @@ def test_a_good_file() -> None:
     (rule,) = file.rules
     assert file.receivers[0].targets == ("ops@example.org", "night@example.org")
     assert (rule.name, rule.hold_ms, rule.missing, rule.line) == ("slow", 300_000, MissingDataPolicy.KEEP, 4)
+    assert rule.keep_ms == 600_000
     assert rule.labels == (("code", "010"), ("no", "no"), ("severity", "page"))
     assert (rule.threshold.op, rule.threshold.operand) == (">", 5)
     assert rule.resolve is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -83,33 +83,61 @@ def test_times_and_values_of_a_life() -> None:
     assert (change, alert.resolved_ms, alert.value) == (AlertChange.RESOLVED, 14 * MINUTE, 9)
 
 
+def test_an_alert_fires_on_for_keep_firing_for() -> None:
+    """The clock starts at the first evaluation that is false; true clears it, and the last true value is shown."""
+    keep, alert = 2 * MINUTE, FIRING
+    history = [WELL, WELL, BAD, WELL, KEEP, WELL]
+    for minute, verdict in enumerate(history):
+        found, change = next_state(alert, verdict, NOW + minute * MINUTE, 0, keep)
+        if minute == len(history) - 1:
+            break
+        assert found is not None
+        assert (found.phase, change) == (AlertPhase.FIRING, None), minute
+        if verdict is WELL:
+            assert found.value == FIRING.value
+        alert = found
+    assert found is not None
+    assert (found.phase, change, found.value) == (AlertPhase.RESOLVED, AlertChange.RESOLVED, 1)
+    assert next_state(replace(PENDING), WELL, NOW, MINUTE, keep) == (None, None), "only an alert that fires"
+
+
 @dataclass
 class Plain:
     """The rules of client_alerts in the plainest words: since when it holds, and whether it was told."""
 
     since: int = -1
     firing: bool = False
+    keep: int = 0
+    missed: int = -1
 
     def feed(self, says: Outcome, now: int, hold: int) -> str:
+        if says is Outcome.FALSE and self.firing and self.keep:
+            self.missed = now if self.missed < 0 else self.missed
+            if now - self.missed < self.keep:
+                return ""
         if says is Outcome.TRUE:
+            self.missed = -1
             self.since = now if self.since < 0 else self.since
             if not self.firing and now - self.since >= hold:
                 self.firing = True
                 return "firing"
         elif says is Outcome.FALSE or (says is Outcome.BETWEEN and not self.firing):
-            was, self.firing, self.since = self.firing, False, -1
+            was, self.firing, self.since, self.missed = self.firing, False, -1, -1
             return "resolved" if was else ""
         return ""
 
 
-@given(st.lists(st.sampled_from(Outcome), max_size=40), st.integers(0, 4))
-def test_random_histories_change_as_the_reference_does(history: list[Outcome], hold_minutes: int) -> None:
+@given(st.lists(st.sampled_from(Outcome), max_size=40), st.integers(0, 4), st.integers(0, 3))
+def test_random_histories_change_as_the_reference_does(
+    history: list[Outcome], hold_minutes: int, keep_minutes: int
+) -> None:
     """Each transition is told once: never two of a kind in a row, the first one fires."""
     alert: Alert | None = None
-    plain = Plain()
+    plain = Plain(keep=keep_minutes * MINUTE)
     told = []
     for minute, says in enumerate(history, 1):
-        alert, change = next_state(alert, AlertVerdict(says, 1), minute * MINUTE, hold_minutes * MINUTE)
+        hold_ms, keep_ms = hold_minutes * MINUTE, keep_minutes * MINUTE
+        alert, change = next_state(alert, AlertVerdict(says, 1), minute * MINUTE, hold_ms, keep_ms)
         assert (change or "") == plain.feed(says, minute * MINUTE, hold_minutes * MINUTE)
         assert (alert is not None and alert.phase is AlertPhase.FIRING) == plain.firing
         told += [change] if change else []

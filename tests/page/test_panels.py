@@ -277,6 +277,15 @@ def test_no_data_is_said_once(watched: Watched, summary: str, reason: str, said:
     assert "missing" not in text
 
 
+def test_it_is_shown_who_takes_care_of_an_alert(watched: Watched) -> None:
+    alert = {**ALERTS["alerts"][2], "silenced_by": ["s-1", "s-2"], "inhibited_by": ["x"],
+             "acknowledged": {"author": "ana", "comment": "<b>on it</b>", "until_ms": 0}}  # fmt: skip
+    answer_with(watched.page, "alerts", {**ALERTS, "alerts": [alert]})
+    line = watched.open().locator(".alert .alert-main")
+    for text in ("Silenced by s-1, s-2", "Muted by another alert", "Acknowledged by ana: <b>on it</b>"):
+        expect(line).to_contain_text(text)
+
+
 def test_no_engine_of_alerts_is_said(watched: Watched) -> None:
     answer_with(
         watched.page, "alerts", {"engines": [], "rules": [], "alerts": [], "truncated": 0, "problem": "no engine runs"}

@@ -15,6 +15,7 @@ import pytest
 
 import pipeline.collector.collector_service as serving
 import varstore.shard_process as shards
+from alerts.api.engine_server import EngineServer
 from artimon.api.api_server import ApiServer, run_server
 from artimon.api.app import LOCAL_HOSTS, make_app, served_hosts
 from artimon.api.matrix_service import MatrixServer
@@ -119,6 +120,10 @@ def _api(host: str, security: Security | None, insecure: bool) -> list[str]:
     return ApiServer(small_app(), host=host, insecure=insecure).warnings
 
 
+def _alerts(host: str, security: Security | None, insecure: bool) -> list[str]:
+    return EngineServer(cast(Any, None), host, token=None, insecure=insecure).warnings
+
+
 def _matrix(host: str, security: Security | None, insecure: bool) -> list[str]:
     return MatrixServer(small_app().state.desk, host, insecure=insecure).warnings
 
@@ -135,7 +140,7 @@ def process_security(monkeypatch: pytest.MonkeyPatch) -> Callable[[Security | No
 
 
 @pytest.mark.parametrize("host", EVERYWHERE)
-@pytest.mark.parametrize("start", [_collector, _shard, _api, _matrix])
+@pytest.mark.parametrize("start", [_collector, _shard, _api, _alerts, _matrix])
 def test_no_service_starts_open_to_all(
     start: Start, host: str, process_security: Callable[[Security | None], None]
 ) -> None:
@@ -306,7 +311,7 @@ ELSEWHERE = {
     "pipeline/flows/sources/http_source.py": "byte_server.py beside it asks for every source with such options",
     "pipeline/flows/sources/byte_server.py": "as http.py",
     "pipeline/flows/sources/syslog_source.py": "as http.py",
-    "artimon/runtime/http/http_server.py": "artimon/api/api_server.py and sources/receive, which make it, ask",
+    "artimon/runtime/http/http_server.py": "artimon/api/api_server.py, alerts/api and sources/receive ask",
     "sources/receive/line_listener.py": "sources/receive/receiver.py, which makes it, asks",
     "artimon/stack/port_leases.py": "looks whether a port of loopback is free",
     "artimon/stack/smtp.py": "a constant: loopback",
@@ -337,7 +342,8 @@ def test_every_listener_is_known() -> None:
     """A new listener calls `require_protection` or is listed here with the reason why it need not."""
     found = {str(path.relative_to(ROOT)) for name in PACKAGES for path in (ROOT / name).rglob("*.py") if _listens(path)}
     assert found == CHECKED | ELSEWHERE.keys()
-    for name in (*CHECKED, "pipeline/collector/collector_service.py", "pipeline/flows/sources/byte_server.py"):
+    asking = ("alerts/api/engine_server.py", "pipeline/flows/sources/byte_server.py")
+    for name in (*CHECKED, *asking, "pipeline/collector/collector_service.py"):
         assert "require_protection(" in (ROOT / name).read_text(), name
 
 

@@ -8,7 +8,7 @@ const NO_DATA = "no data";
 const ORDER = ["firing", "pending", "resolved"];
 
 /**
- * @typedef {{rule: string, labels: Record<string, string>, state: string, since_ms: number|null, fired_ms: number|null, resolved_ms: number|null, value: any, reason?: string, summary: string}} Alert
+ * @typedef {{rule: string, labels: Record<string, string>, state: string, since_ms: number|null, fired_ms: number|null, resolved_ms: number|null, value: any, reason?: string, summary: string, silenced_by?: string[], inhibited_by?: string[], acknowledged?: {author: string, comment: string}|null}} Alert
  * @typedef {{name: string, file: string, line: number, expr: string, threshold: any, for_ms: number, state: string, error: string, duration_ms: number, receivers: string[]}} Rule
  * @typedef {{id: string, time_ms: number, problems?: string[], mail?: {pending: number, sent: number, failed?: number, problem: string}}} Engine
  * @typedef {{engines: Engine[], rules: Rule[], alerts: Alert[], problems?: string[], truncated: number, problem: string}} Alerts
@@ -69,8 +69,18 @@ function line(one, expr, use) {
   const { value, summary, reason } = words(one);
   return el("li", { class: `alert ${one.state}` }, mark(state),
     el("div", { class: "alert-main" }, el("div", {}, name, value ? el("span", { class: "alert-value", text: ` ${value}` }) : null),
-      summary ? el("p", { text: summary }) : null, reason ? el("p", { class: "faint", text: reason }) : null, el("div", { class: "labels" }, ...labels)),
+      summary ? el("p", { text: summary }) : null, reason ? el("p", { class: "faint", text: reason }) : null,
+      ...handling(one).map((text) => el("p", { class: "faint", text })), el("div", { class: "labels" }, ...labels)),
     el("div", { class: "alert-when" }, el("strong", { text: one.state }), el("span", { class: "faint", text: when })));
+}
+
+/** @param {Alert} one @returns {string[]} why no messages are sent about it */
+function handling({ silenced_by: silences, inhibited_by: sources, acknowledged }) {
+  return [
+    silences?.length ? `Silenced by ${silences.join(", ")}` : "",
+    sources?.length ? "Muted by another alert" : "",
+    acknowledged ? `Acknowledged by ${acknowledged.author}: ${acknowledged.comment}` : "",
+  ].filter(Boolean);
 }
 
 /**

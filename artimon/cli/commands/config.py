@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import getpass
 import json
 import threading
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from artimon.cli.clusters import Cluster, ClustersOption, ZookeepersOption, choose_clusters, run_in_each
-from artimon.cli.common import JsonOption, Panel, escape_control, exits, locate_settings, print_error
+from artimon.cli.common import JsonOption, Panel, escape_control, exits, locate_settings, print_error, user_name
 from artimon.model.clock import SYSTEM_CLOCK
 
 if TYPE_CHECKING:
@@ -104,13 +103,6 @@ def _warn_unsigned(found: Mapping[str, Any], signed: bool) -> None:
         )
 
 
-def _user_name() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "?"
-
-
 @config_app.command("push")
 def push(
     file: FileArgument,
@@ -131,7 +123,7 @@ def push(
 
     def act(cluster: Cluster, tree: ControlTree) -> bool:
         now_ms = SYSTEM_CLOCK.now_ms()
-        stamp = tree.push(scope, found, now_ms=now_ms, by=_user_name(), note=note, expected=expect, sign=sign)
+        stamp = tree.push(scope, found, now_ms=now_ms, by=user_name(), note=note, expected=expect, sign=sign)
         print(f"{cluster.name + ': ' if cluster.name else ''}{stamp}")
         return _await_verdicts(tree, stamp, wait)
 
@@ -270,7 +262,7 @@ def _push_again(tree: ControlTree, scope: str, to: int | None, note: str) -> Ver
     number = current.stamp.number - 1 if to is None else to
     old = tree.version(scope, number)
     now_ms, expected = SYSTEM_CLOCK.now_ms(), current.stamp.number
-    document, me, sign = old.document, _user_name(), signer()
+    document, me, sign = old.document, user_name(), signer()
     return tree.push(scope, document, now_ms=now_ms, by=me, note=note, source=number, expected=expected, sign=sign)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -102,15 +101,3 @@ def smtp(given: OptionValues) -> None:
     from artimon.stack.smtp import SmtpConfig
 
     processes.run_smtp_process(given.make(SmtpConfig))
-
-
-@settings_command(app, "alerts.engine_process:AlertsConfig")
-def alerts(
-    given: OptionValues, rules: Annotated[Path | None, typer.Option(help="Folder of the rule files.")] = None
-) -> None:
-    """Run the alert engine."""
-    from alerts.engine_process import AlertsConfig
-    from artimon.cli import process_wiring as processes
-
-    settings = given.make(AlertsConfig, rules=rules or Path(), hdfs=given.defaults.hdfs)
-    processes.run_alerts_process(settings if rules else replace(settings, rules=settings.data / "rules"))

@@ -1,0 +1,114 @@
+"""Listener of the API of an engine: who may ask, limits, and answers over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from alerts.api.handlers import AlertHandlers, ApiRequest
+from alerts.state.operations import MAX_AUTHOR, OperationError
+from artimon.runtime.exposure import is_loopback, require_protection
+from artimon.runtime.http.body_limit import HEADERS, BodyLimitMiddleware, send_answer
+from artimon.runtime.http.http_error import HttpError
+from artimon.runtime.http.http_limits import HttpLimits
+from artimon.runtime.http.http_server import HOST, HttpServer
+from sources.receive.listener import SenderToken
+
+log = logging.getLogger(__name__)
+
+LIMITS = HttpLimits(body_bytes=8 * 1024 * 1024, body_s=30.0, connections=64)
+MAX_FIELDS = 100
+"""Parameters of a URL."""
+MAX_RUNNING = 4
+"""Requests that are answered at once; the others wait."""
+AUTHOR_HEADER = b"x-artimon-author"
+REMEDY = "give --api-token, or listen on 127.0.0.1"
+
+
+class EngineServer:
+    """HTTP server of the API; `start` once, `stop` once.
+
+    `token`: file with the token that every request presents; None: no token. Raises Unprotected if other machines
+    reach `host` without one, unless `insecure`; SettingsError for an unusable token."""
+
+    def __init__(
+        self, handlers: AlertHandlers, host: str = HOST, port: int = 0, *, token: Path | None, insecure: bool = False
+    ) -> None:
+        self._handlers, self._host = handlers, host
+        self._token = None if token is None else SenderToken(token, "--api-token")
+        self.warnings: list[str] = []
+        if self._token is None:
+            self.warnings = require_protection(
+                "the API of the alert engine", host, None, insecure=insecure, remedy=REMEDY
+            )
+        self._names = _names(host)
+        self._running = ThreadPoolExecutor(MAX_RUNNING, "alerts api")
+        self._server = HttpServer(BodyLimitMiddleware(self._serve, LIMITS), LIMITS, host, port, lifespan=False)
+
+    @property
+    def address(self) -> str:
+        """Return host:port once it listens."""
+        return f"[{self._host}]:{self._server.port}" if ":" in self._host else f"{self._host}:{self._server.port}"
+
+    def start(self) -> None:
+        """Listen and serve. Raises OSError if the port is in use."""
+        self._server.start()
+
+    def stop(self) -> None:
+        """Stop listening; running answers end."""
+        self._server.stop()
+        self._running.shutdown(wait=False, cancel_futures=True)
+
+    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            request = self._request(scope, (await receive())["body"])
+            loop = asyncio.get_running_loop()
+            status, body = 200, await loop.run_in_executor(self._running, self._answer, request)
+        except (OperationError, HttpError) as problem:
+            status, body = problem.status, json.dumps(str(problem)).encode()
+        except Exception as error:  # a full disk, or a defect: this request only
+            log.exception("alerts API")
+            status, body = 500, json.dumps(f"{type(error).__name__}: {error}").encode()
+        await send_answer(send, status, body, HEADERS)
+
+    def _answer(self, request: ApiRequest) -> bytes:
+        found = self._handlers.answer(request)
+        return b"" if found is None else json.dumps(found).encode()
+
+    def _request(self, scope: Mapping[str, Any], body: bytes) -> ApiRequest:
+        """Return a request that may be answered. Raises HttpError."""
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        if self._names and _host_of(headers.get(b"host", b"")) not in self._names:
+            raise HttpError(400, "the header Host names another server")
+        if self._token is not None and not self._token.admits(headers.get(b"authorization", b"")):
+            raise HttpError(401, "the header Authorization must be 'Bearer' and the token of this engine")
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if scope["method"] == "POST" and kind != b"application/json":  # what a page of another site cannot send
+            raise HttpError(415, "send JSON with the header Content-Type: application/json")
+        try:
+            query = parse_qs(scope["query_string"].decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+        except ValueError:
+            raise HttpError(400, f"the URL has no valid query of at most {MAX_FIELDS} parameters") from None
+        given = headers.get(AUTHOR_HEADER, b"").decode("utf-8", "replace").strip()[:MAX_AUTHOR]
+        client = str((scope.get("client") or ("an unknown address",))[0])
+        return ApiRequest(scope["method"], str(scope["path"]).rstrip("/"), query, body, given or client)
+
+
+def _host_of(header: bytes) -> str:
+    name = header.decode("latin-1").lower()
+    return name.partition("]")[0] + "]" if name.startswith("[") else name.partition(":")[0]
+
+
+def _names(host: str) -> frozenset[str]:
+    """Return the accepted names in the header Host, against DNS rebinding; beyond loopback the token protects."""
+    if not is_loopback(host):
+        return frozenset()
+    shown = f"[{host}]" if ":" in host else host.lower()
+    return frozenset({"localhost", "127.0.0.1", "[::1]", shown, socket.gethostname().lower()})
