@@ -19,10 +19,11 @@ MAX_BOUNDS = 200
 
 
 class HistogramTable:
-    """Histograms of `variables`, whose lock guards everything but reads of `_routes`: a cache name -> label values ->
-    histogram, whose readers compare the labels.
+    """Histograms of `variables`. Its lock guards everything except reads of `_routes`, a cache name -> label values ->
+    histogram; its readers compare the labels.
 
-    A name has one set of bounds. The limit of series per name applies to its label sets; beyond, `overflow="true"`."""
+    A name has one set of bounds. The limit of series per name applies to its label sets; further ones share the label
+    `overflow="true"`."""
 
     def __init__(self, variables: VariableRegistry) -> None:
         self._variables = variables

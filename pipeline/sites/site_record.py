@@ -1,9 +1,8 @@
 """Persistent state of an agent's lanes and sites: it keeps a batch from a second site after a crash. Pure; only
 `save_record` and `load_record` at the end touch the disk.
 
-Each lane has spans, [first sequence, site]: sequences from there on belong to that site; and `below`: from there on no
-sequence of the last span was ever handed to a call. `below` is on disk above a sequence before that sequence is sent.
-"""
+Each lane has spans [first sequence, site]: sequences from the first one on belong to that site. Sequences from `below`
+on were never part of a call. Before a sequence is sent, a `below` above it is on disk."""
 
 from __future__ import annotations
 
