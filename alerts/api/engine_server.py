@@ -35,7 +35,7 @@ REMEDY = "give --api-token, or listen on 127.0.0.1"
 class EngineServer:
     """HTTP server of the API; `start` once, `stop` once.
 
-    `token`: file with the token that every request presents; None: no token. Raises Unprotected if other machines
+    `token`: file with the token that every request presents; None: no token. Raises UnprotectedError if other machines
     reach `host` without one, unless `insecure`; SettingsError for an unusable token."""
 
     def __init__(
