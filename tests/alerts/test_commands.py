@@ -92,11 +92,11 @@ def test_a_silence_for_everything_asks_back(command: Command, routed: World) -> 
         (["ack", "z"], 2, "--comment"),
         (["ack", "z", "--comment", "x"], 1, "0 alerts that fire"),
         (["ack", "--group", "x", "--comment", "x"], 2, "LABEL=VALUE"),
-        (["silence", "add", "host"], 2, "no matcher"),
+        (["silence", "add", "host"], 2, "not a matcher"),
         (["silence", "add", "host=a"], 2, "--comment"),
         (["silence", "add", "host=a", "--for", "x", "--comment", "x"], 2, "duration"),
         (["silence", "expire", "x"], 1, "not known"),
-        (["list", "--filter", "="], 1, "no matcher"),
+        (["list", "--filter", "="], 1, "not a matcher"),
     ],
 )
 def test_wrong_use_is_named(command: Command, words: list[str], code: int, text: str) -> None:
