@@ -73,7 +73,7 @@ def test_a_page_of_another_site_cannot_act(routed: World) -> None:  # noqa: F811
     [
         ("GET", "/nowhere", None, 404, "/api/v2/"),
         ("PUT", "/api/v2/alerts", b"[]", 405, "GET or POST"),
-        ("GET", "/api/v2/alerts?filter=a", None, 400, "no matcher"),
+        ("GET", "/api/v2/alerts?filter=a", None, 400, "not a matcher"),
         ("GET", "/api/v2/alerts?active=x", None, 400, "true or false"),
         ("GET", "/api/v2/alerts?receiver=(", None, 400, "RE2"),
         ("GET", "/api/alerts/audit?limit=0", None, 400, "limit"),
