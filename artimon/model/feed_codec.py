@@ -138,7 +138,7 @@ def decode_range(parts: Sequence[bytes]) -> FeedRange:
             _read_part(part, schema)
             for part, schema in zip(parts, (_ENTRY_SCHEMA, _SAMPLE_SCHEMA, _STRING_SCHEMA), strict=True)
         )
-        meta = entries.schema.metadata
+        meta = entries.schema.metadata or {}
         if (form := int(meta.get(b"format", 1))) > FEED_FORMAT:
             raise ValueError(f"format {form}: this shard reads up to {FEED_FORMAT}, upgrade it before the driver")
         columns = [c.to_pylist() for c in entries.columns]

@@ -113,6 +113,9 @@ class WriteQueue:
                     return
                 number, writes = found
                 self.writes += 1
+                if self._ready():  # a `put` may have counted on this thread
+                    self._begin_thread()
+                    self._cond.notify()
             try:
                 self._write(writes)
             except Exception:  # a thread that dies would silently reduce the throughput
@@ -120,9 +123,13 @@ class WriteQueue:
             finally:
                 self._end(number)
 
+    def _ready(self) -> list[tuple[int, _Node]]:
+        """Return the nodes with writes that may begin. Under `_cond`."""
+        return [(n, node) for n, node in self._nodes.items() if node.waiting and node.busy < WRITES_PER_NODE]
+
     def _next(self) -> tuple[int, list[_Write]] | None:
         """Take the writes of the node whose oldest has waited longest, as many as go together. Under `_cond`."""
-        ready = [(n, node) for n, node in self._nodes.items() if node.waiting and node.busy < WRITES_PER_NODE]
+        ready = self._ready()
         if not ready:
             return None
         number, node = min(ready, key=lambda one: one[1].waiting[0].queued_at)

@@ -46,15 +46,16 @@ class AppendPace:
         """`files`: number of live files of each period and class."""
         self._interval_s = interval_s
         self._files = Counter({part: number for part, number in (files or {}).items() if "T" in part[0]})
-        self._rows = 0
+        self._rows, self._is_full = 0, False
 
     @staticmethod
     def task_count(rows: int, slots: int) -> int:
         """Return the number of tasks of the next append, when about `rows` wait and `slots` tasks can run at once."""
         return max(1, min(slots, rows // TASK_ROWS))
 
-    def record(self, files: Collection[DataFile]) -> None:
-        """Record the files of an append."""
+    def record(self, files: Collection[DataFile], is_full: bool = False) -> None:
+        """Record the files of an append. `is_full`: it had as many messages as it may have."""
+        self._is_full = is_full
         self._files.update((file.partition["period"], file.partition["keep"]) for file in files)
         self._rows = sum(file.rows for file in files)
         kept = sorted({period for period, _ in self._files})[-MAX_HOURS:]
@@ -70,7 +71,7 @@ class AppendPace:
         interval, stay within the files left for the hour of `now_ms`."""
         hour = period_of(now_ms)
         files, classes = self._count(hour)
-        if not classes or self._rows > TASK_ROWS:
+        if not classes or self._is_full or self._rows > TASK_ROWS:
             return 0.0
         left_s = (HOUR_MS - now_ms % HOUR_MS) / 1000
         appends = max(0, PACED_FILES * classes - files) // classes

@@ -141,6 +141,7 @@ class RawQuery:
             "raw: append %d, reading %s (%s) from %s", state.append, info.topic, info.topic_id, dict(state.until())
         )
         checkpoint = self._config.data / "checkpoints" / f"raw-{uuid.uuid4().hex}"
+        life.limit = limit
         return RunStart(life, state.until(), limit, small, checkpoint)
 
     def close(self, reading: RunStart) -> None:
@@ -346,6 +347,8 @@ class RawRun:
         self.state, self.info = state, info
         self._pace, self._stop = pace or AppendPace(query._config.raw_interval_s), stop or threading.Event()
         self._rows_a_message = float(DEFAULT_ROWS)
+        self.limit = query._config.raw_messages
+        """Most messages of an append."""
         self.appends = 0
         self.is_too_large = False
         """True if batches became larger: appends of as many messages would hold too many rows."""
@@ -390,7 +393,9 @@ class RawRun:
             step.counts.rows,
             step.counts.batches,
         )
-        self._pace.record(written)
+        messages = sum(result.until - result.first for result in results)
+        # Spark shares the limit out among partitions and rounds down
+        self._pace.record(written, messages > self.limit - len(self.state.until()))
         self.is_too_large = step.counts.rows > 2 * APPEND_ROWS
         if step.counts.batches:
             self._rows_a_message = step.counts.rows / step.counts.batches

@@ -70,13 +70,14 @@ def test_promtool_asks_for_a_range(client: Client) -> None:
 
 
 def test_promtool_lists_series_and_labels(client: Client) -> None:
-    told = promtool("query", "series", '--match=load{host="h1"}', "--match=requests_total", address(client))
+    times = (f"--start={END_S - 3600}", f"--end={END_S}")
+    told = promtool("query", "series", *times, '--match=load{host="h1"}', "--match=requests_total", address(client))
     assert told.splitlines() == [
         '{__name__="load", host="h1", job="node"}',
         '{__name__="requests_total", host="h1"}',
         '{__name__="requests_total", host="h2"}',
     ]
-    assert promtool("query", "labels", address(client), "host").split() == ["h1", "h2"]
+    assert promtool("query", "labels", *times, address(client), "host").split() == ["h1", "h2"]
 
 
 def test_promtool_takes_the_text_of_federation(client: Client) -> None:

@@ -50,14 +50,14 @@ class Load:
             at = max(at, -int(-min(full, last + self._interval_s * 1000) // 1000) * 1000)
             waiting = (at - until) / 1000 * self._messages_s
             last, count = at, min(waiting, self._limit)
-            self._append(int(until), at, int(count * self._rows))
+            self._append(int(until), at, int(count * self._rows), count >= self._limit)
             until += count / self._messages_s * 1000
             pause = self.pace.pause_s(at + 2_000)
             self.pauses.append(pause)
             at += max(2_000, round(pause * 1000))
         return self
 
-    def _append(self, since: int, until: int, rows: int) -> None:
+    def _append(self, since: int, until: int, rows: int, is_full: bool) -> None:
         """One append: as many files a class as tasks and their buffers make; those of two hours at their border."""
         tasks = self.pace.task_count(rows, 4)
         per_file = CHUNK_BYTES // ROW_BYTES
@@ -70,7 +70,7 @@ class Load:
             for n in range(self._classes)
             for _ in range(count)
         ]
-        self.pace.record(named)
+        self.pace.record(named, is_full)
         self.files.update(one.partition["period"] for one in named)
         self.appends += 1
 
@@ -120,9 +120,14 @@ def test_files_of_the_hour_before_the_start_count() -> None:
 
 
 def test_a_backlog_has_no_pause() -> None:
+    """Many rows, or as many messages as an append may have, however small they are."""
     pace = AppendPace(30.0)
     pace.record([file(TASK_ROWS)] * HOUR_FILES)
     assert pace.pause_s(START) == 0.0
+    pace.record([file(1000)], is_full=True)
+    assert pace.pause_s(START) == 0.0
+    pace.record([file(1000)])
+    assert pace.pause_s(START) > 0.0
 
 
 def test_few_rows_are_one_task() -> None:
