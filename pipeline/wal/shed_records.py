@@ -87,9 +87,9 @@ def shed_records(agent: str, batches: Iterable[tuple[BatchHeader, bytes, bool]])
         if header.kind == BatchKind.SERIES:  # announced again within a day
             continue
         record.lanes.add(header.id.lane_id, header.id.sequence)
+        record.newest_ms = max(record.newest_ms, header.poll_ms)
         if header.source == shed_source(header.id.agent):  # its content is carried over, see `merge_shed_records`
             continue
-        record.newest_ms = max(record.newest_ms, header.poll_ms)
         for minute, samples in _minutes(header, payload):
             record.lost[header.source, "sent" if sent else "unsent", minute] += samples
         if record.rows >= MAX_ROWS:

@@ -179,6 +179,20 @@ def test_a_shed_record_that_is_shed_is_carried_over(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_record_of_shed_records_alone_has_their_time(tmp_path: Path) -> None:
+    """Without a time it would be refused as too old, and what it names would be lost without a trace."""
+    recorded = RecordingListener()
+    wal = open_log(tmp_path, recorded)
+    fill(WalSink(wal, AGENT, tmp_path), 2)
+    (record,) = shed_records(AGENT, [(e.header, e.payload, False) for e, _ in recorded.placed])
+    WalSink(wal, AGENT, tmp_path).accept_now([record])
+    entry = next(e for e, _ in recorded.placed if e.header.source == shed_source(AGENT) and e.type == RecordType.BATCH)
+    (again,) = shed_records(AGENT, [(entry.header, entry.payload, False)])
+    assert again.poll_ms == entry.header.poll_ms > 0
+    assert {row[1] for row in again.samples.rows()} == {entry.header.poll_ms}
+    wal.close()
+
+
 def test_a_shed_record_in_kafka_is_carried_over_without_its_counts(tmp_path: Path) -> None:
     """Kafka may lose the record before the table reads it: the identities stay named. Counts would count twice."""
     recorded = RecordingListener()
