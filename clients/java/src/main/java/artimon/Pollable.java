@@ -26,7 +26,7 @@ final class Pollable {
     private final UUID uuid = UUID.randomUUID();
     private final long begun = System.nanoTime();
     private final Thread thread = FramedServer.daemon("artimon-bookkeeper", this::run);
-    private Instance instance; // kept: its lock would go with it, at the next garbage collection
+    volatile Instance instance; // kept: its lock would go with it, at the next garbage collection
     private volatile boolean closing;
     private volatile Registration registration;
     private volatile FramedServer server;
