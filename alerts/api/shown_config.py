@@ -3,42 +3,43 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import yaml
 
 NO_FILE = "route:\n  receiver: default\nreceivers:\n- name: default\n"
 """Configuration of an engine without a routing file, in the form of Alertmanager."""
-MASK = '"<secret>"'
+MASK = "<secret>"
+OWN_KEYS = frozenset(("escalation", "alertmanager_configs", "apprise_configs"))
+"""Keys of a routing file that Alertmanager does not have."""
 _SECRET_KEY = re.compile(r"password|secret|token|credential|api_key|service_key|routing_key|webhook_url|api_url")
 _URL = re.compile(r"https?://", re.IGNORECASE)
 
 
 def shown_config(text: str) -> str:
-    """Return the text of a routing file without passwords, tokens and paths of URLs, which may be secrets."""
+    """Return a routing file without passwords, tokens and paths of URLs, which may be secrets, and without the keys
+    that clients of Alertmanager refuse."""
     if not text:
         return NO_FILE
-    parts, at = [], 0
-    for begin, end, shown in sorted(_replacements(yaml.compose(text, yaml.SafeLoader), "")):
-        parts += [text[at:begin], shown]
-        at = end
-    return "".join([*parts, text[at:]])
+    node = yaml.compose(text, yaml.SafeLoader)
+    return NO_FILE if node is None else str(yaml.serialize(_shown(node, ""), Dumper=yaml.SafeDumper))
 
 
-def _replacements(node: yaml.Node | None, key: str) -> Iterator[tuple[int, int, str]]:
+def _shown(node: yaml.Node, key: str) -> yaml.Node:
+    """Mask a node in place; `key`: that of the mapping which holds it."""
     if isinstance(node, yaml.MappingNode):
+        node.value = [pair for pair in node.value if pair[0].value not in OWN_KEYS]
         for name, value in node.value:
-            yield from _replacements(value, str(name.value).lower())
+            _shown(value, str(name.value).lower())
     elif isinstance(node, yaml.SequenceNode):
         for one in node.value:
-            yield from _replacements(one, key)
+            _shown(one, key)
     elif isinstance(node, yaml.ScalarNode) and node.value:
-        begin, end = node.start_mark.index, node.end_mark.index
         if _SECRET_KEY.search(key) and not key.endswith("_file"):
-            yield begin, end, MASK
+            node.value, node.style = MASK, None
         elif _URL.match(node.value):
-            yield begin, end, f'"{_shown_url(node.value)}"'
+            node.value, node.style = _shown_url(node.value), None
+    return node
 
 
 def _shown_url(text: str) -> str:

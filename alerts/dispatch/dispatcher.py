@@ -175,27 +175,34 @@ class Dispatcher:
         inhibitor = self.inhibitor()
         letters: list[AlertLetter] = []
         for id in due:
-            group = self.groups[id]
+            group, escalation_ms = self.groups[id], NEVER_MS
             members = [self.alerts[one] for one in group.members]
             shown = [] if self.routing.is_muted(group.route, now_ms) else members
             shown = [one for one in shown if not self._hidden(one, inhibitor, silenced, now_ms)]
             if shown:
-                firing = [one for one in shown if one.kind is AlertChange.FIRING]
-                repeats = not all(acknowledged(one, now_ms) for one in firing)
-                group, told = group.tell(shown, self.routing.integrations(group.route), now_ms, repeats=repeats)
+                begins_ms = self._unacknowledged_ms(shown, acknowledged, now_ms)
+                waiting_ms = now_ms - min(begins_ms) if begins_ms else None
+                current = self.routing.integrations(group.route)
+                group, told = group.tell(shown, current, now_ms, waiting_ms=waiting_ms)
                 letters += [AlertLetter(message, target) for message, target in told]
-            self._end_flush(id, group, now_ms)
+                escalation_ms = group.next_escalation_ms(begins_ms, now_ms)
+            self._end_flush(id, group, now_ms, escalation_ms)
         self._forget_resolved()
         return letters
+
+    def _unacknowledged_ms(self, shown: Iterable[Notification], acknowledged: Acknowledged, now_ms: int) -> list[int]:
+        """Return when the alerts began that fire without an acknowledgement."""
+        firing = (one for one in shown if one.kind is AlertChange.FIRING)
+        return [one.fired_ms for one in firing if not acknowledged(one, now_ms)]
 
     def _hidden(self, alert: Notification, inhibitor: Inhibitor, silenced: Silenced, now_ms: int) -> bool:
         labels = alert.labels_with_name
         return inhibitor.mutes(labels) or silenced(labels, now_ms)
 
-    def _end_flush(self, id: str, group: Group, now_ms: int) -> None:
+    def _end_flush(self, id: str, group: Group, now_ms: int, escalation_ms: int) -> None:
         left = frozenset(one for one in group.members if self.alerts[one].kind is AlertChange.FIRING)
         interval_ms = group.route.timing.interval_ms
-        next_ms = now_ms + interval_ms if interval_ms else NEVER_MS
+        next_ms = min(now_ms + interval_ms if interval_ms else NEVER_MS, escalation_ms)
         before, after = self.groups[id], replace(group, members=left, flushed=True, next_ms=next_ms)
         if interval_ms or replace(after, next_ms=before.next_ms) != before:
             self._dirty_groups.add(id)

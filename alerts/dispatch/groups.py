@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from alerts.dispatch.routes import Route, Timing
+from alerts.dispatch.routes import EscalationStep, Route, Timing
 from alerts.receivers.receiver_kind import Integration
 from alerts.state.alert import AlertChange
 from alerts.state.notification import Message, Notification, digest
@@ -72,7 +72,11 @@ class Group:
         route = self.route
         kept = ("receiver", "group_by", "key", "names", "mute_intervals", "active_intervals")
         return {
-            "route": {**{name: getattr(route, name) for name in kept}, "timing": asdict(route.timing)},
+            "route": {
+                **{name: getattr(route, name) for name in kept},
+                "timing": asdict(route.timing),
+                **({"escalation": [asdict(step) for step in route.escalation]} if route.escalation else {}),
+            },
             "labels": dict(self.labels),
             "next_ms": self.next_ms,
             "members": sorted(self.members),
@@ -90,6 +94,7 @@ class Group:
             name: tuple(value) if isinstance(value, list) else value for name, value in data["route"].items()
         }
         route["timing"] = Timing(**route["timing"])
+        route["escalation"] = tuple(EscalationStep(**step) for step in route.get("escalation", ()))
         log = {
             target: TargetLog(**{**told, "firing": frozenset(told["firing"]), "resolved": frozenset(told["resolved"])})
             for target, told in data["log"].items()
@@ -109,25 +114,28 @@ class Group:
         integrations: Iterable[Integration],
         now_ms: int,
         *,
-        repeats: bool = True,
+        waiting_ms: int | None = 0,
     ) -> tuple[Group, list[tuple[Message, str]]]:
         """Return the group and the messages with their targets, once these alerts are told to all who need them.
 
-        `repeats`: an unchanged group is told again after its `repeat_interval`."""
+        `waiting_ms`: time for which one of them has fired without an acknowledgement; None: there is no such alert, and
+        the group is not told again after its `repeat_interval`."""
         shown = sorted(alerts, key=lambda one: (one.kind is AlertChange.RESOLVED, -one.fired_ms, one.labels))
         firing = frozenset(one.thread for one in shown if one.kind is AlertChange.FIRING)
         resolved = frozenset(one.thread for one in shown if one.kind is AlertChange.RESOLVED)
         log, told = dict(self.log), []
         current = {one.target: one for one in integrations}
-        repeat_ms = self.route.timing.repeat_ms if repeats else 0
+        repeat_ms = self.route.timing.repeat_ms if waiting_ms is not None else 0
         for target, one in current.items():
             before = log.get(target, TargetLog())
+            if one.after_ms > (waiting_ms or 0) and not before.firing:
+                continue
             if not before.needs_update(firing, resolved, one, now_ms - repeat_ms if repeat_ms else -1):
                 continue
             log[target] = before.after(firing, resolved, now_ms)
             if firing or one.send_resolved:
                 listed = shown if one.send_resolved else [a for a in shown if a.kind is AlertChange.FIRING]
-                told.append((self._message(listed, one.max_alerts, log[target]), target))
+                told.append((self._message(listed, one.max_alerts, log[target], one.receiver), target))
         for target in set(log) - set(current):  # a receiver without this address: it gets the ends of what it was told
             ended = [one for one in shown if one.thread in log[target].firing & resolved]
             if ended:
@@ -136,10 +144,15 @@ class Group:
                 log[target] = left
         return replace(self, log=log), told
 
-    def _message(self, alerts: list[Notification], most: int, log: TargetLog) -> Message:
+    def next_escalation_ms(self, begins_ms: Iterable[int], now_ms: int) -> int:
+        """Return the time of the next step for alerts that nobody has acknowledged; `begins_ms`: when they began."""
+        steps = [begin + step.after_ms for begin in begins_ms for step in self.route.escalation]
+        return min((time_ms for time_ms in steps if time_ms > now_ms), default=NEVER_MS)
+
+    def _message(self, alerts: list[Notification], most: int, log: TargetLog, receiver: str = "") -> Message:
         listed = tuple(alerts[:most] if most else alerts)
         return Message(
-            self.route.receiver,
+            receiver or self.route.receiver,
             self.key,
             tuple(sorted(self.labels.items())),
             listed,

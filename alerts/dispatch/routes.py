@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from alerts.dispatch.inhibition import InhibitRule
 from alerts.dispatch.matchers import labels_text, matchers_text, matches
@@ -23,6 +23,14 @@ class Timing:
     wait_ms: int = 30_000
     interval_ms: int = 300_000
     repeat_ms: int = 4 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class EscalationStep:
+    """Receiver that is told, too, once an alert has fired for `after_ms` without an acknowledgement."""
+
+    after_ms: int
+    receiver: str
 
 
 AT_ONCE = Timing(0, 0, 0)
@@ -46,6 +54,7 @@ class Route:
     key: str = "{}"
     names: tuple[str, ...] = ()
     """Receivers of a rule that names them itself; (): `receiver`."""
+    escalation: tuple[EscalationStep, ...] = ()
 
     def select(self, labels: Mapping[str, str]) -> Iterator[Route]:
         """Yield the routes of an alert that matches this route: the deepest ones, first match unless `continue`."""
@@ -99,10 +108,13 @@ class Routing:
         return list(self.root.select(labels))
 
     def integrations(self, route: Route) -> list[Integration]:
-        """Return how to reach the receivers of a route, each target once; the default receiver replaces an unknown
-        one."""
+        """Return how to reach the receivers of a route and of its escalation, each target once; the default receiver
+        replaces an unknown one."""
         default = self.receivers.get(self.default, ())
         found = [one for name in route.names or (route.receiver,) for one in self.receivers.get(name, default)]
+        for step in route.escalation:
+            added = self.receivers.get(step.receiver, default)
+            found += [replace(one, receiver=step.receiver, after_ms=step.after_ms) for one in added]
         return list({one.target: one for one in reversed(found)}.values())[::-1]
 
     def is_muted(self, route: Route, now_ms: int) -> bool:

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationInfo, model_validator
 
 from alerts.dispatch.inhibition import InhibitRule
 from alerts.dispatch.matchers import MAX_MATCHERS, matcher, parse_matchers
-from alerts.dispatch.routes import Route, Routing, Timing, child_key
+from alerts.dispatch.routes import EscalationStep, Route, Routing, Timing, child_key
 from alerts.dispatch.time_intervals import (
     Span,
     TimeInterval,
@@ -25,6 +25,7 @@ from alerts.dispatch.time_intervals import (
     parse_weekdays,
     parse_years,
 )
+from alerts.receivers.apprise_services import SERVICES
 from alerts.receivers.receiver_kind import Integration, receiver_kinds
 from alerts.state.rule import AlertsError
 from artimon.model.select import Matcher
@@ -48,6 +49,7 @@ from query_dsl.tree.calendar_units import parse_zone
 MAX_ROUTES = 5_000
 MAX_DEPTH = 20
 MAX_ENTRIES = 1_000
+MAX_STEPS = 10
 MAX_WAIT_MS = 30 * 86_400_000
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
@@ -133,6 +135,11 @@ class _NamedIntervals(Section):
     time_intervals: tuple[_Interval, ...] = Field(default=(), max_length=MAX_ENTRIES)
 
 
+class _StepSection(Section):
+    after: Duration
+    receiver: Text
+
+
 class _RouteSection(Section):
     """Route as written. Values that are not given are those of the parent."""
 
@@ -147,6 +154,7 @@ class _RouteSection(Section):
     passes_on: bool = Field(default=False, alias="continue")
     mute_time_intervals: tuple[Text, ...] = ()
     active_time_intervals: tuple[Text, ...] = ()
+    escalation: tuple[_StepSection, ...] | None = Field(default=None, max_length=MAX_STEPS)
     routes: tuple[_RouteSection, ...] = Field(default=(), max_length=MAX_ROUTES)
 
     def build(self, parent: Route, root: bool = False) -> Route:
@@ -159,6 +167,9 @@ class _RouteSection(Section):
             before.repeat_ms if self.repeat_interval is None else self.repeat_interval,
         )
         group_by = parent.group_by if self.group_by is None else None if "..." in self.group_by else self.group_by
+        steps = parent.escalation
+        if self.escalation is not None:
+            steps = tuple(EscalationStep(one.after, one.receiver) for one in self.escalation)
         made = Route(
             self.receiver or parent.receiver,
             group_by,
@@ -168,12 +179,10 @@ class _RouteSection(Section):
             self.mute_time_intervals,
             self.active_time_intervals,
             key=parent.key if root else child_key(parent.key, matchers),
+            escalation=steps,
         )
         children = tuple(child.build(made) for child in self.routes)
-        return Route(
-            made.receiver, group_by, timing, matchers, self.passes_on, made.mute_intervals, made.active_intervals,
-            children, made.key,
-        )  # fmt: skip
+        return replace(made, routes=children)
 
 
 class _InhibitSection(Section):
@@ -196,18 +205,18 @@ def _integrations(given: Any, info: ValidationInfo) -> tuple[Integration, ...]:
     """Return the integrations of a receiver, each read by its kind."""
     if not isinstance(given, Mapping):
         raise ValueError("write a mapping")
-    kinds = {kind.config_key: kind for kind in receiver_kinds().values()}
+    forms = {key: form for kind in receiver_kinds().values() for key, form in kind.sections.items()}
     found: list[Integration] = []
     for key, entries in given.items():
         if key == "name":
             continue
-        if key not in kinds:
-            raise_faults([fault(f"unknown key{did_you_mean(str(key), kinds)}", key, of_key=True)])
+        if key not in forms:
+            raise_faults([fault(f"unknown key{did_you_mean(str(key), forms)}", key, of_key=True)])
         if not isinstance(entries, list):
             raise_faults([fault("write a list", key)])
         for at, entry in enumerate(entries[:MAX_ENTRIES]):
             with with_path(key, at):
-                section = kinds[key].section.model_validate(entry, context=info.context)
+                section = forms[key].model_validate(entry, context=info.context)
             found += section.build()
     return tuple(found)
 
@@ -250,6 +259,10 @@ class _RoutingDocument(Section):
         intervals = [one.name for one in (*self.time_intervals, *self.mute_time_intervals)]
         if route.receiver is not None and route.receiver not in receivers:
             yield fault(f"unknown receiver{did_you_mean(route.receiver, receivers)}", *path, "receiver")
+        for at, step in enumerate(route.escalation or ()):
+            if step.receiver not in receivers:
+                hint = did_you_mean(step.receiver, receivers)
+                yield fault(f"unknown receiver{hint}", *path, "escalation", at, "receiver")
         for key in ("mute_time_intervals", "active_time_intervals"):
             for at, name in enumerate(getattr(route, key)):
                 if name not in intervals:
@@ -285,11 +298,8 @@ _UNSUPPORTED: Mapping[tuple[str, ...], str] = {
     ("global",): f"global settings have no effect: {_BY_OPTIONS}",
     ("templates",): "messages have a fixed form",
     **{
-        ("receivers", kind): "this kind of receiver is not supported: use mail or a webhook"
-        for kind in (
-            "discord_configs", "msteams_configs", "opsgenie_configs", "pagerduty_configs", "pushover_configs",
-            "slack_configs", "sns_configs", "telegram_configs", "victorops_configs", "webex_configs", "wechat_configs",
-        )
+        ("receivers", kind): "this kind of receiver is not supported: use apprise_configs, mail or a webhook"
+        for kind in ("sns_configs", "victorops_configs", "webex_configs", "wechat_configs")
     },
     **{
         ("receivers", "email_configs", key): _BY_OPTIONS
@@ -304,10 +314,17 @@ _UNSUPPORTED: Mapping[tuple[str, ...], str] = {
 """Path of keys, without places in lists -> reason."""
 
 
+def _reason(keys: tuple[str, ...]) -> str:
+    """Return why a key has no effect; "" if it has one."""
+    if len(keys) == 3 and keys[1] in SERVICES and keys[2] not in SERVICES[keys[1]].model_fields:
+        return "messages have a fixed form"
+    return _UNSUPPORTED.get(keys, "")
+
+
 def _unsupported_paths(data: Any, path: Steps = ()) -> Iterator[Steps]:
     """Yield the paths of keys without a counterpart."""
     keys = tuple(step for step in path if isinstance(step, str))
-    if keys in _UNSUPPORTED:
+    if _reason(keys):
         yield path
     elif isinstance(data, Mapping):
         for key, value in data.items():
@@ -320,14 +337,14 @@ def _unsupported_paths(data: Any, path: Steps = ()) -> Iterator[Steps]:
 
 def _unsupported(file: ConfigFile) -> Iterator[ConfigProblem]:
     for path in _unsupported_paths(file.data):
-        reason = _UNSUPPORTED[tuple(step for step in path if isinstance(step, str))]
+        reason = _reason(tuple(step for step in path if isinstance(step, str)))
         yield ConfigProblem(file.file, *file.position((*path, "[key]")), f"{dotted_path(path)}: left out: {reason}")
 
 
 def _supported(data: Any, path: tuple[str, ...] = ()) -> Any:
     """Return the data without keys that have no counterpart."""
     if isinstance(data, Mapping):
-        kept = {key: value for key, value in data.items() if (*path, str(key)) not in _UNSUPPORTED}
+        kept = {key: value for key, value in data.items() if not _reason((*path, str(key)))}
         return {key: _supported(value, (*path, str(key))) for key, value in kept.items()}
     return [_supported(value, path) for value in data] if isinstance(data, list) else data
 

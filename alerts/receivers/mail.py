@@ -11,7 +11,7 @@ import re
 import smtplib
 import socket
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from alerts.receivers.receiver_kind import (
     Integration,
@@ -405,7 +405,7 @@ class MailReceiver(ReceiverKind[MailSettings]):
     noun = "mail address"
     example = "name@host"
     summary = "one letter, text and HTML, by SMTP (`--smtp`, `--smtp-settings`, `--sender`); see below"
-    config_key, section = "email_configs", MailSection
+    sections: ClassVar[Mapping[str, type[IntegrationSection]]] = {"email_configs": MailSection}
     max_alerts = 100
     default = MailSettings("127.0.0.1", 25)
 

@@ -25,6 +25,10 @@ class Integration:
     target: str
     send_resolved: bool = True
     max_alerts: int = 0
+    receiver: str = ""
+    """Name of the receiver that an escalation adds; "": that of the route."""
+    after_ms: int = 0
+    """Time for which an alert must fire without an acknowledgement before an escalation adds it."""
 
 
 class IntegrationSection(Section):
@@ -65,10 +69,8 @@ class ReceiverKind(ABC, Generic[Settings]):
     """Name of an address in messages, such as "mail address"."""
     example: ClassVar[str]
     summary: ClassVar[str]
-    config_key: ClassVar[str]
-    """Key in a receiver of a routing file, such as "email_configs"."""
-    section: ClassVar[type[IntegrationSection]]
-    """Form of the entries of that key."""
+    sections: ClassVar[Mapping[str, type[IntegrationSection]]]
+    """Keys in a receiver of a routing file, such as "email_configs", and the form of their entries."""
     max_alerts: ClassVar[int] = 0
     """Maximum number of alerts that one letter lists; 0: all."""
     default: Settings

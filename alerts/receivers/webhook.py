@@ -5,10 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 from urllib.parse import SplitResult, urlsplit
 
 from alerts.receivers.receiver_kind import (
@@ -46,7 +46,7 @@ def is_url(text: str) -> bool:
 
 def payload(message: Message, page: str) -> dict[str, Any]:
     """Return the body of the request. `page`: address of the page for links."""
-    alerts = [_alert(one, page) for one in message.alerts]
+    alerts = [alert_json(one, page) for one in message.alerts]
     return {
         "version": "4",
         "groupKey": message.group_key,
@@ -61,7 +61,8 @@ def payload(message: Message, page: str) -> dict[str, Any]:
     }
 
 
-def _alert(told: Notification, page: str) -> dict[str, Any]:
+def alert_json(told: Notification, page: str) -> dict[str, Any]:
+    """Return an alert in the form of Alertmanager."""
     own = {"summary": told.summary, "value": value_text(told.value), "reason": told.reason}
     annotations = dict(told.annotations) if told.expires_ms else own
     resolved = told.kind is AlertChange.RESOLVED
@@ -92,17 +93,21 @@ class WebhookDelivery:
     def send(self, message: Message, address: str, now_ms: int) -> None:
         """Return once the server has accepted the message; else raise LetterDeferredError or LetterRefusedError."""
         del now_ms
-        parts = urlsplit(address)
-        body = json.dumps(payload(message, self.page), ensure_ascii=True).encode()
-        try:
-            status, reason = _post(parts, body)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise LetterDeferredError(f"{shown_url(address)}: {type(error).__name__}: {error}") from error
-        if 200 <= status < 300:
-            return
-        text = f"{shown_url(address)} answers {status} {reason}"
-        temporary = status >= 500 or status in (408, 425, 429)
-        raise (LetterDeferredError if temporary else LetterRefusedError)(text)
+        post_json(address, payload(message, self.page))
+
+
+def post_json(address: str, content: Any) -> None:
+    """Return once the server has accepted the content; else raise LetterDeferredError or LetterRefusedError."""
+    body = json.dumps(content, ensure_ascii=True).encode()
+    try:
+        status, reason = _post(urlsplit(address), body)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise LetterDeferredError(f"{shown_url(address)}: {type(error).__name__}: {error}") from error
+    if 200 <= status < 300:
+        return
+    text = f"{shown_url(address)} answers {status} {reason}"
+    temporary = status >= 500 or status in (408, 425, 429)
+    raise (LetterDeferredError if temporary else LetterRefusedError)(text)
 
 
 def _post(parts: SplitResult, body: bytes) -> tuple[int, str]:
@@ -131,7 +136,8 @@ def shown_url(address: str) -> str:
     return f"{parts.scheme}://{parts.hostname}{port}/…"
 
 
-def _url(text: str) -> str:
+def parse_url(text: str) -> str:
+    """Return an address of HTTP or HTTPS. Raises ValueError."""
     if not is_url(text):
         raise ValueError("this is not a URL: write https://host/path in plain ASCII")
     return text
@@ -140,7 +146,7 @@ def _url(text: str) -> str:
 class WebhookSection(IntegrationSection):
     """Address of a webhook."""
 
-    url: Annotated[str, parsed(_url, blank=False)]
+    url: Annotated[str, parsed(parse_url, blank=False)]
     max_alerts: int = 0
 
     def build(self) -> list[Integration]:
@@ -155,7 +161,7 @@ class WebhookReceiver(ReceiverKind[None]):
     noun = "URL"
     example = "https://host/path"
     summary = "one POST of JSON, in the form of Alertmanager's webhooks (version 4); see below"
-    config_key, section = "webhook_configs", WebhookSection
+    sections: ClassVar[Mapping[str, type[IntegrationSection]]] = {"webhook_configs": WebhookSection}
     default = None
 
     def accepts(self, address: str) -> bool:

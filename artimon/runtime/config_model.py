@@ -78,11 +78,12 @@ def repeated(names: Iterable[tuple[str, Steps]]) -> Iterator[InitErrorDetails]:
 
 @contextmanager
 def with_path(*path: str | int) -> Iterator[None]:
-    """Add the path to a ValueError of the block."""
+    """Add the path to the errors of the block."""
     try:
         yield
-    except ValidationError:
-        raise
+    except ValidationError as error:
+        details = [_detail(one) for one in error.errors(include_url=False)]
+        raise validation_error(*(InitErrorDetails({**one, "loc": (*path, *one["loc"])}) for one in details)) from None
     except ValueError as error:
         raise validation_error(fault(str(error), *path)) from None
 

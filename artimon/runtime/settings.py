@@ -126,6 +126,11 @@ def security() -> Security | None:
         raise SettingsError(str(problem)) from None
 
 
+def secret_variable(name: str) -> str | None:
+    """Return a variable of the environment that a configuration file names, None if there is none."""
+    return os.environ.get(name)
+
+
 @lru_cache(maxsize=1)
 def zookeeper_auth() -> str:
     """Return user:password of ZooKeeper's digest scheme, "" without (ARTIMON_ZOOKEEPER_AUTH names the file). Raises

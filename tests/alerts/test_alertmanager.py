@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -348,7 +349,9 @@ def with_templates(program: Program, options: list[str]) -> tuple[Program, list[
     return Program(Path("/usr/bin/unshare"), program.environment), arguments
 
 
-def theirs(made: list[Case], config: str, folder: Path, server: WebhookServer) -> list[Told]:
+@contextmanager
+def alertmanager(config: str, folder: Path) -> Iterator[str]:
+    """Run Debian's Alertmanager; yields host:port."""
     (folder / "am.yml").write_text(config)
     address = f"127.0.0.1:{free_port()}"
     options = [
@@ -357,6 +360,11 @@ def theirs(made: list[Case], config: str, folder: Path, server: WebhookServer) -
     ]  # fmt: skip
     program, arguments = with_templates(require("alertmanager"), options)
     with serving(program, arguments, f"http://{address}/-/ready", folder / "am.log"):
+        yield address
+
+
+def theirs(made: list[Case], config: str, folder: Path, server: WebhookServer) -> list[Told]:
+    with alertmanager(config, folder) as address:
         began = time.monotonic()
         started: dict[str, str] = {}
         ids: dict[str, str] = {}

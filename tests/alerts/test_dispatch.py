@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -11,7 +11,7 @@ from alerts.dispatch.dispatcher import Dispatcher
 from alerts.dispatch.groups import Group
 from alerts.dispatch.inhibition import InhibitRule
 from alerts.dispatch.matchers import parse_matchers
-from alerts.dispatch.routes import Route, Routing, Timing, child_key
+from alerts.dispatch.routes import EscalationStep, Route, Routing, Timing, child_key
 from alerts.dispatch.time_intervals import TimeInterval
 from alerts.receivers.receiver_kind import Integration
 from alerts.state.alert import AlertChange
@@ -37,6 +37,8 @@ class Team:
     now_ms: int = NOW
     silenced: set[str] = field(default_factory=set)
     """Hosts with a silence."""
+    acknowledged: set[str] = field(default_factory=set)
+    """Hosts whose alerts are acknowledged."""
 
     def __post_init__(self) -> None:
         self.dispatcher = Dispatcher(self.routing)
@@ -52,8 +54,14 @@ class Team:
         told: list[str] = []
         for _ in range(wait_ms // S):
             self.now_ms += S
-            told += [text_of(letter) for letter in self.dispatcher.flush(self.now_ms, self._silenced)]
+            told += [text_of(letter) for letter in self._flush()]
         return told
+
+    def _flush(self) -> list[AlertLetter]:
+        return self.dispatcher.flush(self.now_ms, self._silenced, self._acknowledged)
+
+    def _acknowledged(self, one: Notification, now_ms: int) -> bool:
+        return dict(one.labels).get("host") in self.acknowledged
 
     def _silenced(self, labels: Mapping[str, str], now_ms: int) -> bool:
         return labels.get("host") in self.silenced
@@ -276,3 +284,44 @@ def test_a_storm_is_one_message_for_each_group() -> None:
     assert len(letters) == 23
     assert sum(len(letter.message.alerts) for letter in letters) == 23_000
     assert team.after(5 * MINUTE) == []
+
+
+STEPS = (EscalationStep(15 * MINUTE, "db"), EscalationStep(60 * MINUTE, "quiet"))
+
+
+def test_an_alert_that_nobody_acknowledges_is_told_to_the_next_step() -> None:
+    team = Team(routing(Route("ops", ("rack",), replace(TIMING, interval_ms=10 * MINUTE), escalation=STEPS)))
+    team.fire("down", host="a", rack="1")
+    assert team.after(14 * MINUTE) == ["ops@x.y: firing a"]
+    assert team.after(MINUTE) == ["db@x.y: firing a"]
+    assert team.after(44 * MINUTE) == []
+    assert team.after(MINUTE) == ["quiet@x.y: firing a"]
+    team.resolve("down", host="a", rack="1")
+    assert team.after(10 * MINUTE) == ["ops@x.y: resolved a", "db@x.y: resolved a"]
+
+
+def test_an_acknowledgement_stops_the_escalation_and_a_new_alert_starts_it_again() -> None:
+    team = Team(routing(Route("ops", ("rack",), TIMING, escalation=STEPS)))
+    team.fire("down", host="a", rack="1")
+    team.after(10 * MINUTE)
+    team.acknowledged.add("a")
+    assert team.after(120 * MINUTE) == []
+    team.fire("down", host="b", rack="1")
+    assert team.after(14 * MINUTE) == ["ops@x.y: firing b firing a"]
+    team.restart()
+    assert team.after(2 * MINUTE) == ["db@x.y: firing b firing a"]
+
+
+def test_a_message_of_an_escalation_names_its_receiver() -> None:
+    team = Team(routing(Route("ops", ("rack",), TIMING, escalation=STEPS[:1])))
+    team.fire("down", host="a", rack="1")
+    team.now_ms += 15 * MINUTE
+    assert [one.message.receiver for one in team.dispatcher.flush(team.now_ms)] == ["ops", "db"]
+
+
+def test_a_silenced_alert_is_not_escalated() -> None:
+    team = Team(routing(Route("ops", ("rack",), TIMING, escalation=STEPS)))
+    team.fire("down", host="a", rack="1")
+    team.after(MINUTE)
+    team.silenced.add("a")
+    assert team.after(30 * MINUTE) == []

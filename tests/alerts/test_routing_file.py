@@ -43,7 +43,8 @@ receivers:
         smarthost: mail:25
   - name: night
     webhook_configs: [{url: "https://x.y/z", max_alerts: 5}]
-    slack_configs: [{channel: "#x"}]
+    slack_configs: [{api_url: "https://hooks.slack.com/services/T1/B2/C3", channel: "#x"}]
+    sns_configs: [{topic_arn: x}]
 inhibit_rules:
   - source_match: {alertname: site-down}
     target_matchers: ['severity="page"']
@@ -65,7 +66,8 @@ def test_a_file_of_alertmanager_is_read_and_what_is_left_out_is_named() -> None:
     assert [str(one).split(": ")[0:2] for one in left_out] == [
         ["am.yml:2:1", "global"],
         ["am.yml:24:9", "receivers[0].email_configs[0].smarthost"],
-        ["am.yml:27:5", "receivers[1].slack_configs"],
+        ["am.yml:27:76", "receivers[1].slack_configs[0].channel"],
+        ["am.yml:28:5", "receivers[1].sns_configs"],
     ]
     root = routing.root
     assert root is not None
@@ -81,7 +83,8 @@ def test_a_file_of_alertmanager_is_read_and_what_is_left_out_is_named() -> None:
     assert (databases.receiver, databases.group_by) == ("ops", None)
     assert databases.key == '{}/{service=~"pg|mysql",team!="x"}'
     assert routing.receivers["ops"] == (Integration("a@b.c", True, 100), Integration("d@e.f", True, 100))
-    assert routing.receivers["night"] == (Integration("webhook:https://x.y/z", True, 5),)
+    slack = Integration("apprise:https://hooks.slack.com/services/T1/B2/C3", False)
+    assert routing.receivers["night"] == (Integration("webhook:https://x.y/z", True, 5), slack)
     assert routing.inhibit_rules[0].equal == ("site",)
     (office,) = routing.intervals["office"]
     assert office == TimeInterval(
@@ -100,8 +103,17 @@ def test_a_file_of_alertmanager_is_read_and_what_is_left_out_is_named() -> None:
         ("{receiver: ops}", "{receiver: ops, routes: [{matchers: ['a=~\"(\"']}]}", "route.routes[0].matchers[0]"),
         ("{receiver: ops}", "{receiver: ops, mute_time_intervals: [x]}", "unknown time interval"),
         ("{receiver: ops}", "{group_wait: 1s}", "needs a receiver"),
+        (
+            "{receiver: ops}",
+            "{receiver: ops, escalation: [{after: 5m, receiver: boss}]}",
+            "route.escalation[0].receiver",
+        ),
+        ("{receiver: ops}", "{receiver: ops, escalation: [{after: 5, receiver: ops}]}", "route.escalation[0].after"),
         ("a@b.c", "nobody", "not a mail address"),
-        ("email_configs: [{to: a@b.c}]", "slack_configs: [{}]", "none of the kinds of this receiver is supported"),
+        ("email_configs: [{to: a@b.c}]", "sns_configs: [{}]", "none of the kinds of this receiver is supported"),
+        ("email_configs: [{to: a@b.c}]", "slack_configs: [{channel: x}]", "slack_configs[0]: api_url is missing"),
+        ("email_configs: [{to: a@b.c}]", "apprise_configs: [{url: 'nowhere://x'}]", "apprise knows no service"),
+        ("email_configs: [{to: a@b.c}]", "apprise_configs: [{}]", "give one of url, url_file and url_env"),
         ("email_configs", "emale_configs", "unknown key"),
         ("{name: ops, email", "{name: ops}, {name: ops, email", "receiver 'ops'"),
     ],
