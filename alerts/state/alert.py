@@ -46,6 +46,15 @@ class Outcome(Enum):
     KEEP = "nothing is known, and the alert stays as it is"
 
 
+@dataclass(frozen=True, slots=True)
+class FlapLimit:
+    """Limit from which an alert flaps: it fires again after `ends` ends within `within_ms`. Then it fires on until its
+    condition has not held for `within_ms`."""
+
+    ends: int
+    within_ms: int
+
+
 class AlertChange(StrEnum):
     """Change of an alert that receivers are notified of."""
 
@@ -80,6 +89,12 @@ class Alert:
     reason: str = ""
     kept_ms: int = 0
     """First evaluation at which the condition did not hold although the alert fires on (`keep_firing_for`); 0: none."""
+    ended_ms: tuple[int, ...] = ()
+    """Ends of earlier firings, for a rule with a FlapLimit."""
+
+    def ends(self, now_ms: int, flaps: FlapLimit | None) -> tuple[int, ...]:
+        """Return the ends that count for a limit."""
+        return tuple(end for end in self.ended_ms if flaps and end > now_ms - flaps.within_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +106,17 @@ class RuleMemory:
 
 
 def next_state(
-    alert: Alert | None, verdict: AlertVerdict, now_ms: int, hold_ms: int, keep_ms: int = 0
+    alert: Alert | None,
+    verdict: AlertVerdict,
+    now_ms: int,
+    hold_ms: int,
+    keep_ms: int = 0,
+    flaps: FlapLimit | None = None,
 ) -> tuple[Alert | None, AlertChange | None]:
     """Return the alert after the evaluation at `now_ms` (None: there is none), and the change to notify, if any.
 
-    `keep_ms`: time for which an alert fires on after its condition held last (`keep_firing_for`).
+    `keep_ms`: time for which an alert fires on after its condition held last (`keep_firing_for`). An alert that flaps
+    keeps the ends that it had when it began to fire.
 
     >>> bad, well = AlertVerdict(Outcome.TRUE, 0), AlertVerdict(Outcome.FALSE, 1)
     >>> alert, change = next_state(None, bad, 60_000, 60_000)
@@ -108,13 +129,18 @@ def next_state(
     <AlertChange.RESOLVED: 'resolved'>
     """
     phase = alert.phase if alert else AlertPhase.INACTIVE
+    ends = alert.ends(now_ms, flaps) if alert else ()
+    if flaps and alert and phase is AlertPhase.FIRING and len(alert.ended_ms) >= flaps.ends:
+        keep_ms = max(keep_ms, flaps.within_ms)
+        verdict = replace(verdict, reason=verdict.reason or f"flaps: it ended {len(alert.ended_ms)} times")
     match phase, verdict.outcome:
         case AlertPhase.FIRING, Outcome.FALSE if alert and now_ms - (alert.kept_ms or now_ms) < keep_ms:
             return replace(alert, kept_ms=alert.kept_ms or now_ms), None
         case AlertPhase.FIRING, Outcome.FALSE if alert:
             value = alert.value if verdict.value is None else verdict.value
+            calm = flaps is None or len(alert.ended_ms) >= flaps.ends
             ended = replace(alert, phase=AlertPhase.RESOLVED, resolved_ms=now_ms, value=value, reason=verdict.reason)
-            return ended, AlertChange.RESOLVED
+            return replace(ended, kept_ms=0, ended_ms=() if calm else (*ends, now_ms)), AlertChange.RESOLVED
         case AlertPhase.FIRING, _ if alert:
             return _with_value(alert, verdict, now_ms), None
         case AlertPhase.PENDING, Outcome.KEEP:
@@ -124,10 +150,15 @@ def next_state(
             return _promote_pending(replace(_with_value(alert, verdict, now_ms), since_ms=since), now_ms, hold_ms)
         case _, Outcome.TRUE:
             data_ms = now_ms if verdict.value is not None else alert.data_ms if alert else 0
-            fresh = Alert(AlertPhase.PENDING, now_ms, now_ms, data_ms, verdict.value, reason=verdict.reason)
+            fresh = Alert(
+                AlertPhase.PENDING, now_ms, now_ms, data_ms, verdict.value, reason=verdict.reason, ended_ms=ends
+            )
             return _promote_pending(fresh, now_ms, hold_ms)
-        case AlertPhase.RESOLVED, _ if alert and now_ms - alert.resolved_ms < SHOWN_MS:
+        case AlertPhase.RESOLVED, _ if alert and (ends or now_ms - alert.resolved_ms < SHOWN_MS):
             return alert, None
+        case AlertPhase.PENDING, _ if alert and ends:
+            end_ms = ends[-1]
+            return replace(alert, phase=AlertPhase.RESOLVED, since_ms=end_ms, fired_ms=end_ms, resolved_ms=end_ms), None
     return None, None
 
 

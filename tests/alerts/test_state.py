@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alerts.state.alert import MAX_GAP_MS, SHOWN_MS, Alert, AlertChange, AlertPhase, AlertVerdict, Outcome, next_state
+from alerts.state.alert import (
+    MAX_GAP_MS,
+    SHOWN_MS,
+    Alert,
+    AlertChange,
+    AlertPhase,
+    AlertVerdict,
+    FlapLimit,
+    Outcome,
+    next_state,
+)
 
 MINUTE = 60_000
 NOW = 100 * MINUTE
@@ -66,6 +76,39 @@ def test_a_clock_that_went_back_makes_nothing_negative() -> None:
     assert change is None
     assert alert is not None
     assert alert.since_ms == PENDING.since_ms - 10 * MINUTE
+
+
+FLAPS = FlapLimit(ends=3, within_ms=60 * MINUTE)
+
+
+def changes(verdicts: list[AlertVerdict], hold_ms: int = 0) -> list[tuple[int, AlertChange]]:
+    """Minute and change of an alert with a verdict a minute."""
+    alert, found = None, []
+    for minute, verdict in enumerate(verdicts):
+        alert, change = next_state(alert, verdict, NOW + minute * MINUTE, hold_ms, 0, FLAPS)
+        found += [(minute, change)] if change else []
+    return found
+
+
+def test_an_alert_that_flaps_fires_until_it_has_been_well_for_the_whole_time() -> None:
+    told = changes([BAD, WELL] * 20 + [WELL] * 70)
+    assert [one for _, one in told] == [AlertChange.FIRING, AlertChange.RESOLVED] * 4
+    assert told[6:] == [(6, AlertChange.FIRING), (39 + 60, AlertChange.RESOLVED)]
+
+
+def test_after_it_was_calm_an_alert_may_end_as_often_again() -> None:
+    calm_and_again = changes([BAD, WELL] * 4 + [WELL] * 70 + [BAD, WELL] * 3 + [WELL])
+    assert [one for _, one in calm_and_again] == [AlertChange.FIRING, AlertChange.RESOLVED] * 7
+
+
+def test_ends_count_within_the_time_only() -> None:
+    assert len(changes(([BAD] + [WELL] * 25) * 10)) == 20
+
+
+def test_ends_survive_a_firing_that_was_never_told() -> None:
+    waits = [BAD, BAD, WELL, BAD, WELL]  # fires, then is pending for a minute
+    told = changes(waits * 3 + [BAD, BAD, WELL, WELL], hold_ms=MINUTE)
+    assert [one for _, one in told] == [AlertChange.FIRING, AlertChange.RESOLVED] * 3 + [AlertChange.FIRING]
 
 
 def test_times_and_values_of_a_life() -> None:
