@@ -222,7 +222,7 @@ def _newest_figures(found: Buckets) -> defaultdict[tuple[str, str], dict[str, An
 
 
 def _status(endpoint: EndpointState, figures: Mapping[str, Any], now_ms: int) -> ProcessStatus:
-    role, version = figures.get(VERSION) or (endpoint.instance.rpartition("-")[0] or endpoint.instance, "")
+    role, version = figures.get(VERSION) or (endpoint.instance.partition("-")[0], "")
     state, problem = _state(endpoint, figures, now_ms)
     return ProcessStatus(
         role,
