@@ -8,7 +8,8 @@ from typing import Annotated
 
 from artimon.runtime.http.http_limits import HttpLimits, KiB
 from artimon.runtime.machine_memory import memory_limit
-from artimon.runtime.process_options import Health, Insecure, ListenHost, Option, StackData, Zookeeper
+from artimon.runtime.process_options import Health, Insecure, ListenHost, Option, StackData, Zookeeper, process_name
+from artimon.runtime.self_metrics_endpoint import instance_of
 from query_dsl.promql.promql_settings import PromqlSettings
 
 MiB = 1024 * KiB
@@ -135,8 +136,14 @@ class ApiConfig:
     ] = ()
     insecure: Insecure = False
     health: Health = None
+    id: Annotated[str | None, process_name("Name of this API; default: api-PORT.")] = None
     promql: PromqlSettings = field(default_factory=PromqlSettings)
     hdfs: str | None = None
+
+    @property
+    def instance(self) -> str:
+        """Instance in the self metrics. With any free port "api": a port that changes would begin new series."""
+        return instance_of("api", self.id or str(self.port or "api"))
 
     @property
     def hard(self) -> ApiLimits:

@@ -67,7 +67,7 @@ def make_app(
     routes = Routes(desk, status, alerts)
     app = FastAPI(title="Artimon", docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=routes.lifespan)
     app.state.desk = desk
-    add_prometheus_routes(app, desk, routes.read_alerts, promql or PromqlSettings())
+    add_prometheus_routes(app, desk, routes.read_alerts, routes.endpoint_reader, promql or PromqlSettings())
     _add_query_routes(app, routes)
     _add_pages(app, pages or Pages())
     app.add_exception_handler(ApiError, _on_api_error)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from artimon.api.api_errors import ApiError
 from artimon.api.limited_store import LimitedStore
+from artimon.model.clock import Clock
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Buckets, Matcher, SelectRequest, Store
 from artimon.model.values import ValueType
@@ -18,7 +22,13 @@ UP = "artimon.endpoint.up"
 BUCKETS = 60
 MAX_SILENT_BUCKETS = 4
 """Buckets without a report after which an agent's last report is stale: up is null."""
-_ORDER = {False: 0, None: 1, True: 2}
+FRESH_S = 5.0
+"""Age in seconds at which the endpoints are read again, for all requests together."""
+MAX_ENDPOINTS = 200_000
+"""Limit of the endpoints that are read: memory, 2 kB each."""
+STATES: Mapping[bool | None, str] = {False: "down", None: "unknown", True: "up"}
+"""States in the order of a list."""
+_RANKS = {up: rank for rank, up in enumerate(STATES)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +45,77 @@ class EndpointState:
     time_ms: int | None
 
 
-def read_endpoints(store: LimitedStore, now_ms: int, limit: int) -> dict[str, Any]:
-    """Return a JSON object: at most `limit` `endpoints`, those that are down first; `down` counts all of these."""
-    found = select_newest(store, (Matcher(NAME, "=", UP),), now_ms, BUCKETS, store.limits.series)
+@dataclass(frozen=True, slots=True)
+class EndpointPage:
+    """Part of the list of endpoints: those of a `state`, "" for all, that have every word of `text` in context,
+    instance, host or a label, written `name=value`; upper and lower case are the same. Raises ApiError."""
+
+    text: str = ""
+    state: str = ""
+    offset: int = 0
+    limit: int = 1_000
+
+    def __post_init__(self) -> None:
+        if self.state and self.state not in STATES.values():
+            raise ApiError(400, f"unknown state {self.state!r:.40}: use {', '.join(STATES.values())}, or leave it out")
+
+    def select(self, endpoints: Iterable[EndpointState]) -> list[EndpointState]:
+        """Return the endpoints that fit, of all pages."""
+        words = self.text.lower().split()
+        found = [one for one in endpoints if self.state in ("", STATES[one.up])]
+        return [one for one in found if _has_words(one, words)] if words else found
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """All endpoints, those that are down first, by context, host and instance."""
+
+    endpoints: list[EndpointState]
+    notes: tuple[str, ...] = ()
+
+    def to_json(self, page: EndpointPage) -> dict[str, Any]:
+        """Return a JSON object with a page of the `endpoints`; `found` counts those that fit, and `down`, `unknown` and
+        `up` count all."""
+        fits, counts = page.select(self.endpoints), Counter(one.up for one in self.endpoints)
+        shown = fits[page.offset : page.offset + page.limit]
+        return {
+            "endpoints": [asdict(one) for one in shown],
+            "found": len(fits),
+            "truncated": len(fits) > page.offset + len(shown),
+            **{state: counts[up] for up, state in STATES.items()},
+            "notes": list(self.notes),
+        }
+
+
+class EndpointReader:
+    """Reads the endpoints once in FRESH_S, for the requests of all threads."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._read = Endpoints([])
+        self._read_at: float | None = None
+
+    def read(self, store: LimitedStore) -> Endpoints:
+        """Return the endpoints. Raises SelectError, and ApiError if there are more than MAX_ENDPOINTS."""
+        with self._lock:
+            now = self._clock.monotonic()
+            if self._read_at is None or now - self._read_at >= FRESH_S:
+                self._read, self._read_at = _read_endpoints(store, self._clock.now_ms()), now
+            return self._read
+
+
+def _read_endpoints(store: LimitedStore, now_ms: int) -> Endpoints:
+    limits = replace(store.limits, series=MAX_ENDPOINTS, cells_read=MAX_ENDPOINTS * BUCKETS)
+    found = select_newest(replace(store, limits=limits), (Matcher(NAME, "=", UP),), now_ms, BUCKETS, MAX_ENDPOINTS)
     endpoints = endpoint_states(found)
-    endpoints.sort(key=lambda one: (_ORDER[one.up], one.context, one.host, one.instance))
-    return {
-        "endpoints": [asdict(one) for one in endpoints[:limit]],
-        "down": sum(one.up is False for one in endpoints),
-        "truncated": len(endpoints) > limit,
-        "notes": list(found.notes),
-    }
+    endpoints.sort(key=lambda one: (_RANKS[one.up], one.context, one.host, one.instance))
+    return Endpoints(endpoints, found.notes)
+
+
+def _has_words(one: EndpointState, words: Iterable[str]) -> bool:
+    labels = " ".join(f"{name}={value}" for name, value in one.labels.items())
+    text = f"{one.context} {one.instance} {one.host} {labels}".lower()
+    return all(word in text for word in words)
 
 
 def select_newest(store: Store, matchers: tuple[Matcher, ...], now_ms: int, buckets: int, limit: int) -> Buckets:

@@ -16,11 +16,13 @@ from artimon.model.select import NAME, Buckets, Matcher, SelectError, Store
 from artimon.runtime.lag_limits import (
     ACK_AGE_MS,
     COMPACTION_AGE_MS,
+    FILE_OVERDUE_MS,
     GRACE_S,
     INTERVALS,
     RAW_INTERVAL_MS,
     RAW_LAG_MS,
     SHARD_LAG_MS,
+    STORE_WAIT_MS,
     UNSENT_AGE_MS,
 )
 from artimon.runtime.self_metrics_endpoint import CONTEXT
@@ -52,6 +54,8 @@ LIMITS: Mapping[str, LagLimit] = MappingProxyType(
             INTERVALS * RAW_INTERVAL_MS + ACK_AGE_MS, "its oldest batch is not acked for {}"
         ),
         "artimon.agent.problems": LagLimit(0, "reports {} problems: see its log", unit_ms=False),
+        "artimon.collector.wait.ms": LagLimit(STORE_WAIT_MS, "its store kept a call waiting for {}"),
+        "artimon.collector.files.overdue.ms": LagLimit(FILE_OVERDUE_MS, "its oldest file should be closed since {}"),
         "artimon.kafka.full": LagLimit(0, "Kafka is full: data waits in the logs of the agents", unit_ms=False),
         "artimon.spark.lag.ms": LagLimit(RAW_LAG_MS, "Kafka waits for the raw table for {}"),
         "artimon.spark.buckets.lag.ms": LagLimit(SHARD_LAG_MS, "Kafka waits for the shards for {}"),
@@ -218,7 +222,7 @@ def _newest_figures(found: Buckets) -> defaultdict[tuple[str, str], dict[str, An
 
 
 def _status(endpoint: EndpointState, figures: Mapping[str, Any], now_ms: int) -> ProcessStatus:
-    role, version = figures.get(VERSION) or (endpoint.instance.rpartition("-")[0] or endpoint.instance, "")
+    role, version = figures.get(VERSION) or (endpoint.instance.partition("-")[0], "")
     state, problem = _state(endpoint, figures, now_ms)
     return ProcessStatus(
         role,

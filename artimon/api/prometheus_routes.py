@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import FastAPI, Response
 
 from artimon.api.api_errors import ApiError
+from artimon.api.endpoint_states import EndpointReader
 from artimon.api.prometheus_exports import PrometheusExports
 from artimon.api.prometheus_format import failure
 from artimon.api.prometheus_listings import PrometheusListings
@@ -28,11 +29,12 @@ def add_prometheus_routes(
     app: FastAPI,
     executor: QueryExecutor,
     alerts: Callable[[], Awaitable[Mapping[str, Any]]],
+    endpoints: EndpointReader,
     promql: PromqlSettings,
 ) -> None:
     """Add the routes; those that clients post forms to also take GET."""
     queries, listings = PrometheusQueries(executor, promql), PrometheusListings(executor, promql)
-    status, exports = PrometheusStatus(executor, alerts), PrometheusExports(executor, promql)
+    status, exports = PrometheusStatus(executor, alerts, endpoints), PrometheusExports(executor, promql)
     posted = {
         "query": queries.query,
         "query_range": queries.query_range,

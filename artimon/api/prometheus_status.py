@@ -12,7 +12,7 @@ import yaml
 from fastapi import Request, Response
 
 from artimon.api.buffered_answer import BufferedAnswer
-from artimon.api.endpoint_states import read_endpoints
+from artimon.api.endpoint_states import STATES, EndpointReader, EndpointState
 from artimon.api.limited_store import LimitedStore
 from artimon.api.prefix_search import MAX_SCANNED
 from artimon.api.prometheus_format import success
@@ -25,16 +25,21 @@ from query_dsl.tree.times import format_time
 VERSION = "2.24.0"
 """First version of Prometheus whose label routes take `match[]`. A newer one would promise more."""
 DEFAULT_TOP = 10
-_HEALTH = {True: "up", False: "down", None: "unknown"}
 _NEVER = "0001-01-01T00:00:00Z"
 
 
 class PrometheusStatus(PrometheusHandlers):
-    """Handlers; `alerts` reads the rules and alerts of the engines."""
+    """Handlers; `alerts` reads the rules and alerts of the engines, `endpoints` the processes that agents poll."""
 
-    def __init__(self, executor: QueryExecutor, alerts: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
+    def __init__(
+        self,
+        executor: QueryExecutor,
+        alerts: Callable[[], Awaitable[Mapping[str, Any]]],
+        endpoints: EndpointReader,
+    ) -> None:
         super().__init__(executor)
-        self._alerts, self._started_ms = alerts, executor.clock.now_ms()
+        self._alerts, self._endpoints = alerts, endpoints
+        self._started_ms = executor.clock.now_ms()
 
     async def rules(self, request: Request) -> Response:
         """Return the alert rules in one group; their expressions are in the language of the rule."""
@@ -54,8 +59,7 @@ class PrometheusStatus(PrometheusHandlers):
         dropped = (await read_fields(request)).one("state") == "dropped"
 
         def work(store: LimitedStore) -> BufferedAnswer:
-            now_ms = self._executor.clock.now_ms()
-            found = [] if dropped else read_endpoints(store, now_ms, self._limits.found)["endpoints"]
+            found = [] if dropped else self._endpoints.read(store).endpoints[: self._limits.found]
             told = {"activeTargets": [_target(one) for one in found], "droppedTargets": [], "droppedTargetCounts": {}}
             return self._packed(request, [success(told, list(store.remarks))])
 
@@ -155,17 +159,17 @@ def _texts(labels: Any) -> dict[str, str]:
     return {str(name): str(value) for name, value in labels.items()} if isinstance(labels, Mapping) else {}
 
 
-def _target(one: Mapping[str, Any]) -> dict[str, Any]:
+def _target(one: EndpointState) -> dict[str, Any]:
     return {
-        "discoveredLabels": one["labels"],
-        "labels": one["labels"],
-        "scrapePool": one["context"],
+        "discoveredLabels": dict(one.labels),
+        "labels": dict(one.labels),
+        "scrapePool": one.context,
         "scrapeUrl": "",
         "globalUrl": "",
-        "lastError": "" if one["up"] is not False else "the process does not answer its agent",
-        "lastScrape": format_time(one["time_ms"]) if one["time_ms"] else _NEVER,
+        "lastError": "" if one.up is not False else "the process does not answer its agent",
+        "lastScrape": format_time(one.time_ms) if one.time_ms else _NEVER,
         "lastScrapeDuration": 0,
-        "health": _HEALTH[one["up"]],
+        "health": STATES[one.up],
         "scrapeInterval": "1m",
         "scrapeTimeout": "",
     }

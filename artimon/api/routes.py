@@ -14,7 +14,7 @@ from artimon.api.active_queries import QueryOrigin
 from artimon.api.api_errors import ApiError
 from artimon.api.bounded_executor import BoundedExecutor
 from artimon.api.buffered_answer import BufferedAnswer, BufferedResponse, buffer_answer
-from artimon.api.endpoint_states import read_endpoints
+from artimon.api.endpoint_states import EndpointPage, EndpointReader
 from artimon.api.fleet_status import FleetPage
 from artimon.api.formats import headers_of, negotiate_format
 from artimon.api.limited_store import LimitedStore, evaluate_query, explain_query, until_cancelled
@@ -59,6 +59,10 @@ IdParameter = Annotated[str, Path(max_length=40, description="`id` of a query in
 PrefixParameter = Annotated[str, Query(max_length=2_000, description="Prefix of the entries")]
 FilterParameter = Annotated[str, Query(max_length=200, description="Only processes with this value")]
 OffsetParameter = Annotated[int, Query(ge=0, le=1_000_000, description="Number of processes to skip")]
+WordsParameter = Annotated[
+    str,
+    Query(max_length=200, description="Words that context, instance, host or label=value of a process must contain"),
+]
 
 
 class Routes:
@@ -67,6 +71,7 @@ class Routes:
     def __init__(self, desk: QueryExecutor, status: Status, alerts: Alerts | None) -> None:
         self._executor, self._limits = desk, desk.limits
         self._status, self._alerts = status, alerts or (lambda: NO_ENGINE)
+        self.endpoint_reader = EndpointReader(desk.clock)
 
     @asynccontextmanager
     async def lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
@@ -163,11 +168,18 @@ class Routes:
         work = lambda store: listing.label_values(store, label, prefix, limit)  # noqa: E731
         return await self._list(request, "values", work)
 
-    async def endpoints(self, request: Request, limit: LimitParameter = 1_000) -> Response:
-        """List the processes that agents poll, those that are down first."""
+    async def endpoints(
+        self,
+        request: Request,
+        filter: WordsParameter = "",
+        state: FilterParameter = "",
+        limit: LimitParameter = 1_000,
+        offset: OffsetParameter = 0,
+    ) -> Response:
+        """List a page of the processes that agents poll, those that are down first."""
         self._check_limit(limit)
-        now_ms = self._executor.clock.now_ms()
-        return await self._run(request, lambda store: read_endpoints(store, now_ms, limit))
+        page = EndpointPage(filter, state, offset, limit)
+        return await self._run(request, lambda store: self.endpoint_reader.read(store).to_json(page))
 
     async def queries(self) -> Response:
         """List the queries that run or wait, oldest first."""

@@ -110,7 +110,10 @@ ENDPOINTS = _object(
                 }
             )
         ),
-        "down": {**INT64, "description": "Number of endpoints that are down, also those not in the list"},
+        "found": {**INT64, "description": "Number of endpoints that fit, on all pages"},
+        "down": {**INT64, "description": "Number of all endpoints that are down"},
+        "unknown": {**INT64, "description": "Number of all endpoints without a recent report"},
+        "up": {**INT64, "description": "Number of all endpoints that are up"},
         "truncated": FLAG,
         "notes": TEXTS,
     }

@@ -104,7 +104,8 @@ def run_spark_process(config: SparkConfig) -> None:
     from pipeline.spark.application import run_application
 
     stop = install_signal_handlers()
-    with check_topics_or_exit(stop), published_metrics("spark", "spark", config.zookeeper, stop) as publish:
+    own = published_metrics("spark", instance_of("spark", config.id), config.zookeeper, stop)
+    with check_topics_or_exit(stop), own as publish:
         run_application(config, stop, publish=publish)
 
 
@@ -113,7 +114,7 @@ def run_compactor_process(config: CompactorConfig) -> None:
     from pipeline.compaction.compactor_process import run_compactor
 
     stop = install_signal_handlers()
-    with published_metrics("compactor", "compactor", config.zookeeper, stop) as publish:
+    with published_metrics("compactor", instance_of("compactor", config.id), config.zookeeper, stop) as publish:
         run_compactor(config, stop, publish=publish)
 
 
@@ -130,7 +131,7 @@ def run_api_process(config: ApiConfig) -> None:
     stop, place = install_signal_handlers(), config.zookeeper
     with (
         zookeeper_session(place) as client,
-        published_metrics("api", "api", place, stop) as publish,
+        published_metrics("api", config.instance, place, stop) as publish,
         VarstoreClient(place) as store,
     ):
         cluster = TimedCall("the shards", ClusterReader(store, SYSTEM_CLOCK).read, SYSTEM_CLOCK, fresh_s=2.0)
@@ -208,7 +209,7 @@ def run_smtp_process(config: SmtpConfig) -> None:
     from artimon.stack.smtp import run_smtp
 
     stop = install_signal_handlers()
-    with published_metrics("mail", "mail", config.zookeeper, stop) as publish:
+    with published_metrics("mail", instance_of("mail", config.id), config.zookeeper, stop) as publish:
         run_smtp(config.port, config.data, config.health, stop, publish=publish)
 
 
@@ -222,7 +223,7 @@ def run_alerts_process(config: AlertsConfig) -> None:
     with exits_logged(AlertsError):
         mails = mail.load_settings(config.smtp, config.sender, config.smtp_settings)
         config = replace(config, receivers={mail.RECEIVER.name: mails})
-        with published_metrics("alerts", config.id, config.zookeeper, stop) as publish:
+        with published_metrics("alerts", instance_of("alerts", config.id), config.zookeeper, stop) as publish:
             hdfs = config.hdfs
             history = None if hdfs is None else lambda memory: opener(hdfs, config.zookeeper, memory)
             run_alerts(config, stop, publish=publish, history=history)

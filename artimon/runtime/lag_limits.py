@@ -17,6 +17,10 @@ ACK_AGE_MS = 60_000
 """Allowance for the batch's way to Kafka and the ack's way back through ZooKeeper."""
 UNSENT_AGE_MS = 30_000
 """Limit of the age of the oldest unsent batch, and of a collector's silence while batches wait."""
+STORE_WAIT_MS = 5_000
+"""Limit of the time that a collector keeps a call waiting for its store: half of the time after which it refuses."""
+FILE_OVERDUE_MS = 60_000
+"""Limit of the time that a collector needs to close a file after its roll is due."""
 COMPACTION_AGE_MS = 3 * 3_600_000
 """Limit of the age of the oldest waiting compaction job, relative to the newest hour."""
 OPEN_HOURS = 6

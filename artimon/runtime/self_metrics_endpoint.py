@@ -67,5 +67,5 @@ def published_metrics(part: str, instance: str, zookeeper: str, stop: threading.
 
 
 def instance_of(part: str, identity: str) -> str:
-    """Return the instance, e.g. `collector-0` for the collectors `collector-0` and `0`."""
-    return identity if identity.startswith(f"{part}-") else f"{part}-{identity}"
+    """Return the instance, e.g. `collector-0` for the collectors `collector-0` and `0`; `api` for the API `api`."""
+    return identity if identity == part or identity.startswith(f"{part}-") else f"{part}-{identity}"

@@ -96,6 +96,12 @@ COLLECTOR = (
     SelfMetric("artimon.collector.calls", "calls", "Calls answered", counter=True),
     SelfMetric("artimon.collector.calls.ms", "calls_ms", "Time of answered calls", "ms", counter=True),
     SelfMetric("artimon.collector.call.longest.ms", "longest_call_ms", "Longest call since the process began", "ms"),
+    SelfMetric(
+        "artimon.collector.wait.ms",
+        "longest_wait_ms",
+        "Longest wait of a call for the store, last one to two min",
+        "ms",
+    ),
     SelfMetric("artimon.collector.nacks", "nacks", "Batches refused", counter=True, labels=("reason",)),
     SelfMetric("artimon.collector.files", "direct.rolls", "Files of batches that were closed", counter=True),
     SelfMetric(
@@ -105,6 +111,9 @@ COLLECTOR = (
         "artimon.collector.files.bytes", "direct.waiting_bytes", "Bytes that wait in memory for a file", "bytes"
     ),
     SelfMetric("artimon.collector.files.open.ms", "direct.oldest_open_ms", "Age of the oldest open file", "ms"),
+    SelfMetric(
+        "artimon.collector.files.overdue.ms", "direct.overdue_ms", "Delay of the oldest file after its roll", "ms"
+    ),
     SelfMetric(
         "artimon.kafka.bytes", "kafka.bytes", "Bytes of the topic of samples, as each collector counts them", "bytes"
     ),

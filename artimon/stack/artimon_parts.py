@@ -182,7 +182,7 @@ class ApiPart(ArtimonPart):
 
     def arguments(self, context: StackContext) -> list[str]:
         ports = _listen(context, self.name, http="--port", thrift="--thrift-port")
-        return ["api", *_servers(context, "zookeeper"), "--data", str(context.data), *ports]
+        return ["api", "--id", self.name, *_servers(context, "zookeeper"), "--data", str(context.data), *ports]
 
     def addresses(self, context: StackContext) -> dict[str, str]:
         http, thrift = context.address(f"{self.name}.http"), context.address(f"{self.name}.thrift")

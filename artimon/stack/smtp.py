@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from artimon.runtime.health import HealthFile, Publish, unpublished
-from artimon.runtime.process_options import Health, ListenPort, StackData, Zookeeper
+from artimon.runtime.process_options import Health, ListenPort, StackData, Zookeeper, process_name
 from artimon.stack.mailbox import FOLDER, MAX_BYTES, MAX_MAILS, Mailbox
 
 HOST = "127.0.0.1"
@@ -48,6 +48,7 @@ class SmtpConfig:
     data: StackData
     port: ListenPort = PORT
     health: Health = None
+    id: Annotated[str, process_name("Name of this server.")] = "mail"
 
 
 class _SmtpConnection(SMTP):

@@ -142,18 +142,23 @@ class EndpointRegistration:
         return True
 
     def _ensure(self) -> None:
-        """Make sure that the node exists, is ours and is watched. Replaces a node of our older session."""
+        """Make sure that the node exists and is ours. Replaces a node of our older session.
+
+        A node in a session of our own is watched. In that of an agent it is not: each restart of an agent would cost
+        two messages more, and a node that somebody deletes is made again within `reassert_s` all the same."""
         client = self._client
+        watch = self._on_state if self._session is None else None
         if not self.registered.is_set() and self._create():
-            client.exists_async(self.path, watch=self._on_state).get(timeout=CALL_TIMEOUT_S)
+            if watch is not None:
+                client.exists_async(self.path, watch=watch).get(timeout=CALL_TIMEOUT_S)
             return
-        stat = client.exists_async(self.path, watch=self._on_state).get(timeout=CALL_TIMEOUT_S)
+        stat = client.exists_async(self.path, watch=watch).get(timeout=CALL_TIMEOUT_S)
         if stat is not None and stat.ephemeralOwner == client.client_id[0]:
             return
         if stat is not None:
             _ignoring(NoNodeError, lambda: client.delete_async(self.path).get(timeout=CALL_TIMEOUT_S))
         self._create()
-        stat = client.exists_async(self.path, watch=self._on_state).get(timeout=CALL_TIMEOUT_S)
+        stat = client.exists_async(self.path, watch=watch).get(timeout=CALL_TIMEOUT_S)
         if stat is None or stat.ephemeralOwner != client.client_id[0]:
             raise RuntimeError("the node changed meanwhile")
 

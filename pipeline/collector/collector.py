@@ -11,6 +11,7 @@ from artimon.model.ack_state import Position
 from artimon.model.batch import BatchError, BatchHeader
 from artimon.model.batch_codec import verify_limits
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from pipeline.collector.call_waits import CallWaits
 from pipeline.collector.collector_service import Holding
 from pipeline.collector.kafka_quota import MESSAGE_OVERHEAD, KafkaQuotaGate
 from pipeline.collector.kafka_writer import BatchWriter, KafkaMessage, KafkaWriteError, message_for
@@ -34,6 +35,8 @@ class CallInFlight(NamedTuple):
     held_bytes: int
     agent: str = ""
     """Name of the sending agent, from the first intact message."""
+    wait: int = -1
+    """Number of its wait, -1 for a call that was refused."""
 
 
 class Collector:
@@ -57,6 +60,7 @@ class Collector:
         """Guards the counts below."""
         self._in_flight = Holding(MAX_BYTES_IN_FLIGHT)
         self._credits = CollectorCredits(MAX_BYTES_IN_FLIGHT)
+        self._waits = CallWaits(clock)
         self.calls, self.longest_ms, self.busy_ms = 0, 0, 0
         self.batches = self.bytes = self.last_answer_ms = 0
         self.nacks: Counter[str] = Counter()
@@ -70,7 +74,7 @@ class Collector:
         if not self._in_flight.take(size):
             full = f"full: the collector holds {self._in_flight.bytes} bytes, at most {MAX_BYTES_IN_FLIGHT}"
             return CallInFlight([self._nack(full) for _ in messages], [], 0)
-        received = CallInFlight([None] * len(messages), [], size)
+        received = CallInFlight([None] * len(messages), [], size, wait=self._waits.begin())
         try:
             agent = self._admit_all(messages, received)
         except BaseException:
@@ -83,6 +87,7 @@ class Collector:
         for _, message in received.accepted:
             self._end_in_quota(message)
         self._in_flight.give_back(received.held_bytes)
+        self._waits.end(received.wait)
         with self._lock:
             self.last_answer_ms = self._clock.now_ms()
         if results is not None:
@@ -102,6 +107,7 @@ class Collector:
                 "calls": self.calls,
                 "calls_ms": self.busy_ms,
                 "longest_call_ms": self.longest_ms,
+                "longest_wait_ms": self._waits.longest_ms,
                 "nacks": dict(self.nacks),
                 "last_answer_ms": self.last_answer_ms,
                 "kafka": self._quota.figures(),

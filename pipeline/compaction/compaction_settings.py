@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from artimon.runtime.process_options import Hdfs, Health, Option, Zookeeper, in_seconds
+from artimon.runtime.process_options import Hdfs, Health, Option, Zookeeper, in_seconds, process_name
 from pipeline.compaction.merge import MergeLimits
 from pipeline.compaction.plan import ClassRetention
 
@@ -27,6 +27,7 @@ class CompactorConfig:
         Option("Local folder for data that exceeds memory.", default_of=lambda place: place.data / "compactor"),
     ]
     health: Health = None
+    id: Annotated[str, process_name("Name of this compactor.")] = "compactor"
     keeping: Annotated[
         ClassRetention,
         Option(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from artimon.runtime.process_options import Hdfs, Health, Kafka, KafkaQuota, Option, Zookeeper, in_seconds
+from artimon.runtime.process_options import Hdfs, Health, Kafka, KafkaQuota, Option, Zookeeper, in_seconds, process_name
 
 LOCAL_MASTER = "local[4,4]"
 """Default Spark master: four threads, four attempts of each task."""
@@ -27,6 +27,7 @@ class SparkConfig:
     hdfs: Hdfs
     data: Annotated[Path, Option("Local folder of the checkpoints.", default_of=lambda place: place.data / "spark")]
     health: Health = None
+    id: Annotated[str, process_name("Name of this application.")] = "spark"
     jars: Annotated[
         list[str],
         Option("Jars of the connector, by comma.", read=lambda text: list(filter(None, text.split(","))), default=""),

@@ -75,7 +75,8 @@ class ZooKeeperSession:
         return self.connected and self._unconfirmed_s() < TRUSTED_PART * self.timeout_s
 
     def confirm(self) -> None:
-        """Confirm the session by a read, unless a ping of kazoo was answered lately. Raises ZOOKEEPER_ERRORS."""
+        """Confirm the session by a read, unless it began lately or a ping of kazoo was answered. Raises
+        ZOOKEEPER_ERRORS."""
         if self._unconfirmed_s() > PROVEN_PART * self.timeout_s:
             asked = monotonic()
             self.client.exists_async("/").get(timeout=CALL_TIMEOUT_S)
@@ -104,6 +105,8 @@ class ZooKeeperSession:
 
     def _changed(self, state: str) -> None:
         self.connected = state == "CONNECTED"
+        if self.connected:  # the server took the session after that time; the answer may have waited here
+            self._confirmed_at = max(self._confirmed_at, self._started_at)
         self.connections += self.connected
         self.ended_sessions += state == "LOST"
         log.info("ZooKeeper at %s: %s", self.hosts, state)

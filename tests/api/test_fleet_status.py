@@ -23,6 +23,7 @@ from artimon.cli import app
 from artimon.cli.process_wiring import api_status
 from artimon.model.clock import ManualClock
 from artimon.model.values import Kind
+from artimon.runtime.self_metrics_endpoint import instance_of
 from tests.api.serving import EDGE, NOW, minutes, served
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
@@ -34,10 +35,19 @@ class Cluster:
         self.store = PlainStore()
 
     def add(
-        self, role: str, host: str, *, up: int = 1, last: int = 0, version: str = "1.0", ended: int = 0, **figures: int
+        self,
+        role: str,
+        host: str,
+        *,
+        up: int = 1,
+        last: int = 0,
+        version: str = "1.0",
+        ended: int = 0,
+        id: str = "0",
+        **figures: int,
     ) -> None:
         """Add a process; `figures` are self metrics, with __ for dots."""
-        labels = {"context": "artimon", "host": host, "instance": f"{role}-0"}
+        labels = {"context": "artimon", "host": host, "instance": instance_of(role, id)}
         polls = minutes([1] * 10 if up else [1] * 5 + [0] * 5, last)
         self.store.add("artimon.endpoint.up", labels, polls, Kind.GAUGE, ended=ended)
         known = {"process__ok": 1, "process__uptime__ms": 600_000, "process__resident__bytes": 64 << 20, **figures}
@@ -75,6 +85,9 @@ def test_each_process_says_role_version_memory_and_uptime() -> None:
         ({"agent__unacked__ms": 151_000}, "failing", "is not acked for 151 s"),
         ({"shard__refilling": 7}, "failing", "7 batches to go: its answers are partial"),
         ({"kafka__full": 1}, "failing", "Kafka is full"),
+        ({"collector__wait__ms": 5_001}, "failing", "its store kept a call waiting for 5 s"),
+        ({"collector__files__overdue__ms": 61_000}, "failing", "its oldest file should be closed since 61 s"),
+        ({"collector__wait__ms": 4_000, "collector__files__open__ms": 90_000}, "up", ""),
         ({"agent__unacked__ms": 149_000}, "up", ""),
         ({"agent__unsent__ms": 90_000, "process__uptime__ms": 59_000}, "up", ""),
     ],
@@ -84,6 +97,17 @@ def test_problems_of_a_process(figures: dict[str, Any], state: str, problem: str
     cluster.add("agent", "h1", **figures)
     assert (cluster.one().state, problem in cluster.one().problem) == (state, True)
     assert bool(cluster.status().problems) == bool(problem)
+
+
+@pytest.mark.parametrize("role", ["agent", "collector", "shard", "spark", "compactor", "api", "mail", "alerts"])
+def test_a_missing_process_is_named_beside_another_of_its_role_and_host(role: str) -> None:
+    cluster = Cluster()
+    cluster.add(role, "h1", id="one-a", up=0)
+    cluster.add(role, "h1", id="one-b")
+    missing, running = cluster.status().processes
+    assert (missing.role, missing.instance, missing.state) == (role, f"{role}-one-a", "missing")
+    assert (running.role, running.instance, running.state) == (role, f"{role}-one-b", "up")
+    assert cluster.status().problems == [f"{role}-one-a on h1: does not answer its agent for 240 s"]
 
 
 def test_a_process_that_left_in_order_is_not_listed() -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from artimon.api.endpoint_states import FRESH_S
+from artimon.model.clock import ManualClock
 from artimon.model.values import Kind
-from tests.api.serving import EDGE, Client, minutes, served, small_store
+from tests.api.serving import EDGE, NOW, Client, minutes, served, small_store
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 
@@ -76,13 +78,55 @@ def test_endpoints_that_are_down_come_first(polled: Client) -> None:
     assert first["labels"] == {"context": "shop", "instance": "1", "host": "h1", "dc": "jb"}
 
 
-def test_endpoints_are_cut_and_counted(polled: Client) -> None:
-    found = polled.get("/api/endpoints", limit=1).json
-    assert ([one["instance"] for one in found["endpoints"]], found["truncated"], found["down"]) == (["1"], True, 1)
+def instances(found: dict[str, Any]) -> list[str]:
+    return [one["instance"] for one in found["endpoints"]]
+
+
+def test_endpoints_come_in_pages_and_all_are_counted(polled: Client) -> None:
+    pages = [polled.get("/api/endpoints", limit=3, offset=offset).json for offset in (0, 3, 6)]
+    assert [instances(page) for page in pages] == [["1", "2", "0"], ["4"], []]
+    assert [page["truncated"] for page in pages] == [True, False, False]
+    for page in pages:
+        assert (page["found"], page["down"], page["unknown"], page["up"]) == (4, 1, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({"state": "up"}, ["0", "4"]),
+        ({"state": "unknown"}, ["2"]),
+        ({"filter": "SHOP"}, ["1", "2", "0", "4"]),
+        ({"filter": "dc=jb instance=4"}, ["4"]),
+        ({"filter": "h1 dc=x"}, []),
+        ({"filter": "instance=1", "state": "up"}, []),
+    ],
+)
+def test_endpoints_are_filtered(polled: Client, parameters: dict[str, str], expected: list[str]) -> None:
+    found = polled.get("/api/endpoints", **parameters).json
+    assert (instances(found), found["found"]) == (expected, len(expected))
+    assert (found["down"], found["unknown"], found["up"]) == (1, 1, 2)
+
+
+def test_an_unknown_state_of_endpoints_is_refused(polled: Client) -> None:
+    answer = polled.get("/api/endpoints", state="gone")
+    assert answer.status == 400
+    assert "'gone'" in answer.error
+    assert "down, unknown, up" in answer.error
+
+
+def test_endpoints_are_read_once_for_many_requests() -> None:
+    store, clock = polled_store(), ManualClock(NOW)
+    with served(store, clock=clock) as client:
+        assert client.get("/api/endpoints").json["found"] == 4
+        store.add("artimon.endpoint.up", {"context": "new"}, minutes([0]), Kind.GAUGE)
+        assert client.get("/api/endpoints").json["found"] == 4
+        clock.advance(int(FRESH_S * 1000))
+        assert client.get("/api/endpoints", filter="new").json["down"] == 2
 
 
 def test_no_endpoints_at_all(client: Client) -> None:
-    assert client.get("/api/endpoints").json == {"endpoints": [], "down": 0, "truncated": False, "notes": []}
+    expected = {"endpoints": [], "found": 0, "truncated": False, "down": 0, "unknown": 0, "up": 0, "notes": []}
+    assert client.get("/api/endpoints").json == expected
 
 
 def test_without_an_engine_alerts_say_so(client: Client) -> None:

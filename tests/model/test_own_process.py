@@ -13,6 +13,7 @@ from kazoo.client import KazooClient
 
 from artimon.runtime.self_metrics_endpoint import CONTEXT
 from tests.bookkeeper.polling import Node, application, connect, end, hear, nodes, rows, say
+from tests.sockets import free_port
 from tests.waiting import eventually
 from tests.zookeepers import connected
 
@@ -34,6 +35,13 @@ print(round(time.monotonic() - began, 3), flush=True)
 PATIENT = """
 from artimon.runtime import self_metrics_endpoint
 self_metrics_endpoint.LAST_POLL_TIMEOUT_S = self_metrics_endpoint.EXIT_TIMEOUT_S = 100.0
+"""
+APIS = """
+import sys, threading
+from pathlib import Path
+from artimon.api.api_limits import ApiConfig
+from artimon.cli.process_wiring import run_api_process
+run_api_process(ApiConfig(ZOOKEEPER, Path(), PORT, 0, id=ID))
 """
 REFUSALS = "import bookkeeper; print(bookkeeper.refusals(), flush=True)"
 
@@ -129,3 +137,19 @@ def test_an_instance_name_that_zookeeper_refuses_is_adapted(instance: str, tmp_p
     hear(process)
     assert hear(process) == "{}"
     end(process)
+
+
+@pytest.mark.stack
+def test_apis_of_one_host_register_under_different_names(
+    zookeeper: str, client: KazooClient, instance: str, tmp_path: Path
+) -> None:
+    port, processes = free_port(), []
+    for name, at, id in [("by port", port, None), ("by name", 0, instance)]:
+        (tmp_path / name).mkdir()
+        before = f"ZOOKEEPER, PORT, ID = {zookeeper!r}, {at}, {id!r}\n"
+        processes.append(application(before + APIS, tmp_path / name))
+    eventually(lambda: mine(client, f"api-{port}") and mine(client, instance), "both are registered")
+    for process in processes:
+        process.terminate()
+        process.wait(20)
+    eventually(lambda: not mine(client, f"api-{port}"), "it has left")

@@ -171,6 +171,8 @@ def test_the_health_file_also_publishes_variables(tmp_path: Path) -> None:
 def test_an_instance_name_begins_with_the_part() -> None:
     assert instance_of("collector", "collector-0") == "collector-0"
     assert instance_of("shard", "0") == "shard-0"
+    assert instance_of("api", "api") == "api"
+    assert instance_of("api", "apidoc") == "api-apidoc"
 
 
 SHARED = {"collector": ("artimon.kafka.",), "spark": ("artimon.raw.",)}

@@ -31,7 +31,7 @@ def test_no_view_has_serious_findings(opener: Opener, scheme: str) -> None:
     watched.may_refuse = True
     page = watched.page
     answer_with(page, "alerts", ALERTS)
-    answer_with(page, "endpoints", {"endpoints": [DOWN], "down": 1, "truncated": False})
+    answer_with(page, "endpoints", {"endpoints": [DOWN], "found": 1, "down": 1, "unknown": 0, "up": 0})
     watched.open()
     expect(page.locator(".hop").first).to_be_visible()
     page.click("#alerts summary")

@@ -67,7 +67,7 @@ def test_nothing_of_any_answer_becomes_markup(watched: Watched) -> None:
         "since_ms": 1,
         "time_ms": 1,
     }
-    answer_with(page, "endpoints", {"endpoints": [one], "down": 1, "truncated": False})
+    answer_with(page, "endpoints", {"endpoints": [one], "found": 1, "down": 1, "unknown": 0, "up": 0})
     alert = {
         "rule": EVIL,
         "labels": {EVIL: EVIL},

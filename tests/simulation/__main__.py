@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from artimon.cli.common import JsonOption, print_error
+from tests.simulation.fleet_links_run import run_links
 from tests.simulation.fleet_run import main_result, run_fleet
 from tests.simulation.run import fresh_seed, quietly, run_for, run_many, run_seed
 
@@ -61,8 +63,14 @@ def _simulate_fleet(first: int, seeds: int, agents: int, trace: bool) -> int:
     for seed in range(first, first + seeds):
         outcome = run_fleet(seed, agents, trace=print_error if trace else None)
         print(json.dumps(main_result(outcome)), flush=True)
-        broken += bool(outcome.violation)
+        links = run_links(seed, agents, trace=print_error if trace else _ignored)
+        print(json.dumps({"part": "links", **asdict(links)}), flush=True)
+        broken += bool(outcome.violation) or bool(links.violation)
     return min(1, broken)
+
+
+def _ignored(_text: str) -> None:
+    """Trace nothing."""
 
 
 def _print_summary(result: dict[str, Any]) -> None:

@@ -40,6 +40,7 @@ class Event(NamedTuple):
     """What a watch is told."""
 
     path: str
+    type: str = "NONE"
 
 
 class Stat(NamedTuple):
@@ -199,6 +200,17 @@ def delete_node(path: str, version: int = -1) -> Write:
     def write(tree: Tree) -> list[str]:
         tree.delete(path, version)
         return [*_changed(path), f"children:{path}"]
+
+    return write
+
+
+def set_node(path: str, data: bytes) -> Write:
+    """Return the write that replaces the data of a node."""
+
+    def write(tree: Tree) -> list[str]:
+        node = tree.find(path)
+        node.data, node.version = data, node.version + 1
+        return [f"data:{path}"]
 
     return write
 

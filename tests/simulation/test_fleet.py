@@ -9,6 +9,9 @@ import pytest
 
 from tests.seeds import drawn, fixed_and_drawn
 from tests.simulation.fleet_faults import FAULTS, planted
+from tests.simulation.fleet_links_faults import FAULTS as LINK_FAULTS
+from tests.simulation.fleet_links_faults import planted_in_links
+from tests.simulation.fleet_links_run import run_links
 from tests.simulation.fleet_run import FleetOutcome, run_fleet
 
 SEARCHED = 8
@@ -44,6 +47,42 @@ def test_a_run_repeats_itself() -> None:
 def test_common_planted_faults_are_found(name: str) -> None:
     with planted(name):
         assert any(run_fleet(seed, 25).violation for seed in range(1, SEARCHED + 1))
+
+
+@pytest.mark.parametrize("seed", fixed_and_drawn([1, 2], "links of a fleet"))
+def test_agents_spread_over_collectors_and_take_their_configuration(seed: int) -> None:
+    """In odd seeds one collector is of the version before."""
+    outcome = run_links(seed, 40)
+    assert not outcome.violation, f"{outcome.violation}\n  replay: {outcome.replay}"
+    assert outcome.push_s > 0
+    assert outcome.end_connects > 0
+
+
+def test_a_run_of_links_repeats_itself() -> None:
+    seed = drawn("links, twice")
+    assert run_links(seed, 10, 1) == run_links(seed, 10, 1)
+
+
+@pytest.mark.parametrize("name", ["all agents choose alike", "notices of changes ignored", "changes not published"])
+def test_common_planted_faults_of_links_are_found(name: str) -> None:
+    with planted_in_links(name):
+        assert any(run_links(seed, 40).violation for seed in (2, 4))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LINK_FAULTS)
+def test_planted_faults_of_links_are_found(name: str) -> None:
+    with planted_in_links(name):
+        assert any(run_links(seed, 60).violation for seed in range(1, SEARCHED + 1))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7_200)
+def test_a_push_costs_an_agent_the_same_in_a_large_fleet() -> None:
+    small, large = run_links(2, 100), run_links(4, 10_000)
+    assert not small.violation + large.violation
+    assert large.push <= small.push * 1.2
+    assert large.end_zookeeper <= small.end_zookeeper * 1.2
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from sources.poll.registered_processes import UnitListing
 from sources.poll.unit_leases import CLAIMS, LEASES
 from sources.poll.zookeeper_session import ZooKeeperSession
 from tests.sources.helpers import registry, wipe
-from tests.waiting import until
+from tests.waiting import eventually, until
 
 pytestmark = pytest.mark.stack
 COUNT = 400
@@ -326,6 +326,32 @@ def test_a_session_that_was_not_shown_to_be_alive_is_in_doubt(tree: str) -> None
             await until(lambda: a.holds(only), "the next sign of life")
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(("connecting_s", "reads"), [(0.0, 0), (60.0, 1)])
+def test_a_session_that_began_just_now_needs_no_confirmation(
+    tree: str, monkeypatch: pytest.MonkeyPatch, connecting_s: float, reads: int
+) -> None:
+    """The server took it after the client began to connect; a session that took long to begin is confirmed."""
+    session, calls = ZooKeeperSession(tree), list[str]()
+    exists, begin = session.client.exists_async, session.client.start_async
+
+    def noted(path: str) -> Any:
+        calls.append(path)
+        return exists(path)
+
+    def begun_before() -> Any:
+        session._started_at -= connecting_s
+        return begin()
+
+    monkeypatch.setattr(session.client, "exists_async", noted)
+    monkeypatch.setattr(session.client, "start_async", begun_before)
+    session.start()
+    eventually(lambda: session.connected, "the session")
+    session.confirm()
+    assert session.trusted
+    assert len(calls) == reads
+    session.stop()
 
 
 def test_an_agent_at_rest_reads_almost_nothing(tree: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import { showAlerts } from "./alerts.js";
 import { ask, QUERY_DEADLINE_MS } from "./api.js";
 import { Asking } from "./asking.js";
 import { byId, el } from "./dom.js";
-import { showEndpoints } from "./endpoints.js";
+import { Endpoints } from "./endpoints.js";
 import { EXAMPLES, PROMQL_EXAMPLES } from "./examples.js";
 import { Find } from "./find.js";
 import { duration } from "./format.js";
@@ -67,10 +67,11 @@ function request() {
 /**
  * Creates a panel that polls one route.
  * @param {string} route @param {string[]} lines ids @param {(data: any) => void} show @param {() => void} [fail]
+ * @param {() => Record<string, string|number>} [parameters]
  */
-function panel(route, lines, show, fail) {
+function panel(route, lines, show, fail, parameters = () => ({})) {
   const feed = new Feed({
-    load: (signal) => ask(route, {}, signal), show, fail, longest_ms: PANEL_LONGEST_MS,
+    load: (signal) => ask(route, parameters(), signal), show, fail, longest_ms: PANEL_LONGEST_MS,
     age: (/** @type {Feed<any>} */ one) => lines.forEach((id) => sayAge(byId(id), one, WORDS)),
   });
   scheduler.add(feed);
@@ -80,7 +81,8 @@ function panel(route, lines, show, fail) {
 scheduler.add(query);
 panel("status", ["system-age", "parts-age"], showSystem, () => setHealth("idle", "No answer"));
 panel("alerts", ["alerts-age"], (data) => showAlerts(data, use));
-panel("endpoints", ["endpoints-age"], (data) => showEndpoints(data, use));
+const endpoints = new Endpoints(use, () => void endpoints_feed.restart());
+const endpoints_feed = panel("endpoints", ["endpoints-age"], (data) => endpoints.show(data), undefined, () => endpoints.parameters);
 
 /** Runs the query `text` from now on; another query starts with an empty answer. @param {string} text */
 function run(text) {

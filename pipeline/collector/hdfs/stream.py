@@ -150,6 +150,7 @@ class Stream:
         with self._cond:
             core, oldest = self._state, self._state.oldest_opened()
             age = 0 if oldest is None else int((self._clock.monotonic() - oldest) * 1000)
+            overdue = max(0, age - int(core.config.seconds * 1000))
             return {
                 "stream": self.name,
                 "until": core.until,
@@ -160,6 +161,7 @@ class Stream:
                 "failed_rolls": core.failed_rolls,
                 "lost_ranges": len(core.lost),
                 "oldest_open_ms": age,
+                "overdue_ms": overdue,
             }
 
     def _refusal(self, size: int) -> str:

@@ -128,6 +128,17 @@ def test_scenario_18_rotation_while_an_append_is_slow(make: Make, faulty: Faulty
     assert one.stream.figures()["rolls"] >= len(one.at) / 3
 
 
+def test_a_file_that_cannot_be_closed_is_overdue(make: Make, faulty: FaultyStore) -> None:
+    one = make(config=RollConfig(seconds=0.2))
+    faulty.slow = {"close"}
+    faulty.go.clear()
+    one.put(batch(0))
+    assert one.stream.figures()["overdue_ms"] == 0
+    eventually(lambda: one.stream.figures()["overdue_ms"] > 100, "its close hangs")
+    faulty.go.set()
+    eventually(lambda: one.stream.figures()["overdue_ms"] == 0, "it is closed")
+
+
 @pytest.mark.parametrize("call", ["write", "close", "rename"])
 def test_scenario_14_a_failed_roll_acks_nothing_and_the_next_file_only_its_own(
     make: Make, faulty: FaultyStore, call: str
