@@ -132,6 +132,7 @@ class LetterSender:
 
     def _send_one(self, delivery: LetterDelivery, waiting: DueLetter) -> None:
         letter, now_ms = waiting.letter, self._clock.now_ms()
+        self._database.begin(waiting.seq)
         try:
             self._database.hook("sending")
             delivery.send(letter.message, split_target(letter.target)[1], now_ms)
