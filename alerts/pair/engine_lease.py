@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
+from artimon.model.clock import Clock
 from artimon.model.znode import parse_json_object
 from artimon.runtime.zookeeper_client import EphemeralNode, read_children
 from artimon.runtime.zookeeper_watcher import ZooKeeperWatcher
@@ -50,9 +51,13 @@ class EngineLease(ZooKeeperWatcher):
 
     Threads: only its own one changes the attributes; each is replaced as a whole."""
 
-    def __init__(self, client: KazooClient, pair: str, address: EngineAddress, every_s: float = 2.0) -> None:
+    def __init__(
+        self, client: KazooClient, pair: str, address: EngineAddress, clock: Clock, every_s: float = 2.0
+    ) -> None:
         super().__init__(client, f"lease {pair}", every_s)
-        self._base, self._address = f"{PAIRS}/{pair}", address
+        self.pair = pair
+        """Name of the pair."""
+        self._base, self._address, self._clock = f"{PAIRS}/{pair}", address, clock
         self._member = EphemeralNode(client, f"{self._base}/engines/{address.id}", address.encode(), every_s)
         self.leader: EngineAddress | None = None
         """Holder of the lease as last read."""
@@ -113,9 +118,8 @@ class EngineLease(ZooKeeperWatcher):
 
     def _acquire(self) -> None:
         with suppress(NodeExistsError):
-            call = self._client.create_async(
-                f"{self._base}/leader", self._address.encode(), ephemeral=True, makepath=True
-            )
+            data = replace(self._address, since_ms=self._clock.now_ms()).encode()
+            call = self._client.create_async(f"{self._base}/leader", data, ephemeral=True, makepath=True)
             call.get(timeout=READ_TIMEOUT_S)
             log.info("%s has the lease of %s", self._address.id, self._base)
 

@@ -5,7 +5,8 @@ pair write under one transactional id. Who opens a writer fences all writers bef
 commit: from then on nothing of a former leader reaches the topic. So an engine that has opened a writer and then read
 the topic to its end has the state that everybody will read, as long as its own transactions are committed.
 
-Used by one thread at a time; the database and the role of the engine serialise the calls.
+Threads: `append`, `confirm` and `invalidate` are called within the lock of the database, everything else by the thread
+of the engine, which changes the writer only while nothing is appended.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class StateLog:
         self._producer: Any = None
         self._buffer: list[RowChange] = []
         self._appended = 0
+        self._accepts = False
         self.position = 0
         self.epoch = 0
         self.stale = 0
@@ -185,17 +187,25 @@ class StateLog:
         except BaseException:
             self._close("writer", producer)
             raise
-        self._producer, self.broken = producer, ""
+        self._producer = producer
 
-    def begin_epoch(self) -> None:
-        """Number this leadership: greater than every one in the topic, which has been read to its end."""
+    def begin_epoch(self, changes: list[RowChange]) -> None:
+        """Write a first transaction, and accept others from then on. The topic has been read to its end: the number of
+        this leadership is greater than every one before. Raises NotLeadingError."""
         self.epoch += 1
+        self.broken = ""
+        self._append(changes)
+        self.confirm()
+        self._accepts = True
 
     def append(self, changes: list[RowChange]) -> None:
         """Write one transaction and return once it is committed. Raises NotLeadingError; afterwards nothing can be
         written until a writer is opened again, because the outcome may be unknown."""
-        if self._producer is None or self.broken:
+        if not self._accepts or self.broken:
             raise NotLeadingError(f"this engine does not lead: {self.broken or 'another one does, or none'}")
+        self._append(changes)
+
+    def _append(self, changes: list[RowChange]) -> None:
         try:
             more_s = len(changes) / ROWS_A_SECOND
             self._appended = self._call("writing", lambda: self._write(changes), more_s)
@@ -233,6 +243,7 @@ class StateLog:
 
     def close_writer(self) -> None:
         """Stop writing. An open transaction is aborted by the next writer."""
+        self._accepts = False
         producer, self._producer = self._producer, None
         if producer is not None:
             self._close("writer", producer)
@@ -264,7 +275,6 @@ class StateLog:
 
     def _where(self) -> str:
         return f"topic {self._topic} of Kafka at {self._bootstrap}"
-
 
 
 def _key_bytes(change: RowChange) -> bytes:

@@ -15,7 +15,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -194,18 +194,30 @@ class AlertDatabase:
             except BaseException:
                 self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
+            try:
+                self._connection.execute("COMMIT")
+            except BaseException as error:
+                if journal is not None:  # it is ahead of the file now
+                    journal.invalidate(f"the database does not take changes: {error}")
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
             if journal is not None:
                 journal.confirm()
 
     # ---- replication
 
-    def replicate(self, journal: Journal | None) -> None:
-        """Store every later change in the journal first; None: in the file only."""
+    def replicate(self, journal: Journal) -> None:
+        """Store every later change in the journal first. Called once."""
         with self._lock:
-            if self._journal is None and journal is not None:
-                start_capture(self._connection)
+            start_capture(self._connection)
             self._journal = journal
+
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """Wait for the running transaction, and let none begin within the block."""
+        with self._lock:
+            yield
 
     def restore(self, changes: Iterable[RowChange], *, whole: bool = False) -> set[str]:
         """Write changes of another engine; return the changed tables. `whole`: they replace everything."""
@@ -345,11 +357,13 @@ class AlertDatabase:
             ).fetchall()
         return [int(sent) for (sent,) in rows]
 
-    def begin(self, seq: int) -> None:
+    def begin(self, seq: int) -> bool:
         """Note that a letter is about to be sent. From then on it is sent as it is, with its identity: it is not merged
-        with others, even if the answer of the server is lost."""
+        with others, even if the answer of the server is lost. In a pair this also proves that the engine leads. False:
+        the letter does not wait any more, because another engine has sent it."""
         with self._transaction() as db:
-            db.execute("UPDATE outbox SET started = 1 WHERE seq = ? AND started = 0", (seq,))
+            wanted = "seq = ? AND state = 'pending'"
+            return db.execute(f"UPDATE outbox SET started = started + 1 WHERE {wanted}", (seq,)).rowcount == 1  # noqa: S608
 
     def sent(self, seq: int, now_ms: int = 0) -> None:
         """Mark a letter as accepted by the server."""

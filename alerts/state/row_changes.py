@@ -60,6 +60,9 @@ class Journal(Protocol):
     def confirm(self) -> None:
         """Note that the database holds the last entry, too."""
 
+    def invalidate(self, reason: str) -> None:
+        """Refuse further entries: the database does not hold the last one."""
+
 
 def start_capture(db: sqlite3.Connection) -> None:
     """Record the keys of changed rows from now on. The record belongs to the connection and its transaction."""

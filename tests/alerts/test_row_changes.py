@@ -28,6 +28,9 @@ class MemoryJournal:
     def confirm(self) -> None:
         self.confirmed = len(self.entries)
 
+    def invalidate(self, reason: str) -> None:
+        self.broken = bool(reason)
+
 
 def rows(database: AlertDatabase) -> set[str]:
     return {repr((one.table, one.key, sorted((one.row or {}).items()))) for one in database.rows()}
