@@ -342,7 +342,7 @@ class AlertsProcess:
             "rules": dict(shot.rules or {}),
             "alerts": dict(shot.alerts or {}),
             "evaluations": engine.evaluations,
-            "last_ms": shot.time_ms,
+            "last_ms": engine.time_ms,
             "duration_ms": round(shot.duration_ms),
             "questions": shot.queries,
             "missed": engine.missed,

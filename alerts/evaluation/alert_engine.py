@@ -144,6 +144,11 @@ class AlertEngine:
         return self._routing_file.text if self._routing_file else ""
 
     @property
+    def time_ms(self) -> int:
+        """End of the newest bucket that this engine, or the leader of its pair, evaluated."""
+        return self._state.time_ms
+
+    @property
     def missed(self) -> int:
         """Minutes that were never evaluated since the database was created."""
         return self._state.missed

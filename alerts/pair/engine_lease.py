@@ -10,6 +10,7 @@ import json
 import logging
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -17,7 +18,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from artimon.model.clock import Clock
 from artimon.model.znode import parse_json_object
-from artimon.runtime.zookeeper_client import EphemeralNode, read_children
+from artimon.runtime.zookeeper_client import EphemeralNode, child_names, read_children
 from artimon.runtime.zookeeper_watcher import ZooKeeperWatcher
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,29 @@ class EngineAddress:
         """Inverse of `encode`. Raises ValueError."""
         found = parse_json_object(data)
         return cls(str(found["id"]), str(found["api"]), int(found["since_ms"]))
+
+
+@dataclass(frozen=True, slots=True)
+class PairStatus:
+    """Pair: its engines, and the one that leads with the time since when; None: none does."""
+
+    name: str
+    leader: EngineAddress | None
+    engines: tuple[EngineAddress, ...]
+
+
+def read_pairs(client: KazooClient) -> list[PairStatus]:
+    """Return the pairs of which an engine runs. Raises ZOOKEEPER_ERRORS, ValueError."""
+    found = []
+    for name in child_names(client, PAIRS, timeout_s=READ_TIMEOUT_S)[:MAX_MEMBERS]:
+        children = read_children(client, f"{PAIRS}/{name}/engines", timeout_s=READ_TIMEOUT_S)
+        engines = tuple(EngineAddress.decode(data) for _, data, _ in islice(children, MAX_MEMBERS))
+        leader = None
+        with suppress(NoNodeError):
+            leader = EngineAddress.decode(client.get_async(f"{PAIRS}/{name}/leader").get(timeout=READ_TIMEOUT_S)[0])
+        if engines or leader:
+            found.append(PairStatus(name, leader, engines))
+    return found
 
 
 class EngineLease(ZooKeeperWatcher):
@@ -103,7 +127,7 @@ class EngineLease(ZooKeeperWatcher):
             found = self._holder(self._on_event)
         self.leader, self.ours = found or (None, False)
         children = read_children(self._client, f"{self._base}/engines", self._on_event, READ_TIMEOUT_S)
-        engines = [EngineAddress.decode(data) for _, (_, data, _) in zip(range(MAX_MEMBERS), children, strict=False)]
+        engines = [EngineAddress.decode(data) for _, data, _ in islice(children, MAX_MEMBERS)]
         self.engines = tuple(sorted(engines, key=lambda one: one.id))
         self.problem = ""
 
