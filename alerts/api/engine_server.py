@@ -16,6 +16,7 @@ from alerts.api.handlers import AlertHandlers, ApiRequest
 from alerts.state.operations import MAX_AUTHOR, OperationError
 from artimon.runtime.exposure import is_loopback, require_protection
 from artimon.runtime.http.body_limit import HEADERS, BodyLimitMiddleware, send_answer
+from artimon.runtime.http.engine_client import FORWARDED_HEADER
 from artimon.runtime.http.http_error import HttpError
 from artimon.runtime.http.http_limits import HttpLimits
 from artimon.runtime.http.http_server import HOST, HttpServer
@@ -43,6 +44,8 @@ class EngineServer:
     ) -> None:
         self._handlers, self._host = handlers, host
         self._token = None if token is None else SenderToken(token, "--api-token")
+        self.token = "" if token is None else token.read_text(encoding="ascii").strip()
+        """Token that the engines of a pair present to each other."""
         self.warnings: list[str] = []
         if self._token is None:
             self.warnings = require_protection(
@@ -98,7 +101,8 @@ class EngineServer:
             raise HttpError(400, f"the URL has no valid query of at most {MAX_FIELDS} parameters") from None
         given = headers.get(AUTHOR_HEADER, b"").decode("utf-8", "replace").strip()[:MAX_AUTHOR]
         client = str((scope.get("client") or ("an unknown address",))[0])
-        return ApiRequest(scope["method"], str(scope["path"]).rstrip("/"), query, body, given or client)
+        path, forwarded = str(scope["path"]).rstrip("/"), FORWARDED_HEADER.lower().encode() in headers
+        return ApiRequest(scope["method"], path, query, body, given or client, forwarded)
 
 
 def _host_of(header: bytes) -> str:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from alerts.api.alert_json import alert_json, parse_silence, silence_json
 from alerts.api.shown_config import shown_config
@@ -30,6 +30,8 @@ MAX_LISTED = 1_000
 """Entries of the audit log or the history in one answer."""
 MAX_POSTED = 10_000
 """Alerts in one request."""
+SHARES_PATH = "/api/alerts/shares"
+"""Address at which an engine of a pair evaluates rules for the one that leads."""
 TRUE, FALSE = ("true", "1"), ("false", "0")
 
 
@@ -42,6 +44,8 @@ class ApiRequest:
     query: Mapping[str, list[str]]
     body: bytes
     author: str
+    forwarded: bool = False
+    """True if another engine of the pair passes it on."""
 
     def one(self, name: str, default: str = "") -> str:
         """Return the last value of a parameter."""
@@ -86,6 +90,22 @@ class ApiRequest:
 Handler = Callable[[ApiRequest], Any]
 
 
+class Pair(Protocol):
+    """Other engines of a pair, for the API."""
+
+    def is_elsewhere(self) -> bool:
+        """Return True if another engine takes the changes."""
+
+    def forward(self, request: ApiRequest) -> Any:
+        """Return the answer of the engine that leads. Raises OperationError."""
+
+    def answer_share(self, asked: Mapping[str, Any]) -> Any:
+        """Evaluate rules for the engine that leads. Raises OperationError."""
+
+    def peers(self) -> list[dict[str, Any]]:
+        """Return the engines in the form of the peers of an Alertmanager."""
+
+
 @dataclass(frozen=True, slots=True)
 class _AlertFilter:
     """Choice of alerts by the parameters of a request."""
@@ -126,6 +146,7 @@ class AlertHandlers:
     def __init__(self, engine: AlertEngine, database: AlertDatabase, clock: Clock, page: str) -> None:
         self._engine, self._database, self._clock, self._page = engine, database, clock, page
         self._started_ms = clock.now_ms()
+        self.pair: Pair | None = None
         v2, own = "/api/v2", "/api/alerts"
         self._routes: list[tuple[str, re.Pattern[str], Handler]] = [
             (method, re.compile(pattern), handler)
@@ -144,6 +165,7 @@ class AlertHandlers:
                 ("DELETE", f"{own}/acknowledgements", self._withdraw),
                 ("GET", f"{own}/audit", self._audit),
                 ("GET", f"{own}/history", self._history),
+                ("POST", SHARES_PATH, self._share),
             )
         ]
 
@@ -152,7 +174,8 @@ class AlertHandlers:
         found = [(method, handler) for method, path, handler in self._routes if path.fullmatch(request.path)]
         for method, handler in found:
             if method == request.method:
-                return handler(request)
+                pair, changes = self.pair, method != "GET" and request.path != SHARES_PATH
+                return pair.forward(request) if pair and changes and pair.is_elsewhere() else handler(request)
         if found:
             raise OperationError(f"{request.path:.80}: use {' or '.join(method for method, _ in found)}", 405)
         raise OperationError(f"{request.path:.80}: no such path: Alertmanager's API v2 begins with /api/v2/", 404)
@@ -160,9 +183,10 @@ class AlertHandlers:
     # ---- state
 
     def _status(self, _request: ApiRequest) -> Any:
+        pair = self.pair
         built = dict.fromkeys(("branch", "buildDate", "buildUser", "goVersion", "revision"), "")
         return {
-            "cluster": {"status": "disabled", "peers": []},
+            "cluster": {"status": "ready", "peers": pair.peers()} if pair else {"status": "disabled", "peers": []},
             "config": {"original": shown_config(self._engine.routing_text)},
             "uptime": format_time(self._started_ms),
             "versionInfo": {"version": f"artimon {installed_version()}", **built},
@@ -212,6 +236,11 @@ class AlertHandlers:
             if alert.kind is AlertChange.FIRING and wanted.accepts(alert, status):
                 found.append(alert_json(alert, status, receivers.get(one, []), now_ms, self._page))
         return found
+
+    def _share(self, request: ApiRequest) -> Any:
+        if self.pair is None:
+            raise OperationError("this engine belongs to no pair", 404)
+        return self.pair.answer_share(request.object())
 
     # ---- alerts from outside
 

@@ -7,12 +7,12 @@ whole, and change silences and acknowledgements. All other state belongs to the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 from alerts.dispatch.acknowledgements import Acknowledgement, Acknowledgements
 from alerts.dispatch.alert_status import AlertStatuses
@@ -22,7 +22,7 @@ from alerts.dispatch.groups import Group
 from alerts.dispatch.routes import Routing
 from alerts.dispatch.routing_file import RoutingFile
 from alerts.dispatch.silences import Silence, Silences
-from alerts.evaluation.alert_view import AlertView
+from alerts.evaluation.alert_view import NO_PAIR, AlertView
 from alerts.evaluation.rule_answer import STEP_MS
 from alerts.evaluation.rule_evaluator import RuleEvaluator, RuleResult, end_orphaned_alerts, is_lagging
 from alerts.evaluation.rule_history import RuleHistory
@@ -71,6 +71,21 @@ class EvaluationResult:
     failing: str = ""
 
 
+class SharedRules(Protocol):
+    """Rules of one evaluation that other engines evaluate."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """Names of the rules."""
+
+    def results(self) -> Mapping[str, RuleResult]:
+        """Wait for the results, within a limit, and return those that arrived."""
+
+
+RequestShares = Callable[[ActiveRules, int], SharedRules]
+"""Ask other engines to evaluate a part of the rules at a time."""
+
+
 class AlertEngine:
     """Evaluates all rules when `evaluate_due` is called; nothing else changes the state."""
 
@@ -90,12 +105,9 @@ class AlertEngine:
         self._state, self._newest_samples = memory, newest_samples
         self._history = None if past is None else RuleHistory(past)
         self._folder = RuleFolder(config.rules, config.default, memory.files)
-        self._active = ActiveRules()
-        self._dispatcher = restored_dispatcher(memory, clock.now_ms())
-        silences = {id: Silence.from_json(data) for id, data in memory.silences.items()}
-        self.silences = Silences(database.record, silences)
-        acknowledged = {one: Acknowledgement(**data) for one, data in memory.acknowledgements.items()}
-        self.acknowledgements = Acknowledgements(database.record, acknowledged)
+        self._active: ActiveRules | None = None
+        self.shares: RequestShares | None = None
+        """Hands rules to other engines of a pair; None: this engine evaluates all."""
         self.inbox = AlertInbox()
         """Alerts from outside. It, silences and acknowledgements may be used by every thread."""
         self._routing_file = None if config.routing is None else RoutingFile(config.routing)
@@ -107,6 +119,19 @@ class AlertEngine:
         self.letters_made = 0
         """Letters created since the start."""
         self.result = EvaluationResult(memory.time_ms)
+        self.load(memory)
+
+    def load(self, memory: EngineState) -> None:
+        """Replace the state by a stored one: at the start, and by what the leader of a pair has stored."""
+        self._state = memory
+        dispatcher = restored_dispatcher(memory, self._clock.now_ms())
+        if self._active is not None:
+            dispatcher.routing = self._routing(self._active, dispatcher.routing)
+        self._dispatcher = dispatcher
+        silences = {id: Silence.from_json(data) for id, data in memory.silences.items()}
+        self.silences = Silences(self._database.record, silences)
+        acknowledged = {one: Acknowledgement(**data) for one, data in memory.acknowledgements.items()}
+        self.acknowledgements = Acknowledgements(self._database.record, acknowledged)
 
     @property
     def dispatcher(self) -> Dispatcher:
@@ -117,6 +142,11 @@ class AlertEngine:
     def routing_text(self) -> str:
         """Text of the routing file in force; "" without one."""
         return self._routing_file.text if self._routing_file else ""
+
+    @property
+    def time_ms(self) -> int:
+        """End of the newest bucket that this engine, or the leader of its pair, evaluated."""
+        return self._state.time_ms
 
     @property
     def missed(self) -> int:
@@ -153,33 +183,56 @@ class AlertEngine:
     def evaluate(self, time_ms: int) -> None:
         """Run one evaluation, from the rule files to the commit. Raises errors of the database before any change."""
         began = perf_counter()
-        self._active = force = self._folder.read(self._clock.now_ms())
+        force = self.read_rules()
         memory = self._state
         missed = max(0, (time_ms - memory.time_ms) // STEP_MS - 1) if memory.time_ms else 0
         gone = end_orphaned_alerts(memory.known, force.rules, time_ms)
-        evaluator = RuleEvaluator(
-            self._store, force.rules.values(), time_ms, self._lagging(time_ms), self._in_time(began)
-        )
+        shared = self.shares(force, time_ms) if self.shares else None
+        evaluator = self._evaluator(force, time_ms, began)
         before = {name: known.alerts for name, known in memory.known.items() if name not in gone}
-        judged = {name: evaluator.evaluate_rule(rule, before.get(name, {})) for name, rule in force.rules.items()}
+        judged = _evaluate_rules(evaluator, force.rules, before, shared)
         if self._history is not None:  # after all others, which a slow history must not delay
             self._history.retain(force.rules.values())
             for name in [name for name, result in judged.items() if result.truncated]:
                 judged[name] = evaluator.evaluate_rule(force.rules[name], before.get(name, {}), self._history)
         self._database.hook("evaluated")
-        rows, alerts = self._rows(gone, judged)
+        rows, alerts = self._rows(force, gone, judged)
         dispatcher = self._dispatcher.copy()
-        dispatcher.routing = self._routing(dispatcher.routing)
+        dispatcher.routing = self._routing(force, dispatcher.routing)
         with self._from_outside() as others:
             dispatcher.end_expired(self._clock.now_ms())
             dispatcher.put([*alerts, *others], self._clock.now_ms())
-            self._commit_evaluation(time_ms, memory.missed + missed, rows, dispatcher)
+            self._commit_evaluation(force, EvaluationCommit(time_ms, memory.missed + missed), rows, dispatcher)
         self._database.hook("committed")
         self.silences.purge(self._clock.now_ms())
         self.acknowledgements.purge(dispatcher.alerts, self._clock.now_ms())
         self._shown = force, judged
         self.evaluations += 1
-        self._store_result((perf_counter() - began) * 1000, evaluator.queries)
+        self._store_result(force, (perf_counter() - began) * 1000, evaluator.queries)
+
+    def read_rules(self) -> ActiveRules:
+        """Read changed rule files and return the rules in force."""
+        self._active = self._folder.read(self._clock.now_ms())
+        return self._active
+
+    @property
+    def active(self) -> ActiveRules | None:
+        """Rules in force as last read; None before. Every thread may read it."""
+        return self._active
+
+    def evaluate_some(self, rules: Mapping[str, Rule], time_ms: int) -> dict[str, RuleResult]:
+        """Evaluate rules for the leader of a pair on the state as last loaded. Changes nothing; for any thread."""
+        known = self._state.known
+        before = {
+            name: known[name].alerts
+            for name, rule in rules.items()
+            if name in known and known[name].digest == rule.digest
+        }
+        return _evaluate_rules(self._evaluator(ActiveRules(rules), time_ms, perf_counter()), rules, before, None)
+
+    def _evaluator(self, force: ActiveRules, time_ms: int, began: float) -> RuleEvaluator:
+        lagging, in_time = self._lagging(time_ms), self._in_time(began)
+        return RuleEvaluator(self._store, force.rules.values(), time_ms, lagging, in_time)
 
     def flush_due(self) -> bool:
         """Take the alerts of others, and make the messages of groups that are due between two evaluations; return False
@@ -189,6 +242,8 @@ class AlertEngine:
             if not others and self._dispatcher.next_ms() > now_ms:
                 return False
             dispatcher = self._dispatcher.copy()
+            if self._active is None:  # after a start, before the first evaluation: receivers are not known yet
+                dispatcher.routing = self._routing(self.read_rules(), dispatcher.routing)
             dispatcher.put(others, now_ms)
             letters = self._flush(dispatcher, now_ms)
             self._database.commit(dispatch_commit(dispatcher, letters, now_ms))
@@ -209,11 +264,11 @@ class AlertEngine:
             self.inbox.give_back(taken)
             raise
 
-    def _routing(self, before: Routing) -> Routing:
+    def _routing(self, force: ActiveRules, before: Routing) -> Routing:
         """Return the routing in force; the same object while it does not change."""
         receivers = {
             name: tuple(Integration(target, max_alerts=max_alerts_of(target)) for target in targets)
-            for name, targets in self._active.receivers.items()
+            for name, targets in force.receivers.items()
         }
         new = Routing(DEFAULT_RECEIVER, receivers)
         if self._routing_file is not None:
@@ -230,7 +285,7 @@ class AlertEngine:
             return False
 
     def _rows(
-        self, gone: Mapping[str, list[AlertStep]], judged: Mapping[str, RuleResult]
+        self, force: ActiveRules, gone: Mapping[str, list[AlertStep]], judged: Mapping[str, RuleResult]
     ) -> tuple[list[AlertRow], list[Notification]]:
         """Return the alerts to write, and those that fire or have resolved. An alert that ends comes before one that
         begins."""
@@ -239,7 +294,7 @@ class AlertEngine:
         for name, steps in gone.items():
             rows += [self._row(name, None, one, alerts) for one in steps]
         for name, found in judged.items():
-            rule = self._active.rules[name]
+            rule = force.rules[name]
             rows += [self._row(name, rule, one, alerts) for one in found.steps]
         return rows, alerts
 
@@ -254,20 +309,22 @@ class AlertEngine:
                 alerts.append(resolution_of(known, alert))
         return name, one.labels, alert
 
-    def _commit_evaluation(self, time_ms: int, missed: int, rows: list[AlertRow], dispatcher: Dispatcher) -> None:
+    def _commit_evaluation(
+        self, force: ActiveRules, commit: EvaluationCommit, rows: list[AlertRow], dispatcher: Dispatcher
+    ) -> None:
         """Commit to the database first, then update the memory."""
-        memory, force, now_ms = self._state, self._active, self._clock.now_ms()
+        memory, now_ms = self._state, self._clock.now_ms()
         letters = self._flush(dispatcher, now_ms)
         changed = [row for row in rows if self._differs(row)]
         digests = {name: rule.digest for name, rule in force.rules.items()}
         files = force.files if dict(force.files) != memory.files else None
         held = {name for name, _, alert in rows if alert is not None}
         needed = {name: digest for name, digest in digests.items() if name in held}
-        evaluation = EvaluationCommit(time_ms, missed, needed, changed, files)
+        evaluation = replace(commit, digests=needed, alerts=changed, files=files)
         self._database.commit(dispatch_commit(dispatcher, letters, now_ms), evaluation)
         self._dispatcher = dispatcher
         self.letters_made += len(letters)
-        memory.time_ms, memory.missed, memory.files = time_ms, missed, dict(force.files)
+        memory.time_ms, memory.missed, memory.files = commit.time_ms, commit.missed, dict(force.files)
         known = {name: dict(one.alerts) for name, one in memory.known.items()}
         for name, labels, alert in rows:
             if alert is None:
@@ -286,8 +343,8 @@ class AlertEngine:
 
     # ---- publication
 
-    def _store_result(self, duration_ms: float, questions: int) -> None:
-        force, memory, view = self._active, self._state, self.view()
+    def _store_result(self, force: ActiveRules, duration_ms: float, questions: int) -> None:
+        memory, view = self._state, self.view()
         states = view.rule_counts()
         errors = sorted({judged.error for judged in view.results.values() if judged.error})
         self.result = EvaluationResult(
@@ -312,9 +369,27 @@ class AlertEngine:
         """Status of each alert now."""
         return AlertStatuses(self._dispatcher, self.silences, self.acknowledgements, self._clock.now_ms())
 
-    def display(self, mail: Mapping[str, Any]) -> bytes:
-        """JSON for the znode."""
-        return self.view().encode(mail)
+    def display(self, mail: Mapping[str, Any], pair: Mapping[str, Any] = NO_PAIR) -> bytes:
+        """JSON for the znode. `pair`: role of this engine in its pair; rules and alerts are those of the leader."""
+        return self.view().encode(mail, pair)
+
+
+def _evaluate_rules(
+    evaluator: RuleEvaluator,
+    rules: Mapping[str, Rule],
+    before: Mapping[str, Mapping[Labels, Alert]],
+    shared: SharedRules | None,
+) -> dict[str, RuleResult]:
+    """Evaluate rules, in their order. Those of other engines come last, unless these answered."""
+    theirs = shared.names if shared else ()
+    judged = {
+        name: evaluator.evaluate_rule(rule, before.get(name, {})) for name, rule in rules.items() if name not in theirs
+    }
+    if shared is not None:
+        judged |= shared.results()
+    return {
+        name: judged.get(name) or evaluator.evaluate_rule(rule, before.get(name, {})) for name, rule in rules.items()
+    }
 
 
 def restored_dispatcher(memory: EngineState, now_ms: int) -> Dispatcher:

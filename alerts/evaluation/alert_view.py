@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from alerts.dispatch.alert_status import AlertStatus, AlertStatuses
@@ -22,6 +23,8 @@ RULE_STATES = (ACTIVE[0].value, ERROR, *(phase.value for phase in ACTIVE[1:]), A
 """States of rules in the order in which rules are shown."""
 SHOWN_PHASES = tuple(phase for phase in AlertPhase if phase is not AlertPhase.INACTIVE)
 MAX_ALERTS_SHOWN = 20_000
+NO_PAIR: Mapping[str, Any] = MappingProxyType({})
+"""Role of an engine that is alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +43,9 @@ class AlertView:
     api: str = ""
     """Address of the API of the engine."""
 
-    def encode(self, mail: Mapping[str, Any]) -> bytes:
-        """JSON for the znode. Rules are sorted by state (firing, error, pending, inactive), then by name."""
+    def encode(self, mail: Mapping[str, Any], pair: Mapping[str, Any] = NO_PAIR) -> bytes:
+        """JSON for the znode. Rules are sorted by state (firing, error, pending, inactive), then by name. An engine
+        that follows another one shows none."""
         states = {name: self.rule_state(name) for name in self.active.rules}
         names = sorted(states, key=lambda name: (RULE_STATES.index(states[name]), name))
         head = {
@@ -50,7 +54,10 @@ class AlertView:
             "mail": mail,
             "problems": list(self.active.problems),
             "api": self.api,
+            "pair": dict(pair),
         }
+        if pair and not pair["leads"]:
+            return encode_display(head, (), ())
         return encode_display(head, (self._rule(name, states[name]) for name in names), self.alerts())
 
     def rule_state(self, name: str) -> str:

@@ -42,7 +42,7 @@ class AlertmanagerDelivery:
         alert that is sent again replaces itself."""
         alerts = posted(message, self.page, now_ms)
         for first in range(0, len(alerts), MAX_ALERTS):
-            post_json(address.rstrip("/") + PATH, alerts[first : first + MAX_ALERTS])
+            post_json(address.rstrip("/") + PATH, alerts[first : first + MAX_ALERTS], message.id)
 
 
 class AlertmanagerSection(IntegrationSection):

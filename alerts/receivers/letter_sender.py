@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from alerts.receivers.receiver_kind import (
 )
 from alerts.state.alert_database import AlertDatabase, DueLetter
 from alerts.state.notification import split_target
+from alerts.state.row_changes import NotLeadingError
 from artimon.model.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,9 @@ FIRST_LATER_S, LONGEST_LATER_S = 10.0, 900.0
 MAX_LETTER_AGE_MS = 3 * 86_400_000
 """Age of a letter (3 days) at which a temporary refusal becomes final. A failed connection never ends a letter."""
 BATCH_LETTERS = 50
+GRANT_S, GRANTS = 4.0, 3
+"""Age in seconds at which the proof that this engine leads is renewed before a letter is sent, and attempts to get a
+younger one. An engine that was stopped in between has lost the lease."""
 FLOOD_LETTERS, FLOOD_WINDOW_MS = 5, 300_000
 """Maximum number of letters that a target gets within the window (5 min); waiting ones are then merged into one."""
 
@@ -45,13 +49,24 @@ class SenderFigures:
     problem: str = ""
 
 
+def always() -> bool:
+    """Default of `may_send`: this engine is alone."""
+    return True
+
+
 class LetterSender:
     """Delivers letters to receivers of one kind, in a separate thread. `wake` signals new letters."""
 
     def __init__(
-        self, database: AlertDatabase, kind: ReceiverKind[Any], settings: Any, page: str, clock: Clock
+        self,
+        database: AlertDatabase,
+        kind: ReceiverKind[Any],
+        settings: Any,
+        page: str,
+        clock: Clock,
+        may_send: Callable[[], bool] = always,
     ) -> None:
-        self._database, self._kind, self._clock = database, kind, clock
+        self._database, self._kind, self._clock, self._may_send = database, kind, clock, may_send
         self._settings, self._page = settings, page
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -93,6 +108,15 @@ class LetterSender:
 
     def send_due(self) -> tuple[bool, float]:
         """Send due letters, at most a batch. Returns True if there may be more, and the back-off in seconds."""
+        if not self._may_send():
+            return False, 0.0
+        try:
+            return self._send_batch()
+        except NotLeadingError as problem:
+            log.info("letters by %s wait: %s", self._kind.name, problem)
+            return False, FIRST_WAIT_S
+
+    def _send_batch(self) -> tuple[bool, float]:
         now_ms = self._clock.now_ms()
         self._database.merge_floods(now_ms, FLOOD_LETTERS - 1, FLOOD_WINDOW_MS)
         due = self._allowed(self._database.due_letters(now_ms, BATCH_LETTERS, self._kind.name), now_ms)
@@ -132,6 +156,8 @@ class LetterSender:
 
     def _send_one(self, delivery: LetterDelivery, waiting: DueLetter) -> None:
         letter, now_ms = waiting.letter, self._clock.now_ms()
+        if not self._begin(waiting):
+            return
         try:
             self._database.hook("sending")
             delivery.send(letter.message, split_target(letter.target)[1], now_ms)
@@ -152,6 +178,20 @@ class LetterSender:
             self.figures.sent += 1
             self._failures = 0
 
+    def _begin(self, waiting: DueLetter) -> bool:
+        """Note the attempt; False if the letter does not wait any more. Raises NotLeadingError: whoever leads now sends
+        the letter, with the same identity.
+
+        A proof that took long, because the journal is slow or this process was stopped, may be outdated. The last one
+        counts in any case, or a slow journal would hold up the letter for ever."""
+        for _ in range(GRANTS):
+            began = self._clock.monotonic()
+            if not self._database.begin(waiting.seq):
+                return False
+            if self._clock.monotonic() - began < GRANT_S:
+                break
+        return True
+
     def _postpone(self, waiting: DueLetter, problem: str, first_s: float) -> None:
         now_ms = self._clock.now_ms()
         if now_ms - waiting.made_ms > MAX_LETTER_AGE_MS:
@@ -171,9 +211,16 @@ class LetterSender:
 class LetterSenders:
     """One sender for each kind of receiver. `settings`: by kind; a kind without an entry uses its default."""
 
-    def __init__(self, database: AlertDatabase, settings: Mapping[str, Any], page: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        database: AlertDatabase,
+        settings: Mapping[str, Any],
+        page: str,
+        clock: Clock,
+        may_send: Callable[[], bool] = always,
+    ) -> None:
         self._all = [
-            LetterSender(database, kind, settings.get(name, kind.default), page, clock)
+            LetterSender(database, kind, settings.get(name, kind.default), page, clock, may_send)
             for name, kind in receiver_kinds().items()
         ]
 

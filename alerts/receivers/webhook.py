@@ -29,6 +29,8 @@ TIMEOUT_S = 10.0
 """Timeout of a whole request, in seconds, however slowly the server answers."""
 MAX_ANSWER_BYTES = 4_096
 MAX_URL = 2_000
+ID_HEADER = "Idempotency-Key"
+"""Header with the identity of the message: the same if it is sent again because an answer was lost."""
 NEVER = "0001-01-01T00:00:00Z"
 """End of an alert that fires."""
 
@@ -93,14 +95,14 @@ class WebhookDelivery:
     def send(self, message: Message, address: str, now_ms: int) -> None:
         """Return once the server has accepted the message; else raise LetterDeferredError or LetterRefusedError."""
         del now_ms
-        post_json(address, payload(message, self.page))
+        post_json(address, payload(message, self.page), message.id)
 
 
-def post_json(address: str, content: Any) -> None:
-    """Return once the server has accepted the content; else raise LetterDeferredError or LetterRefusedError."""
+def post_json(address: str, content: Any, id: str) -> None:
+    """Return once the server has accepted the content of a message; else raise LetterDeferredError or LetterRefusedError."""
     body = json.dumps(content, ensure_ascii=True).encode()
     try:
-        status, reason = _post(urlsplit(address), body)
+        status, reason = _post(urlsplit(address), body, id)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise LetterDeferredError(f"{shown_url(address)}: {type(error).__name__}: {error}") from error
     if 200 <= status < 300:
@@ -110,7 +112,7 @@ def post_json(address: str, content: Any) -> None:
     raise (LetterDeferredError if temporary else LetterRefusedError)(text)
 
 
-def _post(parts: SplitResult, body: bytes) -> tuple[int, str]:
+def _post(parts: SplitResult, body: bytes, id: str) -> tuple[int, str]:
     host, target = parts.hostname or "", parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
     connection: http.client.HTTPConnection
     if parts.scheme == "https":
@@ -120,7 +122,7 @@ def _post(parts: SplitResult, body: bytes) -> tuple[int, str]:
         connection = http.client.HTTPConnection(host, parts.port, timeout=TIMEOUT_S)
     try:
         with shut_down_after(TIMEOUT_S, lambda: connection.sock):
-            headers = {"Content-Type": "application/json", "User-Agent": "artimon"}
+            headers = {"Content-Type": "application/json", "User-Agent": "artimon", ID_HEADER: id}
             connection.request("POST", target, body, headers)
             answer = connection.getresponse()
             answer.read(MAX_ANSWER_BYTES)

@@ -4,7 +4,8 @@ people, in one SQLite file.
 One transaction stores a whole evaluation: the changes of alerts *and* the letters about them. So no crash can separate
 a change from its letter, and sent letters are marked in the same file. Alerts, letters and rule files carry checksums;
 a damaged file is quarantined as a whole, and the engine starts with empty state.
-Locks: `_lock` guards the connection, shared by the threads of evaluation and senders. No network under it.
+Locks: `_lock` guards the connection, shared by the threads of evaluation and senders. No network under it, but for the
+journal of an engine that belongs to a pair: it takes each transaction before the file does.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,11 +36,21 @@ from alerts.state.operations import (
     read_audit,
     read_history,
 )
+from alerts.state.row_changes import (
+    Journal,
+    RowChange,
+    all_rows,
+    apply_changes,
+    delete_rows,
+    forget_changes,
+    start_capture,
+    take_changes,
+)
 from alerts.state.rule import AlertsError, Labels
 
 log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 FILE = "alerts.db"
 MAX_PENDING = 10_000
 """Maximum number of waiting letters; beyond it the oldest are dropped."""
@@ -62,7 +73,10 @@ CREATE TABLE dispatched (fingerprint TEXT PRIMARY KEY, alert TEXT NOT NULL) STRI
 CREATE TABLE groups (id TEXT PRIMARY KEY, state TEXT NOT NULL) STRICT;
 ALTER TABLE outbox ADD COLUMN sent_ms INTEGER NOT NULL DEFAULT 0;
 """
-_SCHEMAS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3)
+_SCHEMA_4 = """
+ALTER TABLE outbox ADD COLUMN started INTEGER NOT NULL DEFAULT 0;
+"""
+_SCHEMAS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4)
 """Steps from one version of the schema to the next."""
 _TARGET = "substr(thread, instr(thread, ':') + 1)"
 _KIND = f"CASE instr({_TARGET}, ':') WHEN 0 THEN '{MAIL}' ELSE substr({_TARGET}, 1, instr({_TARGET}, ':') - 1) END"
@@ -76,10 +90,12 @@ ORDER BY seq LIMIT ?
 
 
 _WAITING = f"""
-SELECT {_TARGET}, count(*) FROM outbox WHERE state = 'pending' AND attempts = 0 GROUP BY 1 HAVING count(*) > 1
+SELECT {_TARGET}, count(*) FROM outbox WHERE state = 'pending' AND attempts + started = 0 GROUP BY 1
+HAVING count(*) > 1
 """  # noqa: S608
 _WAITING_FOR = f"""
-SELECT seq, letter, made_ms FROM outbox WHERE state = 'pending' AND attempts = 0 AND {_TARGET} = ? ORDER BY seq
+SELECT seq, letter, made_ms FROM outbox
+WHERE state = 'pending' AND attempts + started = 0 AND {_TARGET} = ? ORDER BY seq
 """  # noqa: S608
 _RECENT = f"SELECT {_TARGET}, count(*) FROM outbox WHERE state = 'sent' AND sent_ms > ? GROUP BY 1"  # noqa: S608
 
@@ -157,6 +173,7 @@ class AlertDatabase:
     def __init__(self, connection: sqlite3.Connection, hook: Callable[[str], None]) -> None:
         self._connection, self.hook = connection, hook
         self._lock = threading.Lock()
+        self._journal: Journal | None = None
         self.dropped = 0
         """Letters dropped since the start because too many waited."""
 
@@ -171,10 +188,57 @@ class AlertDatabase:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
+                journal = self._journal
+                if journal is not None and (changes := take_changes(self._connection)):
+                    journal.append(changes)
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            try:
+                self._connection.execute("COMMIT")
+            except BaseException as error:
+                if journal is not None:  # it is ahead of the file now
+                    journal.invalidate(f"the database does not take changes: {error}")
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
+            if journal is not None:
+                journal.confirm()
+
+    # ---- replication
+
+    def replicate(self, journal: Journal) -> None:
+        """Store every later change in the journal first. Called once."""
+        with self._lock:
+            start_capture(self._connection)
+            self._journal = journal
+
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """Wait for the running transaction, and let none begin within the block."""
+        with self._lock:
+            yield
+
+    def restore(self, changes: Iterable[RowChange], *, whole: bool = False) -> set[str]:
+        """Write changes of another engine; return the changed tables. `whole`: they replace everything."""
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                if whole:
+                    delete_rows(self._connection)
+                tables = apply_changes(self._connection, changes)
+                if self._journal is not None:
+                    forget_changes(self._connection)
             except BaseException:
                 self._connection.execute("ROLLBACK")
                 raise
             self._connection.execute("COMMIT")
+            return tables
+
+    def rows(self) -> list[RowChange]:
+        """Return every row, for an empty journal."""
+        with self._lock:
+            return all_rows(self._connection)
 
     # ---- evaluations
 
@@ -292,6 +356,14 @@ class AlertDatabase:
                 (time_ms, target),
             ).fetchall()
         return [int(sent) for (sent,) in rows]
+
+    def begin(self, seq: int) -> bool:
+        """Note that a letter is about to be sent. From then on it is sent as it is, with its identity: it is not merged
+        with others, even if the answer of the server is lost. In a pair this also proves that the engine leads. False:
+        the letter does not wait any more, because another engine has sent it."""
+        with self._transaction() as db:
+            wanted = "seq = ? AND state = 'pending'"
+            return db.execute(f"UPDATE outbox SET started = started + 1 WHERE {wanted}", (seq,)).rowcount == 1  # noqa: S608
 
     def sent(self, seq: int, now_ms: int = 0) -> None:
         """Mark a letter as accepted by the server."""

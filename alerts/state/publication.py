@@ -84,7 +84,7 @@ def read_alerts(client: KazooClient) -> dict[str, Any]:
 
 def _merge(merged: dict[str, Any], shown: Mapping[str, Any]) -> None:
     engine = {name: shown[name] for name in ("id", "time_ms", "mail", "problems")}
-    engine["api"] = str(shown.get("api", ""))
+    engine["api"], engine["pair"] = str(shown.get("api", "")), dict(shown.get("pair", {}))
     rules, alerts, truncated = list(shown["rules"]), list(shown["alerts"]), int(shown["truncated"])
     merged["engines"].append(engine)
     merged["rules"] += rules

@@ -226,4 +226,5 @@ def run_alerts_process(config: AlertsConfig) -> None:
         with published_metrics("alerts", instance_of("alerts", config.id), config.zookeeper, stop) as publish:
             hdfs = config.hdfs
             history = None if hdfs is None else lambda memory: opener(hdfs, config.zookeeper, memory)
-            run_alerts(config, stop, publish=publish, history=history)
+            with check_topics_or_exit(stop):
+                run_alerts(config, stop, publish=publish, history=history)

@@ -94,9 +94,20 @@ _REASONS = {
     "max.message.bytes": "collectors write record batches of up to 1,000,000 bytes",
     "retention.ms": "Kafka would drop unread messages, or keep all for ever",
     "retention.bytes": "Kafka would drop unread messages",
-    "cleanup.policy": "compaction of samples would lose them, and a topic of series without it grows for ever",
+    "cleanup.policy": "compaction of samples would lose them, a topic of series without it grows for ever, and "
+    "a topic of alerts would lose its state",
     "min.insync.replicas": "number of brokers that must hold an acknowledged batch",
 }
+
+
+_ALERTS = {
+    "cleanup.policy": "compact",
+    "retention.ms": "-1",
+    "max.message.bytes": str(16 * MESSAGE_BYTES),
+    "segment.ms": str(6 * 3600 * 1000),
+    "segment.bytes": str(64 * MESSAGE_BYTES),
+}
+"""State of a pair of alert engines: its newest rows for ever. Only closed segments are compacted."""
 
 
 def platform_topics(
@@ -121,6 +132,7 @@ def platform_topics(
         made("series", 8, {"cleanup.policy": "compact,delete", "retention.ms": str(8 * DAY_MS)}, vital),
         made("events", 4, kept, frozenset({"max.message.bytes"}), True),
         made("deadletters", 1, {"retention.ms": str(90 * DAY_MS)}, frozenset({"max.message.bytes"})),
+        made("alerts", 1, _ALERTS, frozenset({"max.message.bytes", "cleanup.policy"}), True),
     )
 
 
@@ -131,7 +143,8 @@ def differences(wanted: TopicSpec, found: ExistingTopic, bootstrap: str) -> list
     for name, value in wanted.config.items():
         real = found.config.get(name)
         if real is not None and not _is_enough(name, value, real):
-            vital = name in wanted.vital and not (name == "cleanup.policy" and "compact" not in real)
+            kept = name == "cleanup.policy" and "compact" not in real and value != "compact"
+            vital = name in wanted.vital and not kept
             text = f"{name} is {real}, it must be {value} ({wanted.reasons.get(name, 'as created')})"
             told.append(Difference(found.name, text, f"{change} --add-config {name}=[{value}]", vital))
     return [

@@ -267,6 +267,8 @@ ALERTS = (
     ),
     SelfMetric("artimon.alerts.mails.dropped", "mail.dropped", "Mails dropped because too many waited", counter=True),
     SelfMetric("artimon.alerts.mails.pending", "mail.pending", "Mails in the outbox"),
+    SelfMetric("artimon.alerts.leads", "pair.leads", "1 if this engine leads its pair"),
+    SelfMetric("artimon.alerts.takeovers", "pair.takeovers", "Take-overs of the pair by this engine", counter=True),
     SelfMetric("artimon.alerts.problems", "problems", "Current problems", conversion=FigureConversion.COUNT),
 )
 

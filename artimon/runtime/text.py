@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from decimal import Decimal
 
 from bookkeeper.process.addresses import split_host_port
@@ -34,6 +35,15 @@ def parse_period(text: str) -> int:
     if period_ms < 1000:
         raise ValueError(f"{text} is too short: use at least 1s")
     return period_ms
+
+
+def format_utc(ms: int) -> str:
+    """Format a time in epoch milliseconds for people, in UTC, to the second.
+
+    >>> format_utc(1_800_000_000_000)
+    '2027-01-15T08:00:00Z'
+    """
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def format_duration(ms: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.health import Health, read_health
 from artimon.runtime.lag_limits import GRACE_S
+from artimon.runtime.text import format_utc
 from artimon.stack import hop_limits as lag
 from artimon.stack.child_process import same_process, session_rss
 from artimon.stack.part_runner import Phase
@@ -142,6 +143,8 @@ def build_hops(
         hops.append(_compactor_hop(compactor, lag.compactor_reason(compactor) if "compactor" in settled else ""))
     for name, values in _figures_by_prefix(figures, "shard-"):
         hops.append(_shard_hop(name, values, lag.shard_reason(values) if name in settled else "", now_ms))
+    if pair := (figures.get("alerts") or {}).get("pair"):
+        hops.append(_alerts_hop(figures["alerts"], pair, now_ms))
     return hops
 
 
@@ -196,6 +199,15 @@ def _compactor_hop(figures: Mapping[str, Any], reason: str) -> Hop:
     return Hop(
         "compactor: hours, days", figures.get("jobs"), "jobs", figures.get("behind_ms"), detail, not reason, reason
     )
+
+
+def _alerts_hop(figures: Mapping[str, Any], pair: Mapping[str, Any], now_ms: int) -> Hop:
+    """Return the evaluation of rules by a pair of engines. Its problems are those of the part."""
+    leader, last_ms = pair.get("leader"), figures.get("last_ms")
+    detail = f"{leader} leads since {format_utc(pair.get('since_ms', 0))}" if leader else "no engine leads"
+    detail += f"; engines of {pair.get('name')}: {', '.join(pair.get('engines') or ()) or 'none'}"
+    age_ms = max(0, now_ms - int(last_ms)) if last_ms else None
+    return Hop("alerts: evaluated", figures.get("evaluations"), "times", age_ms, detail, True)
 
 
 def _shard_hop(name: str, figures: Mapping[str, Any], reason: str, now_ms: int) -> Hop:

@@ -16,6 +16,7 @@ from alerts.dispatch.time_intervals import TimeInterval
 from alerts.receivers.receiver_kind import Integration
 from alerts.state.alert import AlertChange
 from alerts.state.notification import AlertLetter, Notification
+from tests.alerts.worlds import World, rule_text
 
 S = 1_000
 MINUTE = 60 * S
@@ -325,3 +326,25 @@ def test_a_silenced_alert_is_not_escalated() -> None:
     team.after(MINUTE)
     team.silenced.add("a")
     assert team.after(30 * MINUTE) == []
+
+
+ROUTES = """
+route: {receiver: ops, group_wait: 30s, group_interval: 5m, group_by: [alertname]}
+receivers:
+  - name: ops
+    email_configs: [{to: "routed@example.org", send_resolved: true}]
+"""
+
+
+def test_a_group_that_is_due_right_after_a_restart_reaches_its_receivers(world: World) -> None:
+    """The message is made before the first evaluation: receivers are read for it."""
+    world.routing = world.folder / "am.yml"
+    world.routing.write_text(ROUTES)
+    world.write(rule_text())
+    world.tick({"a": 0})
+    assert world.letters() == []
+    world.start()
+    world.clock.advance(31 * S)
+    assert world.engine.evaluate_due()
+    (letter,) = world.letters()
+    assert letter.target == "routed@example.org"

@@ -76,7 +76,7 @@ def test_engines_are_read_back_and_merged(client: KazooClient, world: World) -> 
     found = read_alerts(client)
     assert [found["problem"], found["truncated"], len(found["rules"]), len(found["alerts"])] == ["", 0, 1, 1]
     assert found["engines"] == [
-        {"id": "test", "time_ms": world.time, "mail": {"pending": 1}, "problems": [], "api": ""}
+        {"id": "test", "time_ms": world.time, "mail": {"pending": 1}, "problems": [], "api": "", "pair": {}}
     ]
     world.tick({"a": 1})
     registration.update(world.engine.display({"pending": 2}))

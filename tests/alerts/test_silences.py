@@ -266,6 +266,7 @@ def test_a_database_of_version_2_is_read(tmp_path: Path) -> None:
     file = sqlite3.connect(tmp_path / "alerts.db")
     for table in ("silences", "acknowledgements", "audit", "history"):
         file.execute(f"DROP TABLE {table}")
+    file.execute("ALTER TABLE outbox DROP COLUMN started")
     file.execute("INSERT INTO meta VALUES ('time_ms', '7')")
     file.execute("PRAGMA user_version = 2")
     file.commit()

@@ -103,9 +103,9 @@ def test_the_commands_make_check_and_name_what_is_wrong(kafka: str) -> None:
     name = f"t{uuid.uuid4().hex[:12]}"
     place = ("--kafka", kafka, "--prefix", name)
     done = artimon("topics", "check", *place, "--json")
-    assert (done.returncode, [one["text"] for one in json.loads(done.stdout)]) == (1, ["it does not exist"] * 4)
+    assert (done.returncode, [one["text"] for one in json.loads(done.stdout)]) == (1, ["it does not exist"] * 5)
     done = artimon("topics", "create", *place, "--partitions", "3")
-    assert (done.returncode, len(done.stdout.splitlines())) == (0, 4), done.stderr
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 5), done.stderr
     assert artimon("topics", "create", *place).stdout == "all topics exist\n"
     done = artimon("topics", "check", *place)
     assert (done.returncode, done.stderr) == (0, "all topics are set correctly\n")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlencode
 
 import typer
 
@@ -27,9 +25,9 @@ from artimon.cli.common import (
 )
 from artimon.cli.settings_command import OptionValues, settings_group
 from artimon.model.clock import SYSTEM_CLOCK
+from artimon.runtime.http.engine_client import TIMEOUT_S, EngineClient, EngineError
 
 PANEL = Panel.PROCESS
-TIMEOUT_S = 30.0
 OPERATORS = {(True, False): "=", (True, True): "=~", (False, False): "!=", (False, True): "!~"}
 """Operators of matchers by the flags isEqual and isRegex of Alertmanager's API."""
 app = typer.Typer()
@@ -62,46 +60,6 @@ def alerts(
     processes.run_alerts_process(settings if rules else replace(settings, rules=settings.data / "rules"))
 
 
-class EngineError(RuntimeError):
-    """Refusal of the engine, or engine that cannot be asked. `status`: of HTTP, 0 without an answer."""
-
-    def __init__(self, message: str, status: int = 0) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-@dataclass(frozen=True)
-class EngineClient:
-    """Client of the API of an engine at host:port."""
-
-    address: str
-    author: str
-    token: str = ""
-
-    def ask(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
-        """Return the answer. Raises EngineError."""
-        headers = {"Content-Type": "application/json", "X-Artimon-Author": self.author.encode().decode("latin-1")}
-        if self.token:
-            headers["Authorization"] = f"Bearer {self.token}"
-        given = {name: value for name, value in query.items() if value not in (None, [])}
-        connection = http.client.HTTPConnection(self.address, timeout=TIMEOUT_S)
-        try:
-            target = f"{path}?{urlencode(given, doseq=True)}" if given else path
-            connection.request(method, target, None if body is None else json.dumps(body), headers)
-            answer = connection.getresponse()
-            text = answer.read()
-            found = json.loads(text) if text else None
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise EngineError(
-                f"the engine at {self.address} does not answer: {type(error).__name__}: {error}"
-            ) from error
-        finally:
-            connection.close()
-        if answer.status != 200:
-            raise EngineError(str(found)[:1_000], answer.status)
-        return found
-
-
 def _client(
     engine: str | None, token: Path | None, zookeeper: str | None, data: Path | None, author: str = ""
 ) -> EngineClient:
@@ -126,7 +84,10 @@ def _engine_address(zookeeper: str) -> str:
             found = read_alerts(client)
     except KazooTimeoutError as error:
         raise EngineError(f"ZooKeeper at {zookeeper} does not answer: give --engine host:port") from error
-    addresses = {one["api"]: one["id"] for one in found["engines"] if one["api"]}
+    engines = [one for one in found["engines"] if one["api"]]
+    if len({one["pair"].get("name", one["id"]) for one in engines}) == 1:  # each engine of a pair takes every request
+        engines = sorted(engines, key=lambda one: not one["pair"].get("leads"))[:1]
+    addresses = {one["api"]: one["id"] for one in engines}
     if len(addresses) == 1:
         return str(next(iter(addresses)))
     if not addresses:

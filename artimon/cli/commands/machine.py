@@ -23,11 +23,14 @@ from artimon.runtime import settings as settings_module
 from artimon.runtime.text import parse_period
 
 if TYPE_CHECKING:
+    from alerts.pair.engine_lease import PairStatus
     from artimon.api.fleet_status import FleetStatus
 
 PANEL = Panel.MACHINE
 STACK_JARS = "hdfs,kafka,spark"
 """Sets of jars that `artimon up` needs."""
+CONNECT_S = 10.0
+"""Timeout of the connection to ZooKeeper, in seconds."""
 STATES = ("up", "failing", "missing", "silent")
 app = typer.Typer()
 
@@ -114,16 +117,21 @@ def status(
 
 def _show_cluster(zookeeper: str | None, data: Path | None, as_json: bool, all_: bool) -> int:
     """Print the numbers of processes by role and the processes with problems; returns the exit code."""
+    from dataclasses import asdict
+
     from artimon.api.fleet_status import PROBLEMS, read_fleet
     from artimon.model.clock import SYSTEM_CLOCK
     from artimon.stack.stack_location import zookeeper_of_store
     from artimon.stack.status_view import table_of
     from varstore.cluster.varstore_client import VarstoreClient
 
-    with VarstoreClient(zookeeper_of_store(zookeeper, data)) as store:
+    place = zookeeper_of_store(zookeeper, data)
+    with VarstoreClient(place) as store:
         found = read_fleet(store, SYSTEM_CLOCK.now_ms())
+    pairs = _alert_pairs(place)
     if as_json:
-        print(json.dumps(found.to_json(len(found.processes)), indent=1))
+        told = {"alert_pairs": [asdict(one) for one in pairs]} if pairs else {}
+        print(json.dumps({**found.to_json(len(found.processes)), **told}, indent=1))
         return 1 if found.problems else 0
     table_of(["role", *STATES, "versions"], _summary(found))
     rows = [
@@ -136,10 +144,39 @@ def _show_cluster(zookeeper: str | None, data: Path | None, as_json: bool, all_:
         table_of(["role", "host", "process", "version", "state", "MiB", "problem"], rows if all_ else rows[:PROBLEMS])
     if len(rows) > PROBLEMS and not all_:
         print(f"… and {len(rows) - PROBLEMS:,} more: `--all` lists every process, `--json` too")
+    if pairs:
+        print()
+        table_of(["alert engines", "engine", "role", "API"], [row for one in pairs for row in _pair_rows(one)])
     for text in (*([found.problem] if found.problem else ()), *found.warnings):
         print(f"warning: {text}")
     print(f"{'NOT healthy' if found.problems else 'healthy'}; {len(found.processes):,} processes")
     return 1 if found.problems else 0
+
+
+def _alert_pairs(zookeeper: str) -> list[PairStatus]:
+    """Return the pairs of alert engines; [] if ZooKeeper does not answer, which is a problem of all processes."""
+    from alerts.pair.engine_lease import read_pairs
+    from artimon.runtime.zookeeper_client import zookeeper_session
+    from artimon.runtime.zookeeper_watcher import ZOOKEEPER_ERRORS
+
+    try:
+        with zookeeper_session(zookeeper, CONNECT_S) as client:
+            return read_pairs(client)
+    except (*ZOOKEEPER_ERRORS, ValueError) as error:
+        print_error(f"artimon: the pairs of alert engines cannot be read: {type(error).__name__}: {error}")
+        return []
+
+
+def _pair_rows(pair: PairStatus) -> list[list[str]]:
+    from artimon.runtime.text import format_utc
+
+    leader = pair.leader
+    names = sorted({*(one.id for one in pair.engines), *([leader.id] if leader else [])})
+    api = {one.id: one.api for one in pair.engines}
+    leads = "" if leader is None else f"leads since {format_utc(leader.since_ms)}"
+    return [
+        [pair.name, name, leads if leader and name == leader.id else "follows", api.get(name, "gone")] for name in names
+    ]
 
 
 def _summary(found: FleetStatus) -> list[list[str]]:
