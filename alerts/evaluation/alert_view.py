@@ -78,7 +78,7 @@ class AlertView:
             "file": rule.file,
             "line": rule.line,
             "expr": rule.expr[:2000],
-            "threshold": rule.threshold.text,
+            "threshold": rule.threshold_text,
             "for_ms": rule.hold_ms,
             "keep_firing_for_ms": rule.keep_ms,
             "state": state,

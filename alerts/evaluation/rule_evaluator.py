@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
+from alerts.evaluation.promql_answer import ask_promql
 from alerts.evaluation.rule_answer import RULE_LIMITS, STEP_MS, RuleAnswer, read_answer
 from alerts.evaluation.rule_history import RuleHistory
 from alerts.evaluation.shared_store import BucketsSource, SharedStore, popular_names
@@ -18,10 +19,11 @@ from alerts.evaluation.verdicts import (
     end_alert,
     values_by_alert,
 )
-from alerts.state.alert import Alert, RuleMemory
+from alerts.state.alert import Alert, AlertPhase, RuleMemory
 from alerts.state.rule import Labels, Question, Rule
 from artimon.model.select import Buckets, SelectError, Store
-from query_dsl import evaluate
+from query_dsl import Expr, evaluate
+from query_dsl.promql import Query
 from query_dsl.stores.levels import SETTLE_MS
 
 log = logging.getLogger(__name__)
@@ -51,7 +53,9 @@ class RuleEvaluator:
         self, store: Store, rules: Iterable[Rule], time_ms: int, lagging: bool, in_time: Callable[[], bool]
     ) -> None:
         rules = list(rules)
-        self._store = SharedStore(store, popular_names(rule.query.node for rule in rules))
+        self._store = SharedStore(
+            store, popular_names(rule.query.node for rule in rules if isinstance(rule.query, Expr))
+        )
         asked = Counter(rule.question for rule in rules)
         self._shared_questions = {question for question, count in asked.items() if count > 1}
         self._answers: dict[Question, RuleAnswer] = {}
@@ -72,8 +76,8 @@ class RuleEvaluator:
         steps: Sequence[AlertStep] = ()
         answer = RuleAnswer()
         try:
-            answer = self._query(rule) if history is None else history.answer(rule, self._time_ms + SETTLE_MS)
-            steps, error = ((), answer.error) if answer.error else self._steps(rule, alerts, answer)
+            answer = self._query(rule) if history is None else history.answer(rule, self._time_ms)
+            steps, error = ((), answer.error) if answer.error else self._steps(rule, alerts, answer, history)
         except RuleFailedError as problem:
             error = str(problem)
         except Exception as problem:  # a defect that affects one rule must not stop the others
@@ -81,13 +85,34 @@ class RuleEvaluator:
             error = f"{type(problem).__name__}: {problem}"
         return RuleResult(steps, error, (perf_counter() - began) * 1000, answer.truncated)
 
-    def _steps(self, rule: Rule, alerts: Mapping[Labels, Alert], answer: RuleAnswer) -> tuple[list[AlertStep], str]:
+    def _steps(
+        self, rule: Rule, alerts: Mapping[Labels, Alert], answer: RuleAnswer, history: RuleHistory | None
+    ) -> tuple[list[AlertStep], str]:
         """(steps, reason why some alerts cannot be judged)."""
         values, failed = values_by_alert(rule, answer.newest)
         endings = _SeriesEndings(answer.sources, {name for name, _ in rule.labels})
-        steps = advance(rule, alerts, values, self._time_ms, endings, self._lagging, failed)
+        open_ = [labels for labels, one in alerts.items() if one.phase is AlertPhase.FIRING and labels not in values]
+        recovered = self._recovered(rule, history) if open_ else None
+        steps = advance(rule, alerts, values, self._time_ms, endings, self._lagging, failed, recovered)
         more = f" (and {len(failed) - 1} more alerts)" if len(failed) > 1 else ""
         return steps, f"{next(iter(failed.values()))}{more}" if failed else ""
+
+    def _recovered(self, rule: Rule, history: RuleHistory | None) -> set[Labels] | None:
+        """Labels of the alerts that the recovery query of the rule names; None without one. Raises RuleFailedError."""
+        if rule.recovery is None:
+            return None
+        answer = self._ask(rule, rule.recovery)
+        if answer.truncated and history is not None:
+            answer = history.ask(rule, rule.recovery, self._time_ms)
+        if answer.error:
+            raise RuleFailedError(f"recovery: {answer.error}")
+        return {rule.alert_labels(key.labels) for key, _ in answer.newest}
+
+    def _ask(self, rule: Rule, query: Query) -> RuleAnswer:
+        """Answer PromQL from memory."""
+        self._store.begin()
+        answer = ask_promql(rule, query, self._store, self._time_ms, RULE_LIMITS)
+        return replace(answer, sources=self._store.answers)
 
     def _query(self, rule: Rule) -> RuleAnswer:
         """Return the answer of memory, once for rules with equal questions."""
@@ -99,11 +124,13 @@ class RuleEvaluator:
         return found
 
     def _evaluated(self, rule: Rule) -> RuleAnswer:
+        query, now_ms = rule.query, self._time_ms + SETTLE_MS
+        if isinstance(query, Query):
+            return self._ask(rule, query)
         self._store.begin()
-        now_ms = self._time_ms + SETTLE_MS
         answer = read_answer(
             rule,
-            lambda: evaluate(rule.query, self._store, now_ms, limits=RULE_LIMITS, partial_windows=rule.accepts_partial),
+            lambda: evaluate(query, self._store, now_ms, limits=RULE_LIMITS, partial_windows=rule.accepts_partial),
         )
         partial = self._store.partial
         error = answer.error or (f"the answer is incomplete: {partial}" if partial else "")

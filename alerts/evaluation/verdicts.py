@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from alerts.state.alert import Alert, AlertChange, AlertPhase, AlertVerdict, Outcome, next_state
@@ -65,6 +65,8 @@ def values_by_alert(rule: Rule, newest: NewestValues) -> tuple[dict[Labels, Valu
 
 def verdict_on(rule: Rule, value: Value) -> AlertVerdict:
     """Verdict on a value. ConditionError if the condition does not apply to its type."""
+    if rule.threshold is None:
+        return AlertVerdict(Outcome.TRUE, value)
     if rule.threshold.holds(value):
         return AlertVerdict(Outcome.TRUE, value)
     if rule.resolve is not None and not rule.resolve.holds(value):
@@ -72,8 +74,14 @@ def verdict_on(rule: Rule, value: Value) -> AlertVerdict:
     return AlertVerdict(Outcome.FALSE, value)
 
 
-def verdict_without_data(rule: Rule, alert: Alert, now_ms: int, *, ended: bool, lagging: bool) -> AlertVerdict:
+def verdict_without_data(
+    rule: Rule, alert: Alert, now_ms: int, *, ended: bool, lagging: bool, recovered: bool = True
+) -> AlertVerdict:
     """Verdict on an alert whose series has no value in the newest bucket."""
+    if rule.threshold is None:  # the absence of the series is the answer
+        if lagging:
+            return AlertVerdict(Outcome.KEEP, reason="no data")
+        return AlertVerdict(Outcome.FALSE if recovered else Outcome.BETWEEN)
     if ended:
         return AlertVerdict(Outcome.FALSE, reason="the source says that the series ended")
     if now_ms - (alert.data_ms or alert.since_ms) > MISSING_MS:
@@ -93,11 +101,13 @@ def advance(
     ended: HasEnded,
     lagging: bool = False,
     failed: dict[Labels, str] | None = None,
+    recovered: Collection[Labels] | None = None,
 ) -> list[AlertStep]:
     """Steps of the rule's alerts that exist before or after the evaluation at `now_ms`.
 
     `alerts`: the alerts before. `ended`: True if all series behind these labels have ended. `failed`: alerts that
-    cannot be judged, with the reason; they stay as they are, and more are added here. RuleFailedError: no change."""
+    cannot be judged, with the reason; they stay as they are, and more are added here. `recovered`: alerts that
+    resolve without a series; None: all. RuleFailedError: no change."""
     steps = []
     failed = {} if failed is None else failed
     for labels, value in answer.items():
@@ -117,14 +127,17 @@ def advance(
         steps.append(AlertStep(labels, alert, change))
     for labels, known in alerts.items():
         if labels not in answer and labels not in failed:
-            steps.append(_step_without_value(rule, labels, known, now_ms, ended(labels), lagging))
+            verdict = verdict_without_data(
+                rule, known, now_ms, ended=ended(labels), lagging=lagging,
+                recovered=recovered is None or labels in recovered,
+            )  # fmt: skip
+            steps.append(_step_without_value(rule, labels, known, now_ms, verdict))
     if sum(one.alert is not None for one in steps) > MAX_ALERTS:
         raise RuleFailedError(f"more than {MAX_ALERTS} alerts at once: reduce to fewer series, or narrow the selector")
     return steps
 
 
-def _step_without_value(rule: Rule, labels: Labels, known: Alert, now_ms: int, ended: bool, lagging: bool) -> AlertStep:
-    verdict = verdict_without_data(rule, known, now_ms, ended=ended, lagging=lagging)
+def _step_without_value(rule: Rule, labels: Labels, known: Alert, now_ms: int, verdict: AlertVerdict) -> AlertStep:
     alert, change = next_state(known, verdict, now_ms, rule.hold_ms, rule.keep_ms)
     if known.phase is AlertPhase.INACTIVE and verdict.outcome is Outcome.KEEP:
         alert = known

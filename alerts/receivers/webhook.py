@@ -20,7 +20,6 @@ from alerts.receivers.receiver_kind import (
 )
 from alerts.state.alert import AlertChange
 from alerts.state.notification import Message, Notification, link_of, target_of
-from alerts.state.rule import value_text
 from artimon.runtime.config_model import parsed
 from artimon.runtime.deadline import shut_down_after
 from query_dsl.tree.times import format_time
@@ -62,13 +61,11 @@ def payload(message: Message, page: str) -> dict[str, Any]:
 
 
 def _alert(told: Notification, page: str) -> dict[str, Any]:
-    own = {"summary": told.summary, "value": value_text(told.value), "reason": told.reason}
-    annotations = dict(told.annotations) if told.expires_ms else own
     resolved = told.kind is AlertChange.RESOLVED
     return {
         "status": told.kind.value,
         "labels": told.labels_with_name,
-        "annotations": {name: text for name, text in annotations.items() if text},
+        "annotations": {name: text for name, text in told.shown_annotations.items() if text},
         "startsAt": format_time(told.fired_ms),
         "endsAt": format_time(told.resolved_ms) if resolved else NEVER,
         "generatorURL": link_of(told, page),

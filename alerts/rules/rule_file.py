@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationInfo, create_model, model_validator
+from pydantic_core import InitErrorDetails
 
 from alerts.receivers.receiver_kind import ReceiverKind, receiver_kinds
 from alerts.state.conditions import Condition, parse_condition
@@ -26,6 +29,9 @@ from artimon.runtime.config_model import (
     repeated,
 )
 from query_dsl import Expr, QueryError, parse
+from query_dsl.promql import PromqlError, Query
+from query_dsl.promql import parse as parse_promql
+from query_dsl.promql.tree import value_type
 from query_dsl.tree.nodes import At, Between, Range, walk
 from query_dsl.tree.times import Instant, parse_duration
 
@@ -35,7 +41,19 @@ MAX_ADDRESSES = 50
 MAX_LABELS = 20
 MAX_SUMMARY = 500
 MAX_HOLD_MS = 30 * 86_400_000
+MAX_SEVERITIES = 10
+MAX_ANNOTATION = 4_096
 DEFAULT_RECEIVER = "default"
+SEVERITY = "severity"
+"""Label of the rules that one rule with several severities stands for."""
+SUMMARY = "{rule}: {value}, and the threshold is {threshold}"
+SUMMARY_OF_VALUE = "{rule}: {value}"
+THRESHOLD_HINT = """give the condition, as in threshold: "> 5" or threshold: "== true\""""
+NEEDS_THRESHOLD = {
+    "missing": "missing data needs a threshold: without one the absence of a series resolves its alert",
+    "resolve": "this recovery threshold needs a threshold: or give a recovery query by resolve_promql",
+    "resolve_promql": "a recovery query is for promql without a threshold: give a recovery threshold by resolve",
+}
 
 _NAME = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_.:/\-]{0,99}")
 _NO_TIME = re.compile(r"0(?:ms|[smhdw])?")
@@ -81,8 +99,25 @@ def _summary(text: str) -> str:
     return text
 
 
+def _annotation(text: str) -> str:
+    if len(text) > MAX_ANNOTATION:
+        raise ValueError(f"the text has {len(text)} characters: use at most {MAX_ANNOTATION}")
+    check_template(text)
+    return text
+
+
+def _promql(text: str) -> Query:
+    found = parse_promql(text)
+    if value_type(found.node) not in ("vector", "scalar"):
+        raise PromqlError(f"a rule needs an instant vector, not a {value_type(found.node)}", 0, text)
+    return found
+
+
 Name = Annotated[Text, checked(_check_name)]
-Query = Annotated[Expr, parsed(_expr, blank=False)]
+DslQuery = Annotated[Expr, parsed(_expr, blank=False)]
+PromqlQuery = Annotated[Query, parsed(_promql, blank=False)]
+Hold = Annotated[int, parsed(_hold, blank=False)]
+KeepFiring = Annotated[int, parsed(lambda text: _hold(text, "keep_firing_for"), blank=False)]
 Threshold = Annotated[Condition, parsed(parse_condition, blank=False)]
 ReceiverName = Annotated[str, checked(_check_receiver)]
 LabelName = Annotated[str, checked(lambda name: validate_labels({name: ""}))]
@@ -125,33 +160,88 @@ def _receiver(data: Any, info: ValidationInfo) -> tuple[str, ...]:
     return section.model_validate(data, context=info.context).build()
 
 
+class SeveritySection(Section):
+    """Condition of one severity of a rule; what it leaves out is that of the rule."""
+
+    threshold: Threshold = Field(description=THRESHOLD_HINT)
+    resolve: Threshold | None = None
+    hold: Hold | None = Field(default=None, alias="for")
+    keep: KeepFiring | None = Field(default=None, alias="keep_firing_for")
+
+
 class RuleSection(Section):
     """Rule as written in a file."""
 
     name: Name = Field(description="give each rule a unique name")
-    expr: Query = Field(description="give the query, as in expr: fetch('NAME')")
-    threshold: Threshold = Field(description="""give the condition, as in threshold: "> 5" or threshold: "== true\"""")
-    missing: Annotated[MissingDataPolicy, choice({one.value: one for one in MissingDataPolicy})] = Field(
-        description="choose the policy for missing data: resolve, keep (the alert stays as it is) or fire"
+    expr: DslQuery | None = None
+    promql: PromqlQuery | None = None
+    threshold: Threshold | None = None
+    severities: dict[Name, SeveritySection] = Field(
+        default_factory=dict,
+        max_length=MAX_SEVERITIES,
+        description='write a threshold for each, as in {warning: {threshold: "> 5"}}',
     )
-    hold: Annotated[int, parsed(_hold, blank=False)] = Field(default=0, alias="for")
-    keep: Annotated[int, parsed(lambda text: _hold(text, "keep_firing_for"), blank=False)] = Field(
-        default=0, alias="keep_firing_for"
-    )
+    missing: Annotated[MissingDataPolicy, choice({one.value: one for one in MissingDataPolicy})] | None = None
+    hold: Hold = Field(default=0, alias="for")
+    keep: KeepFiring = Field(default=0, alias="keep_firing_for")
     resolve: Threshold | None = None
+    resolve_promql: PromqlQuery | None = None
     labels: Annotated[dict[LabelName, Text], checked(validate_labels)] = Field(
         default_factory=dict, max_length=MAX_LABELS
     )
     receivers: tuple[Text, ...] = Field(default=(), max_length=MAX_ADDRESSES)
     accept: tuple[Annotated[AcceptedAnswer, choice({one.value: one for one in AcceptedAnswer})], ...] = ()
-    summary: Annotated[str, parsed(_summary, blank=False)] = "{rule}: {value}, and the threshold is {threshold}"
+    summary: Annotated[str, parsed(_summary, blank=False)] = ""
+    annotations: dict[LabelName, Annotated[str, parsed(_annotation)]] = Field(
+        default_factory=dict, max_length=MAX_LABELS
+    )
 
-    def build(self, file: str, line: int) -> Rule:
-        """Return the rule; `line` is the first line of its section."""
+    @classmethod
+    def contradictions(cls, data: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
+        """See Section."""
+        if ("expr" in data) == ("promql" in data):
+            yield fault("expr: missing: give the query, as in expr: fetch('NAME') or promql: up == 0, and only one")
+        judged = "threshold" in data or "severities" in data
+        if "promql" not in data and not judged:
+            yield fault(f"threshold: missing: {THRESHOLD_HINT}")
+        if "threshold" in data and "severities" in data:
+            yield fault("each severity has a threshold of its own", "threshold", of_key=True)
+        if "missing" not in data and (judged or "promql" not in data):
+            yield fault(
+                "missing: missing: choose the policy for missing data: resolve, keep (the alert stays as it is) or fire"
+            )
+        if not judged and "promql" in data:
+            for key in {"missing", "resolve"} & data.keys():
+                yield fault(NEEDS_THRESHOLD[key], key, of_key=True)
+        elif "resolve_promql" in data:
+            yield fault(NEEDS_THRESHOLD["resolve_promql"], "resolve_promql", of_key=True)
+
+    def build(self, file: str, line: int) -> Iterator[Rule]:
+        """Yield a rule for each severity, or the only one; `line` is the first line of the section."""
+        rule = self._build(file, line)
+        if not self.severities:
+            yield rule
+        for severity, own in self.severities.items():
+            yield replace(
+                rule,
+                name=f"{self.name}/{severity}",
+                alert_name=self.name,
+                threshold=own.threshold,
+                resolve=own.resolve or self.resolve,
+                hold_ms=self.hold if own.hold is None else own.hold,
+                keep_ms=self.keep if own.keep is None else own.keep,
+                labels=tuple(sorted({**self.labels, SEVERITY: severity}.items())),
+            )
+
+    def _build(self, file: str, line: int) -> Rule:
+        asked = self.promql or self.expr
+        assert asked is not None
+        judged = self.threshold is not None or bool(self.severities)
         return Rule(
-            self.name, self.expr.text or "", tree_at_now(self.expr), self.threshold, self.resolve, self.hold,
-            self.missing, tuple(sorted(self.labels.items())), tuple(dict.fromkeys(self.receivers)), self.summary,
-            file, line, self.accept, self.keep,
+            self.name, asked.text or "", asked if isinstance(asked, Query) else tree_at_now(asked), self.threshold,
+            self.resolve, self.hold, self.missing or MissingDataPolicy.RESOLVE, tuple(sorted(self.labels.items())),
+            tuple(dict.fromkeys(self.receivers)), self.summary or (SUMMARY if judged else SUMMARY_OF_VALUE), file, line,
+            self.accept, self.keep, self.resolve_promql, annotations=tuple(self.annotations.items()),
         )  # fmt: skip
 
 
@@ -177,16 +267,21 @@ def parse_rules(text: str, file: str) -> ParsedRuleFile:
         Receiver(name, one, *parsed_file.position(("receivers", name, "[key]")))
         for name, one in document.receivers.items()
     )
-    rules = tuple(rule.build(file, parsed_file.position(("rules", at))[0]) for at, rule in enumerate(document.rules))
+    rules = tuple(
+        rule
+        for at, section in enumerate(document.rules)
+        for rule in section.build(file, parsed_file.position(("rules", at))[0])
+    )
     return ParsedRuleFile(file, text, receivers, rules, _places(parsed_file, document))
 
 
 def _places(file: ConfigFile, document: _RuleDocument) -> dict[str, dict[str, tuple[int, int]]]:
     """Positions of the rules' names, and of the receivers that they name."""
-    places = {}
+    places: dict[str, dict[str, tuple[int, int]]] = {}
     for at, rule in enumerate(document.rules):
         named = {name: file.position(("rules", at, "receivers", i)) for i, name in enumerate(rule.receivers)}
-        places[rule.name] = {"": file.position(("rules", at, "name")), **named}
+        names = [f"{rule.name}/{severity}" for severity in rule.severities] or [rule.name]
+        places |= {name: {"": file.position(("rules", at, "name")), **named} for name in names}
     return places
 
 

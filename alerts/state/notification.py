@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from alerts.state.alert import Alert, AlertChange
 from alerts.state.conditions import Value
-from alerts.state.rule import Labels, Rule
+from alerts.state.rule import Labels, Rule, value_text
 
 ALERT_NAME = "alertname"
 """Label with the name of the rule."""
@@ -38,9 +38,11 @@ class Notification:
     receivers: tuple[str, ...] = ()
     """Receivers that the rule names; (): those of the routes."""
     annotations: Labels = ()
-    """Texts of an alert from outside."""
+    """Texts, beside the summary; of an alert from outside all of them."""
     source: str = ""
     """Link to the origin of an alert from outside."""
+    alert_name: str = ""
+    """`alertname`, if it is not the name of the rule."""
     expires_ms: int = 0
     """Time at which an alert from outside has resolved unless it is sent again; 0: an alert of this engine."""
 
@@ -52,7 +54,20 @@ class Notification:
     @property
     def labels_with_name(self) -> dict[str, str]:
         """Labels and the rule as `alertname`: what routes and receivers see."""
-        return {**dict(self.labels), ALERT_NAME: self.rule} if self.rule else dict(self.labels)
+        return {**dict(self.labels), ALERT_NAME: self.shown_name} if self.rule else dict(self.labels)
+
+    @property
+    def shown_name(self) -> str:
+        """Name of the alert as receivers see it."""
+        return self.alert_name or self.rule
+
+    @property
+    def shown_annotations(self) -> dict[str, str]:
+        """Annotations as receivers see them."""
+        given = dict(self.annotations)
+        if self.expires_ms:
+            return given
+        return {"summary": self.summary, "value": value_text(self.value), "reason": self.reason, **given}
 
     @property
     def thread(self) -> str:
@@ -87,9 +102,9 @@ def digest(parts: list[Any]) -> str:
 def notify(rule: Rule, labels: Labels, alert: Alert, change: AlertChange) -> Notification:
     """Make the notification of a change."""
     return Notification(
-        change, rule.name, labels, rule.expr, rule.threshold.text, rule.hold_ms,
+        change, rule.name, labels, rule.expr, rule.threshold_text, rule.hold_ms,
         alert.since_ms, alert.fired_ms, alert.resolved_ms, alert.value, alert.reason, rule.text(labels, alert.value),
-        rule.receivers,
+        rule.receivers, rule.annotation_texts(labels, alert.value), alert_name=rule.alert_name,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from alerts.state.conditions import Condition, Value
 from query_dsl import Expr
+from query_dsl.promql import Query
 
 Labels = tuple[tuple[str, str], ...]
 """Sorted pairs without empty values; together with the rule's name they identify an alert."""
@@ -40,7 +41,8 @@ class AcceptedAnswer(StrEnum):
     """Points computed from buckets in place of samples."""
 
 
-Question = tuple[str, tuple[AcceptedAnswer, ...]]
+Question = tuple[str, int | None, tuple[AcceptedAnswer, ...]]
+"""Text of the query, its offset if it is PromQL, and accepted answers."""
 
 
 class TemplateError(ValueError):
@@ -75,9 +77,10 @@ class Rule:
 
     name: str
     expr: str
-    query: Expr
-    """Parsed `expr`, restricted to the newest bucket unless it states its time."""
-    threshold: Condition
+    query: Expr | Query
+    """Parsed `expr`: PromQL, or our language, restricted to the newest bucket unless it states its time."""
+    threshold: Condition | None
+    """None (PromQL only): every series of the answer is an alert."""
     resolve: Condition | None
     """If given, a firing alert resolves only on a value that fulfils this."""
     hold_ms: int
@@ -91,6 +94,29 @@ class Rule:
     accept: tuple[AcceptedAnswer, ...] = ()
     keep_ms: int = 0
     """Time for which an alert fires on after its condition held last."""
+    recovery: Query | None = None
+    """If given, a firing alert without a series in the answer resolves only if this query has a series with its
+    labels."""
+    alert_name: str = ""
+    """`alertname` of the alerts, if it is not `name`."""
+    annotations: Labels = ()
+    offset_ms: int = 0
+    """PromQL only: the query is evaluated at this time before the evaluation."""
+
+    @property
+    def shown_name(self) -> str:
+        """Value of the label `alertname`; several rules may have the same."""
+        return self.alert_name or self.name
+
+    @property
+    def threshold_text(self) -> str:
+        """Text of the threshold; "" without one."""
+        return self.threshold.text if self.threshold else ""
+
+    @property
+    def is_promql(self) -> bool:
+        """True if the query is PromQL."""
+        return isinstance(self.query, Query)
 
     @property
     def accepts_partial(self) -> bool:
@@ -100,14 +126,15 @@ class Rule:
     @property
     def question(self) -> Question:
         """Query and accepted answers: rules with equal ones have one answer."""
-        return self.expr, self.accept
+        return self.expr, self.offset_ms if self.is_promql else None, self.accept
 
     @cached_property
     def digest(self) -> str:
-        """Hash of all fields that define the alerts of this rule: all but name, receivers, summary and position."""
-        asked = (self.expr, self.threshold.text, self.resolve and self.resolve.text, self.hold_ms, self.missing)
+        """Hash of all fields that define the alerts of this rule: all but names, receivers, texts and position."""
+        asked = (self.expr, self.threshold_text, self.resolve and self.resolve.text, self.hold_ms, self.missing)
         kept = (self.keep_ms,) if self.keep_ms else ()  # rules without it have the digests of older versions
-        return hashlib.sha256(json.dumps([*asked, *kept, self.labels]).encode()).hexdigest()[:16]
+        promql = ("promql", self.recovery and self.recovery.text) if self.is_promql else ()
+        return hashlib.sha256(json.dumps([*asked, *kept, *promql, self.labels]).encode()).hexdigest()[:16]
 
     def alert_labels(self, series: Labels) -> Labels:
         """Labels of the series, overridden by those of the rule."""
@@ -115,8 +142,16 @@ class Rule:
 
     def text(self, labels: Labels, value: Value | None) -> str:
         """Summary of one alert."""
-        places = {"rule": self.name, "value": value_text(value), "threshold": self.threshold.text, **dict(labels)}
-        return fill_template(self.summary, places)
+        return fill_template(self.summary, self._places(labels, value))
+
+    def annotation_texts(self, labels: Labels, value: Value | None) -> Labels:
+        """Annotations of one alert."""
+        places = self._places(labels, value) if self.annotations else {}
+        return tuple((name, fill_template(text, places)) for name, text in self.annotations)
+
+    def _places(self, labels: Labels, value: Value | None) -> dict[str, str]:
+        own = {"rule": self.shown_name, "value": value_text(value), "threshold": self.threshold_text}
+        return {**own, **dict(labels)}
 
 
 def value_text(value: Value | None) -> str:
