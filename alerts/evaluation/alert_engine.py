@@ -34,6 +34,7 @@ from alerts.state.alert import Alert, AlertChange, AlertPhase, RuleMemory
 from alerts.state.alert_database import AlertDatabase, DispatchCommit, EngineState, EvaluationCommit
 from alerts.state.notification import AlertLetter, Notification, fingerprint, notify, resolution_of, split_target
 from alerts.state.rule import Labels, Rule
+from alerts.templates.functions import NO_CONTEXT
 from artimon.model.clock import Clock
 from artimon.model.select import SelectError, Store
 
@@ -91,6 +92,8 @@ class AlertEngine:
         self._history = None if past is None else RuleHistory(past)
         self._folder = RuleFolder(config.rules, config.default, memory.files)
         self._active = ActiveRules()
+        self._context = NO_CONTEXT
+        """Data of the templates of the running evaluation."""
         self._dispatcher = restored_dispatcher(memory, clock.now_ms())
         silences = {id: Silence.from_json(data) for id, data in memory.silences.items()}
         self.silences = Silences(database.record, silences)
@@ -158,10 +161,20 @@ class AlertEngine:
         missed = max(0, (time_ms - memory.time_ms) // STEP_MS - 1) if memory.time_ms else 0
         gone = end_orphaned_alerts(memory.known, force.rules, time_ms)
         evaluator = RuleEvaluator(
-            self._store, force.rules.values(), time_ms, self._lagging(time_ms), self._in_time(began)
+            self._store,
+            force.rules.values(),
+            time_ms,
+            self._lagging(time_ms),
+            self._in_time(began),
+            external_url=self._config.page,
         )
+        self._context = evaluator.context
         before = {name: known.alerts for name, known in memory.known.items() if name not in gone}
-        judged = {name: evaluator.evaluate_rule(rule, before.get(name, {})) for name, rule in force.rules.items()}
+        waiting = self._waiting(memory.time_ms, time_ms)
+        judged = {
+            name: waiting.get(name) or evaluator.evaluate_rule(rule, before.get(name, {}))
+            for name, rule in force.rules.items()
+        }
         if self._history is not None:  # after all others, which a slow history must not delay
             self._history.retain(force.rules.values())
             for name in [name for name, result in judged.items() if result.truncated]:
@@ -180,6 +193,15 @@ class AlertEngine:
         self._shown = force, judged
         self.evaluations += 1
         self._store_result((perf_counter() - began) * 1000, evaluator.queries)
+
+    def _waiting(self, before_ms: int, time_ms: int) -> dict[str, RuleResult]:
+        """Return the last results, without steps, of rules whose interval has not passed since the last evaluation."""
+        known = self._shown[1]
+        return {
+            name: replace(known[name], steps=(), truncated=False)
+            for name, rule in self._active.rules.items()
+            if name in known and before_ms // rule.interval_ms == time_ms // rule.interval_ms
+        }
 
     def flush_due(self) -> bool:
         """Take the alerts of others, and make the messages of groups that are due between two evaluations; return False
@@ -240,16 +262,23 @@ class AlertEngine:
             rows += [self._row(name, None, one, alerts) for one in steps]
         for name, found in judged.items():
             rule = self._active.rules[name]
-            rows += [self._row(name, rule, one, alerts) for one in found.steps]
+            rows += [self._row(name, rule, one, alerts, found.sample(one.labels)) for one in found.steps]
         return rows, alerts
 
-    def _row(self, name: str, rule: Rule | None, one: AlertStep, alerts: list[Notification]) -> AlertRow:
+    def _row(
+        self,
+        name: str,
+        rule: Rule | None,
+        one: AlertStep,
+        alerts: list[Notification],
+        sample: Mapping[str, str] | None = None,
+    ) -> AlertRow:
         alert = one.alert
         if alert is not None and (one.change is not None or alert.phase is AlertPhase.FIRING):
             change = one.change or AlertChange.FIRING
             known = None if rule is not None else self._dispatcher.alerts.get(fingerprint(name, one.labels))
             if rule is not None:
-                alerts.append(notify(rule, one.labels, alert, change))
+                alerts.append(notify(rule, one.labels, alert, change, sample, self._context))
             elif known is not None:
                 alerts.append(resolution_of(known, alert))
         return name, one.labels, alert

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from time import perf_counter
 
-from alerts.evaluation.promql_answer import ask_promql
+from alerts.evaluation.promql_answer import ask_promql, vector_of
 from alerts.evaluation.rule_answer import RULE_LIMITS, STEP_MS, RuleAnswer, read_answer
 from alerts.evaluation.rule_history import RuleHistory
 from alerts.evaluation.shared_store import BucketsSource, SharedStore, popular_names
@@ -21,10 +22,14 @@ from alerts.evaluation.verdicts import (
 )
 from alerts.state.alert import Alert, AlertPhase, RuleMemory
 from alerts.state.rule import Labels, Question, Rule
-from artimon.model.select import Buckets, SelectError, Store
+from alerts.templates.functions import TemplateContext
+from artimon.model.select import NAME, Buckets, SelectError, Store
 from query_dsl import Expr, evaluate
-from query_dsl.promql import Query
+from query_dsl.promql import Query, query_store
+from query_dsl.results.result_cells import SeriesKey
+from query_dsl.stores.engine_store import MemoryStore
 from query_dsl.stores.levels import SETTLE_MS
+from query_dsl.stores.query_limits import make_budget
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +49,28 @@ class RuleResult:
     duration_ms: float = 0.0
     truncated: bool = False
     """True if memory does not hold the windows or the range of the rule."""
+    series: Mapping[Labels, SeriesKey] = field(default_factory=dict)
+    """Series of each alert that has one."""
+
+    def sample(self, labels: Labels) -> dict[str, str] | None:
+        """Labels of the series of an alert, with its name; None if it has none now."""
+        key = self.series.get(labels)
+        return None if key is None else {**({NAME: key.name} if key.name else {}), **dict(key.labels)}
 
 
 class RuleEvaluator:
     """Evaluates rules at one evaluation time and shares their common queries. Make a new one for each evaluation."""
 
     def __init__(
-        self, store: Store, rules: Iterable[Rule], time_ms: int, lagging: bool, in_time: Callable[[], bool]
+        self,
+        store: Store,
+        rules: Iterable[Rule],
+        time_ms: int,
+        lagging: bool,
+        in_time: Callable[[], bool],
+        *,
+        external_labels: Mapping[str, str] | None = None,
+        external_url: str = "",
     ) -> None:
         rules = list(rules)
         self._store = SharedStore(
@@ -60,6 +80,8 @@ class RuleEvaluator:
         self._shared_questions = {question for question, count in asked.items() if count > 1}
         self._answers: dict[Question, RuleAnswer] = {}
         self._time_ms, self._lagging, self._in_time = time_ms, lagging, in_time
+        self.context = TemplateContext(external_labels or {}, external_url, cache(self._query_of_template))
+        """Data of templates."""
 
     @property
     def queries(self) -> int:
@@ -74,28 +96,34 @@ class RuleEvaluator:
         if not self._in_time():
             return RuleResult(error="not evaluated: the time limit of the evaluation was reached before this rule")
         steps: Sequence[AlertStep] = ()
+        series: Mapping[Labels, SeriesKey] = {}
         answer = RuleAnswer()
         try:
             answer = self._query(rule) if history is None else history.answer(rule, self._time_ms)
-            steps, error = ((), answer.error) if answer.error else self._steps(rule, alerts, answer, history)
+            error = answer.error
+            if not error:
+                steps, error, series = self._steps(rule, alerts, answer, history)
         except RuleFailedError as problem:
             error = str(problem)
         except Exception as problem:  # a defect that affects one rule must not stop the others
             log.exception("rule %s", rule.name)
             error = f"{type(problem).__name__}: {problem}"
-        return RuleResult(steps, error, (perf_counter() - began) * 1000, answer.truncated)
+        return RuleResult(steps, error, (perf_counter() - began) * 1000, answer.truncated, series)
 
     def _steps(
         self, rule: Rule, alerts: Mapping[Labels, Alert], answer: RuleAnswer, history: RuleHistory | None
-    ) -> tuple[list[AlertStep], str]:
-        """(steps, reason why some alerts cannot be judged)."""
-        values, failed = values_by_alert(rule, answer.newest)
-        endings = _SeriesEndings(answer.sources, {name for name, _ in rule.labels})
+    ) -> tuple[list[AlertStep], str, Mapping[Labels, SeriesKey]]:
+        """(steps, reason why some alerts cannot be judged, series of alerts)."""
+        values, failed, series = values_by_alert(rule, answer.newest, self.context)
+        endings = _SeriesEndings(answer.sources, rule.own_labels)
         open_ = [labels for labels, one in alerts.items() if one.phase is AlertPhase.FIRING and labels not in values]
         recovered = self._recovered(rule, history) if open_ else None
         steps = advance(rule, alerts, values, self._time_ms, endings, self._lagging, failed, recovered)
+        active = sum(one.alert is not None and one.alert.phase.active for one in steps)
+        if rule.limit and active > rule.limit:
+            raise RuleFailedError(f"exceeded limit of {rule.limit} with {active} alerts")
         more = f" (and {len(failed) - 1} more alerts)" if len(failed) > 1 else ""
-        return steps, f"{next(iter(failed.values()))}{more}" if failed else ""
+        return steps, f"{next(iter(failed.values()))}{more}" if failed else "", series
 
     def _recovered(self, rule: Rule, history: RuleHistory | None) -> set[Labels] | None:
         """Labels of the alerts that the recovery query of the rule names; None without one. Raises RuleFailedError."""
@@ -107,6 +135,15 @@ class RuleEvaluator:
         if answer.error:
             raise RuleFailedError(f"recovery: {answer.error}")
         return {rule.alert_labels(key.labels) for key, _ in answer.newest}
+
+    def _query_of_template(self, text: str) -> Sequence[Mapping[str, object]]:
+        """Answer a query of a template from memory. Raises QueryError, SelectError, TemplateError."""
+        found = query_store(text, MemoryStore(self._store), self._time_ms + SETTLE_MS, end_ms=self._time_ms,
+                            budget=make_budget(RULE_LIMITS, None))  # fmt: skip
+        return [
+            {"Labels": {**({NAME: key.name} if key.name else {}), **dict(key.labels)}, "Value": value}
+            for key, value in vector_of(found)
+        ]
 
     def _ask(self, rule: Rule, query: Query) -> RuleAnswer:
         """Answer PromQL from memory."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from alerts.state.alert import Alert, AlertChange, AlertPhase, AlertVerdict, Outcome, next_state
 from alerts.state.conditions import ConditionError, Value
 from alerts.state.rule import Labels, MissingDataPolicy, Rule
+from alerts.templates.functions import NO_CONTEXT, TemplateContext
 from artimon.model.grid import Grid
 from query_dsl import Matrix
 from query_dsl.results.result_cells import SeriesKey
@@ -47,20 +48,22 @@ def newest_values(matrix: Matrix) -> NewestValues:
     return list(zip(matrix.keys, values, strict=True))
 
 
-def values_by_alert(rule: Rule, newest: NewestValues) -> tuple[dict[Labels, Value], dict[Labels, str]]:
-    """Labels of each alert -> newest value; labels that two series would share -> message."""
+def values_by_alert(
+    rule: Rule, newest: NewestValues, context: TemplateContext = NO_CONTEXT
+) -> tuple[dict[Labels, Value], dict[Labels, str], dict[Labels, SeriesKey]]:
+    """Labels of each alert -> newest value; labels that two series would share -> message; labels -> series."""
     found: dict[Labels, Value] = {}
     failed: dict[Labels, str] = {}
     first: dict[Labels, SeriesKey] = {}
     for key, value in newest:
-        labels = rule.alert_labels(key.labels)
+        labels = rule.alert_labels(key.labels, value, key.name, context)
         if labels in first:
             pair = " and ".join(series_text(one.name, dict(one.labels)) for one in (first[labels], key))
             failed[labels] = f"{pair} give the same alert: select one variable, or reduce by the labels of the alert"
         first[labels] = key
         if value is not None:
             found[labels] = value
-    return {labels: value for labels, value in found.items() if labels not in failed}, failed
+    return {labels: value for labels, value in found.items() if labels not in failed}, failed, first
 
 
 def verdict_on(rule: Rule, value: Value) -> AlertVerdict:

@@ -12,9 +12,12 @@ from pydantic import Field, ValidationInfo, create_model, model_validator
 from pydantic_core import InitErrorDetails
 
 from alerts.receivers.receiver_kind import ReceiverKind, receiver_kinds
+from alerts.rules.prometheus_rules import prometheus_rules
 from alerts.state.conditions import Condition, parse_condition
 from alerts.state.notification import target_of
-from alerts.state.rule import AcceptedAnswer, MissingDataPolicy, ParsedRuleFile, Receiver, Rule, check_template
+from alerts.state.rule import AcceptedAnswer, Labels, MissingDataPolicy, ParsedRuleFile, Receiver, Rule, check_template
+from alerts.templates.jinja_parser import is_template, parse_jinja
+from alerts.templates.template_nodes import Template
 from artimon.model.labels import validate_labels
 from artimon.runtime.config_file import ConfigFile, parse_config
 from artimon.runtime.config_model import (
@@ -42,7 +45,6 @@ MAX_LABELS = 20
 MAX_SUMMARY = 500
 MAX_HOLD_MS = 30 * 86_400_000
 MAX_SEVERITIES = 10
-MAX_ANNOTATION = 4_096
 DEFAULT_RECEIVER = "default"
 SEVERITY = "severity"
 """Label of the rules that one rule with several severities stands for."""
@@ -99,11 +101,8 @@ def _summary(text: str) -> str:
     return text
 
 
-def _annotation(text: str) -> str:
-    if len(text) > MAX_ANNOTATION:
-        raise ValueError(f"the text has {len(text)} characters: use at most {MAX_ANNOTATION}")
-    check_template(text)
-    return text
+def _check_labels(labels: Mapping[str, str | Template]) -> None:
+    validate_labels({name: text if isinstance(text, str) else "" for name, text in labels.items()})
 
 
 def _promql(text: str) -> Query:
@@ -120,6 +119,9 @@ Hold = Annotated[int, parsed(_hold, blank=False)]
 KeepFiring = Annotated[int, parsed(lambda text: _hold(text, "keep_firing_for"), blank=False)]
 Threshold = Annotated[Condition, parsed(parse_condition, blank=False)]
 ReceiverName = Annotated[str, checked(_check_receiver)]
+LabelValue = Annotated[
+    str | Template, parsed(lambda text: parse_jinja(text) if is_template(text) else text, blank=False)
+]
 LabelName = Annotated[str, checked(lambda name: validate_labels({name: ""}))]
 
 
@@ -186,13 +188,13 @@ class RuleSection(Section):
     keep: KeepFiring = Field(default=0, alias="keep_firing_for")
     resolve: Threshold | None = None
     resolve_promql: PromqlQuery | None = None
-    labels: Annotated[dict[LabelName, Text], checked(validate_labels)] = Field(
+    labels: Annotated[dict[LabelName, LabelValue], checked(_check_labels)] = Field(
         default_factory=dict, max_length=MAX_LABELS
     )
     receivers: tuple[Text, ...] = Field(default=(), max_length=MAX_ADDRESSES)
     accept: tuple[Annotated[AcceptedAnswer, choice({one.value: one for one in AcceptedAnswer})], ...] = ()
     summary: Annotated[str, parsed(_summary, blank=False)] = ""
-    annotations: dict[LabelName, Annotated[str, parsed(_annotation)]] = Field(
+    annotations: dict[LabelName, Annotated[Template, parsed(parse_jinja)]] = Field(
         default_factory=dict, max_length=MAX_LABELS
     )
 
@@ -230,7 +232,7 @@ class RuleSection(Section):
                 resolve=own.resolve or self.resolve,
                 hold_ms=self.hold if own.hold is None else own.hold,
                 keep_ms=self.keep if own.keep is None else own.keep,
-                labels=tuple(sorted({**self.labels, SEVERITY: severity}.items())),
+                labels=tuple(sorted({**dict(rule.labels), SEVERITY: severity}.items())),
             )
 
     def _build(self, file: str, line: int) -> Rule:
@@ -239,9 +241,10 @@ class RuleSection(Section):
         judged = self.threshold is not None or bool(self.severities)
         return Rule(
             self.name, asked.text or "", asked if isinstance(asked, Query) else tree_at_now(asked), self.threshold,
-            self.resolve, self.hold, self.missing or MissingDataPolicy.RESOLVE, tuple(sorted(self.labels.items())),
+            self.resolve, self.hold, self.missing or MissingDataPolicy.RESOLVE, split_labels(self.labels)[0],
             tuple(dict.fromkeys(self.receivers)), self.summary or (SUMMARY if judged else SUMMARY_OF_VALUE), file, line,
-            self.accept, self.keep, self.resolve_promql, annotations=tuple(self.annotations.items()),
+            self.accept, self.keep, self.resolve_promql, label_templates=split_labels(self.labels)[1],
+            annotations=tuple(self.annotations.items()),
         )  # fmt: skip
 
 
@@ -259,9 +262,17 @@ class _RuleDocument(Section):
         return self
 
 
+def split_labels(labels: Mapping[str, str | Template]) -> tuple[Labels, tuple[tuple[str, Template], ...]]:
+    """Return the labels with fixed values, and those with templates."""
+    fixed = ((name, text) for name, text in labels.items() if isinstance(text, str))
+    return tuple(sorted(fixed)), tuple((name, one) for name, one in labels.items() if isinstance(one, Template))
+
+
 def parse_rules(text: str, file: str) -> ParsedRuleFile:
-    """Return the rules of a file named `file`. Raises ConfigFileError."""
+    """Return the rules of a file named `file`, of ours or of Prometheus. Raises ConfigFileError."""
     parsed_file = parse_config(text, file)
+    if isinstance(parsed_file.data, dict) and "groups" in parsed_file.data:
+        return prometheus_rules(parsed_file)
     document = parsed_file.validate(_RuleDocument)
     receivers = tuple(
         Receiver(name, one, *parsed_file.position(("receivers", name, "[key]")))

@@ -194,6 +194,11 @@ def check_together(files: Iterable[ParsedRuleFile]) -> tuple[list[ParsedRuleFile
 
 def check_files(paths: Iterable[Path]) -> list[ConfigProblem]:
     """Return all problems of these files, alone and together. Raises OSError."""
+    return examine_files(paths)[0]
+
+
+def examine_files(paths: Iterable[Path]) -> tuple[list[ConfigProblem], list[str]]:
+    """Return all problems of these files, alone and together, and remarks on valid rules. Raises OSError."""
     problems: list[ConfigProblem] = []
     files = []
     for path in paths:
@@ -202,4 +207,5 @@ def check_files(paths: Iterable[Path]) -> list[ConfigProblem]:
         except ConfigFileError as error:
             problems += error.problems
     _, found = check_together(files)
-    return sorted([*problems, *(one for wrong in found.values() for one in wrong)])
+    warnings = [text for file in files for text in file.warnings]
+    return sorted([*problems, *(one for wrong in found.values() for one in wrong)]), warnings

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import quote
@@ -13,6 +13,7 @@ from urllib.parse import quote
 from alerts.state.alert import Alert, AlertChange
 from alerts.state.conditions import Value
 from alerts.state.rule import Labels, Rule, value_text
+from alerts.templates.functions import NO_CONTEXT, TemplateContext
 
 ALERT_NAME = "alertname"
 """Label with the name of the rule."""
@@ -99,12 +100,20 @@ def digest(parts: list[Any]) -> str:
     return hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()[:24]
 
 
-def notify(rule: Rule, labels: Labels, alert: Alert, change: AlertChange) -> Notification:
-    """Make the notification of a change."""
+def notify(
+    rule: Rule,
+    labels: Labels,
+    alert: Alert,
+    change: AlertChange,
+    sample: Mapping[str, str] | None = None,
+    context: TemplateContext = NO_CONTEXT,
+) -> Notification:
+    """Make the notification of a change. `sample`: labels of the series, for templates."""
     return Notification(
         change, rule.name, labels, rule.expr, rule.threshold_text, rule.hold_ms,
-        alert.since_ms, alert.fired_ms, alert.resolved_ms, alert.value, alert.reason, rule.text(labels, alert.value),
-        rule.receivers, rule.annotation_texts(labels, alert.value), alert_name=rule.alert_name,
+        alert.since_ms, alert.fired_ms, alert.resolved_ms, alert.value, alert.reason,
+        rule.text(labels, alert.value, sample, context), rule.receivers,
+        rule.annotation_texts(labels, alert.value, sample, context), alert_name=rule.alert_name,
     )  # fmt: skip
 
 

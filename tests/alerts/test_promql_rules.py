@@ -19,7 +19,7 @@ rules:
     for: 1m
     labels: {team: core}
     summary: "{host} of {team} is {value}"
-    annotations: {runbook: "see {rule}"}
+    annotations: {runbook: "see {{ rule }} of {{ labels.host | upper }}{{ labels.team }}"}
 """
 SEVERE = """
 rules:
@@ -50,7 +50,12 @@ def test_every_series_of_the_answer_is_an_alert(world: World) -> None:
         AlertChange.FIRING,
         {"alertname": "down", "host": "a", "team": "core"},
     )
-    assert fired.shown_annotations == {"summary": "a of core is 0", "value": "0", "reason": "", "runbook": "see down"}
+    assert fired.shown_annotations == {
+        "summary": "a of core is 0",
+        "value": "0",
+        "reason": "",
+        "runbook": "see down of A",
+    }
     world.tick({"a": 1, "b": 0})
     assert world.told() == ["firing b", "resolved a"]
 
@@ -136,7 +141,7 @@ def test_windows_beyond_memory_are_read_from_the_history(world: World) -> None:
         pytest.param("  promql: up\n  resolve: '< 3'\n", "4:3", "resolve_promql", id="resolve"),
         pytest.param("  promql: up\n  threshold: '< 3'\n", "2:3", "policy for missing", id="no_policy"),
         pytest.param("  promql: up\n  missing: keep\n  severities: {a: {}}\n", "5:19", "threshold", id="severity"),
-        pytest.param("  promql: up\n  annotations: {a: 'x {'}\n", "4:23", "lone brace", id="annotation"),
+        pytest.param("  promql: up\n  annotations: {a: '{{ host }}'}\n", "4:21", "unknown name", id="annotation"),
     ],
 )
 def test_a_mistake_is_told_with_its_place(text: str, place: str, told: str) -> None:

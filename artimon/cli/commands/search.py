@@ -85,15 +85,15 @@ def rules_check(
     files: Annotated[list[Path], typer.Argument(help="Rule files; check those that belong together in one call.")],
 ) -> None:
     """Print every error in rule files, with line and column; exit 1 if there is one."""
-    from alerts.rules.rule_folder import check_files
+    from alerts.rules.rule_folder import examine_files
 
     try:
-        problems = check_files(files)
+        problems, warnings = examine_files(files)
     except OSError as error:
         print_error(f"artimon: {error.filename}: {error.strerror}")
         raise typer.Exit(1) from None
-    for problem in problems:
-        print_error(str(problem))
+    for text in [*map(str, problems), *warnings]:
+        print_error(text)
     if problems:
         raise typer.Exit(1)
     print(f"{len(files)} {'files are' if len(files) > 1 else 'file is'} valid")
