@@ -31,6 +31,8 @@ NAME = "__name__"
 
 
 def _duration(text: str) -> int:
+    if text != "0" and text.isdecimal():
+        raise ValueError(f"{text!r:.60} is not a duration: write a unit, as in {text:.20}s")
     return 0 if text == "0" else parse_duration(text)
 
 

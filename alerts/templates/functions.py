@@ -259,6 +259,8 @@ GO_FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
 )
 """Functions that depend on their arguments only. `query`, `externalURL` and `pathPrefix` are those of the data."""
 OF_DATA = frozenset(("query", "externalURL", "pathPrefix"))
+NO_FUNCTION = ""
+"""Name of the call of a value that is no function."""
 UNSUPPORTED = frozenset(("tmpl", "toTime", "call"))
 OWN_FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {

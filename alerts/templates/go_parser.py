@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
-from alerts.templates.functions import GO_FUNCTIONS, OF_DATA, UNSUPPORTED
+from alerts.templates.functions import GO_FUNCTIONS, NO_FUNCTION, OF_DATA, UNSUPPORTED
 from alerts.templates.template_nodes import (
     Assign,
     Block,
@@ -158,8 +158,7 @@ class _Parser:
         if declared is None:
             return Print(expr)
         names, declares = declared
-        if declares:
-            self._scopes[-1].add(names[0])
+        self._scopes[-1].add(names[0])
         return Assign(names[0], expr, declares)
 
     def _declaration(self, most: int) -> tuple[list[str], bool] | None:
@@ -177,9 +176,6 @@ class _Parser:
             self._next = start
             return None
         self._take()
-        for name in names:
-            if mark.kind == "assign" and not self._is_known(name.text):
-                self._fail(f'undefined variable "{name.text}"', name)
         return [name.text for name in names], mark.kind == "declare"
 
     def _is_known(self, name: str) -> bool:
@@ -252,8 +248,8 @@ class _Parser:
             given = (*args, *(() if piped is None else (piped,)))
             return Call(head.text, given, head.position)
         value = self._operand()
-        if self._peek().kind not in ("close", "pipe", "shut"):
-            self._fail(f"can't give argument to non-function {head.text}", head)
+        while self._peek().kind not in ("close", "pipe", "shut"):  # an error of the rendering, as in Go
+            value = Call(NO_FUNCTION, (value, self._operand()), head.position)
         if piped is not None:
             self._fail(f"non executable command in pipeline: {head.text}", head)
         return value

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
 
-from alerts.templates.functions import GO_FUNCTIONS
+from alerts.templates.functions import GO_FUNCTIONS, MAX_NUMBER, OF_DATA
 from alerts.templates.template_nodes import (
     Assign,
     Block,
@@ -98,7 +98,7 @@ class _Converter:
             nodes.Assign: self._assign,
         }
         self._expressions: Mapping[type[nodes.Node], Callable[[Any], Expr]] = {
-            nodes.Const: lambda one: Const(one.value),
+            nodes.Const: self._constant,
             nodes.TemplateData: lambda one: Const(one.data),
             nodes.Name: self._name,
             nodes.Getattr: lambda one: self._call("index", one, one.node, nodes.Const(one.attr)),
@@ -192,6 +192,11 @@ class _Converter:
     def _call(self, function: str, at: nodes.Node, *args: nodes.Node) -> Expr:
         return Call(function, tuple(map(self.expr, args)), self._place(at))
 
+    def _constant(self, node: nodes.Const) -> Expr:
+        if isinstance(node.value, complex) or (isinstance(node.value, int) and abs(node.value) >= MAX_NUMBER):
+            self._fail("a number beyond 64 bits", node)
+        return Const(node.value)
+
     def _binary(self, name: str) -> Callable[[nodes.BinExpr], Expr]:
         return lambda one: self._call(name, one, one.left, one.right)
 
@@ -231,6 +236,6 @@ class _Converter:
             self._fail("give plain arguments", node)
         if isinstance(node.node, nodes.Getattr) and node.node.attr == "items" and not node.args:
             return self._call("items", node, node.node.node)
-        if isinstance(node.node, nodes.Name) and node.node.name in GO_FUNCTIONS.keys() | {"range"}:
+        if isinstance(node.node, nodes.Name) and node.node.name in GO_FUNCTIONS.keys() | OF_DATA | {"range"}:
             return self._call(node.node.name, node, *node.args)
         self._fail("only items() of labels and the functions of templates can be called", node)

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from alerts.templates.formatting import go_text
-from alerts.templates.functions import OWN_FUNCTIONS, TemplateData, check_size, truth
+from alerts.templates.functions import NO_FUNCTION, OWN_FUNCTIONS, TemplateData, check_size, truth
 from alerts.templates.template_nodes import (
     Assign,
     Block,
@@ -95,7 +95,11 @@ class _Renderer:
                 self._write(go_text(self._value(expr)))
             case Assign(name, expr, declare):
                 value = self._value(expr)
-                scope = self._scopes[-1] if declare else next(s for s in reversed(self._scopes) if name in s)
+                scope = (
+                    next((s for s in reversed(self._scopes) if name in s), None) if not declare else self._scopes[-1]
+                )
+                if scope is None:
+                    raise TemplateError(f"undefined variable: {name}")
                 scope[name] = value
             case If():
                 self._if(one)
@@ -185,6 +189,8 @@ class _Renderer:
         return args
 
     def _apply(self, function: str, args: Sequence[Any]) -> Any:
+        if function == NO_FUNCTION:
+            raise TemplateError("can't give argument to non-function")
         if function == "query":
             (text,) = args
             return list(self._data.context.query(str(text)))
