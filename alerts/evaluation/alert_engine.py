@@ -23,10 +23,11 @@ from alerts.dispatch.routes import Routing
 from alerts.dispatch.routing_file import RoutingFile
 from alerts.dispatch.silences import Silence, Silences
 from alerts.evaluation.alert_view import AlertView
+from alerts.evaluation.recordings import RecordedSeries, RecordingFile
 from alerts.evaluation.rule_answer import STEP_MS
 from alerts.evaluation.rule_evaluator import RuleEvaluator, RuleResult, end_orphaned_alerts, is_lagging
 from alerts.evaluation.rule_history import RuleHistory
-from alerts.evaluation.verdicts import AlertStep
+from alerts.evaluation.verdicts import AlertStep, RuleFailedError
 from alerts.receivers.receiver_kind import Integration, receiver_kinds
 from alerts.rules.rule_file import DEFAULT_RECEIVER
 from alerts.rules.rule_folder import ActiveRules, RuleFolder
@@ -37,6 +38,7 @@ from alerts.state.rule import Labels, Rule
 from alerts.templates.functions import NO_CONTEXT
 from artimon.model.clock import Clock
 from artimon.model.select import SelectError, Store
+from artimon.runtime.config_file import MAX_PROBLEMS
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +59,8 @@ class EngineConfig:
     page: str = ""
     settle_ms: int = 15_000
     routing: Path | None = None
+    recordings: Path | None = None
+    """Folder of drop-in files for the results of recording rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,8 @@ class AlertEngine:
         self.inbox = AlertInbox()
         """Alerts from outside. It, silences and acknowledgements may be used by every thread."""
         self._routing_file = None if config.routing is None else RoutingFile(config.routing)
+        self._recordings = None if config.recordings is None else RecordingFile(config.recordings)
+        self._record_problems: tuple[str, ...] = ()
         self._shown: tuple[ActiveRules, Mapping[str, RuleResult]] = (ActiveRules(), {})
         """Rules and results of the last evaluation. Other threads read them while the next one runs."""
         self.api = ""
@@ -176,9 +182,10 @@ class AlertEngine:
             for name, rule in force.rules.items()
         }
         if self._history is not None:  # after all others, which a slow history must not delay
-            self._history.retain(force.rules.values())
+            self._history.retain([*force.rules.values(), *force.records])
             for name in [name for name, result in judged.items() if result.truncated]:
                 judged[name] = evaluator.evaluate_rule(force.rules[name], before.get(name, {}), self._history)
+        self._record(evaluator, memory.time_ms, time_ms)
         self._database.hook("evaluated")
         rows, alerts = self._rows(gone, judged)
         dispatcher = self._dispatcher.copy()
@@ -193,6 +200,28 @@ class AlertEngine:
         self._shown = force, judged
         self.evaluations += 1
         self._store_result((perf_counter() - began) * 1000, evaluator.queries)
+
+    def _record(self, evaluator: RuleEvaluator, before_ms: int, time_ms: int) -> None:
+        """Evaluate the recording rules that are due and hand their results to the agent."""
+        found: list[RecordedSeries] = []
+        problems: list[str] = []
+        due = [one for one in self._active.records if before_ms // one.interval_ms != time_ms // one.interval_ms]
+        if due and self._recordings is None:
+            problems.append(
+                f"{len(due)} recording rules are not evaluated: give --recordings, a folder of drop-in files"
+            )
+        for rule in due if self._recordings is not None else ():
+            try:
+                found += evaluator.record(rule, self._history)
+            except RuleFailedError as problem:
+                problems.append(f"{rule.name}: {problem}")
+        if self._recordings is not None and found:
+            try:
+                if dropped := self._recordings.write(time_ms, found):
+                    problems.append(f"{dropped} recorded series were left out: there are too many")
+            except OSError as error:
+                problems.append(f"recorded series cannot be written: {error}")
+        self._record_problems = tuple(problems[:MAX_PROBLEMS])
 
     def _waiting(self, before_ms: int, time_ms: int) -> dict[str, RuleResult]:
         """Return the last results, without steps, of rules whose interval has not passed since the last evaluation."""
@@ -325,7 +354,7 @@ class AlertEngine:
             questions,
             states,
             view.alert_counts(),
-            (*force.problems, *(self._routing_file.problems if self._routing_file else ())),
+            (*force.problems, *self._record_problems, *(self._routing_file.problems if self._routing_file else ())),
             f"{states['error']} of {len(force.rules)} rules failed: {errors[0]:.300}" if errors else "",
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alerts.evaluation.rule_answer import RuleAnswer
-from alerts.state.rule import AcceptedAnswer, Rule
+from alerts.state.rule import AcceptedAnswer, RecordingRule, Rule
 from artimon.model.select import SelectError, Store
 from query_dsl import QueryError
 from query_dsl.promql import PromqlResult, Query, query_store
@@ -17,7 +17,7 @@ from query_dsl.stores.query_limits import Limits, make_budget
 NO_VECTOR = "the query gives a text or a range, not an instant vector"
 
 
-def ask_promql(rule: Rule, query: Query, store: Store, time_ms: int, limits: Limits) -> RuleAnswer:
+def ask_promql(rule: Rule | RecordingRule, query: Query, store: Store, time_ms: int, limits: Limits) -> RuleAnswer:
     """Return the series of the query at `time_ms`; its errors become those of the rule."""
     budget = make_budget(limits, None)
     try:
@@ -41,7 +41,7 @@ def vector_of(found: PromqlResult) -> list[tuple[SeriesKey, float]]:
     return [(key, value) for key, value, held in zip(keys, values, here, strict=True) if held]
 
 
-def _doubt(rule: Rule, warnings: tuple[str, ...]) -> tuple[str, bool]:
+def _doubt(rule: Rule | RecordingRule, warnings: tuple[str, ...]) -> tuple[str, bool]:
     """Return the reason why the answer is not judged ("" if it is), and whether memory does not hold its windows."""
     beyond = [one for one in warnings if NO_HISTORY in one]
     if beyond and not rule.accepts_partial:

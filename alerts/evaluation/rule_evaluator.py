@@ -10,6 +10,7 @@ from functools import cache
 from time import perf_counter
 
 from alerts.evaluation.promql_answer import ask_promql, vector_of
+from alerts.evaluation.recordings import RecordedSeries
 from alerts.evaluation.rule_answer import RULE_LIMITS, STEP_MS, RuleAnswer, read_answer
 from alerts.evaluation.rule_history import RuleHistory
 from alerts.evaluation.shared_store import BucketsSource, SharedStore, popular_names
@@ -18,10 +19,11 @@ from alerts.evaluation.verdicts import (
     RuleFailedError,
     advance,
     end_alert,
+    recorded_series,
     values_by_alert,
 )
 from alerts.state.alert import Alert, AlertPhase, RuleMemory
-from alerts.state.rule import Labels, Question, Rule
+from alerts.state.rule import Labels, Question, RecordingRule, Rule
 from alerts.templates.functions import TemplateContext
 from artimon.model.select import NAME, Buckets, SelectError, Store
 from query_dsl import Expr, evaluate
@@ -125,6 +127,17 @@ class RuleEvaluator:
         more = f" (and {len(failed) - 1} more alerts)" if len(failed) > 1 else ""
         return steps, f"{next(iter(failed.values()))}{more}" if failed else "", series
 
+    def record(self, rule: RecordingRule, history: RuleHistory | None = None) -> list[RecordedSeries]:
+        """Return the series of a recording rule. Raises RuleFailedError."""
+        if not self._in_time():
+            raise RuleFailedError("not evaluated: the time limit of the evaluation was reached before this rule")
+        answer = self._ask(rule, rule.query)
+        if answer.truncated and history is not None:
+            answer = history.ask(rule, rule.query, self._time_ms)
+        if answer.error:
+            raise RuleFailedError(answer.error)
+        return recorded_series(rule, answer.newest)
+
     def _recovered(self, rule: Rule, history: RuleHistory | None) -> set[Labels] | None:
         """Labels of the alerts that the recovery query of the rule names; None without one. Raises RuleFailedError."""
         if rule.recovery is None:
@@ -145,7 +158,7 @@ class RuleEvaluator:
             for key, value in vector_of(found)
         ]
 
-    def _ask(self, rule: Rule, query: Query) -> RuleAnswer:
+    def _ask(self, rule: Rule | RecordingRule, query: Query) -> RuleAnswer:
         """Answer PromQL from memory."""
         self._store.begin()
         answer = ask_promql(rule, query, self._store, self._time_ms, RULE_LIMITS)

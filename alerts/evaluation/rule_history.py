@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from alerts.evaluation.promql_answer import ask_promql
 from alerts.evaluation.rule_answer import RULE_LIMITS, RuleAnswer, read_answer
-from alerts.state.rule import Question, Rule
+from alerts.state.rule import Question, RecordingRule, Rule
 from artimon.model.select import SelectError, Store
 from query_dsl import Expr, Matrix
 from query_dsl.evaluation.evaluator import prepare, require_matrix
@@ -42,7 +42,7 @@ class RuleHistory:
             return self.ask(rule, asked, time_ms)
         return read_answer(rule, lambda: self._matrix(rule, asked, time_ms + SETTLE_MS))
 
-    def ask(self, rule: Rule, query: Query, time_ms: int) -> RuleAnswer:
+    def ask(self, rule: Rule | RecordingRule, query: Query, time_ms: int) -> RuleAnswer:
         """Answer PromQL; the last answer is reused for a 720th of the longest window."""
         known = self._vectors.get((*rule.question, query.text))
         if known is not None and 0 <= time_ms - known[0] < longest_window_ms(query.node) // REUSES:
@@ -64,7 +64,7 @@ class RuleHistory:
         self._matrices[rule.question] = matrix
         return matrix
 
-    def retain(self, rules: Iterable[Rule]) -> None:
+    def retain(self, rules: Iterable[Rule | RecordingRule]) -> None:
         """Forget the answers of other rules."""
         asked = {rule.question for rule in rules}
         self._matrices = {question: known for question, known in self._matrices.items() if question in asked}

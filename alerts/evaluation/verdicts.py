@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from alerts.state.alert import Alert, AlertChange, AlertPhase, AlertVerdict, Outcome, next_state
 from alerts.state.conditions import ConditionError, Value
-from alerts.state.rule import Labels, MissingDataPolicy, Rule
+from alerts.state.rule import Labels, MissingDataPolicy, RecordingRule, Rule
 from alerts.templates.functions import NO_CONTEXT, TemplateContext
 from artimon.model.grid import Grid
 from query_dsl import Matrix
@@ -64,6 +64,16 @@ def values_by_alert(
         if value is not None:
             found[labels] = value
     return {labels: value for labels, value in found.items() if labels not in failed}, failed, first
+
+
+def recorded_series(rule: RecordingRule, newest: NewestValues) -> list[tuple[dict[str, str], float]]:
+    """Return labels and values of recorded series. Raises RuleFailedError."""
+    found = [(rule.series_labels(dict(key.labels)), float(value)) for key, value in newest if value is not None]
+    if rule.limit and len(found) > rule.limit:
+        raise RuleFailedError(f"exceeded limit of {rule.limit} with {len(found)} series")
+    if len({tuple(sorted(labels.items())) for labels, _ in found}) < len(found):
+        raise RuleFailedError("vector contains metrics with the same labelset after applying rule labels")
+    return found
 
 
 def verdict_on(rule: Rule, value: Value) -> AlertVerdict:

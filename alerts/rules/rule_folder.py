@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from alerts.rules.rule_file import DEFAULT_RECEIVER, MAX_RULES, parse_rules
-from alerts.state.rule import ParsedRuleFile, Receiver, Rule
+from alerts.state.rule import ParsedRuleFile, Receiver, RecordingRule, Rule
 from artimon.runtime.config_file import MAX_PROBLEMS, ConfigFileError, ConfigProblem, read_config_text
 from query_dsl.tree.query_errors import similar_hint
 
@@ -40,6 +40,7 @@ class ActiveRules:
     receivers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    records: tuple[RecordingRule, ...] = ()
 
 
 class RuleFolder:
@@ -76,7 +77,8 @@ class RuleFolder:
                 rules.setdefault(rule.name, rule)
         texts = [str(problem) for problem in sorted([*problems, *found])[:MAX_PROBLEMS]]
         files = {file.name: file.text for file in chosen}
-        return ActiveRules(rules, {DEFAULT_RECEIVER: self._default, **receivers}, tuple(texts), files)
+        records = tuple(record for file in pruned for record in file.records)
+        return ActiveRules(rules, {DEFAULT_RECEIVER: self._default, **receivers}, tuple(texts), files, records)
 
     def _read_folder(self, now_ms: int) -> list[ConfigProblem]:
         """Read changed files; returns the problems of the folder itself."""

@@ -226,6 +226,13 @@ class RecordingRule:
     interval_ms: int = 60_000
     limit: int = 0
     offset_ms: int = 0
+    accept: tuple[AcceptedAnswer, ...] = (AcceptedAnswer.APPROXIMATE,)
+    accepts_partial: bool = False
+
+    @property
+    def question(self) -> Question:
+        """See Rule."""
+        return self.query.text, self.offset_ms, self.accept
 
     def series_labels(self, series: Mapping[str, str]) -> dict[str, str]:
         """Labels of a recorded series, with its name as `__name__`."""
