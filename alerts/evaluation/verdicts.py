@@ -66,9 +66,11 @@ def values_by_alert(
     return {labels: value for labels, value in found.items() if labels not in failed}, failed, first
 
 
-def recorded_series(rule: RecordingRule, newest: NewestValues) -> list[tuple[dict[str, str], float]]:
+def recorded_series(rule: RecordingRule, newest: NewestValues) -> list[tuple[Mapping[str, str], float]]:
     """Return labels and values of recorded series. Raises RuleFailedError."""
-    found = [(rule.series_labels(dict(key.labels)), float(value)) for key, value in newest if value is not None]
+    found: list[tuple[Mapping[str, str], float]] = [
+        (rule.series_labels(dict(key.labels)), float(value)) for key, value in newest if value is not None
+    ]
     if rule.limit and len(found) > rule.limit:
         raise RuleFailedError(f"exceeded limit of {rule.limit} with {len(found)} series")
     if len({tuple(sorted(labels.items())) for labels, _ in found}) < len(found):

@@ -30,7 +30,8 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 NAME = "__name__"
 
 
-def _duration(text: str) -> int:
+def prometheus_duration(text: str) -> int:
+    """Parse a duration of Prometheus to milliseconds. Raises ValueError."""
     if text != "0" and text.isdecimal():
         raise ValueError(f"{text!r:.60} is not a duration: write a unit, as in {text:.20}s")
     return 0 if text == "0" else parse_duration(text)
@@ -46,15 +47,15 @@ def _check_annotation(name: str) -> None:
         raise ValueError(f"{name!r:.100} is not the name of an annotation: use letters, digits and _")
 
 
-def _of_nothing(kind: type[Any]) -> BeforeValidator:
+def or_empty(kind: type[Any]) -> BeforeValidator:
     """Accept a key without a value as an empty list or mapping."""
     return BeforeValidator(lambda given: kind() if given == "" else given)
 
 
-Duration = Annotated[int, parsed(_duration)]
+Duration = Annotated[int, parsed(prometheus_duration)]
 Promql = Annotated[Query, parsed(parse_promql, blank=False)]
-LabelTexts = Annotated[dict[Annotated[str, checked(_check_label)], str], _of_nothing(dict)]
-Annotations = Annotated[dict[Annotated[str, checked(_check_annotation)], str], _of_nothing(dict)]
+LabelTexts = Annotated[dict[Annotated[str, checked(_check_label)], str], or_empty(dict)]
+Annotations = Annotated[dict[Annotated[str, checked(_check_annotation)], str], or_empty(dict)]
 
 
 class PrometheusRule(Section):
@@ -106,13 +107,13 @@ class PrometheusGroup(Section):
     query_offset: Duration = 0
     limit: int = 0
     labels: LabelTexts = Field(default_factory=dict)
-    rules: Annotated[tuple[PrometheusRule, ...], _of_nothing(list)] = Field(default=(), max_length=MAX_RULES)
+    rules: Annotated[tuple[PrometheusRule, ...], or_empty(list)] = Field(default=(), max_length=MAX_RULES)
 
 
 class PrometheusDocument(Section):
     """Rule file of Prometheus."""
 
-    groups: Annotated[tuple[PrometheusGroup, ...], _of_nothing(list)] = ()
+    groups: Annotated[tuple[PrometheusGroup, ...], or_empty(list)] = ()
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
@@ -155,11 +156,13 @@ def _alert(name: str, group: PrometheusGroup, rule: PrometheusRule, file: str, l
         name, rule.expr.text, rule.expr, None, None, rule.hold, MissingDataPolicy.RESOLVE, tuple(sorted(fixed.items())),
         (), summary, file, line, (AcceptedAnswer.APPROXIMATE,), rule.keep, None, rule.alert,
         tuple((key, one) for key, one in labels.items() if key not in fixed), tuple(annotations.items()),
-        max(group.interval, MIN_INTERVAL_MS), group.limit, group.query_offset,
+        max(group.interval, MIN_INTERVAL_MS), group.limit, group.name, group.query_offset,
     )  # fmt: skip
 
 
 def _record(name: str, group: PrometheusGroup, rule: PrometheusRule, file: str, line: int) -> RecordingRule:
     labels = tuple(sorted({**group.labels, **rule.labels}.items()))
     interval_ms = max(group.interval, MIN_INTERVAL_MS)
-    return RecordingRule(name, rule.record, rule.expr, labels, file, line, interval_ms, group.limit, group.query_offset)
+    return RecordingRule(
+        name, rule.record, rule.expr, labels, file, line, interval_ms, group.limit, group.query_offset, group.name
+    )

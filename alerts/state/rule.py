@@ -100,7 +100,9 @@ class Rule:
     interval_ms: int = 60_000
     """Minimum time between evaluations; each is at a minute."""
     limit: int = 0
-    """Maximum number of alerts, or of recorded series; 0: none of its own."""
+    """Maximum number of alerts; 0: none of its own."""
+    group: str = ""
+    """Group of a rule of Prometheus."""
     offset_ms: int = 0
     """PromQL only: the query is evaluated at this time before the evaluation."""
 
@@ -226,6 +228,7 @@ class RecordingRule:
     interval_ms: int = 60_000
     limit: int = 0
     offset_ms: int = 0
+    group: str = ""
     accept: tuple[AcceptedAnswer, ...] = (AcceptedAnswer.APPROXIMATE,)
     accepts_partial: bool = False
 
