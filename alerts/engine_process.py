@@ -86,6 +86,9 @@ class AlertsConfig:
     routing: Annotated[
         Path | None, Option("File of routes, groups, inhibition and time intervals, in the form of Alertmanager's.")
     ] = None
+    recordings: Annotated[
+        Path | None, Option("Folder of the agent's drop-in files, for the results of recording rules.")
+    ] = None
     host: ListenHost = "127.0.0.1"
     port: ListenPort = 0
     api_token: Annotated[Path | None, Option("File with the token that clients of the API present.")] = None
@@ -137,7 +140,9 @@ def run_alerts(
         shards = closing.enter_context(VarstoreClient(client, clock=clock))
         store = shards if memory_store is None else memory_store
         engine = AlertEngine(
-            EngineConfig(config.id, config.rules, config.to, config.page, config.settle_ms, config.routing),
+            EngineConfig(
+                config.id, config.rules, config.to, config.page, config.settle_ms, config.routing, config.recordings
+            ),
             store,
             database,
             memory,

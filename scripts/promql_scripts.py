@@ -20,10 +20,9 @@ from pathlib import Path
 import numpy as np
 
 from artimon.compute.packed_samples import is_stale
-from artimon.model.values import STALE
 from query_dsl.promql import NotSupported, PromqlError, PromqlResult, instant_query, query_store, range_query
-from query_dsl.promql.tree import parse_duration
-from scripts.promql_samples import LiteralSamples
+from query_dsl.promql.literal_samples import LiteralSamples
+from query_dsl.promql.series_notation import POINT, NotationError, duration_ms, points_of, series_of, unquoted
 from scripts.promql_shards import shard_of
 
 Labels = dict[str, str]
@@ -34,81 +33,15 @@ _EVAL = re.compile(
     r"|range\s+from\s+(?P<from>\S+)\s+to\s+(?P<to>\S+)\s+step\s+(?P<step>\S+)\s+)(?P<text>.*)",
     re.IGNORECASE | re.DOTALL,
 )
-_TEXT = r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|`[^`]*`'
-_SERIES = re.compile(
-    rf"(?P<name>[a-zA-Z_:][\w:]*)?\s*(?P<labels>\{{(?!\{{)(?:[^}}\"'`]|{_TEXT})*\}})?\s*(?P<points>.*)", re.DOTALL
-)
-_LABEL = re.compile(rf'\s*(?:([\w:.]+)|("(?:[^"\\]|\\.)*"))\s*(?:=\s*({_TEXT}))?\s*(?:,|$)')
-_POINT = re.compile(
-    r"(?P<value>_|stale|[+-]?(?:inf|nan|[\d.]+(?:e[+-]?\d+)?))(?:(?P<step>[+-](?:[\d.]+(?:e[+-]?\d+)?|inf))?"
-    r"x(?P<times>\d+))?$",
-    re.IGNORECASE,
-)
 _RANGE = re.compile(r"expect\s+range\s+vector\s+from\s+(\S+)\s+to\s+(\S+)\s+step\s+(\S+)", re.IGNORECASE)
 
 
-class ScriptError(Exception):
-    """A script that cannot be read."""
+ScriptError = NotationError
+"""A script that cannot be read."""
 
 
 class Mismatch(Exception):
     """An answer that is not the expected one."""
-
-
-def duration_ms(text: str) -> int:
-    """Parse a duration: numbers with units, or plain seconds."""
-    if re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", text):
-        return round(float(text) * 1000)
-    if re.fullmatch(r"0(ms|[smhdwy])", text):
-        return 0
-    return parse_duration(text.removeprefix("-")) * (-1 if text.startswith("-") else 1)
-
-
-def points_of(text: str) -> list[float | None]:
-    """Parse the values of a series; None where one is missing."""
-    out: list[float | None] = []
-    for word in text.split():
-        found = _POINT.match(word)
-        if found is None:
-            raise ScriptError(f"{word!r} is no value")
-        times, step = int(found["times"] or 0), float(found["step"] or 0)
-        if found["value"] == "_":
-            out += [None] * max(times, 1)
-        elif found["value"].lower() == "stale":
-            out += [STALE] * (times + 1)
-        else:
-            value = float(found["value"])
-            for _ in range(times + 1):
-                out.append(value)
-                value += step
-    return out
-
-
-def series_of(line: str) -> tuple[Labels, str]:
-    """Split a line into labels and the text of the values."""
-    found = _SERIES.fullmatch(line.strip())
-    if found is None:
-        raise ScriptError(f"{line!r} is no series")
-    labels = {"__name__": found["name"]} if found["name"] else {}
-    inner, at = (found["labels"] or "{}")[1:-1], 0
-    while at < len(inner.rstrip()):
-        pair = _LABEL.match(inner, at)
-        if pair is None:
-            raise ScriptError(f"{inner!r} are no labels")
-        name = pair[1] or json.loads(pair[2])
-        if pair[3] is None:
-            labels["__name__"] = name
-        else:
-            labels[name] = _unquoted(pair[3])
-        at = pair.end()
-    return {name: value for name, value in labels.items() if value}, found["points"].strip()
-
-
-def _unquoted(text: str) -> str:
-    inner = text[1:-1]
-    if text[0] == "`":
-        return inner
-    return re.sub(r"\\(.)", lambda m: {"n": "\n", "t": "\t", "r": "\r"}.get(m[1], m[1]), inner)
 
 
 @dataclass
@@ -240,7 +173,7 @@ class Script:
         elif kind in ("no_warn", "no_info", "ordered"):
             setattr(made, kind, True)
         elif kind == "string":
-            made.string = _unquoted(rest.strip()) if rest.strip()[:1] in "\"'`" else rest.strip()
+            made.string = unquoted(rest.strip()) if rest.strip()[:1] in "\"'`" else rest.strip()
         elif kind == "range":
             found = _RANGE.match(line)
             if found is None:
@@ -248,7 +181,7 @@ class Script:
             made.window = (duration_ms(found[1]), duration_ms(found[2]), duration_ms(found[3]))
         elif "{{" in line:
             made.native = True
-        elif re.fullmatch(_POINT, line):
+        elif re.fullmatch(POINT, line):
             made.scalar = points_of(line)[0]
         else:
             labels, text = series_of(line)

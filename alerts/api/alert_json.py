@@ -10,7 +10,6 @@ from alerts.dispatch.foreign_alerts import RESOLVE_MS, parse_time
 from alerts.dispatch.silences import Silence, checked_matchers
 from alerts.state.notification import Notification, link_of
 from alerts.state.operations import OperationError
-from alerts.state.rule import value_text
 from query_dsl.tree.times import format_time
 
 _OPERATORS = {(True, False): "=", (True, True): "=~", (False, False): "!=", (False, True): "!~"}
@@ -20,10 +19,8 @@ def alert_json(
     alert: Notification, status: AlertStatus, receivers: list[str], now_ms: int, page: str
 ) -> dict[str, Any]:
     """Return an alert. `acknowledged` is an addition to the form of Alertmanager."""
-    own = {"summary": alert.summary, "value": value_text(alert.value), "reason": alert.reason}
-    annotations = dict(alert.annotations) if alert.expires_ms else {name: text for name, text in own.items() if text}
     return {
-        "annotations": annotations,
+        "annotations": {name: text for name, text in alert.shown_annotations.items() if text or alert.expires_ms},
         "endsAt": format_time(alert.expires_ms or now_ms + RESOLVE_MS),
         "fingerprint": alert.thread,
         "receivers": [{"name": name} for name in receivers],

@@ -181,7 +181,7 @@ class Dispatcher:
             shown = [one for one in shown if not self._hidden(one, inhibitor, silenced, now_ms)]
             if shown:
                 begins_ms = self._unacknowledged_ms(shown, acknowledged, now_ms)
-                waiting_ms = now_ms - min(begins_ms) if begins_ms else None
+                waiting_ms = max(0, now_ms - min(begins_ms)) if begins_ms else None  # senders' clocks may be ahead
                 current = self.routing.integrations(group.route)
                 group, told = group.tell(shown, current, now_ms, waiting_ms=waiting_ms)
                 letters += [AlertLetter(message, target) for message, target in told]

@@ -23,10 +23,11 @@ from alerts.dispatch.routes import Routing
 from alerts.dispatch.routing_file import RoutingFile
 from alerts.dispatch.silences import Silence, Silences
 from alerts.evaluation.alert_view import NO_PAIR, AlertView
+from alerts.evaluation.recordings import RecordedSeries, RecordingFile
 from alerts.evaluation.rule_answer import STEP_MS
 from alerts.evaluation.rule_evaluator import RuleEvaluator, RuleResult, end_orphaned_alerts, is_lagging
 from alerts.evaluation.rule_history import RuleHistory
-from alerts.evaluation.verdicts import AlertStep
+from alerts.evaluation.verdicts import AlertStep, RuleFailedError
 from alerts.receivers.receiver_kind import Integration, receiver_kinds
 from alerts.rules.rule_file import DEFAULT_RECEIVER
 from alerts.rules.rule_folder import ActiveRules, RuleFolder
@@ -34,8 +35,10 @@ from alerts.state.alert import Alert, AlertChange, AlertPhase, RuleMemory
 from alerts.state.alert_database import AlertDatabase, DispatchCommit, EngineState, EvaluationCommit
 from alerts.state.notification import AlertLetter, Notification, fingerprint, notify, resolution_of, split_target
 from alerts.state.rule import Labels, Rule
+from alerts.templates.functions import NO_CONTEXT
 from artimon.model.clock import Clock
 from artimon.model.select import SelectError, Store
+from artimon.runtime.config_file import MAX_PROBLEMS
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +59,8 @@ class EngineConfig:
     page: str = ""
     settle_ms: int = 15_000
     routing: Path | None = None
+    recordings: Path | None = None
+    """Folder of drop-in files for the results of recording rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +111,15 @@ class AlertEngine:
         self._history = None if past is None else RuleHistory(past)
         self._folder = RuleFolder(config.rules, config.default, memory.files)
         self._active: ActiveRules | None = None
+        self._context = NO_CONTEXT
+        """Data of the templates of the running evaluation."""
         self.shares: RequestShares | None = None
         """Hands rules to other engines of a pair; None: this engine evaluates all."""
         self.inbox = AlertInbox()
         """Alerts from outside. It, silences and acknowledgements may be used by every thread."""
         self._routing_file = None if config.routing is None else RoutingFile(config.routing)
+        self._recordings = None if config.recordings is None else RecordingFile(config.recordings)
+        self._record_problems: tuple[str, ...] = ()
         self._shown: tuple[ActiveRules, Mapping[str, RuleResult]] = (ActiveRules(), {})
         """Rules and results of the last evaluation. Other threads read them while the next one runs."""
         self.api = ""
@@ -187,14 +196,18 @@ class AlertEngine:
         memory = self._state
         missed = max(0, (time_ms - memory.time_ms) // STEP_MS - 1) if memory.time_ms else 0
         gone = end_orphaned_alerts(memory.known, force.rules, time_ms)
-        shared = self.shares(force, time_ms) if self.shares else None
         evaluator = self._evaluator(force, time_ms, began)
+        self._context = evaluator.context
         before = {name: known.alerts for name, known in memory.known.items() if name not in gone}
-        judged = _evaluate_rules(evaluator, force.rules, before, shared)
+        waiting = self._waiting(force, memory.time_ms, time_ms)
+        due = {name: rule for name, rule in force.rules.items() if name not in waiting}
+        shared = self.shares(replace(force, rules=due), time_ms) if self.shares else None
+        judged = {**waiting, **_evaluate_rules(evaluator, due, before, shared)}
         if self._history is not None:  # after all others, which a slow history must not delay
-            self._history.retain(force.rules.values())
+            self._history.retain([*force.rules.values(), *force.records])
             for name in [name for name, result in judged.items() if result.truncated]:
                 judged[name] = evaluator.evaluate_rule(force.rules[name], before.get(name, {}), self._history)
+        self._record(evaluator, force, memory.time_ms, time_ms)
         self._database.hook("evaluated")
         rows, alerts = self._rows(force, gone, judged)
         dispatcher = self._dispatcher.copy()
@@ -232,7 +245,39 @@ class AlertEngine:
 
     def _evaluator(self, force: ActiveRules, time_ms: int, began: float) -> RuleEvaluator:
         lagging, in_time = self._lagging(time_ms), self._in_time(began)
-        return RuleEvaluator(self._store, force.rules.values(), time_ms, lagging, in_time)
+        page = self._config.page
+        return RuleEvaluator(self._store, force.rules.values(), time_ms, lagging, in_time, external_url=page)
+
+    def _record(self, evaluator: RuleEvaluator, force: ActiveRules, before_ms: int, time_ms: int) -> None:
+        """Evaluate the recording rules that are due and hand their results to the agent."""
+        found: list[RecordedSeries] = []
+        problems: list[str] = []
+        due = [one for one in force.records if before_ms // one.interval_ms != time_ms // one.interval_ms]
+        if due and self._recordings is None:
+            problems.append(
+                f"{len(due)} recording rules are not evaluated: give --recordings, a folder of drop-in files"
+            )
+        for rule in due if self._recordings is not None else ():
+            try:
+                found += evaluator.record(rule, self._history)
+            except RuleFailedError as problem:
+                problems.append(f"{rule.name}: {problem}")
+        if self._recordings is not None and found:
+            try:
+                if dropped := self._recordings.write(time_ms, found):
+                    problems.append(f"{dropped} recorded series were left out: there are too many")
+            except OSError as error:
+                problems.append(f"recorded series cannot be written: {error}")
+        self._record_problems = tuple(problems[:MAX_PROBLEMS])
+
+    def _waiting(self, force: ActiveRules, before_ms: int, time_ms: int) -> dict[str, RuleResult]:
+        """Return the last results, without steps, of rules whose interval has not passed since the last evaluation."""
+        known = self._shown[1]
+        return {
+            name: replace(known[name], steps=(), truncated=False)
+            for name, rule in force.rules.items()
+            if name in known and before_ms // rule.interval_ms == time_ms // rule.interval_ms
+        }
 
     def flush_due(self) -> bool:
         """Take the alerts of others, and make the messages of groups that are due between two evaluations; return False
@@ -295,16 +340,23 @@ class AlertEngine:
             rows += [self._row(name, None, one, alerts) for one in steps]
         for name, found in judged.items():
             rule = force.rules[name]
-            rows += [self._row(name, rule, one, alerts) for one in found.steps]
+            rows += [self._row(name, rule, one, alerts, found.sample(one.labels)) for one in found.steps]
         return rows, alerts
 
-    def _row(self, name: str, rule: Rule | None, one: AlertStep, alerts: list[Notification]) -> AlertRow:
+    def _row(
+        self,
+        name: str,
+        rule: Rule | None,
+        one: AlertStep,
+        alerts: list[Notification],
+        sample: Mapping[str, str] | None = None,
+    ) -> AlertRow:
         alert = one.alert
         if alert is not None and (one.change is not None or alert.phase is AlertPhase.FIRING):
             change = one.change or AlertChange.FIRING
             known = None if rule is not None else self._dispatcher.alerts.get(fingerprint(name, one.labels))
             if rule is not None:
-                alerts.append(notify(rule, one.labels, alert, change))
+                alerts.append(notify(rule, one.labels, alert, change, sample, self._context))
             elif known is not None:
                 alerts.append(resolution_of(known, alert))
         return name, one.labels, alert
@@ -353,7 +405,7 @@ class AlertEngine:
             questions,
             states,
             view.alert_counts(),
-            (*force.problems, *(self._routing_file.problems if self._routing_file else ())),
+            (*force.problems, *self._record_problems, *(self._routing_file.problems if self._routing_file else ())),
             f"{states['error']} of {len(force.rules)} rules failed: {errors[0]:.300}" if errors else "",
         )
 

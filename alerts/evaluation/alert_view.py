@@ -15,6 +15,7 @@ from alerts.state.alert import Alert, AlertPhase, RuleMemory
 from alerts.state.notification import Notification, fingerprint, page_link
 from alerts.state.publication import encode_display, json_value
 from alerts.state.rule import Labels
+from alerts.templates.template_nodes import Template
 
 ERROR = "error"
 """State of a rule whose evaluation failed."""
@@ -85,7 +86,7 @@ class AlertView:
             "file": rule.file,
             "line": rule.line,
             "expr": rule.expr[:2000],
-            "threshold": rule.threshold.text,
+            "threshold": rule.threshold_text,
             "for_ms": rule.hold_ms,
             "keep_firing_for_ms": rule.keep_ms,
             "state": state,
@@ -109,7 +110,8 @@ class AlertView:
         rule = self.active.rules.get(name)
         id = fingerprint(name, labels)
         first = self.dispatched.get(id)
-        summary = rule.text(labels, alert.value) if rule else first.summary if first else ""
+        told = first is not None and (rule is None or isinstance(rule.summary, Template))
+        summary = first.summary if first and told else rule.text(labels, alert.value) if rule else ""
         firing = first if alert.phase is AlertPhase.FIRING else None
         status = AlertStatus() if firing is None else self.statuses.of(firing)
         return {

@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from time import perf_counter
 
+from alerts.evaluation.promql_answer import ask_promql, vector_of
+from alerts.evaluation.recordings import RecordedSeries
 from alerts.evaluation.rule_answer import RULE_LIMITS, STEP_MS, RuleAnswer, read_answer
 from alerts.evaluation.rule_history import RuleHistory
 from alerts.evaluation.shared_store import BucketsSource, SharedStore, popular_names
@@ -16,13 +19,19 @@ from alerts.evaluation.verdicts import (
     RuleFailedError,
     advance,
     end_alert,
+    recorded_series,
     values_by_alert,
 )
-from alerts.state.alert import Alert, RuleMemory
-from alerts.state.rule import Labels, Question, Rule
-from artimon.model.select import Buckets, SelectError, Store
-from query_dsl import evaluate
+from alerts.state.alert import Alert, AlertPhase, RuleMemory
+from alerts.state.rule import Labels, Question, RecordingRule, Rule
+from alerts.templates.functions import TemplateContext
+from artimon.model.select import NAME, Buckets, SelectError, Store
+from query_dsl import Expr, evaluate
+from query_dsl.promql import Query, query_store
+from query_dsl.results.result_cells import SeriesKey
+from query_dsl.stores.engine_store import MemoryStore
 from query_dsl.stores.levels import SETTLE_MS
+from query_dsl.stores.query_limits import make_budget
 
 log = logging.getLogger(__name__)
 
@@ -42,20 +51,39 @@ class RuleResult:
     duration_ms: float = 0.0
     truncated: bool = False
     """True if memory does not hold the windows or the range of the rule."""
+    series: Mapping[Labels, SeriesKey] = field(default_factory=dict)
+    """Series of each alert that has one."""
+
+    def sample(self, labels: Labels) -> dict[str, str] | None:
+        """Labels of the series of an alert, with its name; None if it has none now."""
+        key = self.series.get(labels)
+        return None if key is None else {**({NAME: key.name} if key.name else {}), **dict(key.labels)}
 
 
 class RuleEvaluator:
     """Evaluates rules at one evaluation time and shares their common queries. Make a new one for each evaluation."""
 
     def __init__(
-        self, store: Store, rules: Iterable[Rule], time_ms: int, lagging: bool, in_time: Callable[[], bool]
+        self,
+        store: Store,
+        rules: Iterable[Rule],
+        time_ms: int,
+        lagging: bool,
+        in_time: Callable[[], bool],
+        *,
+        external_labels: Mapping[str, str] | None = None,
+        external_url: str = "",
     ) -> None:
         rules = list(rules)
-        self._store = SharedStore(store, popular_names(rule.query.node for rule in rules))
+        self._store = SharedStore(
+            store, popular_names(rule.query.node for rule in rules if isinstance(rule.query, Expr))
+        )
         asked = Counter(rule.question for rule in rules)
         self._shared_questions = {question for question, count in asked.items() if count > 1}
         self._answers: dict[Question, RuleAnswer] = {}
         self._time_ms, self._lagging, self._in_time = time_ms, lagging, in_time
+        self.context = TemplateContext(external_labels or {}, external_url, cache(self._query_of_template))
+        """Data of templates."""
 
     @property
     def queries(self) -> int:
@@ -70,24 +98,71 @@ class RuleEvaluator:
         if not self._in_time():
             return RuleResult(error="not evaluated: the time limit of the evaluation was reached before this rule")
         steps: Sequence[AlertStep] = ()
+        series: Mapping[Labels, SeriesKey] = {}
         answer = RuleAnswer()
         try:
-            answer = self._query(rule) if history is None else history.answer(rule, self._time_ms + SETTLE_MS)
-            steps, error = ((), answer.error) if answer.error else self._steps(rule, alerts, answer)
+            answer = self._query(rule) if history is None else history.answer(rule, self._time_ms)
+            error = answer.error
+            if not error:
+                steps, error, series = self._steps(rule, alerts, answer, history)
         except RuleFailedError as problem:
             error = str(problem)
         except Exception as problem:  # a defect that affects one rule must not stop the others
             log.exception("rule %s", rule.name)
             error = f"{type(problem).__name__}: {problem}"
-        return RuleResult(steps, error, (perf_counter() - began) * 1000, answer.truncated)
+        return RuleResult(steps, error, (perf_counter() - began) * 1000, answer.truncated, series)
 
-    def _steps(self, rule: Rule, alerts: Mapping[Labels, Alert], answer: RuleAnswer) -> tuple[list[AlertStep], str]:
-        """(steps, reason why some alerts cannot be judged)."""
-        values, failed = values_by_alert(rule, answer.newest)
-        endings = _SeriesEndings(answer.sources, {name for name, _ in rule.labels})
-        steps = advance(rule, alerts, values, self._time_ms, endings, self._lagging, failed)
+    def _steps(
+        self, rule: Rule, alerts: Mapping[Labels, Alert], answer: RuleAnswer, history: RuleHistory | None
+    ) -> tuple[list[AlertStep], str, Mapping[Labels, SeriesKey]]:
+        """(steps, reason why some alerts cannot be judged, series of alerts)."""
+        values, failed, series = values_by_alert(rule, answer.newest, self.context)
+        endings = _SeriesEndings(answer.sources, rule.own_labels)
+        open_ = [labels for labels, one in alerts.items() if one.phase is AlertPhase.FIRING and labels not in values]
+        recovered = self._recovered(rule, history) if open_ else None
+        steps = advance(rule, alerts, values, self._time_ms, endings, self._lagging, failed, recovered)
+        active = sum(one.alert is not None and one.alert.phase.active for one in steps)
+        if rule.limit and active > rule.limit:
+            raise RuleFailedError(f"exceeded limit of {rule.limit} with {active} alerts")
         more = f" (and {len(failed) - 1} more alerts)" if len(failed) > 1 else ""
-        return steps, f"{next(iter(failed.values()))}{more}" if failed else ""
+        return steps, f"{next(iter(failed.values()))}{more}" if failed else "", series
+
+    def record(self, rule: RecordingRule, history: RuleHistory | None = None) -> list[RecordedSeries]:
+        """Return the series of a recording rule. Raises RuleFailedError."""
+        if not self._in_time():
+            raise RuleFailedError("not evaluated: the time limit of the evaluation was reached before this rule")
+        answer = self._ask(rule, rule.query)
+        if answer.truncated and history is not None:
+            answer = history.ask(rule, rule.query, self._time_ms)
+        if answer.error:
+            raise RuleFailedError(answer.error)
+        return recorded_series(rule, answer.newest)
+
+    def _recovered(self, rule: Rule, history: RuleHistory | None) -> set[Labels] | None:
+        """Labels of the alerts that the recovery query of the rule names; None without one. Raises RuleFailedError."""
+        if rule.recovery is None:
+            return None
+        answer = self._ask(rule, rule.recovery)
+        if answer.truncated and history is not None:
+            answer = history.ask(rule, rule.recovery, self._time_ms)
+        if answer.error:
+            raise RuleFailedError(f"recovery: {answer.error}")
+        return {rule.alert_labels(key.labels) for key, _ in answer.newest}
+
+    def _query_of_template(self, text: str) -> Sequence[Mapping[str, object]]:
+        """Answer a query of a template from memory. Raises QueryError, SelectError, TemplateError."""
+        found = query_store(text, MemoryStore(self._store), self._time_ms + SETTLE_MS, end_ms=self._time_ms,
+                            budget=make_budget(RULE_LIMITS, None))  # fmt: skip
+        return [
+            {"Labels": {**({NAME: key.name} if key.name else {}), **dict(key.labels)}, "Value": value}
+            for key, value in vector_of(found)
+        ]
+
+    def _ask(self, rule: Rule | RecordingRule, query: Query) -> RuleAnswer:
+        """Answer PromQL from memory."""
+        self._store.begin()
+        answer = ask_promql(rule, query, self._store, self._time_ms, RULE_LIMITS)
+        return replace(answer, sources=self._store.answers)
 
     def _query(self, rule: Rule) -> RuleAnswer:
         """Return the answer of memory, once for rules with equal questions."""
@@ -99,11 +174,13 @@ class RuleEvaluator:
         return found
 
     def _evaluated(self, rule: Rule) -> RuleAnswer:
+        query, now_ms = rule.query, self._time_ms + SETTLE_MS
+        if isinstance(query, Query):
+            return self._ask(rule, query)
         self._store.begin()
-        now_ms = self._time_ms + SETTLE_MS
         answer = read_answer(
             rule,
-            lambda: evaluate(rule.query, self._store, now_ms, limits=RULE_LIMITS, partial_windows=rule.accepts_partial),
+            lambda: evaluate(query, self._store, now_ms, limits=RULE_LIMITS, partial_windows=rule.accepts_partial),
         )
         partial = self._store.partial
         error = answer.error or (f"the answer is incomplete: {partial}" if partial else "")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from alerts.state.alert import Alert, AlertChange, AlertPhase, AlertVerdict, Outcome, next_state
 from alerts.state.conditions import ConditionError, Value
-from alerts.state.rule import Labels, MissingDataPolicy, Rule
+from alerts.state.rule import Labels, MissingDataPolicy, RecordingRule, Rule
+from alerts.templates.functions import NO_CONTEXT, TemplateContext
 from artimon.model.grid import Grid
 from query_dsl import Matrix
 from query_dsl.results.result_cells import SeriesKey
@@ -47,24 +48,40 @@ def newest_values(matrix: Matrix) -> NewestValues:
     return list(zip(matrix.keys, values, strict=True))
 
 
-def values_by_alert(rule: Rule, newest: NewestValues) -> tuple[dict[Labels, Value], dict[Labels, str]]:
-    """Labels of each alert -> newest value; labels that two series would share -> message."""
+def values_by_alert(
+    rule: Rule, newest: NewestValues, context: TemplateContext = NO_CONTEXT
+) -> tuple[dict[Labels, Value], dict[Labels, str], dict[Labels, SeriesKey]]:
+    """Labels of each alert -> newest value; labels that two series would share -> message; labels -> series."""
     found: dict[Labels, Value] = {}
     failed: dict[Labels, str] = {}
     first: dict[Labels, SeriesKey] = {}
     for key, value in newest:
-        labels = rule.alert_labels(key.labels)
+        labels = rule.alert_labels(key.labels, value, key.name, context)
         if labels in first:
             pair = " and ".join(series_text(one.name, dict(one.labels)) for one in (first[labels], key))
             failed[labels] = f"{pair} give the same alert: select one variable, or reduce by the labels of the alert"
         first[labels] = key
         if value is not None:
             found[labels] = value
-    return {labels: value for labels, value in found.items() if labels not in failed}, failed
+    return {labels: value for labels, value in found.items() if labels not in failed}, failed, first
+
+
+def recorded_series(rule: RecordingRule, newest: NewestValues) -> list[tuple[Mapping[str, str], float]]:
+    """Return labels and values of recorded series. Raises RuleFailedError."""
+    found: list[tuple[Mapping[str, str], float]] = [
+        (rule.series_labels(dict(key.labels)), float(value)) for key, value in newest if value is not None
+    ]
+    if rule.limit and len(found) > rule.limit:
+        raise RuleFailedError(f"exceeded limit of {rule.limit} with {len(found)} series")
+    if len({tuple(sorted(labels.items())) for labels, _ in found}) < len(found):
+        raise RuleFailedError("vector contains metrics with the same labelset after applying rule labels")
+    return found
 
 
 def verdict_on(rule: Rule, value: Value) -> AlertVerdict:
     """Verdict on a value. ConditionError if the condition does not apply to its type."""
+    if rule.threshold is None:
+        return AlertVerdict(Outcome.TRUE, value)
     if rule.threshold.holds(value):
         return AlertVerdict(Outcome.TRUE, value)
     if rule.resolve is not None and not rule.resolve.holds(value):
@@ -72,8 +89,14 @@ def verdict_on(rule: Rule, value: Value) -> AlertVerdict:
     return AlertVerdict(Outcome.FALSE, value)
 
 
-def verdict_without_data(rule: Rule, alert: Alert, now_ms: int, *, ended: bool, lagging: bool) -> AlertVerdict:
+def verdict_without_data(
+    rule: Rule, alert: Alert, now_ms: int, *, ended: bool, lagging: bool, recovered: bool = True
+) -> AlertVerdict:
     """Verdict on an alert whose series has no value in the newest bucket."""
+    if rule.threshold is None:  # the absence of the series is the answer
+        if lagging:
+            return AlertVerdict(Outcome.KEEP, reason="no data")
+        return AlertVerdict(Outcome.FALSE if recovered else Outcome.BETWEEN)
     if ended:
         return AlertVerdict(Outcome.FALSE, reason="the source says that the series ended")
     if now_ms - (alert.data_ms or alert.since_ms) > MISSING_MS:
@@ -93,11 +116,13 @@ def advance(
     ended: HasEnded,
     lagging: bool = False,
     failed: dict[Labels, str] | None = None,
+    recovered: Collection[Labels] | None = None,
 ) -> list[AlertStep]:
     """Steps of the rule's alerts that exist before or after the evaluation at `now_ms`.
 
     `alerts`: the alerts before. `ended`: True if all series behind these labels have ended. `failed`: alerts that
-    cannot be judged, with the reason; they stay as they are, and more are added here. RuleFailedError: no change."""
+    cannot be judged, with the reason; they stay as they are, and more are added here. `recovered`: alerts that
+    resolve without a series; None: all. RuleFailedError: no change."""
     steps = []
     failed = {} if failed is None else failed
     for labels, value in answer.items():
@@ -109,7 +134,7 @@ def advance(
             continue
         if known is None and verdict.outcome is not Outcome.TRUE and rule.missing is not MissingDataPolicy.FIRE:
             continue
-        alert, change = next_state(known, verdict, now_ms, rule.hold_ms, rule.keep_ms)
+        alert, change = next_state(known, verdict, now_ms, rule.hold_ms, rule.keep_ms, rule.flaps)
         if (
             alert is None and rule.missing is MissingDataPolicy.FIRE
         ):  # remembered, so that missing data is detected later
@@ -117,15 +142,18 @@ def advance(
         steps.append(AlertStep(labels, alert, change))
     for labels, known in alerts.items():
         if labels not in answer and labels not in failed:
-            steps.append(_step_without_value(rule, labels, known, now_ms, ended(labels), lagging))
+            verdict = verdict_without_data(
+                rule, known, now_ms, ended=ended(labels), lagging=lagging,
+                recovered=recovered is None or labels in recovered,
+            )  # fmt: skip
+            steps.append(_step_without_value(rule, labels, known, now_ms, verdict))
     if sum(one.alert is not None for one in steps) > MAX_ALERTS:
         raise RuleFailedError(f"more than {MAX_ALERTS} alerts at once: reduce to fewer series, or narrow the selector")
     return steps
 
 
-def _step_without_value(rule: Rule, labels: Labels, known: Alert, now_ms: int, ended: bool, lagging: bool) -> AlertStep:
-    verdict = verdict_without_data(rule, known, now_ms, ended=ended, lagging=lagging)
-    alert, change = next_state(known, verdict, now_ms, rule.hold_ms, rule.keep_ms)
+def _step_without_value(rule: Rule, labels: Labels, known: Alert, now_ms: int, verdict: AlertVerdict) -> AlertStep:
+    alert, change = next_state(known, verdict, now_ms, rule.hold_ms, rule.keep_ms, rule.flaps)
     if known.phase is AlertPhase.INACTIVE and verdict.outcome is Outcome.KEEP:
         alert = known
     return AlertStep(labels, alert, change)

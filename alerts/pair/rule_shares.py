@@ -22,11 +22,12 @@ from alerts.evaluation.rule_evaluator import RuleResult
 from alerts.evaluation.verdicts import AlertStep
 from alerts.pair.engine_lease import EngineAddress
 from alerts.rules.rule_folder import ActiveRules
-from alerts.state.alert import Alert, AlertChange, AlertPhase
+from alerts.state.alert import Alert, AlertChange
 from alerts.state.operations import OperationError
-from alerts.state.rule import Rule
+from alerts.state.rule import Labels, Rule
 from artimon.model.clock import Clock
 from artimon.runtime.http.engine_client import EngineClient, EngineError
+from query_dsl.results.result_cells import SeriesKey
 from sources.base.rendezvous import assigned_agent
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ def encode_results(results: Mapping[str, RuleResult]) -> dict[str, Any]:
             "error": found.error,
             "duration_ms": found.duration_ms,
             "truncated": found.truncated,
+            "series": [[labels, key.name, key.labels] for labels, key in found.series.items()],
         }
         for name, found in results.items()
     }
@@ -75,15 +77,19 @@ def decode_results(data: Mapping[str, Any]) -> dict[str, RuleResult]:
             str(found["error"]),
             float(found["duration_ms"]),
             bool(found["truncated"]),
+            {_pairs(labels): SeriesKey(str(name), _pairs(own)) for labels, name, own in found["series"]},
         )
         for name, found in data.items()
     }
 
 
+def _pairs(labels: Any) -> Labels:
+    return tuple((str(name), str(value)) for name, value in labels)
+
+
 def _step(labels: Any, alert: Any, change: Any) -> AlertStep:
-    pairs = tuple((str(name), str(value)) for name, value in labels)
-    known = None if alert is None else Alert(**{**alert, "phase": AlertPhase(alert["phase"])})
-    return AlertStep(pairs, known, None if change is None else AlertChange(change))
+    known = None if alert is None else Alert.from_json(alert)
+    return AlertStep(_pairs(labels), known, None if change is None else AlertChange(change))
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ class MailComposer:
 
 def rules_of(message: Message) -> list[str]:
     """Return the names of the rules of a message."""
-    return list(dict.fromkeys(one.rule for one in message.alerts))
+    return list(dict.fromkeys(one.shown_name for one in message.alerts))
 
 
 def one_line(text: str, most: int = CELL_CHARACTERS) -> str:
@@ -168,7 +168,7 @@ def subject(message: Message) -> str:
     """Subject of the mail: `[FIRING] rule: summary` for one alert, else counts and what the alerts have in common."""
     if len(message.alerts) == 1 and not message.truncated:
         told = message.alerts[0]
-        return one_line(f"[{told.kind.upper()}] {told.rule}: {told.summary}", SUBJECT_CHARACTERS)
+        return one_line(f"[{told.kind.upper()}] {told.shown_name}: {told.summary}", SUBJECT_CHARACTERS)
     counts = ", ".join(f"{count} {kind}" for kind, count in counts_of(message).items() if count)
     common = [f"{name}={value}" for name, value in message.group_labels if name != ALERT_NAME]
     names = rules_of(message)
@@ -187,11 +187,12 @@ def counts_of(message: Message) -> dict[str, int]:
 
 def facts(told: Notification) -> list[tuple[str, str]]:
     """Rows (name, text) about the alert, without its labels."""
-    rows = [("rule", told.rule)]
+    rows = [("rule", told.shown_name)]
     if told.expires_ms:
         rows += [(name, text) for name, text in told.annotations if text != told.summary]
     else:
-        rows += [("value", value_text(told.value)), ("threshold", told.threshold)]
+        rows += [("value", value_text(told.value)), *([("threshold", told.threshold)] if told.threshold else [])]
+        rows += [(name, text) for name, text in told.annotations if text and text != told.summary]
     rows.append(("since", format_time(told.since_ms)))
     if told.kind is AlertChange.FIRING:
         rows.append(("fired", f"{format_time(told.fired_ms)}, after {format_duration(told.fired_ms - told.since_ms)}"))
@@ -220,7 +221,7 @@ def as_text(message: Message, page: str) -> str:
 
 def _alert_line(told: Notification) -> str:
     labels = " ".join(f"{name}={value}" for name, value in told.labels)
-    return one_line(f"{told.kind.upper()} {told.rule}: {told.summary} ({labels})", LINE_CHARACTERS)
+    return one_line(f"{told.kind.upper()} {told.shown_name}: {told.summary} ({labels})", LINE_CHARACTERS)
 
 
 def _alert_text(told: Notification, page: str) -> list[str]:

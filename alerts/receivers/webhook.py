@@ -20,7 +20,6 @@ from alerts.receivers.receiver_kind import (
 )
 from alerts.state.alert import AlertChange
 from alerts.state.notification import Message, Notification, link_of, target_of
-from alerts.state.rule import value_text
 from artimon.runtime.config_model import parsed
 from artimon.runtime.deadline import shut_down_after
 from query_dsl.tree.times import format_time
@@ -65,13 +64,11 @@ def payload(message: Message, page: str) -> dict[str, Any]:
 
 def alert_json(told: Notification, page: str) -> dict[str, Any]:
     """Return an alert in the form of Alertmanager."""
-    own = {"summary": told.summary, "value": value_text(told.value), "reason": told.reason}
-    annotations = dict(told.annotations) if told.expires_ms else own
     resolved = told.kind is AlertChange.RESOLVED
     return {
         "status": told.kind.value,
         "labels": told.labels_with_name,
-        "annotations": {name: text for name, text in annotations.items() if text},
+        "annotations": {name: text for name, text in told.shown_annotations.items() if text},
         "startsAt": format_time(told.fired_ms),
         "endsAt": format_time(told.resolved_ms) if resolved else NEVER,
         "generatorURL": link_of(told, page),
@@ -99,7 +96,8 @@ class WebhookDelivery:
 
 
 def post_json(address: str, content: Any, id: str) -> None:
-    """Return once the server has accepted the content of a message; else raise LetterDeferredError or LetterRefusedError."""
+    """Return once the server has accepted the content of a message; else raise LetterDeferredError or
+    LetterRefusedError."""
     body = json.dumps(content, ensure_ascii=True).encode()
     try:
         status, reason = _post(urlsplit(address), body, id)

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationInfo, create_model, model_validator
+from pydantic_core import InitErrorDetails
 
 from alerts.receivers.receiver_kind import ReceiverKind, receiver_kinds
+from alerts.rules.prometheus_rules import prometheus_rules
 from alerts.state.conditions import Condition, parse_condition
 from alerts.state.notification import target_of
-from alerts.state.rule import AcceptedAnswer, MissingDataPolicy, ParsedRuleFile, Receiver, Rule, check_template
+from alerts.state.rule import (
+    AcceptedAnswer,
+    FlapLimit,
+    Labels,
+    MissingDataPolicy,
+    ParsedRuleFile,
+    Receiver,
+    Rule,
+    check_template,
+)
+from alerts.templates.jinja_parser import is_template, parse_jinja
+from alerts.templates.template_nodes import Template
 from artimon.model.labels import validate_labels
 from artimon.runtime.config_file import ConfigFile, parse_config
 from artimon.runtime.config_model import (
@@ -26,6 +41,9 @@ from artimon.runtime.config_model import (
     repeated,
 )
 from query_dsl import Expr, QueryError, parse
+from query_dsl.promql import PromqlError, Query
+from query_dsl.promql import parse as parse_promql
+from query_dsl.promql.tree import value_type
 from query_dsl.tree.nodes import At, Between, Range, walk
 from query_dsl.tree.times import Instant, parse_duration
 
@@ -35,7 +53,19 @@ MAX_ADDRESSES = 50
 MAX_LABELS = 20
 MAX_SUMMARY = 500
 MAX_HOLD_MS = 30 * 86_400_000
+MAX_SEVERITIES = 10
+MAX_FLAP_ENDS = 100
 DEFAULT_RECEIVER = "default"
+SEVERITY = "severity"
+"""Label of the rules that one rule with several severities stands for."""
+SUMMARY = "{rule}: {value}, and the threshold is {threshold}"
+SUMMARY_OF_VALUE = "{rule}: {value}"
+THRESHOLD_HINT = """give the condition, as in threshold: "> 5" or threshold: "== true\""""
+NEEDS_THRESHOLD = {
+    "missing": "missing data needs a threshold: without one the absence of a series resolves its alert",
+    "resolve": "this recovery threshold needs a threshold: or give a recovery query by resolve_promql",
+    "resolve_promql": "a recovery query is for promql without a threshold: give a recovery threshold by resolve",
+}
 
 _NAME = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_.:/\-]{0,99}")
 _NO_TIME = re.compile(r"0(?:ms|[smhdw])?")
@@ -81,10 +111,27 @@ def _summary(text: str) -> str:
     return text
 
 
+def _check_labels(labels: Mapping[str, str | Template]) -> None:
+    validate_labels({name: text if isinstance(text, str) else "" for name, text in labels.items()})
+
+
+def _promql(text: str) -> Query:
+    found = parse_promql(text)
+    if value_type(found.node) not in ("vector", "scalar"):
+        raise PromqlError(f"a rule needs an instant vector, not a {value_type(found.node)}", 0, text)
+    return found
+
+
 Name = Annotated[Text, checked(_check_name)]
-Query = Annotated[Expr, parsed(_expr, blank=False)]
+DslQuery = Annotated[Expr, parsed(_expr, blank=False)]
+PromqlQuery = Annotated[Query, parsed(_promql, blank=False)]
+Hold = Annotated[int, parsed(_hold, blank=False)]
+KeepFiring = Annotated[int, parsed(lambda text: _hold(text, "keep_firing_for"), blank=False)]
 Threshold = Annotated[Condition, parsed(parse_condition, blank=False)]
 ReceiverName = Annotated[str, checked(_check_receiver)]
+LabelValue = Annotated[
+    str | Template, parsed(lambda text: parse_jinja(text) if is_template(text) else text, blank=False)
+]
 LabelName = Annotated[str, checked(lambda name: validate_labels({name: ""}))]
 
 
@@ -125,33 +172,100 @@ def _receiver(data: Any, info: ValidationInfo) -> tuple[str, ...]:
     return section.model_validate(data, context=info.context).build()
 
 
+class SeveritySection(Section):
+    """Condition of one severity of a rule; what it leaves out is that of the rule."""
+
+    threshold: Threshold = Field(description=THRESHOLD_HINT)
+    resolve: Threshold | None = None
+    hold: Hold | None = Field(default=None, alias="for")
+    keep: KeepFiring | None = Field(default=None, alias="keep_firing_for")
+
+
+class FlapSection(Section):
+    """Limit from which an alert flaps."""
+
+    ends: int = Field(ge=1, le=MAX_FLAP_ENDS, description="write a number of ends, as in {ends: 4, within: 1h}")
+    within: Annotated[int, parsed(lambda text: _hold(text, "within"), blank=False)] = Field(
+        description="write a duration, as in {ends: 4, within: 1h}"
+    )
+
+
 class RuleSection(Section):
     """Rule as written in a file."""
 
     name: Name = Field(description="give each rule a unique name")
-    expr: Query = Field(description="give the query, as in expr: fetch('NAME')")
-    threshold: Threshold = Field(description="""give the condition, as in threshold: "> 5" or threshold: "== true\"""")
-    missing: Annotated[MissingDataPolicy, choice({one.value: one for one in MissingDataPolicy})] = Field(
-        description="choose the policy for missing data: resolve, keep (the alert stays as it is) or fire"
+    expr: DslQuery | None = None
+    promql: PromqlQuery | None = None
+    threshold: Threshold | None = None
+    severities: dict[Name, SeveritySection] = Field(
+        default_factory=dict,
+        max_length=MAX_SEVERITIES,
+        description='write a threshold for each, as in {warning: {threshold: "> 5"}}',
     )
-    hold: Annotated[int, parsed(_hold, blank=False)] = Field(default=0, alias="for")
-    keep: Annotated[int, parsed(lambda text: _hold(text, "keep_firing_for"), blank=False)] = Field(
-        default=0, alias="keep_firing_for"
-    )
+    missing: Annotated[MissingDataPolicy, choice({one.value: one for one in MissingDataPolicy})] | None = None
+    hold: Hold = Field(default=0, alias="for")
+    keep: KeepFiring = Field(default=0, alias="keep_firing_for")
+    flapping: FlapSection | None = None
     resolve: Threshold | None = None
-    labels: Annotated[dict[LabelName, Text], checked(validate_labels)] = Field(
+    resolve_promql: PromqlQuery | None = None
+    labels: Annotated[dict[LabelName, LabelValue], checked(_check_labels)] = Field(
         default_factory=dict, max_length=MAX_LABELS
     )
     receivers: tuple[Text, ...] = Field(default=(), max_length=MAX_ADDRESSES)
     accept: tuple[Annotated[AcceptedAnswer, choice({one.value: one for one in AcceptedAnswer})], ...] = ()
-    summary: Annotated[str, parsed(_summary, blank=False)] = "{rule}: {value}, and the threshold is {threshold}"
+    summary: Annotated[str, parsed(_summary, blank=False)] = ""
+    annotations: dict[LabelName, Annotated[Template, parsed(parse_jinja)]] = Field(
+        default_factory=dict, max_length=MAX_LABELS
+    )
 
-    def build(self, file: str, line: int) -> Rule:
-        """Return the rule; `line` is the first line of its section."""
+    @classmethod
+    def contradictions(cls, data: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
+        """See Section."""
+        if ("expr" in data) == ("promql" in data):
+            yield fault("expr: missing: give the query, as in expr: fetch('NAME') or promql: up == 0, and only one")
+        judged = "threshold" in data or "severities" in data
+        if "promql" not in data and not judged:
+            yield fault(f"threshold: missing: {THRESHOLD_HINT}")
+        if "threshold" in data and "severities" in data:
+            yield fault("each severity has a threshold of its own", "threshold", of_key=True)
+        if "missing" not in data and (judged or "promql" not in data):
+            yield fault(
+                "missing: missing: choose the policy for missing data: resolve, keep (the alert stays as it is) or fire"
+            )
+        if not judged and "promql" in data:
+            for key in {"missing", "resolve"} & data.keys():
+                yield fault(NEEDS_THRESHOLD[key], key, of_key=True)
+        elif "resolve_promql" in data:
+            yield fault(NEEDS_THRESHOLD["resolve_promql"], "resolve_promql", of_key=True)
+
+    def build(self, file: str, line: int) -> Iterator[Rule]:
+        """Yield a rule for each severity, or the only one; `line` is the first line of the section."""
+        rule = self._build(file, line)
+        if not self.severities:
+            yield rule
+        for severity, own in self.severities.items():
+            yield replace(
+                rule,
+                name=f"{self.name}/{severity}",
+                alert_name=self.name,
+                threshold=own.threshold,
+                resolve=own.resolve or self.resolve,
+                hold_ms=self.hold if own.hold is None else own.hold,
+                keep_ms=self.keep if own.keep is None else own.keep,
+                labels=tuple(sorted({**dict(rule.labels), SEVERITY: severity}.items())),
+            )
+
+    def _build(self, file: str, line: int) -> Rule:
+        asked = self.promql or self.expr
+        assert asked is not None
+        judged = self.threshold is not None or bool(self.severities)
         return Rule(
-            self.name, self.expr.text or "", tree_at_now(self.expr), self.threshold, self.resolve, self.hold,
-            self.missing, tuple(sorted(self.labels.items())), tuple(dict.fromkeys(self.receivers)), self.summary,
-            file, line, self.accept, self.keep,
+            self.name, asked.text or "", asked if isinstance(asked, Query) else tree_at_now(asked), self.threshold,
+            self.resolve, self.hold, self.missing or MissingDataPolicy.RESOLVE, split_labels(self.labels)[0],
+            tuple(dict.fromkeys(self.receivers)), self.summary or (SUMMARY if judged else SUMMARY_OF_VALUE), file, line,
+            self.accept, self.keep, self.resolve_promql, label_templates=split_labels(self.labels)[1],
+            annotations=tuple(self.annotations.items()),
+            flaps=None if self.flapping is None else FlapLimit(self.flapping.ends, self.flapping.within),
         )  # fmt: skip
 
 
@@ -169,24 +283,37 @@ class _RuleDocument(Section):
         return self
 
 
+def split_labels(labels: Mapping[str, str | Template]) -> tuple[Labels, tuple[tuple[str, Template], ...]]:
+    """Return the labels with fixed values, and those with templates."""
+    fixed = ((name, text) for name, text in labels.items() if isinstance(text, str))
+    return tuple(sorted(fixed)), tuple((name, one) for name, one in labels.items() if isinstance(one, Template))
+
+
 def parse_rules(text: str, file: str) -> ParsedRuleFile:
-    """Return the rules of a file named `file`. Raises ConfigFileError."""
+    """Return the rules of a file named `file`, of ours or of Prometheus. Raises ConfigFileError."""
     parsed_file = parse_config(text, file)
+    if isinstance(parsed_file.data, dict) and "groups" in parsed_file.data:
+        return prometheus_rules(parsed_file)
     document = parsed_file.validate(_RuleDocument)
     receivers = tuple(
         Receiver(name, one, *parsed_file.position(("receivers", name, "[key]")))
         for name, one in document.receivers.items()
     )
-    rules = tuple(rule.build(file, parsed_file.position(("rules", at))[0]) for at, rule in enumerate(document.rules))
+    rules = tuple(
+        rule
+        for at, section in enumerate(document.rules)
+        for rule in section.build(file, parsed_file.position(("rules", at))[0])
+    )
     return ParsedRuleFile(file, text, receivers, rules, _places(parsed_file, document))
 
 
 def _places(file: ConfigFile, document: _RuleDocument) -> dict[str, dict[str, tuple[int, int]]]:
     """Positions of the rules' names, and of the receivers that they name."""
-    places = {}
+    places: dict[str, dict[str, tuple[int, int]]] = {}
     for at, rule in enumerate(document.rules):
         named = {name: file.position(("rules", at, "receivers", i)) for i, name in enumerate(rule.receivers)}
-        places[rule.name] = {"": file.position(("rules", at, "name")), **named}
+        names = [f"{rule.name}/{severity}" for severity in rule.severities] or [rule.name]
+        places |= {name: {"": file.position(("rules", at, "name")), **named} for name in names}
     return places
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from alerts.rules.rule_file import DEFAULT_RECEIVER, MAX_RULES, parse_rules
-from alerts.state.rule import ParsedRuleFile, Receiver, Rule
+from alerts.state.rule import ParsedRuleFile, Receiver, RecordingRule, Rule
 from artimon.runtime.config_file import MAX_PROBLEMS, ConfigFileError, ConfigProblem, read_config_text
 from query_dsl.tree.query_errors import similar_hint
 
@@ -40,6 +40,7 @@ class ActiveRules:
     receivers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    records: tuple[RecordingRule, ...] = ()
 
 
 class RuleFolder:
@@ -76,7 +77,8 @@ class RuleFolder:
                 rules.setdefault(rule.name, rule)
         texts = [str(problem) for problem in sorted([*problems, *found])[:MAX_PROBLEMS]]
         files = {file.name: file.text for file in chosen}
-        return ActiveRules(rules, {DEFAULT_RECEIVER: self._default, **receivers}, tuple(texts), files)
+        records = tuple(record for file in pruned for record in file.records)
+        return ActiveRules(rules, {DEFAULT_RECEIVER: self._default, **receivers}, tuple(texts), files, records)
 
     def _read_folder(self, now_ms: int) -> list[ConfigProblem]:
         """Read changed files; returns the problems of the folder itself."""
@@ -194,6 +196,11 @@ def check_together(files: Iterable[ParsedRuleFile]) -> tuple[list[ParsedRuleFile
 
 def check_files(paths: Iterable[Path]) -> list[ConfigProblem]:
     """Return all problems of these files, alone and together. Raises OSError."""
+    return examine_files(paths)[0]
+
+
+def examine_files(paths: Iterable[Path]) -> tuple[list[ConfigProblem], list[str]]:
+    """Return all problems of these files, alone and together, and remarks on valid rules. Raises OSError."""
     problems: list[ConfigProblem] = []
     files = []
     for path in paths:
@@ -202,4 +209,5 @@ def check_files(paths: Iterable[Path]) -> list[ConfigProblem]:
         except ConfigFileError as error:
             problems += error.problems
     _, found = check_together(files)
-    return sorted([*problems, *(one for wrong in found.values() for one in wrong)])
+    warnings = [text for file in files for text in file.warnings]
+    return sorted([*problems, *(one for wrong in found.values() for one in wrong)]), warnings

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
+from typing import Any
 
 from alerts.state.conditions import Value
-from alerts.state.rule import Labels
+from alerts.state.rule import FlapLimit, Labels
 
 MAX_GAP_MS = 3_600_000
 """A pending alert restarts its waiting time if its condition was not confirmed for longer than this."""
@@ -44,15 +45,6 @@ class Outcome(Enum):
     FALSE = "it is not"
     BETWEEN = "it is not, but the recovery threshold is not fulfilled either"
     KEEP = "nothing is known, and the alert stays as it is"
-
-
-@dataclass(frozen=True, slots=True)
-class FlapLimit:
-    """Limit from which an alert flaps: it fires again after `ends` ends within `within_ms`. Then it fires on until its
-    condition has not held for `within_ms`."""
-
-    ends: int
-    within_ms: int
 
 
 class AlertChange(StrEnum):
@@ -91,6 +83,11 @@ class Alert:
     """First evaluation at which the condition did not hold although the alert fires on (`keep_firing_for`); 0: none."""
     ended_ms: tuple[int, ...] = ()
     """Ends of earlier firings, for a rule with a FlapLimit."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Alert:
+        """Return an alert from its fields as JSON has them. Raises TypeError, ValueError, KeyError."""
+        return cls(**{**data, "phase": AlertPhase(data["phase"]), "ended_ms": tuple(data.get("ended_ms", ()))})
 
     def ends(self, now_ms: int, flaps: FlapLimit | None) -> tuple[int, ...]:
         """Return the ends that count for a limit."""

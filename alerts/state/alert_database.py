@@ -22,7 +22,7 @@ from typing import Any
 
 import xxhash
 
-from alerts.state.alert import Alert, AlertPhase, RuleMemory
+from alerts.state.alert import Alert, RuleMemory
 from alerts.state.notification import MAIL, AlertLetter, Message, Notification, merge
 from alerts.state.operations import (
     SCHEMA as _SCHEMA_3,
@@ -440,7 +440,7 @@ def _read(db: sqlite3.Connection) -> EngineState:
     for rule, labels_text, sealed in db.execute("SELECT rule, labels, alert FROM alerts"):
         body: dict[str, Any] = json.loads(_opened(sealed))
         labels: Labels = tuple((str(name), str(value)) for name, value in json.loads(labels_text))
-        found.setdefault(rule, {})[labels] = Alert(**{**body["alert"], "phase": AlertPhase(body["alert"]["phase"])})
+        found.setdefault(rule, {})[labels] = Alert.from_json(body["alert"])
         _read_told(memory, body.get("told", ()))
     memory.known = {rule: RuleMemory(digests.get(rule, ""), alerts) for rule, alerts in found.items()}
     memory.files = {name: _opened(text) for name, text in db.execute("SELECT name, text FROM files")}

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
 from alerts.state.alert import Alert, AlertChange
 from alerts.state.conditions import Value
-from alerts.state.rule import Labels, Rule
+from alerts.state.rule import Labels, Rule, value_text
+from alerts.templates.functions import NO_CONTEXT, TemplateContext
 
 ALERT_NAME = "alertname"
 """Label with the name of the rule."""
@@ -38,9 +39,11 @@ class Notification:
     receivers: tuple[str, ...] = ()
     """Receivers that the rule names; (): those of the routes."""
     annotations: Labels = ()
-    """Texts of an alert from outside."""
+    """Texts, beside the summary; of an alert from outside all of them."""
     source: str = ""
     """Link to the origin of an alert from outside."""
+    alert_name: str = ""
+    """`alertname`, if it is not the name of the rule."""
     expires_ms: int = 0
     """Time at which an alert from outside has resolved unless it is sent again; 0: an alert of this engine."""
 
@@ -52,7 +55,20 @@ class Notification:
     @property
     def labels_with_name(self) -> dict[str, str]:
         """Labels and the rule as `alertname`: what routes and receivers see."""
-        return {**dict(self.labels), ALERT_NAME: self.rule} if self.rule else dict(self.labels)
+        return {**dict(self.labels), ALERT_NAME: self.shown_name} if self.rule else dict(self.labels)
+
+    @property
+    def shown_name(self) -> str:
+        """Name of the alert as receivers see it."""
+        return self.alert_name or self.rule
+
+    @property
+    def shown_annotations(self) -> dict[str, str]:
+        """Annotations as receivers see them."""
+        given = dict(self.annotations)
+        if self.expires_ms:
+            return given
+        return {"summary": self.summary, "value": value_text(self.value), "reason": self.reason, **given}
 
     @property
     def thread(self) -> str:
@@ -84,12 +100,20 @@ def digest(parts: list[Any]) -> str:
     return hashlib.sha256(json.dumps(parts, ensure_ascii=True).encode()).hexdigest()[:24]
 
 
-def notify(rule: Rule, labels: Labels, alert: Alert, change: AlertChange) -> Notification:
-    """Make the notification of a change."""
+def notify(
+    rule: Rule,
+    labels: Labels,
+    alert: Alert,
+    change: AlertChange,
+    sample: Mapping[str, str] | None = None,
+    context: TemplateContext = NO_CONTEXT,
+) -> Notification:
+    """Make the notification of a change. `sample`: labels of the series, for templates."""
     return Notification(
-        change, rule.name, labels, rule.expr, rule.threshold.text, rule.hold_ms,
-        alert.since_ms, alert.fired_ms, alert.resolved_ms, alert.value, alert.reason, rule.text(labels, alert.value),
-        rule.receivers,
+        change, rule.name, labels, rule.expr, rule.threshold_text, rule.hold_ms,
+        alert.since_ms, alert.fired_ms, alert.resolved_ms, alert.value, alert.reason,
+        rule.text(labels, alert.value, sample, context), rule.receivers,
+        rule.annotation_texts(labels, alert.value, sample, context), alert_name=rule.alert_name,
     )  # fmt: skip
 
 

@@ -11,7 +11,11 @@ from enum import StrEnum
 from functools import cached_property
 
 from alerts.state.conditions import Condition, Value
+from alerts.templates.functions import NO_CONTEXT, TemplateContext, TemplateData
+from alerts.templates.renderer import render
+from alerts.templates.template_nodes import Template, TemplateError
 from query_dsl import Expr
+from query_dsl.promql import Query
 
 Labels = tuple[tuple[str, str], ...]
 """Sorted pairs without empty values; together with the rule's name they identify an alert."""
@@ -40,22 +44,15 @@ class AcceptedAnswer(StrEnum):
     """Points computed from buckets in place of samples."""
 
 
-Question = tuple[str, tuple[AcceptedAnswer, ...]]
-
-
-class TemplateError(ValueError):
-    """Unmatched brace; `position` counts characters from the start."""
-
-    def __init__(self, position: int) -> None:
-        super().__init__('a lone brace: write {label}, or "{{" and "}}" for braces themselves')
-        self.position = position
+Question = tuple[str, int | None, tuple[AcceptedAnswer, ...]]
+"""Text of the query, its offset if it is PromQL, and accepted answers."""
 
 
 def check_template(template: str) -> None:
     """Raise TemplateError unless every brace belongs to a `{label}` or is doubled."""
     for found in _PLACE.finditer(template):
         if found[0] in "{}":
-            raise TemplateError(found.start())
+            raise TemplateError('a lone brace: write {label}, or "{{" and "}}" for braces themselves', found.start())
 
 
 def fill_template(template: str, labels: Mapping[str, str]) -> str:
@@ -69,15 +66,25 @@ def fill_template(template: str, labels: Mapping[str, str]) -> str:
     return _PLACE.sub(one, template)
 
 
+@dataclass(frozen=True, slots=True)
+class FlapLimit:
+    """Limit from which an alert flaps: it fires again after `ends` ends within `within_ms`. Then it fires on until its
+    condition has not held for `within_ms`."""
+
+    ends: int
+    within_ms: int
+
+
 @dataclass(frozen=True)
 class Rule:
     """Query, condition on each value of its answer, and notification once the condition holds for `hold_ms`."""
 
     name: str
     expr: str
-    query: Expr
-    """Parsed `expr`, restricted to the newest bucket unless it states its time."""
-    threshold: Condition
+    query: Expr | Query
+    """Parsed `expr`: PromQL, or our language, restricted to the newest bucket unless it states its time."""
+    threshold: Condition | None
+    """None (PromQL only): every series of the answer is an alert."""
     resolve: Condition | None
     """If given, a firing alert resolves only on a value that fulfils this."""
     hold_ms: int
@@ -85,12 +92,44 @@ class Rule:
     labels: Labels
     receivers: tuple[str, ...]
     """Names of receivers; (): the default receiver."""
-    summary: str
+    summary: str | Template
     file: str
     line: int
     accept: tuple[AcceptedAnswer, ...] = ()
     keep_ms: int = 0
     """Time for which an alert fires on after its condition held last."""
+    recovery: Query | None = None
+    """If given, a firing alert without a series in the answer resolves only if this query has a series with its
+    labels."""
+    alert_name: str = ""
+    """`alertname` of the alerts, if it is not `name`."""
+    label_templates: tuple[tuple[str, Template], ...] = ()
+    """Labels whose values depend on the series; they replace those of the series, too."""
+    annotations: tuple[tuple[str, Template], ...] = ()
+    interval_ms: int = 60_000
+    """Minimum time between evaluations; each is at a minute."""
+    limit: int = 0
+    """Maximum number of alerts; 0: none of its own."""
+    group: str = ""
+    """Group of a rule of Prometheus."""
+    offset_ms: int = 0
+    """PromQL only: the query is evaluated at this time before the evaluation."""
+    flaps: FlapLimit | None = None
+
+    @property
+    def shown_name(self) -> str:
+        """Value of the label `alertname`; several rules may have the same."""
+        return self.alert_name or self.name
+
+    @property
+    def threshold_text(self) -> str:
+        """Text of the threshold; "" without one."""
+        return self.threshold.text if self.threshold else ""
+
+    @property
+    def is_promql(self) -> bool:
+        """True if the query is PromQL."""
+        return isinstance(self.query, Query)
 
     @property
     def accepts_partial(self) -> bool:
@@ -100,23 +139,83 @@ class Rule:
     @property
     def question(self) -> Question:
         """Query and accepted answers: rules with equal ones have one answer."""
-        return self.expr, self.accept
+        return self.expr, self.offset_ms if self.is_promql else None, self.accept
 
     @cached_property
     def digest(self) -> str:
-        """Hash of all fields that define the alerts of this rule: all but name, receivers, summary and position."""
-        asked = (self.expr, self.threshold.text, self.resolve and self.resolve.text, self.hold_ms, self.missing)
+        """Hash of all fields that define the alerts of this rule: all but names, receivers, texts and position."""
+        asked = (self.expr, self.threshold_text, self.resolve and self.resolve.text, self.hold_ms, self.missing)
         kept = (self.keep_ms,) if self.keep_ms else ()  # rules without it have the digests of older versions
-        return hashlib.sha256(json.dumps([*asked, *kept, self.labels]).encode()).hexdigest()[:16]
+        if self.flaps:
+            kept = (*kept, self.flaps.ends, self.flaps.within_ms)
+        promql = ("promql", self.recovery and self.recovery.text) if self.is_promql else ()
+        made = [(name, template.text) for name, template in self.label_templates]
+        return hashlib.sha256(json.dumps([*asked, *kept, *promql, *made, self.labels]).encode()).hexdigest()[:16]
 
-    def alert_labels(self, series: Labels) -> Labels:
-        """Labels of the series, overridden by those of the rule."""
-        return tuple(sorted({**dict(series), **dict(self.labels)}.items())) if self.labels else series
+    @property
+    def own_labels(self) -> set[str]:
+        """Names of the labels that the rule sets."""
+        return {name for name, _ in (*self.labels, *self.label_templates)}
 
-    def text(self, labels: Labels, value: Value | None) -> str:
-        """Summary of one alert."""
-        places = {"rule": self.name, "value": value_text(value), "threshold": self.threshold.text, **dict(labels)}
-        return fill_template(self.summary, places)
+    def alert_labels(
+        self, series: Labels, value: Value | None = None, name: str = "", context: TemplateContext = NO_CONTEXT
+    ) -> Labels:
+        """Labels of the series, overridden by those of the rule. `name`: name of the series."""
+        if not self.labels and not self.label_templates:
+            return series
+        found = {**dict(series), **dict(self.labels)}
+        if self.label_templates:
+            data = self._data(_sample_labels(series, name), value, context)
+            found |= {label: _rendered(template, data) for label, template in self.label_templates}
+        return tuple(sorted((label, text) for label, text in found.items() if text))
+
+    def text(
+        self,
+        labels: Labels,
+        value: Value | None,
+        sample: Mapping[str, str] | None = None,
+        context: TemplateContext = NO_CONTEXT,
+    ) -> str:
+        """Summary of one alert, see `annotation_texts`."""
+        if isinstance(self.summary, Template):
+            return _rendered(self.summary, self._data(self._sample(labels, sample), value, context))
+        own = {"rule": self.shown_name, "value": value_text(value), "threshold": self.threshold_text}
+        return fill_template(self.summary, {**own, **dict(labels)})
+
+    def annotation_texts(
+        self,
+        labels: Labels,
+        value: Value | None,
+        sample: Mapping[str, str] | None = None,
+        context: TemplateContext = NO_CONTEXT,
+    ) -> Labels:
+        """Annotations of one alert. `sample`: labels of the series; None: those of the alert that the rule does not
+        set."""
+        if not self.annotations:
+            return ()
+        data = self._data(self._sample(labels, sample), value, context)
+        return tuple((name, _rendered(template, data)) for name, template in self.annotations)
+
+    def _sample(self, labels: Labels, sample: Mapping[str, str] | None) -> Mapping[str, str]:
+        if sample is not None:
+            return sample
+        return {name: text for name, text in labels if name not in self.own_labels}
+
+    def _data(self, labels: Mapping[str, str], value: Value | None, context: TemplateContext) -> TemplateData:
+        own = {"$rule": self.shown_name, "$threshold": self.threshold_text}
+        return TemplateData(labels, value, context, own)
+
+
+def _sample_labels(labels: Labels, name: str) -> dict[str, str]:
+    return {**({"__name__": name} if name else {}), **dict(labels)}
+
+
+def _rendered(template: Template, data: TemplateData) -> str:
+    """Return the text, or what is wrong with it, as Prometheus does."""
+    try:
+        return render(template, data)
+    except TemplateError as problem:
+        return f"<error expanding template: {problem.message}>"
 
 
 def value_text(value: Value | None) -> str:
@@ -126,6 +225,34 @@ def value_text(value: Value | None) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingRule:
+    """Query whose result becomes the series `record`. `name` identifies the rule."""
+
+    name: str
+    record: str
+    query: Query
+    labels: Labels
+    file: str
+    line: int
+    interval_ms: int = 60_000
+    limit: int = 0
+    offset_ms: int = 0
+    group: str = ""
+    accept: tuple[AcceptedAnswer, ...] = (AcceptedAnswer.APPROXIMATE,)
+    accepts_partial: bool = False
+
+    @property
+    def question(self) -> Question:
+        """See Rule."""
+        return self.query.text, self.offset_ms, self.accept
+
+    def series_labels(self, series: Mapping[str, str]) -> dict[str, str]:
+        """Labels of a recorded series, with its name as `__name__`."""
+        found = {**series, "__name__": self.record, **dict(self.labels)}
+        return {name: text for name, text in found.items() if text}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +275,6 @@ class ParsedRuleFile:
     rules: tuple[Rule, ...]
     places: Mapping[str, Mapping[str, tuple[int, int]]]
     """Rule name -> "" (itself) or a receiver's name -> position."""
+    records: tuple[RecordingRule, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """Remarks on valid rules, as `file:line:column: text`."""

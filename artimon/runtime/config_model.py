@@ -50,9 +50,13 @@ _LENGTHS = {
 }
 
 
-def fault(text: str, *path: str | int, of_key: bool = False, first: Steps | None = None) -> InitErrorDetails:
-    """Return an error at `path` relative to the section that raises it. `first`: element to mention with its line."""
-    error = PydanticCustomError(_FAULT, "{text}", {"text": text, "of_key": of_key, "first": first})
+def fault(
+    text: str, *path: str | int, of_key: bool = False, first: Steps | None = None, offset: int | None = None
+) -> InitErrorDetails:
+    """Return an error at `path` relative to the section that raises it. `first`: element to mention with its line.
+    `offset`: character of a scalar."""
+    context = {"text": text, "of_key": of_key, "first": first, "offset": offset}
+    error = PydanticCustomError(_FAULT, "{text}", context)
     return InitErrorDetails(type=error, loc=path, input=None)
 
 
@@ -235,7 +239,7 @@ def explain(error: Any) -> ErrorDetail:
     kind, context = error["type"], error.get("ctx", {})
     cause = context.get("error")
     if kind == _FAULT:
-        return ErrorDetail(context["text"], context.get("of_key", False), None, context.get("first"))
+        return ErrorDetail(context["text"], context.get("of_key", False), context.get("offset"), context.get("first"))
     if isinstance(cause, ValueError):
         return ErrorDetail(getattr(cause, "message", "") or str(cause), offset=getattr(cause, "position", None))
     if kind == "missing":

@@ -226,6 +226,7 @@ class AlertsPart(ArtimonPart):
             *("--smtp", context.server("mail.smtp") or context.settings.smtp),
             *("--link", f"http://{page}" if page else context.settings.api),
             *("--port", str(context.port("alerts.http"))),
+            *("--recordings", str(context.data / numbered_name("dropin", 1))),
         ]
 
 

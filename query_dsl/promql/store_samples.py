@@ -43,6 +43,10 @@ from query_dsl.stores.sample_rows import DOUBLE, ENDED, STRING, SampleRows, Type
 from query_dsl.tree.query_errors import QueryError
 from query_dsl.tree.times import format_duration, format_time
 
+NO_HISTORY = "and there is no history to read: the answer is partial"
+COARSE_RATES = "rates and increases are those between the last samples of buckets, approximately"
+PARTIAL = "the answer is partial"
+"""Parts of warnings, by which rules decide if they judge an answer."""
 STATISTICS = ("last", "last_time", "count")
 NEWEST = ALIGNED[""]
 OF_FINEST = frozenset((NEWEST, *EXACT.values()))
@@ -84,10 +88,7 @@ class StoreSamples:
         if after_ms >= border:
             return self._read_memory(matchers, after_ms, until_ms)
         if not self._store.has_history:
-            self._warn(
-                f"memory holds raw samples since {format_time(border)} only, and there is no history to read: the"
-                " answer is partial"
-            )
+            self._warn(f"memory holds raw samples since {format_time(border)} only, {NO_HISTORY}")
             return no_samples() if until_ms <= border else self._read_memory(matchers, border, until_ms)
         older = self._read_history(matchers, after_ms, min(until_ms, border))
         if until_ms <= border:
@@ -202,12 +203,12 @@ class StoreSamples:
         if choice.approximate:
             self._warn(
                 f"memory holds buckets of {format_duration(choice.level.step_ms)} of this range, and there is no"
-                " history to read: rates and increases are those between the last samples of buckets, approximately"
+                f" history to read: {COARSE_RATES}"
             )
 
     def _note_partial(self, partial: bool, notes: Sequence[str]) -> None:
         if partial:
-            self._warn("; ".join(("the answer is partial", *notes)))
+            self._warn("; ".join((PARTIAL, *notes)))
 
     def _warn(self, text: str) -> None:
         self._remarks.warnings[text] = ""

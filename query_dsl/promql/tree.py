@@ -229,6 +229,22 @@ def without_parens(node: Node) -> Node:
     return node
 
 
+def longest_window_ms(node: Node) -> int:
+    """Return the longest range of a selector or subquery, at least 1."""
+    match node:
+        case Selector(range_ms=found):
+            return max(1, found)
+        case Subquery(child=child, range_ms=found):
+            return found + longest_window_ms(child)
+        case Paren(child) | Negation(child) | Aggregation(child=child):
+            return longest_window_ms(child)
+        case Binary(left=left, right=right):
+            return max(longest_window_ms(left), longest_window_ms(right))
+        case Call(args=args):
+            return max(map(longest_window_ms, args), default=1)
+    return 1
+
+
 def _scan(text: str) -> dict[str, list[int]]:
     """Return the places of each word that parentheses or a grouping follow. Raises PromqlError beyond the limits."""
     if len(text) > MAX_LENGTH:

@@ -320,6 +320,11 @@ def test_a_message_of_an_escalation_names_its_receiver() -> None:
     assert [one.message.receiver for one in team.dispatcher.flush(team.now_ms)] == ["ops", "db"]
 
 
+def test_an_alert_of_a_sender_whose_clock_is_ahead_is_told(team: Team) -> None:
+    team.dispatcher.put([alert("down", team.now_ms + MINUTE, host="a", rack="1")], team.now_ms)
+    assert team.after(30 * S) == ["ops@x.y: firing a"]
+
+
 def test_a_silenced_alert_is_not_escalated() -> None:
     team = Team(routing(Route("ops", ("rack",), TIMING, escalation=STEPS)))
     team.fire("down", host="a", rack="1")

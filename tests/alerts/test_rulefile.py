@@ -48,6 +48,7 @@ def test_a_good_file() -> None:
     assert (rule.name, rule.hold_ms, rule.missing, rule.line) == ("slow", 300_000, MissingDataPolicy.KEEP, 4)
     assert rule.keep_ms == 600_000
     assert rule.labels == (("code", "010"), ("no", "no"), ("severity", "page"))
+    assert rule.threshold is not None
     assert (rule.threshold.op, rule.threshold.operand) == (">", 5)
     assert rule.resolve is not None
     assert rule.resolve.operand == 4.5

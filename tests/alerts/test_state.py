@@ -15,10 +15,10 @@ from alerts.state.alert import (
     AlertChange,
     AlertPhase,
     AlertVerdict,
-    FlapLimit,
     Outcome,
     next_state,
 )
+from alerts.state.rule import FlapLimit
 
 MINUTE = 60_000
 NOW = 100 * MINUTE

@@ -56,6 +56,7 @@ class World:
         self.damage = ""
         self.page = "http://127.0.0.1:8780"
         self.routing: Path | None = None
+        self.recordings: Path | None = None
 
     @property
     def engine(self) -> AlertEngine:
@@ -73,7 +74,7 @@ class World:
         """As after a start of the process."""
         self.close()
         self._database, memory, self.damage = open_database(self.folder / "data", self.clock.now_ms(), self.hook)
-        config = EngineConfig("test", self.rules, self.to, self.page, routing=self.routing)
+        config = EngineConfig("test", self.rules, self.to, self.page, routing=self.routing, recordings=self.recordings)
         self._engine = AlertEngine(
             config, self.store, self._database, memory, self.clock, newest_samples=lambda: self.newest, past=self.past
         )

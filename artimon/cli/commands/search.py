@@ -85,15 +85,39 @@ def rules_check(
     files: Annotated[list[Path], typer.Argument(help="Rule files; check those that belong together in one call.")],
 ) -> None:
     """Print every error in rule files, with line and column; exit 1 if there is one."""
-    from alerts.rules.rule_folder import check_files
+    from alerts.rules.rule_folder import examine_files
 
     try:
-        problems = check_files(files)
+        problems, warnings = examine_files(files)
     except OSError as error:
         print_error(f"artimon: {error.filename}: {error.strerror}")
         raise typer.Exit(1) from None
-    for problem in problems:
-        print_error(str(problem))
+    for text in [*map(str, problems), *warnings]:
+        print_error(text)
     if problems:
         raise typer.Exit(1)
     print(f"{len(files)} {'files are' if len(files) > 1 else 'file is'} valid")
+
+
+@rules_app.command("test")
+def rules_test(
+    files: Annotated[list[Path], typer.Argument(help="Files of unit tests, in the form of `promtool test rules`.")],
+) -> None:
+    """Run unit tests of rules; exit 1 if one fails."""
+    from alerts.evaluation.unit_tests import run_unit_tests
+    from alerts.rules.unit_test_file import read_unit_tests
+    from artimon.runtime.config_file import ConfigFileError
+
+    failed = False
+    for file in files:
+        print(f"Unit Testing:  {file}")
+        try:
+            failures = run_unit_tests(read_unit_tests(file), file.parent)
+        except ConfigFileError as error:
+            failures = [f"    {problem}" for problem in error.problems]
+        except OSError as error:
+            failures = [f"    {error.filename}: {error.strerror}"]
+        print("\n".join(["  FAILED:", *failures]) if failures else "  SUCCESS", end="\n\n")
+        failed = failed or bool(failures)
+    if failed:
+        raise typer.Exit(1)

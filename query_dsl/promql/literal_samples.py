@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from artimon.model.select import Matcher
-from query_dsl.promql import NotSupported
 from query_dsl.promql.label_sets import LabelSets
 from query_dsl.promql.samples import SeriesSamples
+from query_dsl.promql.tree import NotSupported
 from query_dsl.tree.selector import accepts
 
 Labels = tuple[tuple[str, str], ...]

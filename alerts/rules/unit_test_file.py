@@ -1,0 +1,101 @@
+"""Files of unit tests of rules, in the form of `promtool test rules`.
+
+https://prometheus.io/docs/prometheus/latest/configuration/unit_testing_rules/ defines the form. Values
+may also be `true`, `false` and texts in quotes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from alerts.rules.prometheus_rules import Annotations, Duration, LabelTexts, or_empty
+from artimon.runtime.config_file import parse_config, read_config_text
+from artimon.runtime.config_model import Conversion, Section, parsed, text_of
+from query_dsl.promql.series_notation import Point, series_of, typed_points
+
+MAX_TESTS = 10_000
+DEFAULT_INTERVAL_MS = 60_000
+_WORDS = {".nan": math.nan, ".inf": math.inf, "+.inf": math.inf, "-.inf": -math.inf}
+
+
+def _labels(given: Any, _info: Any) -> tuple[tuple[str, str], ...]:
+    labels, rest = series_of(text_of(given))
+    if rest:
+        raise ValueError(f"{rest!r:.60} after the labels")
+    return tuple(sorted(labels.items()))
+
+
+def _value(text: str) -> float:
+    word = text.lower()
+    return _WORDS[word] if word in _WORDS else float(text)
+
+
+class InputSeries(Section):
+    """Series of a test, with a value at each interval."""
+
+    series: Annotated[tuple[tuple[str, str], ...], Conversion(_labels)]
+    values: Annotated[list[Point], parsed(typed_points)] = Field(default_factory=list)
+
+
+class ExpectedAlert(Section):
+    """Alert that must fire."""
+
+    exp_labels: LabelTexts = Field(default_factory=dict)
+    exp_annotations: Annotations = Field(default_factory=dict)
+
+
+class AlertTest(Section):
+    """Alerts of a name that fire at a time."""
+
+    eval_time: Duration = 0
+    alertname: str = ""
+    exp_alerts: Annotated[tuple[ExpectedAlert, ...], or_empty(list)] = ()
+
+
+class ExpectedSample(Section):
+    """Sample of an answer."""
+
+    labels: Annotated[tuple[tuple[str, str], ...], Conversion(_labels)] = ()
+    value: Annotated[float, parsed(_value)] = 0.0
+
+
+class QueryTest(Section):
+    """Answer of a query at a time."""
+
+    expr: str
+    eval_time: Duration = 0
+    exp_samples: Annotated[tuple[ExpectedSample, ...], or_empty(list)] = ()
+
+
+class UnitTest(Section):
+    """Group of tests over the same series."""
+
+    name: str = ""
+    interval: Duration = 0
+    input_series: Annotated[tuple[InputSeries, ...], or_empty(list)] = ()
+    alert_rule_test: Annotated[tuple[AlertTest, ...], or_empty(list)] = ()
+    promql_expr_test: Annotated[tuple[QueryTest, ...], or_empty(list)] = ()
+    external_labels: LabelTexts = Field(default_factory=dict)
+    external_url: str = ""
+
+    @property
+    def end_ms(self) -> int:
+        """Time of the last evaluation that a test needs."""
+        return max((one.eval_time for one in (*self.alert_rule_test, *self.promql_expr_test)), default=0)
+
+
+class UnitTestFile(Section):
+    """File of unit tests."""
+
+    rule_files: Annotated[tuple[str, ...], or_empty(list)] = ()
+    evaluation_interval: Duration = DEFAULT_INTERVAL_MS
+    group_eval_order: Annotated[tuple[str, ...], or_empty(list)] = ()
+    tests: Annotated[tuple[UnitTest, ...], or_empty(list)] = Field(default=(), max_length=MAX_TESTS)
+
+
+def read_unit_tests(path: Path) -> UnitTestFile:
+    """Read a file of unit tests. Raises ConfigFileError, OSError."""
+    return parse_config(read_config_text(path), str(path)).validate(UnitTestFile)
