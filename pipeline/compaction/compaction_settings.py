@@ -27,7 +27,6 @@ class CompactorConfig:
         Option("Local folder for data that exceeds memory.", default_of=lambda place: place.data / "compactor"),
     ]
     health: Health = None
-    id: Annotated[str, process_name("Name of this compactor.")] = "compactor"
     keeping: Annotated[
         ClassRetention,
         Option(
@@ -43,6 +42,7 @@ class CompactorConfig:
     limits: MergeLimits = field(default_factory=MergeLimits)
     closed_ms: int = 0
     """Kafka append time before which the caller guarantees that no sample is missing; 0: only the table tells that."""
+    id: Annotated[str, process_name("Name of this compactor.")] = "compactor"
 
 
 def parse_keep(text: str) -> ClassRetention:

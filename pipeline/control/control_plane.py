@@ -214,6 +214,8 @@ class ControlPlane(ZooKeeperWatcher):
         """Read configuration and commands; watch them only if no collector sends their changes."""
         told = self._notices
         watch = None if told is not None and told.tells_config else self._on_event
+        if watch is None:  # a server that lags behind that of the collector would answer with the old version
+            self._tree.sync()
         changes = self._tree.changes() if told is not None and (watch is not None or told.needs_changes) else None
         if changes is None or not self._is_unchanged(changes):
             self._seen = self._layers(watch)

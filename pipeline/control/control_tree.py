@@ -83,6 +83,10 @@ class ControlTree:
         found: tuple[bytes, Any] = self.client.get_async(path, watch=watch).get(timeout=CALL_S)
         return found
 
+    def sync(self) -> None:
+        """Let the server of this client catch up with the leader, and so with what a collector has told."""
+        self.client.sync_async(CONFIG).get(timeout=CALL_S)
+
     def _watch_creation(self, path: str, watch: Watch) -> bool:
         """Set a watch on the creation of a node and return True; False if the node exists."""
         return self.client.exists_async(path, watch=watch).get(timeout=CALL_S) is None

@@ -27,7 +27,6 @@ class SparkConfig:
     hdfs: Hdfs
     data: Annotated[Path, Option("Local folder of the checkpoints.", default_of=lambda place: place.data / "spark")]
     health: Health = None
-    id: Annotated[str, process_name("Name of this application.")] = "spark"
     jars: Annotated[
         list[str],
         Option("Jars of the connector, by comma.", read=lambda text: list(filter(None, text.split(","))), default=""),
@@ -54,6 +53,7 @@ class SparkConfig:
     trim_interval_s: float = 10.0
     series_interval_s: float = 30.0
     """Interval at which announcements are written to the table of series."""
+    id: Annotated[str, process_name("Name of this application.")] = "spark"
 
     @property
     def samples_topic(self) -> str:

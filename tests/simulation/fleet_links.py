@@ -33,6 +33,7 @@ from pipeline.control.control_tree import commands_scope, scope_of
 from pipeline.link.collector_choice import COLLECTORS_PATH, CollectorEndpoint, Collectors
 from pipeline.link.collector_client import CollectorClient
 from pipeline.link.collector_link import CollectorLink
+from tests.simulation import fleet_zookeeper
 from tests.simulation.fleet_clock import Answer, Timeline
 from tests.simulation.fleet_zookeeper import HOP_S, Ensemble, Session, create_node
 
@@ -42,6 +43,8 @@ EXPIRE_S = 5.0
 """Interval at which collectors answer calls that have waited long enough."""
 IDLE_S = 60.0
 """Interval at which the watchers of an agent look without being woken: shorter ones find nothing and take long."""
+LAG_S = 0.05
+"""Greatest delay of a server of ZooKeeper: longer than the way of a notice, so that an agent may read what is old."""
 BUSY_S = 5.0
 """Interval at which an agent looks while it tries a configuration; for the same reason."""
 GROUP = "default"
@@ -359,6 +362,7 @@ def linked(seed: int) -> Iterator[FleetLinks]:
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(ack_watcher, "TOLD_CHECK_S", IDLE_S))
+        stack.enter_context(mock.patch.object(fleet_zookeeper, "LAG_S", LAG_S))
         stack.enter_context(mock.patch.object(control_plane, "_BUSY_INTERVAL_S", BUSY_S))
         for module in (collector_notices, notice_board, control_plane):
             stack.enter_context(mock.patch.object(module, "random", chance))

@@ -11,6 +11,7 @@ from pipeline.collector.notice_board import NoticeBoard
 from pipeline.control import ack_watcher, collector_notices
 from pipeline.control.collector_notices import CollectorNotices
 from pipeline.control.control_plane import ControlPlane
+from pipeline.control.control_tree import ControlTree
 from pipeline.link.collector_choice import CollectorEndpoint, Collectors
 from pipeline.link.config_changes import ConfigChanges
 
@@ -34,6 +35,10 @@ def _reads_ten_times(self: ControlPlane) -> None:
 
 
 FAULTS: dict[str, tuple[str, Patch]] = {
+    "reads of a server that lags": (
+        "an agent reads what its collector told from a server that does not have it yet",
+        lambda: mock.patch.object(ControlTree, "sync", return_value=None),
+    ),
     "all agents choose alike": (
         "the order of the collectors is the same for every agent",
         lambda: mock.patch.object(Collectors, "update", _orders_by_name),

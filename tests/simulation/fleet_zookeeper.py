@@ -359,6 +359,10 @@ class Session:
         answer = self._request(act)
         return answer
 
+    def sync_async(self, path: str) -> Answer:
+        """See kazoo: answered once the server has applied everything that the leader had ordered."""
+        return self._write(lambda _tree: [], path)
+
     def create_async(self, path: str, data: bytes = b"", ephemeral: bool = False, makepath: bool = False) -> Answer:
         """See kazoo."""
         return self._write(create_node(path, data, self.id if ephemeral else 0, makepath), path)

@@ -63,7 +63,9 @@ def test_a_run_of_links_repeats_itself() -> None:
     assert run_links(seed, 10, 1) == run_links(seed, 10, 1)
 
 
-@pytest.mark.parametrize("name", ["all agents choose alike", "notices of changes ignored", "changes not published"])
+@pytest.mark.parametrize(
+    "name", ["all agents choose alike", "notices of changes ignored", "reads of a server that lags"]
+)
 def test_common_planted_faults_of_links_are_found(name: str) -> None:
     with planted_in_links(name):
         assert any(run_links(seed, 40).violation for seed in (2, 4))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, ValueType
+from artimon.model.vshards import ALL_VSHARDS
 from varstore.index import metric_metadata
 from varstore.index.metric_metadata import MAX_TEXT, Metadata, MetricMetadata
 from varstore.shard.shard import Shard
 from varstore.shard.shard_service import ShardService
+from varstore.snapshot.snapshots import Snapshots
 
 
 def block(version: int, *told: tuple[str, str, str]) -> SeriesBlock:
@@ -38,6 +41,29 @@ def test_a_shard_tells_what_announcements_told() -> None:
     assert asked(["size"]) == [["size", "", "bytes"]]
     shard.announce(block(1, ("heat", "Old.", "celsius")))
     assert asked(["heat"]) == [["heat", "Temperature of the air.", "celsius"]]
+
+
+def test_a_restored_shard_knows_them_at_once(tmp_path: Path) -> None:
+    """Also a text that changed after the first snapshot; a file of series without texts is read all the same."""
+    shard = Shard(owned=frozenset())
+    shard.adopt(ALL_VSHARDS)
+    folder = Snapshots(shard, tmp_path)
+    shard.announce(block(1, ("heat", "Old.", ""), ("size", "", "bytes"), ("load", "", "")))
+    assert folder.take() is not None
+    shard.announce(block(2, ("heat", "Temperature.", "celsius")))
+    assert folder.take() is not None
+    after = Shard(owned=frozenset())
+    assert Snapshots(after, tmp_path).load()
+    assert after.metadata(None) == {"heat": Metadata("Temperature.", "celsius"), "size": Metadata("", "bytes")}
+    assert after.names() == ["heat", "load", "size"]
+
+
+def test_announcements_win_over_a_snapshot() -> None:
+    known = MetricMetadata()
+    known.add("heat", "New.", "celsius")
+    known.restore("heat", "Old.", "kelvin")
+    known.restore("size", "", "bytes")
+    assert known.read(None) == {"heat": Metadata("New.", "celsius"), "size": Metadata("", "bytes")}
 
 
 def test_the_texts_of_all_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

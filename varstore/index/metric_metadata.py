@@ -41,6 +41,11 @@ class MetricMetadata:
             while self._size > MAX_BYTES:
                 self._forget(next(iter(self._known)))
 
+    def restore(self, name: str, help: str, unit: str) -> None:
+        """Take over the texts of a snapshot, unless newer ones are known."""
+        if name not in self._known:
+            self.add(name, help, unit)
+
     def _forget(self, name: str) -> None:
         told = self._known.pop(name, None)
         if told is not None:

@@ -70,7 +70,7 @@ class Shard:
         locks = ShardLocks()
         self._feeding, self._cells, self._reading = locks.feeding, locks.cells, locks.reading
         self._announcing = locks.announcing
-        self.ownership = Ownership(self._store, self._index, locks, self.level_list, mask_of(owned))
+        self.ownership = Ownership(self._store, self._index, locks, self.level_list, mask_of(owned), self._metadata)
         self._groups = self.ownership.groups
         self.cells = locks.cells
         """Lock of the store, for copying parts of it."""
@@ -296,8 +296,8 @@ class Shard:
         return matching_values(self._index, label, matchers, limit)
 
     def metadata(self, names: Sequence[str] | None) -> dict[str, Metadata]:
-        """Return help and unit of these names (None: all) as the announcements since the start told them. Names without
-        both are left out."""
+        """Return help and unit of these names (None: all) as the announcements told them, also those before a snapshot.
+        Names without both are left out."""
         return self._metadata.read(names)
 
     def cardinality(self, top: int, vshards: int | None) -> Cardinality:

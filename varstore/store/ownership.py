@@ -15,6 +15,7 @@ from artimon.model.grid import Level
 from artimon.model.vshards import vshards_of
 from varstore.cells.locks import FairLock
 from varstore.index.label_index import LabelIndex, vshard_flags
+from varstore.index.metric_metadata import MetricMetadata
 from varstore.index.slot_table import Slots
 from varstore.store.bucket_store import BucketStore
 from varstore.store.capture import INCARNATIONS_KEY, STATE_KEY, Capture, CaptureKey
@@ -85,8 +86,15 @@ class Ownership:
     Invariant: the slots of a virtual shard that is neither held nor arriving are free."""
 
     def __init__(
-        self, store: BucketStore, index: LabelIndex, locks: ShardLocks, levels: Sequence[Level], vshards: int
+        self,
+        store: BucketStore,
+        index: LabelIndex,
+        locks: ShardLocks,
+        levels: Sequence[Level],
+        vshards: int,
+        metadata: MetricMetadata,
     ) -> None:
+        self._metadata = metadata
         self._index, self._locks, self._levels = index, locks, levels
         self.store = store
         """Store, for filling groups that are not ready yet, under the lock of cells."""
@@ -192,7 +200,7 @@ class Ownership:
         return parts
 
     def _import_frames(self, coming: SnapshotImport, frames: Iterable[SnapshotFrame]) -> None:
-        series = SeriesImporter(self._index, self.store.slots)
+        series = SeriesImporter(self._index, self.store.slots, self._metadata)
         for frame in frames:
             if frame.kind in KINDS:
                 with self._locks.announcing:
@@ -327,7 +335,7 @@ class Ownership:
 
     def series_frames(self, slots: Slots) -> Iterator[bytes]:
         """Yield the announced series of these slots as frames."""
-        return series_frames(self._index, self.store.slots, slots)
+        return series_frames(self._index, self.store.slots, slots, self._metadata)
 
     def state_frames(self, frozen: FrozenState) -> Iterator[bytes]:
         """Yield the small parts of a snapshot: head, groups, blocks."""

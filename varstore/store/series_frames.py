@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from artimon.model.select import NAME
 from varstore.index.label_index import AnnouncedColumns, LabelIndex
+from varstore.index.metric_metadata import Metadata, MetricMetadata
 from varstore.index.slot_table import NO_SLOT, Slots, SlotTable
 from varstore.store.snapshot_frames import SnapshotFormatError, SnapshotFrame, encode_frame
 
@@ -20,14 +22,16 @@ KINDS = ("values", "series")
 _CODES = "codes:"
 
 
-def series_frames(index: LabelIndex, table: SlotTable, slots: Slots) -> Iterator[bytes]:
-    """Yield, per 65,536 of `slots`, a frame "values" for each label and then a frame "series" of the announced ones."""
+def series_frames(index: LabelIndex, table: SlotTable, slots: Slots, metadata: MetricMetadata) -> Iterator[bytes]:
+    """Yield, per 65,536 of `slots`, a frame "values" for each label and then a frame "series" of the announced ones.
+    The values of the name come with their help and unit, which readers of older versions ignore."""
     for first in range(0, len(slots), SERIES_PER_FRAME):
         announced = index.export(slots[first : first + SERIES_PER_FRAME])
         if not len(announced.slots):
             continue
         for label, (_, values) in announced.labels.items():
-            yield encode_frame("values", {"label": label}, {"value": list(values)})
+            texts = _texts(values, metadata) if label == NAME else {}
+            yield encode_frame("values", {"label": label}, {"value": list(values), **texts})
         yield encode_frame(
             "series",
             {},
@@ -43,11 +47,18 @@ def series_frames(index: LabelIndex, table: SlotTable, slots: Slots) -> Iterator
         )
 
 
+def _texts(names: Sequence[str], metadata: MetricMetadata) -> dict[str, list[str]]:
+    """Return the columns `help` and `unit` of names; {} if none has any."""
+    known, unknown = metadata.read(names), Metadata()
+    told = [known.get(name, unknown) for name in names]
+    return {"help": [one.help for one in told], "unit": [one.unit for one in told]} if known else {}
+
+
 class SeriesImporter:
     """Imports these frames into an index. Newer frames must come first: a series that is there is left unchanged."""
 
-    def __init__(self, index: LabelIndex, table: SlotTable) -> None:
-        self._index, self._table = index, table
+    def __init__(self, index: LabelIndex, table: SlotTable, metadata: MetricMetadata) -> None:
+        self._index, self._table, self._metadata = index, table, metadata
         self._values: dict[str, list[str]] = {}
 
     def import_frame(self, frame: SnapshotFrame, coming: SnapshotImport) -> Slots:
@@ -55,11 +66,14 @@ class SeriesImporter:
         fit. Rows of an older file whose slot belongs to another series by now are skipped."""
         try:
             if frame.kind == "values":
-                self._values[str(frame.meta["label"])] = [value or "" for value in frame.columns["value"]]
+                values = self._values[str(frame.meta["label"])] = [value or "" for value in frame.columns["value"]]
+                if frame.meta["label"] == NAME and "help" in frame.columns:
+                    for name, help, unit in zip(values, frame.columns["help"], frame.columns["unit"], strict=True):
+                        self._metadata.restore(name, help or "", unit or "")
                 return np.zeros(0, np.int64)
-            values, self._values = self._values, {}
-            return self._series(frame, values, coming)
-        except (KeyError, TypeError, IndexError) as error:
+            labels, self._values = self._values, {}
+            return self._series(frame, labels, coming)
+        except (KeyError, TypeError, IndexError, ValueError) as error:
             raise SnapshotFormatError(f"part {frame.kind} does not fit: {error!r}") from error
 
     def _series(self, frame: SnapshotFrame, values: dict[str, list[str]], coming: SnapshotImport) -> Slots:
