@@ -41,10 +41,11 @@ def run_unit_tests(tests: UnitTestFile, folder: Path) -> list[str]:
     """Return the failures of the tests in a file of this folder. Raises ConfigFileError and OSError for rule files."""
     files = [_read(path) for path in _rule_paths(tests.rule_files, folder)]
     order = {name: at for at, name in enumerate(tests.group_eval_order)}
-    rules = sorted(
-        (rule for file in files for rule in sorted((*file.rules, *file.records), key=lambda one: one.line)),
-        key=lambda one: order.get(one.group, 0),
-    )
+    rules: list[AnyRule] = []
+    for file in files:
+        own: list[AnyRule] = [*file.rules, *file.records]
+        rules += sorted(own, key=lambda one: one.line)
+    rules.sort(key=lambda one: order.get(one.group, 0))
     return [failure for test in tests.tests for failure in _TestRun(test, rules, tests.evaluation_interval).failures()]
 
 
@@ -186,7 +187,7 @@ class _TestRun:
             sample = result.sample(labels)
             if sample is not None:  # while an alert fires on without a series its texts stay
                 texts = rule.annotation_texts(labels, alert.value, sample, evaluator.context)
-                own = {} if rule.is_promql else {"summary": rule.text(labels, alert.value, sample)}
+                own = {} if rule.group else {"summary": rule.text(labels, alert.value, sample)}
                 self._texts[rule.name, labels] = {**own, **dict(texts)}
             of_alert = {**dict(labels), "alertname": rule.shown_name}
             made.append(({**of_alert, NAME: "ALERTS", "alertstate": alert.phase.value}, 1.0))
