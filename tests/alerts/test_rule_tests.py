@@ -3,6 +3,7 @@
 # ruff: noqa: E501  # tables of tests
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from alerts.evaluation.unit_tests import run_unit_tests
+from alerts.evaluation.unit_tests import TestRun, load_rules, run_unit_tests
 from alerts.rules.unit_test_file import read_unit_tests
 from artimon.cli.program import app
 from artimon.runtime.config_file import ConfigFileError
@@ -160,6 +161,55 @@ def test_the_verdicts_are_those_of_promtool(tmp_path: Path) -> None:
     assert 20 <= len(passed) <= len(CASES) - 15, told
     ours = {name for name in CASES if not fails(tmp_path / f"{name}.yaml")}
     assert ours == passed, done.stderr.decode()
+
+
+TEMPLATES = [
+    "{{ $labels.instance }} {{ .Labels.job }} {{ $labels.absent }}|{{ $value }} {{ .Value }}",
+    "{{ $value | humanize }} {{ humanize1024 $value }} {{ humanizeDuration $value }} {{ humanizePercentage $value }}",
+    '{{ humanizeTimestamp $value }} {{ printf "%f|%.2f|%e|%g|%v|%8.1f|%-8.1f|%d|%s" $value $value $value $value $value $value $value $value $value }}',
+    '{{ printf "%s|%q|%5s|%-5s|%x|%v|%d" "a" "b" "c" "d" "e" $labels "f" }}',
+    '{{ title "ab cd-ef" }} {{ toUpper "x" }} {{ stripPort "h:80" }} {{ stripPort "[::1]:80" }} {{ stripDomain "a.b:80" }} {{ stripDomain "1.2.3.4" }}',
+    '{{ reReplaceAll "(a)(b)" "$2-${1}x$9" "xaby" }} {{ match "^x" "xy" }} {{ len $labels }} {{ index $labels "job" }}',
+    "{{ range $k, $v := $labels }}{{ $k }}={{ $v }};{{ end }}{{ range $labels }}{{ . }},{{ end }}",
+    '{{ if and (gt $value 0.0) (ne $labels.job "x") }}a{{ else if eq 1 1 }}b{{ else }}c{{ end }}{{ with $labels.absent }}d{{ else }}e{{ end }}',
+    "a {{- 1 -}} b {{- /* c */ -}} c {{ $x := 1.5 }}{{ $x }} {{ true }} {{ 100000.0 }} {{ 1e6 }} {{ 1e20 }} {{ 0.00001 }} {{ 123456789.0 }} {{ 1e21 }}",
+    '{{ print 1 2 "a" "b" 3 }} {{ println "a" 1 }}{{ html "<a&\'b>" }} {{ urlquery "a b&c" }} {{ slice "abcd" 1 3 }} {{ not true }} {{ or 0 "x" }}',
+    '{{ query "value" | first | value }} {{ with query "value" }}{{ . | first | label "job" }}{{ end }} {{ len (query "nope") }}',
+    '{{ \'a\' }} {{ 0x1f }} {{ `raw` }} {{ "t\\tq\\"" }} {{ 12 | printf "%03d" }} {{ graphLink "up == 0" }} {{ tableLink "a" }}',
+]
+VALUES = ["1234567.5", "0.00042", "-75.25", "0", "93784", "1e9", "Inf", "3"]
+
+
+@pytest.mark.programs
+def test_templates_give_the_texts_of_prometheus(tmp_path: Path) -> None:
+    program = require("promtool")
+    texts = {f"a{at}": text for at, text in enumerate(TEMPLATES)}
+    rule = {"alert": "F", "expr": "value", "annotations": texts}
+    (tmp_path / "formats.yml").write_text(json.dumps({"groups": [{"name": "g", "rules": [rule]}]}))
+    for at, value in enumerate(VALUES):
+        series = {"series": 'value{job="a b",instance="h:80"}', "values": value}
+        asked = {"eval_time": "0m", "alertname": "F", "exp_alerts": []}
+        test = {"interval": "1m", "input_series": [series], "alert_rule_test": [asked]}
+        file = {"rule_files": ["formats.yml"], "tests": [test]}
+        path = tmp_path / f"{at}.yaml"
+        path.write_text(json.dumps(file))
+        (got,) = got_alerts(path)
+        asked["exp_alerts"] = [{"exp_labels": {"job": "a b", "instance": "h:80"}, "exp_annotations": got}]
+        path.write_text(json.dumps(file))
+    files = [str(tmp_path / f"{at}.yaml") for at in range(len(VALUES))]
+    environment = child_environment(program.environment)
+    done = subprocess.run(
+        [program.path, "test", "rules", *files], env=environment, capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def got_alerts(path: Path) -> list[dict[str, str]]:
+    """Annotations of the alerts that fire in the only test of a file."""
+    tests = read_unit_tests(path)
+    run = TestRun(tests.tests[0], load_rules(tests, path.parent), tests.evaluation_interval)
+    list(run.failures())
+    return [dict(texts) for texts in run.texts.values()]
 
 
 OWN = """
