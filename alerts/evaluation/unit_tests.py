@@ -40,7 +40,9 @@ AnyRule = Rule | RecordingRule
 def run_unit_tests(tests: UnitTestFile, folder: Path) -> list[str]:
     """Return the failures of the tests in a file of this folder. Raises ConfigFileError and OSError for rule files."""
     rules = load_rules(tests, folder)
-    return [failure for test in tests.tests for failure in TestRun(test, rules, tests.evaluation_interval).failures()]
+    return [
+        failure for test in tests.tests for failure in UnitTestRun(test, rules, tests.evaluation_interval).failures()
+    ]
 
 
 def load_rules(tests: UnitTestFile, folder: Path) -> list[AnyRule]:
@@ -92,7 +94,7 @@ def _answer(samples: LiteralSamples, query: Query | str, time_ms: int) -> RuleAn
         return RuleAnswer(error=problem.message)
 
 
-class TestRun:
+class UnitTestRun:
     """One test: series, rules, and the state of alerts and recorded series."""
 
     def __init__(self, test: UnitTest, rules: Sequence[AnyRule], interval_ms: int) -> None:

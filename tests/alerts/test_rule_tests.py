@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from alerts.evaluation.unit_tests import TestRun, load_rules, run_unit_tests
+from alerts.evaluation.unit_tests import UnitTestRun, load_rules, run_unit_tests
 from alerts.rules.unit_test_file import read_unit_tests
 from artimon.cli.program import app
 from artimon.runtime.config_file import ConfigFileError
@@ -207,7 +207,7 @@ def test_templates_give_the_texts_of_prometheus(tmp_path: Path) -> None:
 def got_alerts(path: Path) -> list[dict[str, str]]:
     """Annotations of the alerts that fire in the only test of a file."""
     tests = read_unit_tests(path)
-    run = TestRun(tests.tests[0], load_rules(tests, path.parent), tests.evaluation_interval)
+    run = UnitTestRun(tests.tests[0], load_rules(tests, path.parent), tests.evaluation_interval)
     list(run.failures())
     return [dict(texts) for texts in run.texts.values()]
 
