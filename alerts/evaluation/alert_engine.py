@@ -272,11 +272,13 @@ class AlertEngine:
 
     def _waiting(self, force: ActiveRules, before_ms: int, time_ms: int) -> dict[str, RuleResult]:
         """Return the last results, without steps, of rules whose interval has not passed since the last evaluation."""
-        known = self._shown[1]
+        (active, known) = self._shown
         return {
             name: replace(known[name], steps=(), truncated=False)
             for name, rule in force.rules.items()
-            if name in known and before_ms // rule.interval_ms == time_ms // rule.interval_ms
+            if before_ms // rule.interval_ms == time_ms // rule.interval_ms
+            and name in known
+            and active.rules[name].digest == rule.digest
         }
 
     def flush_due(self) -> bool:

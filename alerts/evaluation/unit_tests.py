@@ -39,13 +39,22 @@ AnyRule = Rule | RecordingRule
 
 def run_unit_tests(tests: UnitTestFile, folder: Path) -> list[str]:
     """Return the failures of the tests in a file of this folder. Raises ConfigFileError and OSError for rule files."""
+    rules = load_rules(tests, folder)
+    return [
+        failure for test in tests.tests for failure in UnitTestRun(test, rules, tests.evaluation_interval).failures()
+    ]
+
+
+def load_rules(tests: UnitTestFile, folder: Path) -> list[AnyRule]:
+    """Return the rules of the rule files in the order of their evaluation. Raises ConfigFileError, OSError."""
     files = [_read(path) for path in _rule_paths(tests.rule_files, folder)]
     order = {name: at for at, name in enumerate(tests.group_eval_order)}
-    rules = sorted(
-        (rule for file in files for rule in sorted((*file.rules, *file.records), key=lambda one: one.line)),
-        key=lambda one: order.get(one.group, 0),
-    )
-    return [failure for test in tests.tests for failure in _TestRun(test, rules, tests.evaluation_interval).failures()]
+    rules: list[AnyRule] = []
+    for file in files:
+        own: list[AnyRule] = [*file.rules, *file.records]
+        rules += sorted(own, key=lambda one: one.line)
+    rules.sort(key=lambda one: order.get(one.group, 0))
+    return rules
 
 
 def _rule_paths(patterns: Sequence[str], folder: Path) -> Iterator[Path]:
@@ -85,14 +94,15 @@ def _answer(samples: LiteralSamples, query: Query | str, time_ms: int) -> RuleAn
         return RuleAnswer(error=problem.message)
 
 
-class _TestRun:
+class UnitTestRun:
     """One test: series, rules, and the state of alerts and recorded series."""
 
     def __init__(self, test: UnitTest, rules: Sequence[AnyRule], interval_ms: int) -> None:
         self._test, self._rules, self._interval_ms = test, rules, interval_ms or 60_000
         self._samples = LiteralSamples()
         self._alerts: dict[str, Mapping[Labels, Alert]] = {}
-        self._texts: dict[tuple[str, Labels], dict[str, str]] = {}
+        self.texts: dict[tuple[str, Labels], dict[str, str]] = {}
+        """Annotations of each alert, by rule and labels."""
         self._made: dict[str, set[tuple[tuple[str, str], ...]]] = {}
         """Series that each rule made at its last evaluation."""
         self._dsl = any(isinstance(rule, Rule) and not rule.is_promql for rule in rules)
@@ -186,8 +196,8 @@ class _TestRun:
             sample = result.sample(labels)
             if sample is not None:  # while an alert fires on without a series its texts stay
                 texts = rule.annotation_texts(labels, alert.value, sample, evaluator.context)
-                own = {} if rule.is_promql else {"summary": rule.text(labels, alert.value, sample)}
-                self._texts[rule.name, labels] = {**own, **dict(texts)}
+                own = {} if rule.group else {"summary": rule.text(labels, alert.value, sample)}
+                self.texts[rule.name, labels] = {**own, **dict(texts)}
             of_alert = {**dict(labels), "alertname": rule.shown_name}
             made.append(({**of_alert, NAME: "ALERTS", "alertstate": alert.phase.value}, 1.0))
             made.append(({**of_alert, NAME: "ALERTS_FOR_STATE"}, alert.since_ms // 1000))
@@ -207,7 +217,7 @@ class _TestRun:
 
     def _compare_alerts(self, asked: AlertTest, name: str) -> Iterator[str]:
         got = [
-            ({**dict(labels), "alertname": asked.alertname}, self._texts.get((rule.name, labels), {}))
+            ({**dict(labels), "alertname": asked.alertname}, self.texts.get((rule.name, labels), {}))
             for rule in self._rules
             if isinstance(rule, Rule) and rule.shown_name == asked.alertname
             for labels, alert in self._alerts.get(rule.name, {}).items()

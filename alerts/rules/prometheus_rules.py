@@ -18,7 +18,7 @@ from artimon.runtime.config_file import ConfigFile
 from artimon.runtime.config_model import Section, checked, fault, parsed, raise_faults, repeated
 from query_dsl.promql import Query
 from query_dsl.promql import parse as parse_promql
-from query_dsl.promql.tree import parse_duration
+from sources.scrape.discovery.prometheus_duration import parse_prometheus_duration
 
 MAX_RULES = 20_000
 MIN_INTERVAL_MS = 60_000
@@ -28,13 +28,6 @@ SUMMARY_NAMES = ("summary", "description", "message")
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 NAME = "__name__"
-
-
-def prometheus_duration(text: str) -> int:
-    """Parse a duration of Prometheus to milliseconds. Raises ValueError."""
-    if text != "0" and text.isdecimal():
-        raise ValueError(f"{text!r:.60} is not a duration: write a unit, as in {text:.20}s")
-    return 0 if text == "0" else parse_duration(text)
 
 
 def _check_label(name: str) -> None:
@@ -52,7 +45,7 @@ def or_empty(kind: type[Any]) -> BeforeValidator:
     return BeforeValidator(lambda given: kind() if given == "" else given)
 
 
-Duration = Annotated[int, parsed(prometheus_duration)]
+Duration = Annotated[int, parsed(parse_prometheus_duration)]
 Promql = Annotated[Query, parsed(parse_promql, blank=False)]
 LabelTexts = Annotated[dict[Annotated[str, checked(_check_label)], str], or_empty(dict)]
 Annotations = Annotated[dict[Annotated[str, checked(_check_annotation)], str], or_empty(dict)]

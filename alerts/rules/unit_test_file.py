@@ -30,6 +30,8 @@ def _labels(given: Any, _info: Any) -> tuple[tuple[str, str], ...]:
 
 def _value(text: str) -> float:
     word = text.lower()
+    if word.strip("+-") in ("inf", "infinity", "nan"):
+        raise ValueError(f"{text!r:.60} is no number in YAML: write .inf, -.inf or .nan")
     return _WORDS[word] if word in _WORDS else float(text)
 
 
@@ -84,7 +86,8 @@ class UnitTest(Section):
     @property
     def end_ms(self) -> int:
         """Time of the last evaluation that a test needs."""
-        return max((one.eval_time for one in (*self.alert_rule_test, *self.promql_expr_test)), default=0)
+        times = [*(one.eval_time for one in self.alert_rule_test), *(one.eval_time for one in self.promql_expr_test)]
+        return max(times, default=0)
 
 
 class UnitTestFile(Section):

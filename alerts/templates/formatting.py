@@ -158,6 +158,8 @@ def humanize_duration(given: Any) -> str:
     value = to_float(given)
     if not math.isfinite(value):
         return go_float(value, 4)
+    if abs(value) >= 2**63:
+        raise TemplateError(f"{value!r} seconds are beyond 64 bits")
     if value == 0:
         return "0s"
     if abs(value) < 1:

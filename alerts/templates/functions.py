@@ -8,6 +8,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -207,6 +208,14 @@ def _round(value: Any, digits: Any = 0) -> float:
     return round(to_float(value), digits)
 
 
+def _print(*given: Any) -> str:
+    """Join values, with a space between two of which neither is a text, as Go's fmt.Sprint does."""
+    out = [go_text(one) for one in given[:1]]
+    for before, one in pairwise(given):
+        out.append(go_text(one) if isinstance(before, str) or isinstance(one, str) else f" {go_text(one)}")
+    return "".join(out)
+
+
 def _link(kind: str) -> Callable[[Any], str]:
     return lambda expr: f"/graph?g0.expr={quote_plus(str(expr))}&g0.tab={kind}"
 
@@ -225,7 +234,7 @@ GO_FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "len": _length,
         "index": _index,
         "slice": _slice,
-        "print": lambda *given: "".join(map(go_text, given)),
+        "print": _print,
         "println": lambda *given: " ".join(map(go_text, given)) + "\n",
         "printf": lambda form, *given: go_printf(str(form), *given),
         "html": lambda *given: (

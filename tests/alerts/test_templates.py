@@ -52,7 +52,7 @@ def go(text: str, data: TemplateData = DATA) -> str:
         ("{{ $x := 1 }}{{ if true }}{{ $x := 2 }}{{ end }}{{ $x }}", "1"),
         ("{{ printf \"%5.1f|%-4s|%04d|%q|%v|%d%%\" 2.25 \"a\" 7 \"b\" 1.5 3 }}", "  2.2|a   |0007|\"b\"|1.5|3%"),
         ("{{ printf \"%d %s\" \"x\" }}", "%!d(string=x) %!s(MISSING)"),
-        ("{{ index $labels \"job\" }} {{ len \"abc\" }} {{ slice \"abcd\" 1 3 }} {{ print 1 2 }}", "node exporter 3 bc 12"),
+        ("{{ index $labels \"job\" }} {{ len \"abc\" }} {{ slice \"abcd\" 1 3 }} {{ print 1 2 }}", "node exporter 3 bc 1 2"),
         ("{{ `raw \\n` }} {{ \"a\\tb\\u00e9\" }} {{ 'a' }} {{ 0x10 }}", "raw \\n a\tbé 97 16"),
         ("{{ range query \"up\" }}{{ if eq .Value 1.5 }}{{ break }}{{ end }}{{ .Value }}{{ end }}", "2"),
         ("{{ .Labels }} {{ args 1 \"x\" }}", "map[instance:db1.example.org:9100 job:node exporter] map[arg0:1 arg1:x]"),

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from query_dsl.promql import NotSupported, PromqlError, instant_query, range_query
-from scripts.promql_scripts import Evaluation, Script, points_of, same, series_of
+from query_dsl.promql.series_notation import points_of, series_of
+from scripts.promql_scripts import Evaluation, Script, same
 from tests.conftest import SHARED
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from query_dsl.promql import NotSupported, PromqlError, format_text, instant_query, parse
-from query_dsl.promql.tree import Selector, value_type
 from query_dsl.promql.literal_samples import LiteralSamples
+from query_dsl.promql.tree import Selector, value_type
 
 
 @pytest.mark.parametrize(
