@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.alerts.api_client import ApiClient
+from tests.alerts.pair_engine import MINUTE
 from tests.alerts.pair_world import Ledger, PairWorld, balance, receivers, rows_of
 from tests.seeds import drawn
 from tests.waiting import eventually
@@ -26,7 +27,7 @@ def ledger() -> Ledger:
 def pair(tmp_path: Path, zookeeper: str, kafka: str, ledger: Ledger) -> Iterator[PairWorld]:
     """Two engines that are not started yet."""
     with receivers(ledger) as (smtp, web):
-        world = PairWorld(tmp_path, zookeeper, kafka, smtp, web)
+        world = PairWorld(tmp_path, zookeeper, kafka, smtp, web, speed=60.0, period=16)
         yield world
         world.close()
 
@@ -51,23 +52,34 @@ def test_a_killed_a_stopped_and_a_cut_off_leader_is_replaced(pair: PairWorld, le
         eventually(lambda api=api: [one["id"] for one in api.ask("/api/v2/silences")] == [made], "the silence is there")
     assert {one["name"] for one in apis[0].ask("/api/v2/status")["cluster"]["peers"]} == {"a", "b"}
 
-    pair.until_minute(begin + 8)
+    pair.until_minute(begin + 5)
     first.kill()
     second = pair.leader(but=first)
     first.start()
     eventually(lambda: first.figures.get("pair", {}).get("position", 0) > 0, "it follows")
-    pair.until_minute(pair.minute() + 6)
+    pair.until_minute(pair.minute() + 4)
     second.stop()
     third = pair.leader(but=second)
     second.go_on()
     eventually(lambda: not second.leads, "the one that slept leads no more")
-    pair.until_minute(pair.minute() + 6)
+    pair.until_minute(pair.minute() + 4)
     third.to_zookeeper.cut()
     third.to_kafka.cut()
     fourth = pair.leader(but=third)
     third.to_zookeeper.mend()
     third.to_kafka.mend()
     eventually(lambda: not third.leads, "the one that was cut off leads no more")
+    # without ZooKeeper the leader goes on: nobody can take its place
+    before = fourth.figures["last_ms"]
+    for one in pair.engines:
+        one.to_zookeeper.cut()
+    lease = pair.lease_ms / 1000 * pair.speed / 60
+    pair.until_minute(pair.minute() + 2 * lease)
+    assert fourth.leads
+    assert fourth.figures["last_ms"] > before + lease * MINUTE
+    for one in pair.engines:
+        one.to_zookeeper.mend()
+    fourth = pair.leader()
     until = pair.minute()
     pair.until_minute(until + 4)
     fourth.end()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
 
 from alerts.pair import state_log
 from alerts.pair.engine_lease import EngineAddress, EngineLease, read_pairs
@@ -172,3 +173,26 @@ def test_the_state_of_a_newer_version_is_left_to_newer_engines(member: Make, mon
     eventually(lambda: b.lease.leader is None, "nobody takes the lease")
     b.step()
     assert not b.role.leads
+
+
+def test_a_pair_that_others_may_write_is_refused(member: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines with a ZooKeeper user of their own do not take the address of a leader from a stranger."""
+    monkeypatch.setenv("ARTIMON_ZOOKEEPER_AUTH", "engine:secret")
+    a = member("a")
+    stranger = KazooClient(a.client.hosts and ",".join(f"{host}:{port}" for host, port in a.client.hosts))
+    stranger.start(timeout=30)
+    base = f"/artimon/alert-pairs/{a.lease.pair}"
+    eventually(lambda: a.lease.leader is not None, "a has the lease of its own pair")
+    a.lease.resign()
+    eventually(lambda: not a.client.exists(f"{base}/leader"), "it resigns")
+    with pytest.raises(NoAuthError):
+        stranger.create(f"{base}/leader", EngineAddress("x", "evil:1", 1).encode())
+    other = f"/artimon/alert-pairs/{uuid.uuid4().hex}"
+    stranger.create(f"{other}/leader", EngineAddress("x", "evil:1", 1).encode(), makepath=True)
+    lease = EngineLease(a.client, other.rpartition("/")[2], EngineAddress("b", "b:1", 1), SYSTEM_CLOCK, 0.2)
+    lease.start()
+    eventually(lambda: "others may write" in lease.problem, "it is refused")
+    assert (lease.leader, lease.ours, lease.engines) == (None, False, ())
+    lease.stop()
+    stranger.delete(f"{other}/leader")
+    close_client(stranger)
