@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 from alerts.pair import state_log
-from alerts.pair.engine_lease import EngineAddress, EngineLease, read_pairs
+from alerts.pair.engine_lease import PAIRS, EngineAddress, EngineLease, read_pairs
 from alerts.pair.pair_member import PairMember
 from alerts.pair.state_log import StateLog
 from alerts.state.alert_database import AlertDatabase, DispatchCommit, EngineState, EvaluationCommit, open_database
@@ -20,6 +20,7 @@ from alerts.state.operations import AuditEntry, OperationCommit
 from alerts.state.row_changes import NotLeadingError
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.topic_spec import platform_topics
+from artimon.runtime.settings import zookeeper_auth
 from artimon.runtime.zookeeper_client import close_client, zookeeper_client
 from artimon.stack.topics import make_topics
 from tests.waiting import eventually
@@ -84,6 +85,19 @@ def member(zookeeper: str, kafka: str, tmp_path: Path) -> Iterator[Make]:
     yield make
     for one in made.values():
         one.close()
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process shows a user of ZooKeeper."""
+    file = tmp_path / "user"
+    file.write_text("engine:secret of the engines\n")
+    file.chmod(0o600)
+    monkeypatch.setenv("ARTIMON_ZOOKEEPER_AUTH", str(file))
+    zookeeper_auth.cache_clear()
+    yield
+    monkeypatch.delenv("ARTIMON_ZOOKEEPER_AUTH")
+    zookeeper_auth.cache_clear()
 
 
 def test_a_single_engine_becomes_one_of_a_pair_with_its_state(member: Make, tmp_path: Path) -> None:
@@ -175,24 +189,25 @@ def test_the_state_of_a_newer_version_is_left_to_newer_engines(member: Make, mon
     assert not b.role.leads
 
 
-def test_a_pair_that_others_may_write_is_refused(member: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pair_that_others_may_write_is_refused(member: Make, zookeeper: str, request: pytest.FixtureRequest) -> None:
     """Engines with a ZooKeeper user of their own do not take the address of a leader from a stranger."""
-    monkeypatch.setenv("ARTIMON_ZOOKEEPER_AUTH", "engine:secret")
-    a = member("a")
-    stranger = KazooClient(a.client.hosts and ",".join(f"{host}:{port}" for host, port in a.client.hosts))
+    stranger = zookeeper_client(zookeeper)
     stranger.start(timeout=30)
-    base = f"/artimon/alert-pairs/{a.lease.pair}"
+    stranger.ensure_path(PAIRS)
+    request.getfixturevalue("user")
+    a, evil = member("a"), EngineAddress("x", "evil:1", 1).encode()
+    base = f"{PAIRS}/{a.lease.pair}"
     eventually(lambda: a.lease.leader is not None, "a has the lease of its own pair")
     a.lease.resign()
-    eventually(lambda: not a.client.exists(f"{base}/leader"), "it resigns")
+    eventually(lambda: a.lease.leader is None, "it resigns")
     with pytest.raises(NoAuthError):
-        stranger.create(f"{base}/leader", EngineAddress("x", "evil:1", 1).encode())
-    other = f"/artimon/alert-pairs/{uuid.uuid4().hex}"
-    stranger.create(f"{other}/leader", EngineAddress("x", "evil:1", 1).encode(), makepath=True)
-    lease = EngineLease(a.client, other.rpartition("/")[2], EngineAddress("b", "b:1", 1), SYSTEM_CLOCK, 0.2)
+        stranger.create(f"{base}/leader", evil)
+    other = uuid.uuid4().hex
+    stranger.create(f"{PAIRS}/{other}/leader", evil, makepath=True)
+    lease = EngineLease(a.client, other, EngineAddress("b", "b:1", 1), SYSTEM_CLOCK, 0.2)
     lease.start()
     eventually(lambda: "others may write" in lease.problem, "it is refused")
     assert (lease.leader, lease.ours, lease.engines) == (None, False, ())
     lease.stop()
-    stranger.delete(f"{other}/leader")
+    stranger.delete(f"{PAIRS}/{other}/leader")
     close_client(stranger)
