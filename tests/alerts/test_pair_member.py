@@ -11,13 +11,12 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
-from alerts.pair import state_log
 from alerts.pair.engine_lease import PAIRS, EngineAddress, EngineLease, read_pairs
 from alerts.pair.pair_member import PairMember
-from alerts.pair.state_log import StateLog
+from alerts.pair.state_log import LogEntry, StateLog
 from alerts.state.alert_database import AlertDatabase, DispatchCommit, EngineState, EvaluationCommit, open_database
 from alerts.state.operations import AuditEntry, OperationCommit
-from alerts.state.row_changes import NotLeadingError
+from alerts.state.row_changes import NotLeadingError, RowChange
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.topic_spec import platform_topics
 from artimon.runtime.settings import zookeeper_auth
@@ -51,8 +50,10 @@ class Member:
     def follow(self) -> None:
         eventually(lambda: self.step() or self.role.offset > 0, f"{self.name} follows")
 
-    def step(self) -> None:
+    def step(self) -> bool:
+        """False, for conditions that are checked after a step."""
         self.role.step()
+        return False
 
     def evaluate(self, time_ms: int) -> None:
         self.database.commit(DispatchCommit(time_ms), EvaluationCommit(time_ms))
@@ -135,7 +136,7 @@ def test_an_outcome_that_is_not_known_is_read_from_the_journal(member: Make, mon
     a.lead()
     write = StateLog._write
 
-    def lost(log: StateLog, changes: list[state_log.RowChange]) -> int:
+    def lost(log: StateLog, changes: list[RowChange]) -> int:
         write(log, changes)
         raise OSError("the answer is lost")
 
@@ -174,7 +175,7 @@ def test_the_state_of_a_newer_version_is_left_to_newer_engines(member: Make, mon
     a.evaluate(60_000)
     taken = StateLog._taken
 
-    def newer(log: StateLog, record: object) -> state_log.LogEntry | None:
+    def newer(log: StateLog, record: object) -> LogEntry | None:
         found = taken(log, record)
         return None if found is None else replace(found, version=99)
 
