@@ -2,7 +2,8 @@
 alert fires, one when it resolves.
 
 Reading order: `state` (the states of one alert are in `state/alert.py`), `receivers`, `rules`, `dispatch` (from alerts
-to messages), `evaluation` (begin with `alert_engine`), `engine_process`. Docs: docs/alerts.md.
+to messages), `evaluation` (begin with `alert_engine`), `api`, `pair` (several engines), `engine_process`. Docs:
+docs/alerts.md.
 """
 
 from __future__ import annotations

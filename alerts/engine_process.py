@@ -377,6 +377,7 @@ class AlertsProcess:
     def _report_health(self, health: HealthFile) -> None:
         stuck = self._clock.monotonic() - self._evaluated_at > STUCK_TIMEOUT_S
         problem = self._failing or ("the evaluation hangs" if stuck else "")
+        problem = problem or (self._pair.member.leaderless() if self._pair else "")
         if stuck and self._pair is not None:
             self._pair.lease.resign()
         health.write("failing" if problem else "ok", problem, **self.figures())

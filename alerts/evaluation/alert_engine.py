@@ -131,8 +131,10 @@ class AlertEngine:
         self.load(memory)
 
     def load(self, memory: EngineState) -> None:
-        """Replace the state by a stored one: at the start, and by what the leader of a pair has stored."""
+        """Replace the state by a stored one: at the start, and by what the leader of a pair has stored. Alerts from
+        outside that were not stored are dropped: their senders send them again, to the leader."""
         self._state = memory
+        self.inbox.take()
         dispatcher = restored_dispatcher(memory, self._clock.now_ms())
         if self._active is not None:
             dispatcher.routing = self._routing(self._active, dispatcher.routing)

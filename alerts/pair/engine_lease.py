@@ -18,6 +18,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from artimon.model.clock import Clock
 from artimon.model.znode import parse_json_object
+from artimon.runtime.zookeeper_access import is_trusted
 from artimon.runtime.zookeeper_client import EphemeralNode, child_names, read_children
 from artimon.runtime.zookeeper_watcher import ZooKeeperWatcher
 
@@ -119,6 +120,8 @@ class EngineLease(ZooKeeperWatcher):
     def _refresh(self) -> None:
         if not self._client.connected:
             return
+        if not self._is_safe():
+            return
         if self.resigned:
             self._release()
         found = self._holder(self._on_event)
@@ -130,6 +133,15 @@ class EngineLease(ZooKeeperWatcher):
         engines = [EngineAddress.decode(data) for _, data, _ in islice(children, MAX_MEMBERS)]
         self.engines = tuple(sorted(engines, key=lambda one: one.id))
         self.problem = ""
+
+    def _is_safe(self) -> bool:
+        """Return True if no other user may write the nodes of the pair: engines present their token to each other."""
+        for path in (self._base, f"{self._base}/engines"):
+            if self._client.exists(path) and not is_trusted(self._client, path):
+                self.leader, self.ours, self.engines = None, False, ()
+                self.problem = f"others may write {path} in ZooKeeper: delete it, engines with a user make it again"
+                return False
+        return True
 
     def _holder(self, watch: Any) -> tuple[EngineAddress, bool] | None:
         """Return who holds the lease, and True if it is this session."""

@@ -101,8 +101,12 @@ class PairMember:
     def _take_over(self) -> None:
         """Fence the leader before, read all that it stored, and lead.
 
-        The lease is confirmed after the fencing: an engine that was stopped meanwhile finds the lease of another one,
-        which opens a writer again when it finds its own refused."""
+        The lease is confirmed again after the fencing: an engine that was stopped meanwhile finds the lease of another
+        one, which opens a writer again when it finds its own refused."""
+        if not self._lease.confirm():
+            self._lease.wake()
+            self._follow()
+            return
         self._log.open_writer()
         self._apply(self._log.read_to_end())
         if not self._lease.confirm():
@@ -118,7 +122,7 @@ class PairMember:
 
     def _follow(self) -> None:
         self._apply(self._log.read_to_end() if self._whole else self._log.read(POLL_S))
-        if self._lease.leader is not None:
+        if self._lease.leader is not None and not self._lease.ours:
             self._led_at = self._clock.monotonic()
         now = self._clock.monotonic()
         if not self._changed:
@@ -158,11 +162,14 @@ class PairMember:
 
     # ---- display
 
+    def leaderless(self) -> str:
+        """Return the problem of a pair that nobody leads; "" if somebody does, or may soon."""
+        seconds = self._clock.monotonic() - self._led_at
+        return f"no engine of the pair leads for {seconds:.0f} s" if seconds > LEADERLESS_S else ""
+
     def problems(self) -> list[str]:
         """Return what a person should know."""
-        found = [self.problem, self._lease.problem]
-        if self._clock.monotonic() - self._led_at > LEADERLESS_S:
-            found.append(f"no engine of the pair leads for {self._clock.monotonic() - self._led_at:.0f} s")
+        found = [self.problem, self._lease.problem, self.leaderless()]
         if self._lease.conflict:
             found.append("another engine of the pair has the same id")
         return [one for one in found if one]

@@ -47,7 +47,7 @@ from query_dsl.promql.tree import value_type
 from query_dsl.tree.nodes import At, Between, Range, walk
 from query_dsl.tree.times import Instant, parse_duration
 
-MAX_RULES = 20_000
+MAX_RULES = 100_000
 MAX_RECEIVERS = 1_000
 MAX_ADDRESSES = 50
 MAX_LABELS = 20

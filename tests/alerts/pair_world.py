@@ -140,6 +140,7 @@ class PairEngine:
 
     def start(self) -> None:
         """Start the process."""
+        (self.folder / "health.json").unlink(missing_ok=True)  # it tells of the process before
         world = self._world
         config = {
             "folder": str(self.folder), "rules": str(world.rules), "id": self.id, "pair": "p",
@@ -304,8 +305,9 @@ class PairWorld:
 
 @dataclass(frozen=True)
 class Balance:
-    """Ledger against plan and database. `missed`: failures that nobody was told of although an engine evaluated two
-    minutes of them; `unseen`: failures during which nobody could evaluate; `twice`: contents under two identities."""
+    """Ledger against plan and journal. `missed`: failures that nobody was told of although an engine evaluated two
+    minutes of them, and one before and after; `unseen`: failures of which nobody evaluated that much; `twice`: contents
+    under two identities; `unknown`: messages that the journal does not have; `unsent`: letters that nobody got."""
 
     incidents: int
     missed: list[str]
@@ -330,8 +332,11 @@ def balance(world: PairWorld, ledger: Ledger, first: float, until: float) -> Bal
     incidents = [one for one in world.incidents(until) if one[1] >= first]
     for host, begin, end in incidents:
         seen = sorted(minute for minute in evaluated if begin <= minute < end)
-        if len(seen) < 2:
-            unseen += 1
+        half = world.period // 2
+        if len(seen) < 2 or not all(
+            evaluated & set(span) for span in (range(begin - half, begin), range(end, end + half))
+        ):
+            unseen += 1  # nobody could evaluate it, or the host being up before or after it
             continue
         states = {status for status, minute in told[host] if begin <= minute < end}
         if states != {"firing", "resolved"}:

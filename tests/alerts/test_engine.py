@@ -187,7 +187,7 @@ def test_a_bad_file_stops_no_other_and_its_last_good_version_holds(world: World)
     assert any("rules.yaml" in problem and "not YAML" in problem for problem in world.engine.result.problems)
     world.write("rules: []", "rules.yaml")
     world.tick({"a": 0})
-    assert list(world.engine.read_rules().rules) == ["other"]
+    assert list(world.engine.view().active.rules) == ["other"]
     assert world.engine.result.problems == ()
 
 
@@ -196,8 +196,8 @@ def test_a_new_file_takes_the_blame_for_a_name_that_is_taken(world: World) -> No
     world.tick({"a": 1})
     world.write(rule_text() + "  - {name: more, expr: fetch('up'), threshold: '< 1', missing: keep}\n", "a.yaml")
     world.tick({"a": 1})
-    assert list(world.engine.read_rules().rules) == ["down"]
-    assert world.engine.read_rules().rules["down"].file == "z.yaml"
+    assert list(world.engine.view().active.rules) == ["down"]
+    assert world.engine.view().active.rules["down"].file == "z.yaml"
     assert world.engine.result.problems == ("a.yaml:3:11: rule 'down' is already defined in z.yaml:3",)
 
 

@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
 
-from alerts.pair import state_log
-from alerts.pair.engine_lease import EngineAddress, EngineLease, read_pairs
+from alerts.pair.engine_lease import PAIRS, EngineAddress, EngineLease, read_pairs
 from alerts.pair.pair_member import PairMember
-from alerts.pair.state_log import StateLog
+from alerts.pair.state_log import LogEntry, StateLog
 from alerts.state.alert_database import AlertDatabase, DispatchCommit, EngineState, EvaluationCommit, open_database
 from alerts.state.operations import AuditEntry, OperationCommit
-from alerts.state.row_changes import NotLeadingError
+from alerts.state.row_changes import NotLeadingError, RowChange
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.topic_spec import platform_topics
+from artimon.runtime.settings import zookeeper_auth
 from artimon.runtime.zookeeper_client import close_client, zookeeper_client
 from artimon.stack.topics import make_topics
 from tests.waiting import eventually
@@ -49,8 +50,10 @@ class Member:
     def follow(self) -> None:
         eventually(lambda: self.step() or self.role.offset > 0, f"{self.name} follows")
 
-    def step(self) -> None:
+    def step(self) -> bool:
+        """False, for conditions that are checked after a step."""
         self.role.step()
+        return False
 
     def evaluate(self, time_ms: int) -> None:
         self.database.commit(DispatchCommit(time_ms), EvaluationCommit(time_ms))
@@ -83,6 +86,19 @@ def member(zookeeper: str, kafka: str, tmp_path: Path) -> Iterator[Make]:
     yield make
     for one in made.values():
         one.close()
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process shows a user of ZooKeeper."""
+    file = tmp_path / "user"
+    file.write_text("engine:secret of the engines\n")
+    file.chmod(0o600)
+    monkeypatch.setenv("ARTIMON_ZOOKEEPER_AUTH", str(file))
+    zookeeper_auth.cache_clear()
+    yield
+    monkeypatch.delenv("ARTIMON_ZOOKEEPER_AUTH")
+    zookeeper_auth.cache_clear()
 
 
 def test_a_single_engine_becomes_one_of_a_pair_with_its_state(member: Make, tmp_path: Path) -> None:
@@ -120,7 +136,7 @@ def test_an_outcome_that_is_not_known_is_read_from_the_journal(member: Make, mon
     a.lead()
     write = StateLog._write
 
-    def lost(log: StateLog, changes: list[state_log.RowChange]) -> int:
+    def lost(log: StateLog, changes: list[RowChange]) -> int:
         write(log, changes)
         raise OSError("the answer is lost")
 
@@ -159,7 +175,7 @@ def test_the_state_of_a_newer_version_is_left_to_newer_engines(member: Make, mon
     a.evaluate(60_000)
     taken = StateLog._taken
 
-    def newer(log: StateLog, record: object) -> state_log.LogEntry | None:
+    def newer(log: StateLog, record: object) -> LogEntry | None:
         found = taken(log, record)
         return None if found is None else replace(found, version=99)
 
@@ -172,3 +188,27 @@ def test_the_state_of_a_newer_version_is_left_to_newer_engines(member: Make, mon
     eventually(lambda: b.lease.leader is None, "nobody takes the lease")
     b.step()
     assert not b.role.leads
+
+
+def test_a_pair_that_others_may_write_is_refused(member: Make, zookeeper: str, request: pytest.FixtureRequest) -> None:
+    """Engines with a ZooKeeper user of their own do not take the address of a leader from a stranger."""
+    stranger = zookeeper_client(zookeeper)
+    stranger.start(timeout=30)
+    stranger.ensure_path(PAIRS)
+    request.getfixturevalue("user")
+    a, evil = member("a"), EngineAddress("x", "evil:1", 1).encode()
+    base = f"{PAIRS}/{a.lease.pair}"
+    eventually(lambda: a.lease.leader is not None, "a has the lease of its own pair")
+    a.lease.resign()
+    eventually(lambda: a.lease.leader is None, "it resigns")
+    with pytest.raises(NoAuthError):
+        stranger.create(f"{base}/leader", evil)
+    other = uuid.uuid4().hex
+    stranger.create(f"{PAIRS}/{other}/leader", evil, makepath=True)
+    lease = EngineLease(a.client, other, EngineAddress("b", "b:1", 1), SYSTEM_CLOCK, 0.2)
+    lease.start()
+    eventually(lambda: "others may write" in lease.problem, "it is refused")
+    assert (lease.leader, lease.ours, lease.engines) == (None, False, ())
+    lease.stop()
+    stranger.delete(f"{PAIRS}/{other}/leader")
+    close_client(stranger)
