@@ -188,7 +188,7 @@ def test_templates_give_the_texts_of_prometheus(tmp_path: Path) -> None:
     (tmp_path / "formats.yml").write_text(json.dumps({"groups": [{"name": "g", "rules": [rule]}]}))
     for at, value in enumerate(VALUES):
         series = {"series": 'value{job="a b",instance="h:80"}', "values": value}
-        asked = {"eval_time": "0m", "alertname": "F", "exp_alerts": []}
+        asked: dict[str, object] = {"eval_time": "0m", "alertname": "F", "exp_alerts": []}
         test = {"interval": "1m", "input_series": [series], "alert_rule_test": [asked]}
         file = {"rule_files": ["formats.yml"], "tests": [test]}
         path = tmp_path / f"{at}.yaml"
