@@ -490,6 +490,9 @@ def open_database(
 
 
 def _open(path: Path, hook: Callable[[str], None]) -> tuple[AlertDatabase, EngineState]:
+    with suppress(OSError):  # SQLite tells what is wrong with the file
+        path.touch()
+        path.chmod(0o600)  # letters may hold addresses with secrets
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
     try:
         connection.execute("PRAGMA journal_mode = DELETE")

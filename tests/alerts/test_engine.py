@@ -337,6 +337,16 @@ def test_rules_share_their_questions(world: World) -> None:
     assert all(world.error(f"r{i}") == "" for i in range(30))
 
 
+def test_only_the_owner_may_read_the_database(world: World) -> None:
+    world.write(rule_text())
+    world.tick({"a": 0})
+    world.close()
+    path = world.folder / "data" / FILE
+    path.chmod(0o644)  # as older versions left it
+    world.start()
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 @pytest.mark.parametrize("damage", ["cut", "text", "bit"])
 def test_a_damaged_file_is_set_aside(world: World, damage: str) -> None:
     world.write(rule_text())
