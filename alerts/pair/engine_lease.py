@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import NodeExistsError, NoNodeError
+from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import Clock
 from artimon.model.znode import parse_json_object
@@ -58,17 +58,23 @@ class PairStatus:
 
 
 def read_pairs(client: KazooClient) -> list[PairStatus]:
-    """Return the pairs of which an engine runs. Raises ZOOKEEPER_ERRORS, ValueError."""
+    """Return the pairs of which an engine runs, without those that this client may not read. Raises ZOOKEEPER_ERRORS,
+    ValueError."""
     found = []
     for name in child_names(client, PAIRS, timeout_s=READ_TIMEOUT_S)[:MAX_MEMBERS]:
-        children = read_children(client, f"{PAIRS}/{name}/engines", timeout_s=READ_TIMEOUT_S)
-        engines = tuple(EngineAddress.decode(data) for _, data, _ in islice(children, MAX_MEMBERS))
-        leader = None
-        with suppress(NoNodeError):
-            leader = EngineAddress.decode(client.get_async(f"{PAIRS}/{name}/leader").get(timeout=READ_TIMEOUT_S)[0])
-        if engines or leader:
-            found.append(PairStatus(name, leader, engines))
+        with suppress(NoAuthError):
+            found += _read_pair(client, name)
     return found
+
+
+def _read_pair(client: KazooClient, name: str) -> list[PairStatus]:
+    """Return a pair if one of its engines runs."""
+    children = read_children(client, f"{PAIRS}/{name}/engines", timeout_s=READ_TIMEOUT_S)
+    engines = tuple(EngineAddress.decode(data) for _, data, _ in islice(children, MAX_MEMBERS))
+    leader = None
+    with suppress(NoNodeError):
+        leader = EngineAddress.decode(client.get_async(f"{PAIRS}/{name}/leader").get(timeout=READ_TIMEOUT_S)[0])
+    return [PairStatus(name, leader, engines)] if engines or leader else []
 
 
 class EngineLease(ZooKeeperWatcher):
