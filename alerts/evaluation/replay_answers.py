@@ -90,8 +90,12 @@ class ChunkStore(ForwardingStore):
         return held.buckets(request, found.series, ())
 
     def _read(self, request: SelectRequest) -> RawSamples:
+        """Read the samples. Raises SelectError, also for what exceeds the limits."""
         store = self.store.watching(QueryBudget(REPLAY_LIMITS))
-        found = store.samples(SampleRequest(request.matchers, request.grid.start_ms, self._until_ms, request.limit))
+        try:
+            found = store.samples(SampleRequest(request.matchers, request.grid.start_ms, self._until_ms, request.limit))
+        except QueryError as problem:
+            raise SelectError(problem.message) from problem
         if found.partial:
             raise SelectError(f"the answer is incomplete: {'; '.join(found.notes)}")
         return replace(found, rows=found.rows.select(np.argsort(found.rows.time_ms, kind="stable")))

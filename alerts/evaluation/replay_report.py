@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from alerts.evaluation.rule_replay import Firing, Replay, RuleReplay
@@ -148,7 +148,12 @@ def comparison_table(before: Replay, after: Replay) -> list[str]:
     changes: list[str] = []
     for one in found["rules"]:
         old, new = one["before"], one["after"]
-        pairs = [("fired", str), ("total_ms", _duration), ("longest_ms", _duration), ("pages", str)]
+        pairs: list[tuple[str, Callable[[int], str]]] = [
+            ("fired", str),
+            ("total_ms", _duration),
+            ("longest_ms", _duration),
+            ("pages", str),
+        ]
         rows.append((one["rule"], *(f"{show(old[name])} -> {show(new[name])}" for name, show in pairs)))
         for sign, key in (("-", "firings_only_before"), ("+", "firings_only_after")):
             changes += [_change(sign, one["rule"], firing) for firing in one[key]]
