@@ -72,6 +72,8 @@ class ChunkStore(ForwardingStore):
         self._until_ms = until_ms
         self._known: dict[tuple[Matcher, ...], tuple[int, RawSamples]] = {}
         """Start of the samples, exclusive, and samples by time."""
+        self._failed: dict[tuple[Matcher, ...], str] = {}
+        """Errors of reads, which are not repeated."""
 
     def watching(self, watch: QueryBudget) -> ChunkStore:  # noqa: ARG002
         """Return this store: its reads have limits of their own."""
@@ -91,10 +93,13 @@ class ChunkStore(ForwardingStore):
 
     def _read(self, request: SelectRequest) -> RawSamples:
         """Read the samples. Raises SelectError, also for what exceeds the limits."""
+        if request.matchers in self._failed:
+            raise SelectError(self._failed[request.matchers])
         store = self.store.watching(QueryBudget(REPLAY_LIMITS))
         try:
             found = store.samples(SampleRequest(request.matchers, request.grid.start_ms, self._until_ms, request.limit))
         except QueryError as problem:
+            self._failed[request.matchers] = problem.message
             raise SelectError(problem.message) from problem
         if found.partial:
             raise SelectError(f"the answer is incomplete: {'; '.join(found.notes)}")

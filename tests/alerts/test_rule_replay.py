@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -227,35 +228,32 @@ def test_two_versions_of_a_file_are_compared(past: HistoryStore) -> None:
 
 
 def test_the_command_prints_a_table_json_and_differences(
-    past: HistoryStore, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file, other = tmp_path / "rules.yaml", tmp_path / "other.yaml"
-    file.write_text(RULES)
+    same = next(line for line in RULES.splitlines() if "same_labels" in line)
+    file.write_text(f"rules:\n{same}\n")
     other.write_text(GROUPS)
-    monkeypatch.setenv("ARTIMON_ZOOKEEPER", "")
-    words = [
-        "--from",
-        format_time(START),
-        "--to",
-        format_time(START + 24 * 60 * MINUTE),
-        "--hdfs",
-        place,
-        "--data",
-        str(tmp_path),
-    ]
-    table = CliRunner().invoke(app, ["rules", "replay", str(file), *words])
-    assert "the replay ends at 2027-01-15T09:59:00Z" in table.stderr
-    assert "same_labels" in table.stderr
-    assert table.exit_code == 1
-    shown = CliRunner().invoke(app, ["rules", "replay", str(other), *words, "--json"])
-    assert shown.exit_code == 0
-    found = json.loads(shown.stdout)
+    end = format_time(START + 24 * 60 * MINUTE)
+    options = ReplayOptions([other], [], format_time(START), end, None, place, None)
+    assert run_replay(replace(options, files=[file])) == 1
+    told = capsys.readouterr()
+    assert "the replay ends at 2027-01-15T09:59:00Z" in told.err
+    assert f"{file}:2: rule same_labels: " in told.err
+    assert "same_labels" in told.out
+    assert run_replay(options, as_json=True) == 0
+    found = json.loads(capsys.readouterr().out)
     assert sum(one["fired"] for one in found["rules"]) > 0
-    assert f"{found['pages']} pages" in CliRunner().invoke(app, ["rules", "replay", str(other), *words]).stdout
-    both = CliRunner().invoke(app, ["rules", "replay", str(other), *words, "--compare", str(file)])
-    assert "- rule slow" in both.stdout
-    assert "+ rule keep" in both.stdout
-    wrong = CliRunner().invoke(app, ["rules", "replay", str(tmp_path / "none.yaml"), *words])
+    assert run_replay(options) == 0
+    assert f"{found['pages']} pages" in capsys.readouterr().out
+    run_replay(replace(options, compare=[file]))
+    told = capsys.readouterr()
+    assert "/slow/Down" in told.out
+    assert "+ rule same_labels" in told.out
+
+
+def test_a_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
+    wrong = CliRunner().invoke(app, ["rules", "replay", str(tmp_path / "none.yaml"), "--data", str(tmp_path)])
     assert (wrong.exit_code, "none.yaml" in wrong.stderr) == (1, True)
 
 
