@@ -179,7 +179,7 @@ def test_a_replay_tells_what_the_engine_told(whole: Replay, live: World) -> None
 def test_an_alert_lives_through_the_borders_of_chunks(
     whole: Replay, past: HistoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rule_replay, "DAY_MS", 17 * MINUTE)
+    monkeypatch.setattr(rule_replay, "DAY_MS", 41 * MINUTE)
     found = replayed(past, RULES, GROUPS)
     for one, expected in zip(found.rules, whole.rules, strict=True):
         assert (one.firings, one.evaluations) == (expected.firings, expected.evaluations)
