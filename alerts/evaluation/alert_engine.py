@@ -315,11 +315,7 @@ class AlertEngine:
 
     def _routing(self, force: ActiveRules, before: Routing) -> Routing:
         """Return the routing in force; the same object while it does not change."""
-        receivers = {
-            name: tuple(Integration(target, max_alerts=max_alerts_of(target)) for target in targets)
-            for name, targets in force.receivers.items()
-        }
-        new = Routing(DEFAULT_RECEIVER, receivers)
+        new = routing_of(force)
         if self._routing_file is not None:
             new = self._routing_file.apply(new)
         return before if new == before else new
@@ -446,6 +442,15 @@ def _evaluate_rules(
     return {
         name: judged.get(name) or evaluator.evaluate_rule(rule, before.get(name, {})) for name, rule in rules.items()
     }
+
+
+def routing_of(force: ActiveRules) -> Routing:
+    """Return the routing without a routing file: each receiver of the rules has its targets."""
+    receivers = {
+        name: tuple(Integration(target, max_alerts=max_alerts_of(target)) for target in targets)
+        for name, targets in force.receivers.items()
+    }
+    return Routing(DEFAULT_RECEIVER, receivers)
 
 
 def restored_dispatcher(memory: EngineState, now_ms: int) -> Dispatcher:

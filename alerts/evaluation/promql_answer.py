@@ -28,7 +28,7 @@ def ask_promql(rule: Rule | RecordingRule, query: Query, store: Store, time_ms: 
         return RuleAnswer(error=problem.message)
     except SelectError as problem:
         return RuleAnswer(error=str(problem))
-    error, truncated = _doubt(rule, found.warnings)
+    error, truncated = doubt_of(rule, found.warnings)
     return RuleAnswer(vector_of(found), error, truncated) if not error else RuleAnswer((), error, truncated)
 
 
@@ -41,7 +41,7 @@ def vector_of(found: PromqlResult) -> list[tuple[SeriesKey, float]]:
     return [(key, value) for key, value, held in zip(keys, values, here, strict=True) if held]
 
 
-def _doubt(rule: Rule | RecordingRule, warnings: tuple[str, ...]) -> tuple[str, bool]:
+def doubt_of(rule: Rule | RecordingRule, warnings: tuple[str, ...]) -> tuple[str, bool]:
     """Return the reason why the answer is not judged ("" if it is), and whether memory does not hold its windows."""
     beyond = [one for one in warnings if NO_HISTORY in one]
     if beyond and not rule.accepts_partial:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from alerts.evaluation.shared_store import BucketsSource
 from alerts.evaluation.verdicts import NewestValues, newest_values
@@ -35,19 +35,26 @@ class RuleAnswer:
 
 def read_answer(rule: Rule, ask: Callable[[], Matrix]) -> RuleAnswer:
     """Return the answer that `ask` gives; its errors become those of the rule."""
+    matrix, answer = read_matrix(rule, ask)
+    return answer if matrix is None else replace(answer, newest=newest_values(matrix))
+
+
+def read_matrix(rule: Rule, ask: Callable[[], Matrix]) -> tuple[Matrix | None, RuleAnswer]:
+    """Return the matrix that `ask` gives, None if it is empty or not complete, and an answer without values that has
+    its error."""
     try:
         matrix = ask()
     except NothingSelected:
-        return RuleAnswer()
+        return None, RuleAnswer()
     except NothingHeld as problem:
-        return _truncated(problem.message)
+        return None, _truncated(problem.message)
     except QueryError as problem:
-        return RuleAnswer(error=problem.message)
+        return None, RuleAnswer(error=problem.message)
     except SelectError as problem:
-        return RuleAnswer(error=str(problem))
+        return None, RuleAnswer(error=str(problem))
     if not matrix.complete and not rule.accepts_partial:
-        return _truncated("; ".join(matrix.notes))
-    return RuleAnswer(newest_values(matrix), _doubt(rule, matrix))
+        return None, _truncated("; ".join(matrix.notes))
+    return matrix, RuleAnswer(error=_doubt(rule, matrix))
 
 
 def _truncated(reason: str) -> RuleAnswer:

@@ -40,12 +40,19 @@ class AlertStep:
 
 def newest_values(matrix: Matrix) -> NewestValues:
     """Each series with its value in the newest bucket; None without one."""
-    column = matrix.column
+    return values_at(matrix, matrix.grid.n - 1)
+
+
+def values_at(matrix: Matrix, at: int, rows: Sequence[int] | None = None) -> NewestValues:
+    """Each series, or those of `rows`, with its value in bucket `at`; None without one."""
     if not matrix.keys:
         return []
-    last = type(column)(column.types, column.cells[:, -1:], column.present[:, -1:])
-    values = Matrix(matrix.keys, Grid(matrix.grid.end_ms, 1, 1), last, matrix.strings).latest()
-    return list(zip(matrix.keys, values, strict=True))
+    chosen = slice(None) if rows is None else rows
+    keys = matrix.keys if rows is None else tuple(matrix.keys[row] for row in rows)
+    column, one = matrix.column, slice(at, at + 1)
+    cells = type(column)(column.types[chosen], column.cells[chosen, one], column.present[chosen, one])
+    values = Matrix(keys, Grid(int(matrix.grid.ends()[at]), 1, 1), cells, matrix.strings).latest()
+    return list(zip(keys, values, strict=True))
 
 
 def values_by_alert(

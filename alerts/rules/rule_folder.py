@@ -211,3 +211,23 @@ def examine_files(paths: Iterable[Path]) -> tuple[list[ConfigProblem], list[str]
     _, found = check_together(files)
     warnings = [text for file in files for text in file.warnings]
     return sorted([*problems, *(one for wrong in found.values() for one in wrong)]), warnings
+
+
+def read_files(paths: Iterable[Path], default: Iterable[str]) -> ActiveRules:
+    """Return the rules of these files, with their paths as names. Raises ConfigFileError with all problems, OSError."""
+    problems: list[ConfigProblem] = []
+    files = []
+    for path in paths:
+        try:
+            files.append(parse_rules(read_config_text(path, str(path)), str(path)))
+        except ConfigFileError as error:
+            problems += error.problems
+    _, found = check_together(files)
+    problems += [one for wrong in found.values() for one in wrong]
+    if problems:
+        raise ConfigFileError(sorted(problems))
+    receivers = {one.name: one.targets for file in files for one in file.receivers}
+    rules = {rule.name: rule for file in files for rule in file.rules}
+    records = tuple(record for file in files for record in file.records)
+    texts = {file.name: file.text for file in files}
+    return ActiveRules(rules, {DEFAULT_RECEIVER: tuple(default), **receivers}, (), texts, records)

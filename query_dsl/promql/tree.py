@@ -7,7 +7,7 @@ operators first. https://prometheus.io/docs/prometheus/latest/querying/basics/ d
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
@@ -243,6 +243,25 @@ def longest_window_ms(node: Node) -> int:
         case Call(args=args):
             return max(map(longest_window_ms, args), default=1)
     return 1
+
+
+def selectors(node: Node) -> Iterator[Selector]:
+    """Yield the selectors of a tree."""
+    match node:
+        case Selector():
+            yield node
+        case Subquery(child=child) | Paren(child) | Negation(child):
+            yield from selectors(child)
+        case Aggregation(child=child, param=param):
+            yield from selectors(child)
+            if param is not None:
+                yield from selectors(param)
+        case Binary(left=left, right=right):
+            yield from selectors(left)
+            yield from selectors(right)
+        case Call(args=args):
+            for one in args:
+                yield from selectors(one)
 
 
 def _scan(text: str) -> dict[str, list[int]]:

@@ -85,6 +85,12 @@ class HistoryStore(EngineStore):
     def history(self) -> EngineStore:
         return self
 
+    def appended_ms(self) -> int | None:
+        """Append time of the newest batch; None if unknown. Raises HistoryError."""
+        uri = raw_uri(self._history.hdfs)
+        with self._history.lease_client() as zookeeper:
+            return read_with_retry(uri, lambda table: _appended_ms(uri, table.version()), zookeeper)
+
     def levels(self) -> tuple[tuple[int, int], ...]:
         return self._levels
 

@@ -10,6 +10,7 @@ import typer
 
 from artimon.cli.common import (
     DataOption,
+    HdfsOption,
     JsonOption,
     Panel,
     ZookeeperOption,
@@ -121,3 +122,28 @@ def rules_test(
         failed = failed or bool(failures)
     if failed:
         raise typer.Exit(1)
+
+
+@rules_app.command("replay")
+def rules_replay(
+    files: Annotated[list[Path], typer.Argument(help="Rule files that belong together.")],
+    start: Annotated[str, typer.Option("--from", help="Start time: ISO 8601 (UTC), or such as now-30d.")] = "now-30d",
+    end: Annotated[str, typer.Option("--to", help="End time.")] = "now",
+    compare: Annotated[
+        list[Path] | None, typer.Option(help="Rule file of another version, for the differences; may be repeated.")
+    ] = None,
+    routing: Annotated[Path | None, typer.Option(help="Routing file of the engine.")] = None,
+    hdfs: HdfsOption = None,
+    zookeeper: ZookeeperOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Evaluate rules over the history: firings, durations and messages. Exit codes: 0 answer, 1 error or a rule that
+    the history cannot answer, 2 wrong usage, 130 interrupted."""
+    from artimon.cli.replay_output import ReplayOptions, run_replay
+    from artimon.runtime.process_setup import limit_library_logs
+
+    limit_library_logs()
+    place = locate_settings(data)
+    options = ReplayOptions(files, compare or [], start, end, routing, hdfs or place.hdfs, zookeeper or place.zookeeper)
+    raise typer.Exit(run_replay(options, as_json=as_json))
