@@ -172,8 +172,14 @@ def test_workers_that_restart_keep_their_series_and_their_increase(
         return [value for _labels, _end, value in matrix.points() if isinstance(value, float)]
 
     seen: list[float] = []
+
+    def all_alive() -> bool:
+        seen.extend(alive())
+        return 4 in seen
+
     with application(whole_stack, "prefork.py", str(ledger)) as master:
         eventually(lambda: len(store.find(matchers("prefork.done"))) == 4)
+        eventually(all_alive, "the four workers are alive in one answer")
         for restart in range(1, 6):
             let_it_poll(whole_stack, 3)
             master.send_signal(signal.SIGHUP)

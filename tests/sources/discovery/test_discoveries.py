@@ -201,11 +201,21 @@ class Zone:
         return reply
 
 
+def _servers(zone: Zone) -> list[DNSServer]:
+    """Return a server for UDP and one for TCP on one port. A port that is free for UDP may be in use for TCP."""
+    for _ in range(20):
+        server = DNSServer(zone, "127.0.0.1", 0)
+        try:
+            return [server, DNSServer(zone, "127.0.0.1", server.server.server_address[1], tcp=True)]
+        except OSError:
+            server.server.server_close()
+    raise OSError("no port is free for UDP and TCP")
+
+
 @contextmanager
 def name_server(zone: Zone) -> Iterator[Callable[[], dns.asyncresolver.Resolver]]:
-    servers = [DNSServer(zone, "127.0.0.1", 0)]
+    servers = _servers(zone)
     port = servers[0].server.server_address[1]
-    servers.append(DNSServer(zone, "127.0.0.1", port, tcp=True))
     for one in servers:
         one.start_thread()
 
