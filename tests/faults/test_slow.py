@@ -177,7 +177,8 @@ def test_sigkill_is_like_any_other_end(tmp_path: Path, zookeeper: str, kafka: st
         (tmp_path / "figures").unlink()
         (tmp_path / "quiet").touch()
         with Remote(tmp_path, prefix, zookeeper) as agent:
-            eventually(lambda: agent.figures().get("pending_batches", 1) == 0, "all are acked")
+            eventually(lambda: agent.figures().get("recovering") is False, "it has read its log")
+            eventually(lambda: agent.figures()["pending_batches"] == 0, "all are acked")
         stored = numbers(kafka, prefix)
         assert accepted <= set(stored)
         assert len(stored) == len(set(stored)) <= len(accepted) + 1
