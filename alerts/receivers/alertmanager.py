@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from alerts.receivers.receiver_kind import Integration, IntegrationSection, ReceiverKind
-from alerts.receivers.webhook import alert_json, is_url, parse_url, post_json, shown_url
+from alerts.receivers.receiver_kind import Integration, IntegrationSection
+from alerts.receivers.webhook import UrlReceiver, alert_json, parse_url, post_json
 from alerts.state.alert import AlertChange
 from alerts.state.notification import Message, target_of
 from artimon.runtime.config_model import parsed
@@ -55,29 +54,17 @@ class AlertmanagerSection(IntegrationSection):
         return [Integration(target_of(AlertmanagerReceiver.name, self.url), self.send_resolved)]
 
 
-class AlertmanagerReceiver(ReceiverKind[None]):
+class AlertmanagerReceiver(UrlReceiver):
     """Receiver kind for Alertmanager."""
 
     name = "alertmanager"
-    noun = "URL"
     example = "http://host:9093"
     summary = "one POST to `/api/v2/alerts` of an Alertmanager, which groups and routes the alerts again; see below"
     sections: ClassVar[Mapping[str, type[IntegrationSection]]] = {"alertmanager_configs": AlertmanagerSection}
-    default = None
 
-    def accepts(self, address: str) -> bool:
-        """True for an address of HTTP or HTTPS."""
-        return is_url(address)
-
-    def shown(self, address: str) -> str:
-        """Return the address without what may be secret."""
-        return shown_url(address)
-
-    @contextmanager
-    def connect(self, settings: None, page: str) -> Iterator[AlertmanagerDelivery]:
-        """Return the delivery; each message opens a connection of its own."""
-        del settings
-        yield AlertmanagerDelivery(page)
+    def delivery(self, page: str) -> AlertmanagerDelivery:
+        """Return the delivery of alerts."""
+        return AlertmanagerDelivery(page)
 
 
 RECEIVER = AlertmanagerReceiver()

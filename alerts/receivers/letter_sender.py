@@ -179,7 +179,7 @@ class LetterSender:
             self._failures = 0
 
     def _begin(self, waiting: DueLetter) -> bool:
-        """Note the attempt; False if the letter does not wait any more. Raises NotLeadingError: whoever leads now sends
+        """Note the attempt; False if the letter no longer waits. Raises NotLeadingError: the leader then sends
         the letter, with the same identity.
 
         A proof that took long, because the journal is slow or this process was stopped, may be outdated. The last one

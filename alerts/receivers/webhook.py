@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from alerts.receivers.receiver_kind import (
     Integration,
     IntegrationSection,
     LetterDeferredError,
+    LetterDelivery,
     LetterRefusedError,
     ReceiverKind,
 )
@@ -154,14 +156,10 @@ class WebhookSection(IntegrationSection):
         return [Integration(target_of(WebhookReceiver.name, self.url), self.send_resolved, self.max_alerts)]
 
 
-class WebhookReceiver(ReceiverKind[None]):
-    """Receiver kind for webhooks."""
+class UrlReceiver(ReceiverKind[None]):
+    """Base of the kinds whose addresses are URLs of servers that take JSON."""
 
-    name = "webhook"
     noun = "URL"
-    example = "https://host/path"
-    summary = "one POST of JSON, in the form of Alertmanager's webhooks (version 4); see below"
-    sections: ClassVar[Mapping[str, type[IntegrationSection]]] = {"webhook_configs": WebhookSection}
     default = None
 
     def accepts(self, address: str) -> bool:
@@ -173,10 +171,27 @@ class WebhookReceiver(ReceiverKind[None]):
         return shown_url(address)
 
     @contextmanager
-    def connect(self, settings: None, page: str) -> Iterator[WebhookDelivery]:
+    def connect(self, settings: None, page: str) -> Iterator[LetterDelivery]:
         """Return the delivery; each message opens a connection of its own, because servers differ."""
         del settings
-        yield WebhookDelivery(page)
+        yield self.delivery(page)
+
+    @abstractmethod
+    def delivery(self, page: str) -> LetterDelivery:
+        """Return a delivery. `page`: address of the page for links."""
+
+
+class WebhookReceiver(UrlReceiver):
+    """Receiver kind for webhooks."""
+
+    name = "webhook"
+    example = "https://host/path"
+    summary = "one POST of JSON, in the form of Alertmanager's webhooks (version 4); see below"
+    sections: ClassVar[Mapping[str, type[IntegrationSection]]] = {"webhook_configs": WebhookSection}
+
+    def delivery(self, page: str) -> WebhookDelivery:
+        """Return the delivery of webhooks."""
+        return WebhookDelivery(page)
 
 
 RECEIVER = WebhookReceiver()
