@@ -21,7 +21,7 @@ import numpy as np
 
 from artimon.compute.packed_samples import is_stale
 from query_dsl.promql import NotSupported, PromqlError, PromqlResult, instant_query, query_store, range_query
-from query_dsl.promql.literal_samples import LiteralSamples
+from query_dsl.promql.scripted_samples import LiteralSamples
 from query_dsl.promql.series_notation import POINT, NotationError, duration_ms, points_of, series_of, unquoted
 from scripts.promql_shards import shard_of
 

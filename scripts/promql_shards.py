@@ -16,7 +16,7 @@ from artimon.model.grid import Grid
 from artimon.model.labels import canonical
 from artimon.model.select import Buckets, SelectRequest
 from artimon.model.values import Kind, ValueType
-from query_dsl.promql.literal_samples import LiteralSamples
+from query_dsl.promql.scripted_samples import LiteralSamples
 from query_dsl.stores.engine_store import EngineStore, ForwardingStore, MemoryStore
 from varstore.shard.shard import Shard
 

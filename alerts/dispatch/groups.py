@@ -145,7 +145,7 @@ class Group:
         return replace(self, log=log), told
 
     def next_escalation_ms(self, begins_ms: Iterable[int], now_ms: int) -> int:
-        """Return the time of the next step for alerts that nobody has acknowledged; `begins_ms`: when they began."""
+        """Return the time of the next step for alerts without an acknowledgement; `begins_ms`: their begins."""
         steps = [begin + step.after_ms for begin in begins_ms for step in self.route.escalation]
         return min((time_ms for time_ms in steps if time_ms > now_ms), default=NEVER_MS)
 

@@ -35,7 +35,7 @@ from alerts.state.alert import Alert, AlertChange, AlertPhase, RuleMemory
 from alerts.state.alert_database import AlertDatabase, DispatchCommit, EngineState, EvaluationCommit
 from alerts.state.notification import AlertLetter, Notification, fingerprint, notify, resolution_of, split_target
 from alerts.state.rule import Labels, Rule
-from alerts.templates.functions import NO_CONTEXT
+from alerts.templates.template_functions import NO_CONTEXT
 from artimon.model.clock import Clock
 from artimon.model.select import SelectError, Store
 from artimon.runtime.config_file import MAX_PROBLEMS

@@ -24,7 +24,7 @@ from alerts.evaluation.verdicts import (
 )
 from alerts.state.alert import Alert, AlertPhase, RuleMemory
 from alerts.state.rule import Labels, Question, RecordingRule, Rule
-from alerts.templates.functions import TemplateContext
+from alerts.templates.template_functions import TemplateContext
 from artimon.model.select import NAME, Buckets, SelectError, Store
 from query_dsl import Expr, evaluate
 from query_dsl.promql import Query, query_store

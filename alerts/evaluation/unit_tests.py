@@ -25,7 +25,7 @@ from artimon.runtime.config_file import read_config_text
 from query_dsl import QueryError
 from query_dsl.evaluation.offline import offline
 from query_dsl.promql import Query, instant_query
-from query_dsl.promql.literal_samples import LiteralSamples
+from query_dsl.promql.scripted_samples import LiteralSamples
 from query_dsl.promql.series_notation import Point
 from query_dsl.tree.selector import series_text
 from query_dsl.tree.times import format_duration

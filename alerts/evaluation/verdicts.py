@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from alerts.state.alert import Alert, AlertChange, AlertPhase, AlertVerdict, Outcome, next_state
 from alerts.state.conditions import ConditionError, Value
 from alerts.state.rule import Labels, MissingDataPolicy, RecordingRule, Rule
-from alerts.templates.functions import NO_CONTEXT, TemplateContext
+from alerts.templates.template_functions import NO_CONTEXT, TemplateContext
 from artimon.model.grid import Grid
 from query_dsl import Matrix
 from query_dsl.results.result_cells import SeriesKey

@@ -64,5 +64,5 @@ class EnginePair:
     # ---- display
 
     def problems(self) -> list[str]:
-        """Return what a person should know."""
+        """Return the problems to show."""
         return [*self.member.problems(), *self.shares.problems.values()]

@@ -163,12 +163,12 @@ class PairMember:
     # ---- display
 
     def leaderless(self) -> str:
-        """Return the problem of a pair that nobody leads; "" if somebody does, or may soon."""
+        """Return the problem of a pair without a leader; "" if it has one, or may have one soon."""
         seconds = self._clock.monotonic() - self._led_at
         return f"no engine of the pair leads for {seconds:.0f} s" if seconds > LEADERLESS_S else ""
 
     def problems(self) -> list[str]:
-        """Return what a person should know."""
+        """Return the problems to show."""
         found = [self.problem, self._lease.problem, self.leaderless()]
         if self._lease.conflict:
             found.append("another engine of the pair has the same id")

@@ -179,5 +179,5 @@ class RuleShares:
         return known[1]
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Stop asking other engines."""
         self._pool.shutdown(wait=False, cancel_futures=True)

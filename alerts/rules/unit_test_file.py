@@ -31,7 +31,7 @@ def _labels(given: Any, _info: Any) -> tuple[tuple[str, str], ...]:
 def _value(text: str) -> float:
     word = text.lower()
     if word.strip("+-") in ("inf", "infinity", "nan"):
-        raise ValueError(f"{text!r:.60} is no number in YAML: write .inf, -.inf or .nan")
+        raise ValueError(f"{text!r:.60} is not a number in YAML: write .inf, -.inf or .nan")
     return _WORDS[word] if word in _WORDS else float(text)
 
 

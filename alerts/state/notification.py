@@ -13,7 +13,7 @@ from urllib.parse import quote
 from alerts.state.alert import Alert, AlertChange
 from alerts.state.conditions import Value
 from alerts.state.rule import Labels, Rule, value_text
-from alerts.templates.functions import NO_CONTEXT, TemplateContext
+from alerts.templates.template_functions import NO_CONTEXT, TemplateContext
 
 ALERT_NAME = "alertname"
 """Label with the name of the rule."""

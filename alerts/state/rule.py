@@ -11,8 +11,8 @@ from enum import StrEnum
 from functools import cached_property
 
 from alerts.state.conditions import Condition, Value
-from alerts.templates.functions import NO_CONTEXT, TemplateContext, TemplateData
 from alerts.templates.renderer import render
+from alerts.templates.template_functions import NO_CONTEXT, TemplateContext, TemplateData
 from alerts.templates.template_nodes import Template, TemplateError
 from query_dsl import Expr
 from query_dsl.promql import Query

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
-from alerts.templates.functions import GO_FUNCTIONS, NO_FUNCTION, OF_DATA, UNSUPPORTED
+from alerts.templates.template_functions import GO_FUNCTIONS, NO_FUNCTION, OF_DATA, UNSUPPORTED
 from alerts.templates.template_nodes import (
     Assign,
     Block,
@@ -118,7 +118,7 @@ class _Parser:
         self._fail("this action is not closed", start)
 
     def _peek(self) -> _Token:
-        """Return the next token that is no space."""
+        """Return the next token, spaces left out."""
         while self._tokens[self._next].kind == "space":
             self._next += 1
         return self._tokens[self._next]
@@ -162,7 +162,7 @@ class _Parser:
         return Assign(names[0], expr, declares)
 
     def _declaration(self, most: int) -> tuple[list[str], bool] | None:
-        """Return the names before `:=` or `=`, and True for `:=`; None if there is no declaration."""
+        """Return the names before `:=` or `=`, and True for `:=`; None without a declaration."""
         names: list[_Token] = []
         start = self._next
         while self._peek().kind == "variable" and len(names) < most:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
 
-from alerts.templates.functions import GO_FUNCTIONS, MAX_NUMBER, OF_DATA
+from alerts.templates.template_functions import GO_FUNCTIONS, MAX_NUMBER, OF_DATA
 from alerts.templates.template_nodes import (
     Assign,
     Block,

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from alerts.templates.formatting import go_text
-from alerts.templates.functions import NO_FUNCTION, OWN_FUNCTIONS, TemplateData, check_size, truth
+from alerts.templates.template_functions import NO_FUNCTION, OWN_FUNCTIONS, TemplateData, check_size, truth
 from alerts.templates.template_nodes import (
     Assign,
     Block,
@@ -26,6 +25,7 @@ from alerts.templates.template_nodes import (
     Text,
     Variable,
 )
+from alerts.templates.value_formats import go_text
 
 MAX_STEPS = 20_000
 """Limit of the nodes that one rendering visits."""

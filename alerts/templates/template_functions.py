@@ -15,9 +15,9 @@ from urllib.parse import quote, quote_plus
 
 import re2
 
-from alerts.templates import formatting
-from alerts.templates.formatting import go_printf, go_text, to_float
+from alerts.templates import value_formats
 from alerts.templates.template_nodes import TemplateError
+from alerts.templates.value_formats import go_printf, go_text, to_float
 from artimon.runtime.text import parse_duration
 
 MAX_TEXT = 64 * 1024
@@ -258,18 +258,18 @@ GO_FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "sortByLabel": lambda name, found: sorted(found, key=lambda one: _entry(one, "Labels").get(name, "")),
         "stripPort": _strip_port,
         "stripDomain": _strip_domain,
-        "humanize": formatting.humanize,
-        "humanize1024": formatting.humanize_1024,
-        "humanizeDuration": formatting.humanize_duration,
-        "humanizePercentage": formatting.humanize_percentage,
-        "humanizeTimestamp": formatting.humanize_timestamp,
+        "humanize": value_formats.humanize,
+        "humanize1024": value_formats.humanize_1024,
+        "humanizeDuration": value_formats.humanize_duration,
+        "humanizePercentage": value_formats.humanize_percentage,
+        "humanizeTimestamp": value_formats.humanize_timestamp,
         "parseDuration": _duration,
     }
 )
 """Functions that depend on their arguments only. `query`, `externalURL` and `pathPrefix` are those of the data."""
 OF_DATA = frozenset(("query", "externalURL", "pathPrefix"))
 NO_FUNCTION = ""
-"""Name of the call of a value that is no function."""
+"""Name of the call of a value which is not a function."""
 UNSUPPORTED = frozenset(("tmpl", "toTime", "call"))
 OWN_FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {

@@ -188,6 +188,6 @@ def humanize_timestamp(given: Any) -> str:
     try:
         moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=math.floor(value * 1000))
     except OverflowError:
-        raise TemplateError(f"{value!r} is no time") from None
+        raise TemplateError(f"{value!r} is not a time") from None
     fraction = f".{moment.microsecond:06d}".rstrip("0") if moment.microsecond else ""
     return f"{moment:%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"

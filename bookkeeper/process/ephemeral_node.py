@@ -145,7 +145,7 @@ class EndpointRegistration:
         """Make sure that the node exists and is ours. Replaces a node of our older session.
 
         A node in a session of our own is watched. In that of an agent it is not: each restart of an agent would cost
-        two messages more, and a node that somebody deletes is made again within `reassert_s` all the same."""
+        two messages more, and a deleted node is made again within `reassert_s` all the same."""
         client = self._client
         watch = self._on_state if self._session is None else None
         if not self.registered.is_set() and self._create():

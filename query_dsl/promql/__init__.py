@@ -3,7 +3,7 @@
 Modules in reading order: `tree` (the parser and its nodes), `label_sets`, `promql_values` and `samples` (values of an
 evaluation), `paired_sums`, `range_functions`, `vector_functions`, `histograms`, `aggregations`, `vector_operators`
 (functions of values), `evaluation` (nodes), `promql_query` (front door), `store_samples` (source of samples),
-`literal_samples` and `series_notation` (samples of tests),
+`scripted_samples` and `series_notation` (samples of tests),
 `tree_json` (the tree for clients), `dsl_text` (the query in our language).
 
 May import query_dsl.stores, query_dsl.language, query_dsl.results, query_dsl.tree, artimon.compute, artimon.model and

@@ -45,7 +45,7 @@ def points_of(text: str) -> list[float | None]:
 
 def _is_number(point: Point) -> bool:
     if isinstance(point, bool | str):
-        raise NotationError(f"{point!r:.60} is no number")
+        raise NotationError(f"{point!r:.60} is not a number")
     return True
 
 
@@ -56,7 +56,7 @@ def typed_points(text: str) -> list[Point]:
         typed, found = _TYPED.match(word), POINT.match(word)
         given = typed or found
         if given is None:
-            raise NotationError(f"{word!r:.60} is no value")
+            raise NotationError(f"{word!r:.60} is not a value")
         times = int(given["times"] or 0)
         if len(out) + times >= MAXPOINTS:
             raise NotationError(f"more than {MAXPOINTS} values")
@@ -76,7 +76,7 @@ def _numbers(found: re.Match[str], times: int) -> list[Point]:
     try:
         value, step = float(found["value"]), float(found["step"] or 0)
     except ValueError:
-        raise NotationError(f"{found[0]!r:.60} is no value") from None
+        raise NotationError(f"{found[0]!r:.60} is not a value") from None
     out: list[Point] = []
     for _ in range(times + 1):
         out.append(value)
@@ -88,7 +88,7 @@ def series_of(line: str) -> tuple[dict[str, str], str]:
     """Split a line into labels and the text of the values. Raises NotationError."""
     found = _SERIES.fullmatch(line.strip())
     if found is None:
-        raise NotationError(f"{line!r:.200} is no series")
+        raise NotationError(f"{line!r:.200} is not a series")
     labels = {"__name__": found["name"]} if found["name"] else {}
     inner, at = (found["labels"] or "{}")[1:-1], 0
     while at < len(inner.rstrip()):

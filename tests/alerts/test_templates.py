@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alerts.templates.functions import MAX_TEXT, TemplateContext, TemplateData
 from alerts.templates.go_parser import parse_go
 from alerts.templates.jinja_parser import parse_jinja
 from alerts.templates.renderer import render
+from alerts.templates.template_functions import MAX_TEXT, TemplateContext, TemplateData
 from alerts.templates.template_nodes import TemplateError
 
 SAMPLES = [

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from query_dsl.promql import PromqlError, PromqlResult, instant_query, query_store, range_query
-from query_dsl.promql.literal_samples import LiteralSamples
+from query_dsl.promql.scripted_samples import LiteralSamples
 from query_dsl.stores.engine_store import as_engine_store
 from query_dsl.stores.query_limits import LimitExceeded, Limits, QueryBudget
 from tests.query_dsl.plain_store import MINUTE, PlainStore

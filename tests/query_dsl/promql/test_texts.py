@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from query_dsl.promql import NotSupported, PromqlError, format_text, instant_query, parse
-from query_dsl.promql.literal_samples import LiteralSamples
+from query_dsl.promql.scripted_samples import LiteralSamples
 from query_dsl.promql.tree import Selector, value_type
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from artimon.model.values import STALE
 from query_dsl.promql import range_query
-from query_dsl.promql.literal_samples import LiteralSamples
+from query_dsl.promql.scripted_samples import LiteralSamples
 from tests.seeds import fixed_and_drawn
 
 Points = list[tuple[int, float]]
