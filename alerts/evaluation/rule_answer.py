@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from alerts.evaluation.shared_store import BucketsSource
+from alerts.evaluation.shared_store import MAX_SHARED_SERIES, BucketsSource
 from alerts.evaluation.verdicts import NewestValues, newest_values
-from alerts.state.rule import AcceptedAnswer, Rule
+from alerts.state.rule import AcceptedAnswer, Labels, Rule
 from artimon.model.select import SelectError
 from query_dsl import Matrix, NothingSelected, QueryError
 from query_dsl.evaluation.windows import APPROXIMATE, ROUNDED_UP
@@ -19,6 +19,8 @@ STEP_MS = 60_000
 """Step of the finest level, and period of the evaluations."""
 RULE_LIMITS = Limits(seconds=10.0)
 """Limits of the query of one rule: a fifth of an evaluation."""
+SHAPE_LIMITS = replace(RULE_LIMITS, series=MAX_SHARED_SERIES)
+"""Limits of the query for all rules of one shape. Beyond them each rule asks itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,8 @@ class RuleAnswer:
     """True if the store does not hold the windows or the range of the rule."""
     sources: Sequence[BucketsSource] = ()
     """Queries sent to the store."""
+    selected: Labels = ()
+    """Pairs of the series that belong to this answer, if the queries select others, too."""
 
 
 def read_answer(rule: Rule, ask: Callable[[], Matrix]) -> RuleAnswer:

@@ -11,11 +11,13 @@ from time import perf_counter
 
 from alerts.evaluation.promql_answer import ask_promql, vector_of
 from alerts.evaluation.recordings import RecordedSeries
-from alerts.evaluation.rule_answer import RULE_LIMITS, STEP_MS, RuleAnswer, read_answer
+from alerts.evaluation.rule_answer import RULE_LIMITS, SHAPE_LIMITS, STEP_MS, RuleAnswer, read_answer
 from alerts.evaluation.rule_history import RuleHistory
+from alerts.evaluation.rule_shapes import ShapedAnswers
 from alerts.evaluation.shared_store import BucketsSource, SharedStore, popular_names
 from alerts.evaluation.verdicts import (
     AlertStep,
+    HasEnded,
     RuleFailedError,
     advance,
     end_alert,
@@ -78,6 +80,9 @@ class RuleEvaluator:
         self._store = SharedStore(
             store, popular_names(rule.query.node for rule in rules if isinstance(rule.query, Expr))
         )
+        self._shaped = ShapedAnswers(rules, self._evaluated)
+        self._indexes: dict[int, _SeriesIndex] = {}
+        """Series behind the answers that several rules share, by the identity of their list."""
         asked = Counter(rule.question for rule in rules)
         self._shared_questions = {question for question, count in asked.items() if count > 1}
         self._answers: dict[Question, RuleAnswer] = {}
@@ -117,7 +122,7 @@ class RuleEvaluator:
     ) -> tuple[list[AlertStep], str, Mapping[Labels, SeriesKey]]:
         """(steps, reason why some alerts cannot be judged, series of alerts)."""
         values, failed, series = values_by_alert(rule, answer.newest, self.context)
-        endings = _SeriesEndings(answer.sources, rule.own_labels)
+        endings = self._endings(rule, answer)
         open_ = [labels for labels, one in alerts.items() if one.phase is AlertPhase.FIRING and labels not in values]
         recovered = self._recovered(rule, history) if open_ else None
         steps = advance(rule, alerts, values, self._time_ms, endings, self._lagging, failed, recovered)
@@ -166,41 +171,50 @@ class RuleEvaluator:
 
     def _query(self, rule: Rule) -> RuleAnswer:
         """Return the answer of memory, once for rules with equal questions."""
-        found = self._answers.get(rule.question)
+        found = self._answers.get(rule.question) or self._shaped.answer(rule)
         if found is None:
-            found = self._evaluated(rule)
+            query = rule.query
+            found = self._ask(rule, query) if isinstance(query, Query) else self._evaluated(rule, query)
             if rule.question in self._shared_questions:
                 self._answers[rule.question] = found
         return found
 
-    def _evaluated(self, rule: Rule) -> RuleAnswer:
-        query, now_ms = rule.query, self._time_ms + SETTLE_MS
-        if isinstance(query, Query):
-            return self._ask(rule, query)
+    def _endings(self, rule: Rule, answer: RuleAnswer) -> HasEnded:
+        """Return the test for labels of alerts whose series have all ended, by the answers to the rule's queries."""
+        index = self._indexes.get(id(answer.sources))
+        if index is None:
+            index = _SeriesIndex(answer.sources)
+            if answer.selected:
+                self._indexes[id(answer.sources)] = index
+        own = rule.own_labels
+        return lambda labels: index.have_ended([*answer.selected, *(pair for pair in labels if pair[0] not in own)])
+
+    def _evaluated(self, rule: Rule, query: Expr) -> RuleAnswer:
+        now_ms, limits = self._time_ms + SETTLE_MS, RULE_LIMITS if query is rule.query else SHAPE_LIMITS
         self._store.begin()
         answer = read_answer(
             rule,
-            lambda: evaluate(query, self._store, now_ms, limits=RULE_LIMITS, partial_windows=rule.accepts_partial),
+            lambda: evaluate(query, self._store, now_ms, limits=limits, partial_windows=rule.accepts_partial),
         )
         partial = self._store.partial
         error = answer.error or (f"the answer is incomplete: {partial}" if partial else "")
         return replace(answer, error=error, sources=self._store.answers)
 
 
-class _SeriesEndings:
-    """Checks if every series behind the labels of an alert has ended, by the answers to the queries of its rule."""
+class _SeriesIndex:
+    """Series in the answers to queries by their labels, read when they are first needed."""
 
-    def __init__(self, asked: Sequence[BucketsSource], own: set[str]) -> None:
-        self._sources, self._own = asked, own
+    def __init__(self, asked: Sequence[BucketsSource]) -> None:
+        self._sources = asked
         self._buckets: list[Buckets] = []
         self._rows: dict[tuple[str, str], set[tuple[int, int]]] | None = None
         self._all: set[tuple[int, int]] = set()
 
-    def __call__(self, labels: Labels) -> bool:
+    def have_ended(self, pairs: Labels | Sequence[tuple[str, str]]) -> bool:
+        """Return True if there are series with these labels, and each has ended."""
         if self._rows is None:
             self._buckets = self._read_buckets()
             self._rows = self._index()
-        pairs = [pair for pair in labels if pair[0] not in self._own]
         behind = set.intersection(*(self._rows.get(pair, set()) for pair in pairs)) if pairs else self._all
         return bool(behind) and all(int(self._buckets[i].ended_ms[row]) > 0 for i, row in behind)
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from alerts.state.conditions import Condition, Value
+from alerts.state.rule_shape import RuleShape, shape_of
 from alerts.templates.renderer import render
 from alerts.templates.template_functions import NO_CONTEXT, TemplateContext, TemplateData
 from alerts.templates.template_nodes import Template, TemplateError
@@ -46,6 +47,10 @@ class AcceptedAnswer(StrEnum):
 
 Question = tuple[str, int | None, tuple[AcceptedAnswer, ...]]
 """Text of the query, its offset if it is PromQL, and accepted answers."""
+
+
+ShapeKey = tuple[str, tuple[str, ...], tuple[AcceptedAnswer, ...]]
+"""Query without selected values, their labels, and accepted answers."""
 
 
 def check_template(template: str) -> None:
@@ -140,6 +145,16 @@ class Rule:
     def question(self) -> Question:
         """Query and accepted answers: rules with equal ones have one answer."""
         return self.expr, self.offset_ms if self.is_promql else None, self.accept
+
+    @cached_property
+    def shape(self) -> RuleShape | None:
+        """See `shape_of`; None for PromQL."""
+        return shape_of(self.query) if isinstance(self.query, Expr) else None
+
+    @cached_property
+    def shape_key(self) -> ShapeKey | None:
+        """Key that is equal for rules with one shape; None without one."""
+        return None if self.shape is None else (self.shape.text, self.shape.labels, self.accept)
 
     @cached_property
     def digest(self) -> str:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -16,55 +13,19 @@ import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.fingerprint import fingerprint
-from artimon.model.grid import DEFAULT_LEVELS, Grid, bucket_end
+from artimon.model.grid import bucket_end
 from artimon.model.labels import parse_canonical
 from artimon.model.select import Matcher
-from artimon.runtime.health import read_health
-from artimon.runtime.settings import child_environment
 from artimon.stack.stack import Stack
 from query_dsl import evaluate, parse
 from query_dsl.tree.query_errors import QueryError
-from tests.e2e.ledger import comparable, read_ledger, reconcile
-from tests.e2e.stores import held, raw_samples, recompute
+from tests.e2e.exactness import SETTLED_MS, acks_flow, application, assert_exact, final_values, let_it_poll, told
+from tests.e2e.ledger import read_ledger
+from tests.e2e.stores import raw_samples
 from tests.waiting import eventually
 from varstore.cluster.varstore_client import VarstoreClient
 
-HERE = Path(__file__).parent
-SETTLED_MS = 20_000
-"""The tests ask about the open bucket, as if it had been settled: nothing is added to it any more."""
-NAMES = ("e2e.integer", "e2e.double", "e2e.boolean", "e2e.string")
-
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
-
-
-@contextmanager
-def application(stack: Stack, script: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A program of this folder that finds the stack by its environment; killed if the test does not end it."""
-    places = {"ARTIMON_ZOOKEEPER": stack.zookeeper, "ARTIMON_DROPIN": str(stack.data / "dropin")}
-    environment = child_environment({**places, "ARTIMON_CONTEXT": Path(script).stem})
-    process = subprocess.Popen([sys.executable, str(HERE / script), *arguments], env=environment)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def polls_done(stack: Stack) -> int:
-    health = read_health(stack.context.health("agent"))
-    return int(health.figures.get("accepted_batches", 0)) if health else 0
-
-
-def let_it_poll(stack: Stack, batches: int = 6) -> None:
-    """Wait until the agent has accepted some more batches."""
-    before = polls_done(stack)
-    eventually(lambda: polls_done(stack) > before + batches or polls_done(stack) < before)
-
-
-def acks_flow(stack: Stack) -> bool:
-    """No batch waits for its ack for longer than a few appends of the raw table take."""
-    health = read_health(stack.context.health("agent"))
-    return health is not None and health.figures["oldest_unacked_ms"] < 30_000
 
 
 def disturb(stack: Stack) -> list[Callable[[], object]]:
@@ -105,56 +66,7 @@ def test_nothing_lost_nothing_twice_through_kills_of_every_role(
         assert final_values(store) == told(values)
         process.send_signal(signal.SIGTERM)
         process.wait(30)
-    prints = {fingerprint(text): text for text in read_ledger(whole_stack.data / "ledger.jsonl").texts}
-    ours = {number for number, text in prints.items() if parse_canonical(text)[0] in NAMES}
-
-    def stored_is_expected() -> bool:
-        ledger = read_ledger(whole_stack.data / "ledger.jsonl")
-        stored = raw_samples(whole_stack.hdfs)
-        expected = reconcile(ledger, stored)
-        return {s: n for s, n in expected.items() if s.fingerprint in ours} == {
-            s: n for s, n in stored.items() if s.fingerprint in ours
-        }
-
-    eventually(stored_is_expected, pause=2)
-    ledger = read_ledger(whole_stack.data / "ledger.jsonl")
-    stored = raw_samples(whole_stack.hdfs)
-    expected = reconcile(ledger, stored)
-    wrong = {
-        s: (expected[s], stored[s])
-        for s in expected.keys() | stored.keys()
-        if s.fingerprint in ours and expected[s] != stored[s]
-    }
-    assert not wrong
-    assert sum(n for s, n in stored.items() if s.fingerprint in ours) > 200 * 5
-    assert max(stored.values()) == 1
-    of_ours = type(expected)({s: n for s, n in expected.items() if s.fingerprint in ours})
-    for level in DEFAULT_LEVELS:
-        end = bucket_end(SYSTEM_CLOCK.now_ms(), level.step_ms)
-        n = (end - bucket_end(began, level.step_ms)) // level.step_ms + 1
-        in_memory = {k: v for name in NAMES for k, v in held(store, name, Grid(end, level.step_ms, n)).items()}
-        assert in_memory == recompute(of_ours, level.step_ms), f"level {level.step_s} s"
-
-
-def final_values(store: VarstoreClient) -> dict[tuple[str, str], tuple[str, str]]:
-    """The newest value of each of the application's series, as the query language gives them."""
-    now = bucket_end(SYSTEM_CLOCK.now_ms(), 60_000)
-    answered = {}
-    for name in NAMES:
-        matrix = evaluate(parse(f"fetch('{name}').between({now - 900_000}, {now})"), store, now + SETTLED_MS)
-        for labels, _end, value in matrix.points():
-            if value is not None:
-                answered[name, labels["i"]] = comparable(value)  # ascending in time: the last one stays
-    return answered
-
-
-def told(values: dict[str, list[object]]) -> dict[tuple[str, str], tuple[str, str]]:
-    """Return the application's own record."""
-    found = {}
-    for text, (type_, final) in values.items():
-        name, labels = parse_canonical(text)
-        found[name, labels["i"]] = (str(type_), str(final))
-    return found
+    assert_exact(whole_stack, store, began)
 
 
 def test_workers_that_restart_keep_their_series_and_their_increase(
