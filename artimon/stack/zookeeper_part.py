@@ -38,6 +38,7 @@ class ZooKeeperPart(StackPart):
     """One server, alone or of an ensemble. Session timeouts are 2 to 60 s."""
 
     memory_mb = 320
+    heap_mb = 96
 
     def __init__(self, number: int = 1, servers: int = 1) -> None:
         self.number, self.servers, self.name = number, servers, zookeeper_name(number)
@@ -70,7 +71,7 @@ class ZooKeeperPart(StackPart):
         jars = sorted(str(jar) for jar in context.spark_jars.glob("*.jar") if jar.name.startswith(_JAR_PREFIXES))
         argv = [
             str(context.java.program),
-            *jvm_flags(96, context.temporary(self.name), small=True),
+            *jvm_flags(self.heap_mb, context.temporary(self.name), small=True),
             "-Dzookeeper.preAllocSize=4096",
             "-Dzookeeper.jmx.log4j.disable=true",
             f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
