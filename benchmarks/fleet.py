@@ -53,35 +53,52 @@ SECONDS = 120.0
 SETTLE_S = 15.0
 ACKS_S = 10.0
 CHANGES = 5
-CHANGE_S = 8.0
+CHANGE_S = 20.0
 """Seconds for the effects of one change: the session of an agent that stops in order ends at once."""
-PERIOD_S = 60.0
-"""Agents that started together make their checks together, so measurements last whole periods."""
+REACTION_S = 2.0
+"""Seconds after a watch event in which the requests of a client count as its consequence."""
 TOPIC_ID = "T"
 SAMPLES = Samples.of([(1, 1_000, 1, 1)])
 UNIT = "operations/agent/min"
 
 
 class OperationCount:
-    """Counts the requests and the watch events of all clients of this process."""
+    """Counts the requests and the watch events of all clients of this process, and those that a change causes: all of
+    clients that were not there at rest, watch events of the others, and what a client asks soon after one."""
 
     def __init__(self) -> None:
-        self.requests = self.events = 0
+        self.requests = self.caused = 0
+        self._at_rest: set[int] = set()
+        """Clients that make the usual requests of a fleet at rest."""
+        self._reacts_until: dict[int, float] = {}
 
-    @property
-    def messages(self) -> int:
-        return self.requests + self.events
+    def forget(self, client: KazooClient) -> None:
+        """Count all that this client does from now on."""
+        self._at_rest.discard(id(client))
+
+    def learn(self, client: KazooClient) -> None:
+        """Take a client for one that is at rest."""
+        self._at_rest.add(id(client))
+
+    def _request(self, client: KazooClient) -> None:
+        now = SYSTEM_CLOCK.monotonic()
+        self.requests += 1
+        self.caused += id(client) not in self._at_rest or now < self._reacts_until.get(id(client), 0.0)
+
+    def _event(self, client: KazooClient) -> None:
+        self._reacts_until[id(client)] = SYSTEM_CLOCK.monotonic() + REACTION_S
+        self.caused += 1
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
         call, event = KazooClient._call, ConnectionHandler._read_watch_event
 
         def counted_call(client: Any, request: Any, answer: Any) -> Any:
-            self.requests += 1
+            self._request(client)
             return call(client, request, answer)
 
         def counted_event(handler: Any, *arguments: Any) -> Any:
-            self.events += 1
+            self._event(handler.client)
             return event(handler, *arguments)
 
         KazooClient._call, ConnectionHandler._read_watch_event = counted_call, counted_event
@@ -126,6 +143,11 @@ class FleetAgent:
         self.agent.wal_sink.accept_now([PollResult("source", bytes(16), 1, SYSTEM_CLOCK.now_ms(), SAMPLES)])
 
     @property
+    def client(self) -> KazooClient:
+        """Client of the only session."""
+        return self._session.client
+
+    @property
     def holds(self) -> bool:
         return self._coordinator.counts()["held"] > 0
 
@@ -153,8 +175,8 @@ class Broker:
 
 
 @contextlib.contextmanager
-def collector(zookeeper: str) -> Iterator[None]:
-    """Serve one collector, and publish acks as the raw query does."""
+def collector(zookeeper: str) -> Iterator[KazooClient]:
+    """Serve one collector, and publish acks as the raw query does, both by the client that is yielded."""
     client, stop = zookeeper_client(zookeeper), threading.Event()
     client.start(30)
     board = NoticeBoard(client, SYSTEM_CLOCK)
@@ -177,7 +199,7 @@ def collector(zookeeper: str) -> Iterator[None]:
     publisher.start()
     board.start()
     try:
-        yield
+        yield client
     finally:
         stop.set()
         publisher.join(ACKS_S)
@@ -228,8 +250,10 @@ def emit_variants(name: str, size: int, largest: bool, value: float, unit: str) 
         emit(f"fleet.zookeeper.{name}", value, unit)
 
 
-async def measure(size: int, seconds: float, folder: Path, zookeeper: str, largest: bool) -> None:
-    """Start the agents, and print their operations at rest and at changes."""
+async def measure(
+    size: int, seconds: float, folder: Path, zookeeper: str, collector_: KazooClient, largest: bool
+) -> None:
+    """Start the agents, and print their operations at rest and at changes. `collector_`: client of the collector."""
     count, fleet = OperationCount(), Fleet(size, folder, zookeeper, asyncio.get_running_loop())
     try:
         await asyncio.to_thread(fleet.start)
@@ -237,24 +261,27 @@ async def measure(size: int, seconds: float, folder: Path, zookeeper: str, large
             await asyncio.sleep(1.0)
         await asyncio.sleep(SETTLE_S)
         with count.counting():
+            for client in (collector_, *(one.client for one in fleet.agents)):
+                count.learn(client)
             await asyncio.sleep(seconds)
             emit_variants("steady", size, largest, count.requests / size * 60 / seconds, UNIT)
-            at_rest = count.messages / seconds
+            at_rest = count.caused / seconds
             for name, act in (("restart", fleet.restart), ("process", fleet.start_process)):
-                emit_variants(name, size, largest, await change(count, at_rest, act), "messages")
+                emit_variants(name, size, largest, await change(count, fleet, at_rest, act), "messages")
     finally:
         await asyncio.to_thread(fleet.stop)
 
 
-async def change(count: OperationCount, at_rest: float, act: Callable[[int], None]) -> float:
-    """Return the messages of one change, without those that the fleet at rest makes meanwhile (a second)."""
-    before, began = count.messages, SYSTEM_CLOCK.monotonic()
+async def change(count: OperationCount, fleet: Fleet, at_rest: float, act: Callable[[int], None]) -> float:
+    """Return the messages that one change causes, without those of a fleet at rest (a second)."""
+    before, began = count.caused, SYSTEM_CLOCK.monotonic()
     for n in range(CHANGES):
-        await asyncio.to_thread(act, -1 - n)  # the first agents are the elected ones
+        one = fleet.agents[-1 - n]  # the first agents are the elected ones
+        count.forget(one.client)
+        await asyncio.to_thread(act, -1 - n)
         await asyncio.sleep(CHANGE_S)
-    took = SYSTEM_CLOCK.monotonic() - began
-    await asyncio.sleep(-took % PERIOD_S)
-    return max(0.0, count.messages - before - at_rest * (took + -took % PERIOD_S)) / CHANGES
+        count.learn(fleet.agents[-1 - n].client)
+    return max(0.0, count.caused - before - at_rest * (SYSTEM_CLOCK.monotonic() - began)) / CHANGES
 
 
 def main() -> None:
@@ -272,8 +299,8 @@ def main() -> None:
             with zookeeper_session(stack.zookeeper, 30) as client:
                 client.ensure_path(f"/fleet{size}")
             tree, folder = f"{stack.zookeeper}/fleet{size}", Path(place) / str(size)
-            with collector(tree):
-                run = measure(size, options.seconds, folder, tree, size == max(sizes))
+            with collector(tree) as client:
+                run = measure(size, options.seconds, folder, tree, client, size == max(sizes))
                 parts.run(f"fleet.zookeeper.steady@{size}", partial(asyncio.run, run))
     if options.collector_agents:
         collectors = partial(fleet_collector.run, options.collector_agents)

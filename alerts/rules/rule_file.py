@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, Self
@@ -13,6 +13,7 @@ from pydantic_core import InitErrorDetails
 
 from alerts.receivers.receiver_kind import ReceiverKind, receiver_kinds
 from alerts.rules.prometheus_rules import prometheus_rules
+from alerts.rules.slo_file import MAX_SLOS, SloSection
 from alerts.state.conditions import Condition, parse_condition
 from alerts.state.notification import target_of
 from alerts.state.rule import (
@@ -22,6 +23,7 @@ from alerts.state.rule import (
     MissingDataPolicy,
     ParsedRuleFile,
     Receiver,
+    RecordingRule,
     Rule,
     check_template,
 )
@@ -255,6 +257,10 @@ class RuleSection(Section):
                 labels=tuple(sorted({**dict(rule.labels), SEVERITY: severity}.items())),
             )
 
+    def records(self, file: str, line: int) -> Iterator[RecordingRule]:  # noqa: ARG002
+        """Yield nothing: recording rules are in files of Prometheus and of objectives."""
+        yield from ()
+
     def _build(self, file: str, line: int) -> Rule:
         asked = self.promql or self.expr
         assert asked is not None
@@ -276,10 +282,12 @@ class _RuleDocument(Section):
         description="names with addresses, as in {ops: {mail: [ops@example.org]}}",
     )
     rules: tuple[RuleSection, ...] = Field(default=(), max_length=MAX_RULES)
+    slos: tuple[SloSection, ...] = Field(default=(), max_length=MAX_SLOS)
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         raise_faults(repeated((f"rule {rule.name!r}", ("rules", at, "name")) for at, rule in enumerate(self.rules)))
+        raise_faults(repeated((f"objective {slo.name!r}", ("slos", at, "name")) for at, slo in enumerate(self.slos)))
         return self
 
 
@@ -299,22 +307,32 @@ def parse_rules(text: str, file: str) -> ParsedRuleFile:
         Receiver(name, one, *parsed_file.position(("receivers", name, "[key]")))
         for name, one in document.receivers.items()
     )
-    rules = tuple(
-        rule
-        for at, section in enumerate(document.rules)
-        for rule in section.build(file, parsed_file.position(("rules", at))[0])
-    )
-    return ParsedRuleFile(file, text, receivers, rules, _places(parsed_file, document))
-
-
-def _places(file: ConfigFile, document: _RuleDocument) -> dict[str, dict[str, tuple[int, int]]]:
-    """Positions of the rules' names, and of the receivers that they name."""
+    rules: list[Rule] = []
+    records: list[RecordingRule] = []
     places: dict[str, dict[str, tuple[int, int]]] = {}
-    for at, rule in enumerate(document.rules):
-        named = {name: file.position(("rules", at, "receivers", i)) for i, name in enumerate(rule.receivers)}
-        names = [f"{rule.name}/{severity}" for severity in rule.severities] or [rule.name]
-        places |= {name: {"": file.position(("rules", at, "name")), **named} for name in names}
-    return places
+    kinds: dict[str, Sequence[RuleSection | SloSection]] = {"rules": document.rules, "slos": document.slos}
+    for kind, sections in kinds.items():
+        for at, section in enumerate(sections):
+            line = parsed_file.position((kind, at))[0]
+            made = list(section.build(file, line))
+            rules += made
+            places |= dict.fromkeys((one.name for one in made), _places(parsed_file, kind, at, section.receivers))
+            records += section.records(file, line)
+    return ParsedRuleFile(file, text, receivers, tuple(rules), places, tuple(records))
+
+
+def read_objectives(text: str, file: str) -> tuple[SloSection, ...]:
+    """Return the service level objectives of a file. Raises ConfigFileError."""
+    parsed_file = parse_config(text, file)
+    if isinstance(parsed_file.data, dict) and "groups" in parsed_file.data:
+        return ()
+    return parsed_file.validate(_RuleDocument).slos
+
+
+def _places(file: ConfigFile, kind: str, at: int, receivers: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Positions of the name of a section, and of the receivers that it names."""
+    named = {name: file.position((kind, at, "receivers", i)) for i, name in enumerate(receivers)}
+    return {"": file.position((kind, at, "name")), **named}
 
 
 def _fixed_time(node: object) -> str | None:

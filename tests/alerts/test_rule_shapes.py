@@ -16,7 +16,7 @@ import pytest
 from alerts.evaluation import rule_evaluator, rule_shapes
 from alerts.state.rule_shape import shape_of
 from artimon.model.values import Value
-from query_dsl import parse
+from query_dsl import evaluate, parse
 from tests.alerts.worlds import World
 from tests.query_dsl.plain_store import Sample
 from tests.seeds import fixed_and_drawn
@@ -110,7 +110,7 @@ def test_results_are_those_of_rules_that_ask_alone(tmp_path: Path, monkeypatch: 
 
 def count_evaluations(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """The number of queries that were evaluated so far."""
-    evaluated = Mock(wraps=rule_evaluator.evaluate)
+    evaluated = Mock(wraps=evaluate)
     monkeypatch.setattr(rule_evaluator, "evaluate", evaluated)
     return lambda: evaluated.call_count
 

@@ -147,3 +147,22 @@ def rules_replay(
     place = locate_settings(data)
     options = ReplayOptions(files, compare or [], start, end, routing, hdfs or place.hdfs, zookeeper or place.zookeeper)
     raise typer.Exit(run_replay(options, as_json=as_json))
+
+
+@rules_app.command("budget")
+def rules_budget(
+    files: Annotated[list[Path], typer.Argument(help="Rule files with service level objectives.")],
+    at: Annotated[str | None, typer.Option(help="Instant: ISO 8601 (UTC), or such as now-1d.")] = None,
+    zookeeper: ZookeeperOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print how much of the error budget of each objective is used; exit 1 for an error or without data."""
+    from artimon.cli.budget_output import run_budget
+    from artimon.runtime.process_setup import limit_library_logs
+    from artimon.session import open_session
+
+    limit_library_logs()
+    with open_session(zookeeper_of_store(zookeeper, data), data) as session:
+        code = run_budget(session, files, at, as_json=as_json)
+    raise typer.Exit(code)
