@@ -17,11 +17,14 @@ import argparse
 import asyncio
 import contextlib
 import json
+import multiprocessing
 import tempfile
 import threading
+import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,7 @@ from kazoo.protocol.connection import ConnectionHandler
 from artimon.model.ack_state import AckState, PartitionState, Position
 from artimon.model.batch import PollResult, Samples
 from artimon.model.clock import SYSTEM_CLOCK
+from artimon.runtime.open_files import raise_limit
 from artimon.runtime.partition_counts import ACKS_PATH
 from artimon.runtime.zookeeper_client import EphemeralNode, close_client, zookeeper_client, zookeeper_session
 from artimon.stack.stack import Stack
@@ -57,6 +61,8 @@ CHANGE_S = 20.0
 """Seconds for the effects of one change: the session of an agent that stops in order ends at once."""
 REACTION_S = 2.0
 """Seconds after a watch event in which the requests of a client count as its consequence."""
+AGENTS_OF_PROCESS = 100
+ANSWER_S = 600.0
 TOPIC_ID = "T"
 SAMPLES = Samples.of([(1, 1_000, 1, 1)])
 UNIT = "operations/agent/min"
@@ -175,8 +181,8 @@ class Broker:
 
 
 @contextlib.contextmanager
-def collector(zookeeper: str) -> Iterator[KazooClient]:
-    """Serve one collector, and publish acks as the raw query does, both by the client that is yielded."""
+def collector(zookeeper: str) -> Iterator[None]:
+    """Serve one collector, and publish acks as the raw query does."""
     client, stop = zookeeper_client(zookeeper), threading.Event()
     client.start(30)
     board = NoticeBoard(client, SYSTEM_CLOCK)
@@ -199,7 +205,7 @@ def collector(zookeeper: str) -> Iterator[KazooClient]:
     publisher.start()
     board.start()
     try:
-        yield client
+        yield
     finally:
         stop.set()
         publisher.join(ACKS_S)
@@ -210,11 +216,11 @@ def collector(zookeeper: str) -> Iterator[KazooClient]:
 
 
 class Fleet:
-    """Agents on one ZooKeeper, and what is done to them."""
+    """Agents of one process, and what is done to them."""
 
-    def __init__(self, size: int, folder: Path, zookeeper: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, names: Sequence[str], folder: Path, zookeeper: str, loop: asyncio.AbstractEventLoop) -> None:
         self._folder, self._zookeeper, self._loop = folder, zookeeper, loop
-        self.agents = [self._make(f"a{n:05d}") for n in range(size)]
+        self.agents = [self._make(name) for name in names]
         self._processes: list[EndpointRegistration] = []
 
     def _make(self, name: str) -> FleetAgent:
@@ -231,7 +237,7 @@ class Fleet:
         self.agents[n] = self._make(self.agents[n].name)
         self.agents[n].start()
 
-    def start_process(self, n: int) -> None:
+    def process(self, n: int) -> None:
         """Start a process on the host of an agent."""
         self._processes.append(process_of(self.agents[n].name, self._zookeeper))
         threading.Thread(target=self._processes[-1].run, daemon=True).start()
@@ -243,6 +249,62 @@ class Fleet:
             one.stop()
 
 
+class FleetProcess:
+    """Process with a part of the fleet: an interpreter keeps some hundreds of agents at most in time."""
+
+    def __init__(self, names: Sequence[str], folder: Path, zookeeper: str) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self._pipe, theirs = spawn.Pipe()
+        self._process = spawn.Process(target=hold_agents, args=(theirs, names, folder, zookeeper), daemon=True)
+        self._process.start()
+
+    def wait(self) -> tuple[int, int]:
+        """Return the next answer: requests, and messages caused by changes; the first one once the agents run."""
+        if not self._pipe.poll(ANSWER_S):
+            raise TimeoutError(f"a process of the fleet does not answer within {ANSWER_S:.0f} s")
+        requests, caused = self._pipe.recv()
+        return requests, caused
+
+    def ask(self, act: str = "count", n: int = 0) -> tuple[int, int]:
+        """Make a change to agent `n`, if any, and return the counts."""
+        self._pipe.send((act, n))
+        return self.wait()
+
+    def stop(self) -> None:
+        with contextlib.suppress(OSError):
+            self._pipe.send(None)
+        self._process.join(ANSWER_S)
+        self._process.kill()
+
+
+def hold_agents(pipe: Connection, names: Sequence[str], folder: Path, zookeeper: str) -> None:
+    """Run agents until the pipe says None; answer each request with counts."""
+    raise_limit(0)
+
+    async def run() -> None:
+        count, fleet = OperationCount(), Fleet(names, folder, zookeeper, asyncio.get_running_loop())
+        try:
+            await asyncio.to_thread(fleet.start)
+            while not all(one.holds for one in fleet.agents):
+                await asyncio.sleep(1.0)
+            with count.counting():
+                for one in fleet.agents:
+                    count.learn(one.client)
+                pipe.send((count.requests, count.caused))
+                while (request := await asyncio.to_thread(pipe.recv)) is not None:
+                    act, n = request
+                    if act == "learn":
+                        count.learn(fleet.agents[n].client)
+                    elif act != "count":
+                        count.forget(fleet.agents[n].client)
+                        await asyncio.to_thread(getattr(fleet, act), n)
+                    pipe.send((count.requests, count.caused))
+        finally:
+            await asyncio.to_thread(fleet.stop)
+
+    asyncio.run(run())
+
+
 def emit_variants(name: str, size: int, largest: bool, value: float, unit: str) -> None:
     """Print a figure by the number of agents, and without it for the largest fleet."""
     emit(f"fleet.zookeeper.{name}@{size}", value, unit)
@@ -250,38 +312,43 @@ def emit_variants(name: str, size: int, largest: bool, value: float, unit: str) 
         emit(f"fleet.zookeeper.{name}", value, unit)
 
 
-async def measure(
-    size: int, seconds: float, folder: Path, zookeeper: str, collector_: KazooClient, largest: bool
-) -> None:
-    """Start the agents, and print their operations at rest and at changes. `collector_`: client of the collector."""
-    count, fleet = OperationCount(), Fleet(size, folder, zookeeper, asyncio.get_running_loop())
+def measure(size: int, seconds: float, folder: Path, zookeeper: str, largest: bool) -> None:
+    """Start the agents, and print their operations at rest and at changes."""
+    names = [f"a{n:05d}" for n in range(size)]
+    shares = [names[at : at + AGENTS_OF_PROCESS] for at in range(0, size, AGENTS_OF_PROCESS)]
+    processes: list[FleetProcess] = []
     try:
-        await asyncio.to_thread(fleet.start)
-        while not all(one.holds for one in fleet.agents):
-            await asyncio.sleep(1.0)
-        await asyncio.sleep(SETTLE_S)
-        with count.counting():
-            for client in (collector_, *(one.client for one in fleet.agents)):
-                count.learn(client)
-            await asyncio.sleep(seconds)
-            emit_variants("steady", size, largest, count.requests / size * 60 / seconds, UNIT)
-            at_rest = count.caused / seconds
-            for name, act in (("restart", fleet.restart), ("process", fleet.start_process)):
-                emit_variants(name, size, largest, await change(count, fleet, at_rest, act), "messages")
+        processes += [FleetProcess(share, folder, zookeeper) for share in shares]
+        for one in processes:
+            one.wait()
+        time.sleep(SETTLE_S)
+        requests_before, caused_before = totals(processes)
+        time.sleep(seconds)
+        requests, caused = totals(processes)
+        emit_variants("steady", size, largest, (requests - requests_before) / size * 60 / seconds, UNIT)
+        at_rest = (caused - caused_before) / seconds
+        for act in ("restart", "process"):
+            emit_variants(act, size, largest, change(processes, act, at_rest), "messages")
     finally:
-        await asyncio.to_thread(fleet.stop)
+        for one in processes:
+            one.stop()
 
 
-async def change(count: OperationCount, fleet: Fleet, at_rest: float, act: Callable[[int], None]) -> float:
+def totals(processes: Sequence[FleetProcess]) -> tuple[int, int]:
+    """Return requests, and messages caused by changes, of all agents."""
+    counts = [one.ask() for one in processes]
+    return sum(requests for requests, _ in counts), sum(caused for _, caused in counts)
+
+
+def change(processes: Sequence[FleetProcess], act: str, at_rest: float) -> float:
     """Return the messages that one change causes, without those of a fleet at rest (a second)."""
-    before, began = count.caused, SYSTEM_CLOCK.monotonic()
-    for n in range(CHANGES):
-        one = fleet.agents[-1 - n]  # the first agents are the elected ones
-        count.forget(one.client)
-        await asyncio.to_thread(act, -1 - n)
-        await asyncio.sleep(CHANGE_S)
-        count.learn(fleet.agents[-1 - n].client)
-    return max(0.0, count.caused - before - at_rest * (SYSTEM_CLOCK.monotonic() - began)) / CHANGES
+    before, began = totals(processes)[1], SYSTEM_CLOCK.monotonic()
+    for n in range(1, CHANGES + 1):  # of the last agents: the first ones are the elected ones
+        processes[-1].ask(act, -n)
+        time.sleep(CHANGE_S)
+        processes[-1].ask("learn", -n)
+    caused = totals(processes)[1] - before
+    return max(0.0, caused - at_rest * (SYSTEM_CLOCK.monotonic() - began)) / CHANGES
 
 
 def main() -> None:
@@ -299,9 +366,9 @@ def main() -> None:
             with zookeeper_session(stack.zookeeper, 30) as client:
                 client.ensure_path(f"/fleet{size}")
             tree, folder = f"{stack.zookeeper}/fleet{size}", Path(place) / str(size)
-            with collector(tree) as client:
-                run = measure(size, options.seconds, folder, tree, client, size == max(sizes))
-                parts.run(f"fleet.zookeeper.steady@{size}", partial(asyncio.run, run))
+            with collector(tree):
+                run = partial(measure, size, options.seconds, folder, tree, size == max(sizes))
+                parts.run(f"fleet.zookeeper.steady@{size}", run)
     if options.collector_agents:
         collectors = partial(fleet_collector.run, options.collector_agents)
         parts.run("fleet.collector.agents", collectors)
