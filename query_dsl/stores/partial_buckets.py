@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.bucketizer import bucketize_samples, coarsen_buckets, run_ends, run_starts
+from artimon.compute.sample_order import rank
 from artimon.compute.statistics import FOLDS, STATISTICS, Stats
 from artimon.model.grid import Grid
 from artimon.model.select import INCARNATION_DTYPE
-from query_dsl.stores.sample_rows import DOUBLE, ENDED, STRING, Bools, Ints, SampleRows, Types, rank
+from query_dsl.stores.sample_rows import DOUBLE, ENDED, STRING, Bools, Ints, SampleRows, Types
 
 _NONE: Ints = np.zeros(0, np.int64)
 _NO_TYPES: Types = np.zeros(0, np.uint8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from artimon.compute.sample_order import double_order
-from artimon.model.value_traits import TRAITS
-from artimon.model.values import CellContent, ValueType
+from artimon.model.values import ValueType
+from artimon.rawtable.value_columns import read_values, to_milliseconds
 
 Ints = npt.NDArray[np.int64]
 Types = npt.NDArray[np.uint8]
@@ -48,67 +46,20 @@ class SampleRows:
         )
 
 
-def rank(cells: Ints, double: Bools | bool) -> Ints:
-    """Return integers in the order of the values: of two samples at one time the greater is last, as in shards."""
-    if isinstance(double, bool):
-        return double_order(cells) if double else cells
-    return np.where(double, double_order(cells), cells)
-
-
 def from_raw_table(table: Any, row_of: Ints) -> SampleRows:
     """Convert rows of the raw table, as the history reads them. Rows from the future are left out, as in shards;
     `row_of` is the series of each pair."""
     if len(table) and table.column("future").combine_chunks().true_count:
         table = table.filter(pa.compute.invert(table.column("future")))
-    types, cells, strings = _values(table)
+    types, cells, strings = read_values(table)
     return SampleRows(
         row_of[table.column("pair").to_numpy()],
-        _milliseconds(table.column("time")),
-        _milliseconds(table.column("birth")),
+        to_milliseconds(table.column("time")),
+        to_milliseconds(table.column("birth")),
         types,
         cells,
         strings,
     )
-
-
-def _milliseconds(column: Any) -> Ints:
-    whole: Ints = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy() // 1000
-    return whole
-
-
-def _values(table: Any) -> tuple[Types, Ints, tuple[str, ...]]:
-    n = len(table)
-    types, cells = np.full(n, ENDED, np.uint8), np.zeros(n, np.int64)
-    strings: tuple[str, ...] = ()
-    for type_, traits in TRAITS.items():
-        column = table.column(traits.column)
-        if column.null_count == n:
-            continue
-        held = column.drop_null().combine_chunks()
-        if traits.content is CellContent.TEXT:
-            strings, own = _interned(held)
-        elif traits.content is CellContent.FLOAT64:
-            own = held.to_numpy(zero_copy_only=False).view(np.int64)
-        else:
-            own = held.to_numpy(zero_copy_only=False).astype(np.int64)
-        if column.null_count == 0:
-            return np.full(n, type_, np.uint8), own, strings
-        there = np.flatnonzero(column.is_valid().to_numpy())
-        types[there], cells[there] = type_, own
-    return types, cells, strings
-
-
-def _interned(texts: Any) -> tuple[tuple[str, ...], Ints]:
-    coded = texts.dictionary_encode()
-    strings, places = intern_texts(coded.dictionary.to_pylist())
-    return strings, np.array(places, np.int64)[coded.indices.to_numpy()]
-
-
-def intern_texts(texts: Sequence[str]) -> tuple[tuple[str, ...], list[int]]:
-    """Return the distinct texts in order, and the index of each given text."""
-    strings = tuple(sorted(set(texts)))
-    place = {text: i for i, text in enumerate(strings)}
-    return strings, [place[text] for text in texts]
 
 
 @dataclass(frozen=True, slots=True)
