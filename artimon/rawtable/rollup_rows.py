@@ -78,6 +78,11 @@ class RollupRows:
             self.strings,
         )
 
+    def with_used_strings(self) -> RollupRows:
+        """Return the same rows with only those strings that they index."""
+        used = np.unique(self.stats["last"][self.type == STRING])
+        return _renumbered(self, tuple(self.strings[i] for i in used.tolist()))
+
 
 def roll_up(samples: Any, step_ms: int) -> RollupRows:
     """Return the rows of samples (FILE_SCHEMA, in any order), one per bucket, birth and type; those from the future are
@@ -238,7 +243,7 @@ def _renumbered(rows: RollupRows, strings: tuple[str, ...]) -> RollupRows:
     if not rows.strings or rows.strings == strings:
         return rows
     place = {text: i for i, text in enumerate(strings)}
-    numbers = np.array([place[text] for text in rows.strings], np.int64)
+    numbers = np.array([place.get(text, -1) for text in rows.strings], np.int64)
     texts = rows.type == STRING
     last = rows.stats["last"].copy()
     last[texts] = numbers[last[texts]]

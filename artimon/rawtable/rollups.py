@@ -84,10 +84,11 @@ def _file_of(row: tuple[Any, ...]) -> RollupFile:
 
 
 class RollupTable(MaintainedTable[RollupFile]):
-    """The table for the compactor: live files, and commits that add and remove some. Created if absent."""
+    """The table for the compactor: live files, and commits that add and remove some. With `made` it is created if
+    absent."""
 
-    def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(rollups_uri(hdfs), ROLLUP_SCHEMA, PARTITION_BY, PROPERTIES, clock=clock)
+    def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK, made: bool = True) -> None:
+        super().__init__(rollups_uri(hdfs), ROLLUP_SCHEMA, PARTITION_BY, PROPERTIES, made, clock)
 
     def live(self) -> list[RollupFile]:
         return rollup_files(self._opened())
