@@ -107,7 +107,7 @@ def roll_up_cells(
 ) -> RollupRows:
     """`roll_up` of columns of one length; cells of STRING index `strings`, which is sorted."""
     end_ms, ranks = bucket_ends(time_ms, step_ms), rank(cells, types == DOUBLE)
-    order = _order_of(source, series, end_ms, birth_ms, types, time_ms, ranks)
+    order = order_of(source, series, end_ms, birth_ms, types, time_ms, ranks)
     if order is not None:
         source, series, end_ms, birth_ms, time_ms, cells = (
             column[order] for column in (source, series, end_ms, birth_ms, time_ms, cells)
@@ -129,7 +129,7 @@ def merge_rows(rows: RollupRows, step_ms: int) -> RollupRows:
         return rows
     rows = replace(rows, end_ms=bucket_ends(rows.end_ms, step_ms))
     ranks = rank(rows.stats["last"], rows.type == DOUBLE)
-    order = _order_of(rows.source, rows.series, rows.end_ms, rows.birth_ms, rows.type, rows.stats["last_time"], ranks)
+    order = order_of(rows.source, rows.series, rows.end_ms, rows.birth_ms, rows.type, rows.stats["last_time"], ranks)
     if order is not None:
         rows = rows.select(order)
     starts = run_starts(rows.source, rows.series, rows.end_ms, rows.birth_ms, rows.type)
@@ -183,7 +183,8 @@ def to_table(rows: RollupRows) -> Any:
 
 
 def from_table(table: Any, source: Ints, series: Ints) -> RollupRows:
-    """Return the rows of a table with the columns of ROLLUP_FILE_SCHEMA but `source` and `series`, which are given."""
+    """Return the rows of a table with the columns of ROLLUP_FILE_SCHEMA but `source` and `series`, which are given. If
+    those of a folded statistic are not there, it is not valid."""
     types, cells, strings = read_values(table)
     last_ms = to_milliseconds(table.column("last_time"))
     count = table.column("count").to_numpy()
@@ -204,7 +205,8 @@ def from_table(table: Any, source: Ints, series: Ints) -> RollupRows:
     stats = {**rows.stats, **_predictions(rows)}
     for kind in FOLD_TYPES:
         for name in FOLDS:
-            stats[name] = _filled(table.column(f"{name}_{kind}"), stats[name])
+            if f"{name}_{kind}" in table.column_names:
+                stats[name] = _filled(table.column(f"{name}_{kind}"), stats[name])
     return _without_folds(replace(rows, stats=stats))
 
 
@@ -250,17 +252,22 @@ def _renumbered(rows: RollupRows, strings: tuple[str, ...]) -> RollupRows:
     return replace(rows, stats={**rows.stats, "last": last}, strings=strings)
 
 
-def _order_of(*columns: npt.NDArray[Any]) -> npt.NDArray[np.intp] | None:
+def order_of(*columns: npt.NDArray[Any]) -> npt.NDArray[np.intp] | None:
     """Return the order of the rows by these columns, the first decides first; None if they are in order."""
+    return None if in_order(*columns) else np.lexsort(columns[::-1])
+
+
+def in_order(*columns: npt.NDArray[Any], strictly: bool = False) -> bool:
+    """True if the rows ascend by these columns, the first decides first; `strictly`: no two are equal."""
     undecided = np.ones(max(0, len(columns[0]) - 1), np.bool_)
     for column in columns:
         before, after = column[:-1], column[1:]
         if (undecided & (after < before)).any():
-            return np.lexsort(columns[::-1])
+            return False
         undecided &= after == before
         if not undecided.any():
-            break
-    return None
+            return True
+    return not strictly
 
 
 def _stamps(ms: Ints, missing: Bools | None = None) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -76,29 +76,46 @@ def unify_types(rows: SampleRows, source: Ints) -> TypedRows:
     """Give each series one type, as shards do: that of its first sample by time. INTEGER may become DOUBLE once, with
     all samples up to then; rows of other types are left out. Each `source` (one per row) is settled alone; then a
     series with INTEGER and DOUBLE sources is DOUBLE."""
+    settled = settle_types(rows, source, rows.time_ms)
+    whole = np.flatnonzero(settled.keep & (settled.types == DOUBLE) & (rows.type == INTEGER))
+    if not len(whole) and settled.keep.all():
+        return TypedRows(rows)
+    cells = rows.cell.copy()
+    cells[whole] = cells[whole].astype(np.float64).view(np.int64)
+    made = replace(rows, type=settled.types, cell=cells)
+    return TypedRows(made.select(settled.keep), int(len(rows) - np.count_nonzero(settled.keep)), settled.conflicting)
+
+
+class SettledTypes(NamedTuple):
+    """Type of each row, the mask of rows that are kept, and the series of two incompatible types."""
+
+    types: Types
+    keep: Bools
+    conflicting: tuple[int, ...] = ()
+
+
+def settle_types(rows: SampleRows, source: Ints, last_ms: Ints) -> SettledTypes:
+    """Decide for `unify_types`. A row may stand for several samples of one type: from `time_ms` to `last_ms`."""
+    types, keep = rows.type.copy(), np.ones(len(rows), np.bool_)
     mixed = np.flatnonzero(_mixed_rows(rows))
     if not len(mixed):
-        return TypedRows(rows)
-    types, cells, keep = rows.type.copy(), rows.cell.copy(), np.ones(len(rows), np.bool_)
+        return SettledTypes(types, keep)
     order = mixed[np.lexsort((rows.type[mixed], rows.time_ms[mixed], source[mixed], rows.row[mixed]))]
     apart = []
     for one in np.split(order, np.flatnonzero(np.diff(rows.row[order])) + 1):
         parts = [
-            _choose_type(part, types, rows.time_ms, keep)
+            _choose_type(part, types, rows.time_ms, last_ms, keep)
             for part in np.split(one, np.flatnonzero(np.diff(source[one])) + 1)
         ]
         double = DOUBLE in parts and set(parts) == {INTEGER, DOUBLE}
         wanted = DOUBLE if double else parts[0]
         if double or wanted == DOUBLE:
-            whole = one[(types[one] == INTEGER) & keep[one]]
-            cells[whole] = cells[whole].astype(np.float64).view(np.int64)
-            types[whole] = DOUBLE
+            types[one[(types[one] == INTEGER) & keep[one]]] = DOUBLE
         other = one[types[one] != wanted]
         if len(set(parts)) > 1 and not double:
             apart.append(int(rows.row[one[0]]))
         keep[other] = False
-    made = replace(rows, type=types, cell=cells)
-    return TypedRows(made.select(keep), int(len(rows) - np.count_nonzero(keep)), tuple(apart))
+    return SettledTypes(types, keep, tuple(apart))
 
 
 def _mixed_rows(rows: SampleRows) -> Any:
@@ -113,13 +130,13 @@ def _mixed_rows(rows: SampleRows) -> Any:
     return valued & (least < most)[rows.row]
 
 
-def _choose_type(part: npt.NDArray[np.intp], types: Types, time_ms: Ints, keep: Bools) -> np.uint8:
+def _choose_type(part: npt.NDArray[np.intp], types: Types, time_ms: Ints, last_ms: Ints, keep: Bools) -> np.uint8:
     """Return the type of one source's rows, which are in the order of time; clear `keep` of rows of other types."""
     first = np.uint8(types[part[0]])
     doubles = part[types[part] == DOUBLE]
     if first == INTEGER and len(doubles):
         since = time_ms[doubles[0]]
-        late = (types[part] != DOUBLE) & ~((types[part] == INTEGER) & (time_ms[part] <= since))
+        late = (types[part] != DOUBLE) & ~((types[part] == INTEGER) & (last_ms[part] <= since))
         keep[part[late]] = False
         return DOUBLE
     keep[part[types[part] != first]] = False

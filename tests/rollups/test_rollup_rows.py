@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -144,7 +145,7 @@ def test_rows_of_samples_are_their_buckets(samples: list[Sample]) -> None:
 def test_parts_in_any_order_merge_to_the_whole(samples: list[Sample], cuts: list[int], random: Any) -> None:
     """Files hold any samples: late ones, repeated ones, those of other days."""
     edges = [0, *sorted(cuts), len(samples)]
-    parts = [roll_up(table_of(samples[a:b]), FIVE) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [roll_up(table_of(samples[a:b]), FIVE) for a, b in pairwise(edges)]
     random.shuffle(parts)
     fine = merge_rows(concat_rows(parts), FIVE)
     assert shown(fine) == plainly(samples, FIVE)
