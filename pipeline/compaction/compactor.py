@@ -37,6 +37,7 @@ from pipeline.compaction.plan import (
     plan_jobs,
 )
 from pipeline.compaction.rollup_keeper import RollupKeeper
+from pipeline.compaction.rollup_plan import HOLD_MS, NEVER_MS
 from pipeline.compaction.sorted_runs import RunError
 from pipeline.compaction.source_expiry import SourceExpiry
 
@@ -94,7 +95,7 @@ class Compactor:
             problem = self._run_job(jobs[0], failed) or problem
         problem = self._roll_up() or problem
         if self._rollups.held_back and not stop.is_set():
-            self._expire()
+            self._expire(HOLD_MS)
         if not stop.is_set() and self._clock.monotonic() - self._swept_at >= self._config.sweep_s:
             self.sweep()
             self._expire_sources()
@@ -209,13 +210,16 @@ class Compactor:
             log.info("roll-ups: %s", stopped)
             return None
 
-    def _expire(self) -> None:
-        """Remove raw files that have expired, once their roll-ups exist, and roll-ups that have."""
+    def _expire(self, hold_ms: int = NEVER_MS) -> None:
+        """Remove raw files that have expired, once their roll-ups exist or `hold_ms` later, and roll-ups that have."""
         _, state = self._head.head()
         now_ms, live = expiry_ms(self._clock.now_ms(), state.newest_append_ms), self._refresh()
         self._rollups.expire(now_ms)
         old = self._rollups.ready_to_expire(
-            expired_files(live, self._config.keeping, self._clock.now_ms(), state.newest_append_ms), live, now_ms
+            expired_files(live, self._config.keeping, self._clock.now_ms(), state.newest_append_ms),
+            live,
+            now_ms,
+            hold_ms,
         )
         if not old:
             return

@@ -92,13 +92,16 @@ class RollupKeeper:
             self._totals["expired_files"] += len(old)
             log.info("expired %d files of roll-ups", len(old))
 
-    def ready_to_expire(self, old: Sequence[LiveFile], live: Iterable[LiveFile], now_ms: int) -> tuple[LiveFile, ...]:
-        """Return those of the expired raw files that need not wait for their roll-ups. Raises TableError, OSError."""
+    def ready_to_expire(
+        self, old: Sequence[LiveFile], live: Iterable[LiveFile], now_ms: int, hold_ms: int
+    ) -> tuple[LiveFile, ...]:
+        """Return those of the expired raw files that need not wait for their roll-ups: longer than `hold_ms` none does.
+        Raises TableError, OSError."""
         if not old:
             self.held_back = 0
             return ()
         config = self._config
-        split = split_expired(old, live, self.live(), config.rollups, config.keeping, now_ms)
+        split = split_expired(old, live, self.live(), config.rollups, config.keeping, now_ms, hold_ms)
         if split.stale:
             self._table.change(split.stale, [], {"format": 1, "kind": "stale"}, self._clock.monotonic())
         self.held_back = len(split.waiting)

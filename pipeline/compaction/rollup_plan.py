@@ -11,8 +11,9 @@ from artimon.rawtable.schema import DAY_MS, LiveFile, day_of, end_ms, is_hour
 from pipeline.compaction.plan import ClassRetention, is_known_period
 
 NEVER_MS = 2**62
-HOLD_DAYS = 30
-"""Days for which an expired partition waits for its roll-ups: a damaged file must not keep it for ever."""
+HOLD_MS = 30 * DAY_MS
+"""Time for which expired samples wait for roll-ups that cannot be written: a damaged file must not keep them
+for ever."""
 Partition = tuple[str, str]
 """Day and class."""
 
@@ -119,9 +120,10 @@ def split_expired(
     retention: RollupRetention,
     keeping: ClassRetention,
     now_ms: int,
+    hold_ms: int,
 ) -> ExpirySplit:
     """Split the expired raw files `old`. A file waits until the roll-ups of its day and class are those of exactly its
-    live files, at most HOLD_DAYS."""
+    live files, at most for `hold_ms`."""
     groups, held = _by_day(live), _by_partition(rollups)
     ready: list[LiveFile] = []
     waiting: list[LiveFile] = []
@@ -131,7 +133,7 @@ def split_expired(
         mine = held.get(key, [])
         if is_covered(groups.get(key, []), mine, retention.levels(*key, now_ms)):
             ready.append(file)
-        elif keeping.until_ms(file) + HOLD_DAYS * DAY_MS <= now_ms:
+        elif keeping.until_ms(file) + hold_ms <= now_ms:
             ready.append(file)
             stale |= {one.path: one for one in stale_rollups(groups.get(key, []), mine)}
         else:

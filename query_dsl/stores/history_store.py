@@ -187,8 +187,8 @@ class HistoryStore(EngineStore):
         answer: Callable[[TableRead], T],
         grid: Grid | None = None,
     ) -> T:
-        """Apply `answer` to the newest versions of the tables; restart if compaction removes a file. Roll-ups may give the
-        buckets of `grid`."""
+        """Apply `answer` to the newest versions of the tables; restart if compaction removes a file. The buckets of
+        `grid` may be read from roll-ups."""
         ending = BudgetEvent(self._watch)
         uri = raw_uri(self._history.hdfs)
         beside = rollups_uri(self._history.hdfs)

@@ -121,12 +121,14 @@ def shown(rows: RollupRows) -> dict[Any, Any]:
 
 
 def _value(kind: str, cell: int, strings: tuple[str, ...]) -> Any:
-    return {
-        "int": lambda: cell,
-        "float": lambda: cell_to_double(cell),
-        "bool": lambda: bool(cell),
-        "str": lambda: strings[cell],
-    }[kind]()
+    match kind:
+        case "float":
+            return cell_to_double(cell)
+        case "bool":
+            return bool(cell)
+        case "str":
+            return strings[cell]
+    return cell
 
 
 def read_back(rows: RollupRows) -> RollupRows:
