@@ -110,8 +110,8 @@ OnFile = Callable[[], None]
 class SortedFileWriter:
     """Takes tables in order, all of one schema, and writes them as files of a partition, `rows_per_file` rows each.
 
-    `files` are the closed ones. Their names begin with `prefix`, by default the kind of the period. Raises RunError if
-    the rows are not in order; OSError."""
+    `files` are the closed ones. Their names begin with `prefix`, by default the kind of the period. `level` is
+    zstd's, 0: by rows and period. Raises RunError if the rows are not in order; OSError."""
 
     def __init__(
         self,
@@ -121,11 +121,14 @@ class SortedFileWriter:
         rows_per_file: int,
         on_file: OnFile = lambda: None,
         prefix: str = "",
+        level: int = 0,
     ) -> None:
         self.table, self._folder, self.partition = table, folder, partition
         self._rows_per_file, self._on_file = rows_per_file, on_file
         self._kind = "hour" if is_hour(partition["period"]) else "day"
         self._prefix = prefix or self._kind
+        small = rows_per_file <= SMALL_FILE_ROWS
+        self._level = level or (SMALL_FILE_LEVEL if small else LEVELS[self._kind])
         self._pending: list[Any] = []
         self._pending_rows = self._pending_bytes = 0
         self._file: _ParquetFile | None = None
@@ -172,8 +175,7 @@ class SortedFileWriter:
         self._pending, self._pending_rows, self._pending_bytes = ([rest] if len(rest) else []), len(rest), rest.nbytes
         if self._file is None:
             path = self.new_path()
-            level = SMALL_FILE_LEVEL if self._rows_per_file <= SMALL_FILE_ROWS else LEVELS[self._kind]
-            self._file = _ParquetFile(f"{self.table}/{path}", path, group, level)
+            self._file = _ParquetFile(f"{self.table}/{path}", path, group, self._level)
         self._file.add(group)
         if self._file.rows >= self._rows_per_file:
             self._close_file()

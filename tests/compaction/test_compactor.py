@@ -396,7 +396,7 @@ def test_expiry_by_class(builder: Builder, tmp_path: Path) -> None:
     builder.ledger = type(builder.ledger)({key: n for key, n in builder.ledger.items() if key[0] != "debug"})
     check(builder)
     fill(builder, 1, appends=1, keep=("debug",))  # it comes late
-    turn(builder, tmp_path, keep="debug=1,default=999999")
+    turn(builder, tmp_path, keep="debug=1,default=999999", rollups="none")
     assert {keep for keep, _ in held(builder.table.uri)} == {"default"}
 
 
