@@ -5,7 +5,7 @@ samples, in any order and at any step that divides another, give the buckets and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,8 +25,11 @@ from artimon.rawtable.schema import STAMP
 from artimon.rawtable.value_columns import read_values, to_milliseconds
 
 ENDED = int(ValueType.ENDED)
-FOLD_TYPES = {"integer": pa.int64(), "double": pa.float64()}
-"""Columns of a folded statistic, NAME_KIND: of INTEGER and BOOLEAN, and of DOUBLE."""
+INTEGER_FOLDS = {"min": "below", "max": "above", "sum": "rest"}
+"""Columns of the folded statistics of INTEGER and BOOLEAN: last - min, max - last, and sum - count * m, m the mean
+of min and max, rounded down; modulo 2^64, null for 0. They are smaller than the statistics, and change less."""
+DOUBLE_FOLDS = {name: f"{name}_double" for name in FOLDS}
+"""Columns of those of DOUBLE. Null: the statistic is that of equal samples: the last value, or count times it."""
 ROLLUP_FILE_SCHEMA = pa.schema(
     [
         ("source", pa.int32()),
@@ -37,11 +40,11 @@ ROLLUP_FILE_SCHEMA = pa.schema(
         ("last_time", STAMP),
         ("count", pa.int64()),
         *VALUE_FIELDS,
-        *((f"{name}_{kind}", type_) for kind, type_ in FOLD_TYPES.items() for name in FOLDS),
+        *((column, pa.int64()) for column in INTEGER_FOLDS.values()),
+        *((column, pa.float64()) for column in DOUBLE_FOLDS.values()),
     ]
 )
-"""Columns inside the data files. Null: `first_time` is `last_time`; `min` and `max` are the last value, `sum` is
-`count` times the last value."""
+"""Columns inside the data files. `first_time` is null if it is `last_time`."""
 _NONE: Ints = np.zeros(0, np.int64)
 
 
@@ -173,12 +176,13 @@ def to_table(rows: RollupRows) -> Any:
     }
     for type_, traits in TRAITS.items():
         made[traits.column] = traits.to_column(stats["last"], rows.strings, types != int(type_))
-    predicted = _predictions(rows)
-    for kind, mine in (("integer", np.isin(types, WHOLE_TYPES)), ("double", types == DOUBLE)):
-        for name in FOLDS:
-            null = ~mine | (stats[name] == predicted[name])
-            cells = stats[name] if kind == "integer" else stats[name].view(np.float64)
-            made[f"{name}_{kind}"] = pa.array(cells, FOLD_TYPES[kind], mask=null, from_pandas=False)
+    whole, double = np.isin(types, WHOLE_TYPES), types == DOUBLE
+    for name, cells in _integer_columns(stats).items():
+        made[INTEGER_FOLDS[name]] = pa.array(cells, pa.int64(), mask=~whole | (cells == 0))
+    predicted = _of_equal_samples(stats)
+    for name, column in DOUBLE_FOLDS.items():
+        null = ~double | (stats[name] == predicted[name])
+        made[column] = pa.array(stats[name].view(np.float64), pa.float64(), mask=null, from_pandas=False)
     return pa.table([made[one.name] for one in ROLLUP_FILE_SCHEMA], schema=ROLLUP_FILE_SCHEMA)
 
 
@@ -202,23 +206,59 @@ def from_table(table: Any, source: Ints, series: Ints) -> RollupRows:
         {"count": count, "last": cells, "last_time": last_ms},
         strings,
     )
-    stats = {**rows.stats, **_predictions(rows)}
-    for kind in FOLD_TYPES:
-        for name in FOLDS:
-            if f"{name}_{kind}" in table.column_names:
-                stats[name] = _filled(table.column(f"{name}_{kind}"), stats[name])
-    return _without_folds(replace(rows, stats=stats))
+    return _without_folds(replace(rows, stats={**rows.stats, **_folds_of(table, rows)}))
 
 
-def _predictions(rows: RollupRows) -> dict[str, Ints]:
-    """Return the folded statistics of buckets whose samples are all equal."""
-    count, last = rows.stats["count"], rows.stats["last"]
-    with np.errstate(all="ignore"):  # integers wrap, as in sums
-        total = count * last
-        double = rows.type == DOUBLE
-        if double.any():
-            total = np.where(double, (count * last.view(np.float64)).view(np.int64), total)
-    return {"min": last, "max": last, "sum": total}
+def _folds_of(table: Any, rows: RollupRows) -> dict[str, Ints]:
+    """Return the folded statistics, as far as the table has their columns."""
+    found = dict.fromkeys(FOLDS, np.zeros(len(rows), np.int64))
+    double = rows.type == DOUBLE
+    if not double.all():
+        named = {name: column for name, column in INTEGER_FOLDS.items() if column in table.column_names}
+        zero = np.zeros(len(rows), np.int64)
+        held = {name: _filled(table.column(column), zero) for name, column in named.items()}
+        found |= _from_integer_columns(rows.stats, held)
+    if double.any():
+        predicted = _of_equal_samples(rows.stats)
+        for name, column in DOUBLE_FOLDS.items():
+            if column in table.column_names:
+                found[name] = np.where(double, _filled(table.column(column), predicted[name]), found[name])
+    return found
+
+
+def _integer_columns(stats: Stats) -> dict[str, Ints]:
+    with np.errstate(over="ignore"):
+        mean = _mean(stats["min"], stats["max"])
+        return {
+            "min": stats["last"] - stats["min"],
+            "max": stats["max"] - stats["last"],
+            "sum": stats["sum"] - stats["count"] * mean,
+        }
+
+
+def _from_integer_columns(stats: Stats, held: Mapping[str, Ints]) -> dict[str, Ints]:
+    """Inverse of `_integer_columns`, as far as the columns are there; `sum` needs all."""
+    found = {}
+    with np.errstate(over="ignore"):
+        if "min" in held:
+            found["min"] = stats["last"] - held["min"]
+        if "max" in held:
+            found["max"] = stats["last"] + held["max"]
+        if "sum" in held:
+            found["sum"] = held["sum"] + stats["count"] * _mean(found["min"], found["max"])
+    return found
+
+
+def _mean(low: Ints, high: Ints) -> Ints:
+    """Return the mean, rounded down, without overflow."""
+    return np.asarray((low & high) + ((low ^ high) >> 1))
+
+
+def _of_equal_samples(stats: Stats) -> dict[str, Ints]:
+    """Return the folded statistics of DOUBLE buckets whose samples are all equal."""
+    with np.errstate(all="ignore"):
+        total = (stats["count"] * stats["last"].view(np.float64)).view(np.int64)
+    return {"min": stats["last"], "max": stats["last"], "sum": total}
 
 
 def _filled(column: Any, predicted: Ints) -> Ints:

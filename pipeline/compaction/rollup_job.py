@@ -35,6 +35,8 @@ from pipeline.compaction.sorted_runs import ParquetRun, RunError
 
 log = logging.getLogger(__name__)
 
+ZSTD_LEVEL = 3
+"""Level 19 makes roll-ups of counters 2 % smaller and takes eleven times the time."""
 ALL_ROWS = 2**62
 """Rows of a file: one file, whatever its size."""
 
@@ -109,6 +111,7 @@ class RollupRunner:
                 partition_of(level, job.period, job.keep),
                 ALL_ROWS,
                 prefix=stem,
+                level=ZSTD_LEVEL,
             )
             for level in levels
         }

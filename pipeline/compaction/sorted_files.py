@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from artimon.compute.statistics import FOLDS
 from artimon.model.value_traits import DICTIONARY, TRAITS
 from artimon.model.values import ValueType
 from artimon.rawtable.file_statistics import FileStatistics
+from artimon.rawtable.rollup_rows import DOUBLE_FOLDS, INTEGER_FOLDS
 from artimon.rawtable.schema import DataFile, is_hour
 from artimon.runtime import file_access as files
 from artimon.runtime.deadline import call_with_timeout
@@ -47,11 +47,8 @@ _CANDIDATES: dict[str, tuple[str, ...]] = {
     "first_time": ("DELTA_BINARY_PACKED", "PLAIN", DICTIONARY),
     "last_time": ("DELTA_BINARY_PACKED", "PLAIN", DICTIONARY),
     "count": ("DELTA_BINARY_PACKED", DICTIONARY),
-    **{
-        f"{name}_{kind}": TRAITS[type_].encodings
-        for kind, type_ in (("integer", ValueType.INTEGER), ("double", ValueType.DOUBLE))
-        for name in FOLDS
-    },
+    **dict.fromkeys(INTEGER_FOLDS.values(), TRAITS[ValueType.INTEGER].encodings),
+    **dict.fromkeys(DOUBLE_FOLDS.values(), TRAITS[ValueType.DOUBLE].encodings),
 }
 """Encodings that every reader supports, by the columns of samples and of roll-ups. Spark's does not support
 BYTE_STREAM_SPLIT."""

@@ -15,7 +15,7 @@ from artimon.compute.statistics import FOLDS, to_double, with_needs
 from artimon.model.grid import Grid
 from artimon.model.select import INCARNATION_DTYPE
 from artimon.model.value_traits import VALUE_COLUMNS
-from artimon.rawtable.rollup_rows import FOLD_TYPES, RollupRows, from_table, in_order, order_of
+from artimon.rawtable.rollup_rows import DOUBLE_FOLDS, INTEGER_FOLDS, RollupRows, from_table, in_order, order_of
 from query_dsl.stores.partial_buckets import (
     INCARNATION_FIELDS,
     PartialBuckets,
@@ -33,7 +33,8 @@ _ALWAYS = ("time", "birth", "first_time", "last_time", "count", *VALUE_COLUMNS)
 def rollup_columns(statistics: Collection[str]) -> tuple[str, ...]:
     """Return the columns to read for these statistics."""
     wanted = with_needs(statistics)
-    return (*_ALWAYS, *(f"{name}_{kind}" for name in FOLDS if name in wanted for kind in FOLD_TYPES))
+    folds = [name for name in FOLDS if name in wanted]
+    return (*_ALWAYS, *(INTEGER_FOLDS[name] for name in folds), *(DOUBLE_FOLDS[name] for name in folds))
 
 
 def from_rollup_table(table: Any, row_of: Ints) -> RollupRows:

@@ -162,19 +162,12 @@ def test_a_table_gives_back_its_rows(samples: list[Sample]) -> None:
 
 
 def test_what_follows_from_the_last_value_is_not_stored() -> None:
-    """A constant series costs its last values, and a counter has no maximum beside its last value."""
+    """A constant series costs its last values; a counter that grows evenly has only its minimum beside it."""
     constant = [(1, 1, START + n * 60_000, 0, False, 7) for n in range(1, 6)]
     counter = [(1, 2, START + n * 60_000, 0, False, n) for n in range(1, 6)]
     table = to_table(roll_up(table_of([*constant, *counter]), FIVE))
-    columns = {
-        name: table.column(name).to_pylist() for name in ("integer", "min_integer", "max_integer", "sum_integer")
-    }
-    assert columns == {
-        "integer": [7, 5],
-        "min_integer": [None, 1],
-        "max_integer": [None, None],
-        "sum_integer": [None, 15],
-    }
+    columns = {name: table.column(name).to_pylist() for name in ("integer", "below", "above", "rest")}
+    assert columns == {"integer": [7, 5], "below": [None, 4], "above": [None, None], "rest": [None, None]}
 
 
 def test_the_type_of_a_row_is_that_of_its_samples() -> None:
