@@ -5,9 +5,9 @@ samples. `history.365d`: mean of each day of a year of 1,000 gauges, 526 million
 answer, which is compared with the stored samples; the best of several in a running process. `@cold`: the first answer
 of a new process. The peer's line is with its cache of results off, `@cached` with it on: a question asked before.
 `history.rollup`: samples a second that the compactor rolls up. `history.bytes`: bytes of samples and roll-ups in
-relation to those of samples alone; `@mixed`: of the recorded hour of a whole stack, as if it were a day.
+relation to those of samples alone, for a day of the counters; `@mixed`: for the recorded hour of a whole stack.
 
-artimon bench history [--days 30] [--hosts 30] [--year-days 365] [--year-hosts 10] [--only 30d|365d|mixed] [--no-peers]
+artimon bench history [--days 30] [--hosts 30] [--year-days 365] [--year-hosts 10] [--only 30d|365d|bytes] [--no-peers]
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ BASE_PORT = 34_500
 HOUR_MS = 3_600_000
 TURNS = 3
 FAST_LEVEL = 1
-"""Level of zstd of the samples of a year, which no question reads."""
+"""Level of zstd of samples that no question reads."""
 Floats = npt.NDArray[np.float64]
 
 
@@ -64,6 +64,7 @@ class Question:
     line: str
     text: str
     promql: str
+    level: str
     step_ms: int
     expected: Floats
     """(series, points)."""
@@ -82,7 +83,7 @@ def increases(load: years.Load) -> Question:
         totals[host % years.RACKS] += np.diff(np.where(place >= 0, values[place], 0))
     text = f"fetch('{load.name}').increase('1h').sum(by=['rack']).between({load.start_ms}, {load.end_ms})"
     promql = f"sum by (rack) (increase({load.name.replace('.', '_')}[1h]))"
-    return Question("history.30d", text, promql, HOUR_MS, totals[: min(load.hosts, years.RACKS)], 1)
+    return Question("history.30d", text, promql, "1h", HOUR_MS, totals[: min(load.hosts, years.RACKS)], 1)
 
 
 def means(load: years.Load) -> Question:
@@ -95,7 +96,7 @@ def means(load: years.Load) -> Question:
         rows.append(np.add.reduceat(values, place[:-1], axis=1) / np.diff(place))
     text = f"fetch('{load.name}').bucketize('mean', '1d').between({load.start_ms}, {load.end_ms})"
     return Question(
-        "history.365d", text, f"avg_over_time({load.name.replace('.', '_')}[1d])", DAY_MS, np.concatenate(rows), 0
+        "history.365d", text, f"avg_over_time({load.name.replace('.', '_')}[1d])", "1d", DAY_MS, np.concatenate(rows), 0
     )
 
 
@@ -108,8 +109,8 @@ def ask(history: History, question: Question) -> float:
     right = question.expected[:, question.first :]
     if values.shape != right.shape or not np.allclose(values, right, rtol=1e-9, atol=0.0):
         raise WrongHistory(f"{question.line}: an answer of shape {values.shape} is not what was stored")
-    if not any("buckets of 1h" in note for note in found.notes):
-        raise WrongHistory(f"{question.line} was not answered from roll-ups of 1 h: {found.notes}")
+    if not any(f"buckets of {question.level}" in note for note in found.notes):
+        raise WrongHistory(f"{question.line} was not answered from roll-ups of {question.level}: {found.notes}")
     return took
 
 
@@ -165,23 +166,15 @@ def measure(
     peers: Sequence[Victoria],
     load: years.Load,
     question_of: Callable[[years.Load], Question],
-    level: int,
 ) -> None:
     """Measure the lines of one load."""
     question = question_of(load)
     say(f"{question.line}: {load.samples:,} samples of {len(load.values):,} series into the raw table")
-    years.fill(hdfs, load, level)
+    years.fill(hdfs, load, FAST_LEVEL)
     say(f"{question.line}: rolling up")
     pace, samples = roll_up_all(hdfs)
-    raw, made = table.size(hdfs).data, table.size(hdfs, "rollups").data
-    mark = "" if question.line == "history.30d" else "@365d"
-    emit(f"history.rollup{mark}", pace, f"samples/s of {samples:,}, both levels, one process")
-    if not level:
-        emit(
-            "history.bytes",
-            (raw + made) / raw,
-            f"x the bytes of samples alone ({raw / samples:.3g} bytes a sample, roll-ups {made / samples:.3g})",
-        )
+    if question.line == "history.30d":
+        emit("history.rollup", pace, f"samples/s of {samples:,}, all levels, one process")
     cold = ask_in_new_process(hdfs, question)
     with History(hdfs) as history:
         took = [ask(history, question) for _ in range(TURNS)]
@@ -205,14 +198,23 @@ def measure(
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def measure_mixed(hdfs: str, folder: Path) -> None:
-    """Measure the bytes of the recorded hour, compacted as a day."""
+def measure_bytes(hdfs: str, folder: Path, hosts: int) -> None:
+    """Measure the bytes of a day of counters, and of the recorded hour, compacted as a day."""
+    load = years.make_load(folder, "load.requests", Kind.COUNTER, _midnight(2), 1, hosts)
+    years.fill(f"{hdfs}/counters", load)
+    _emit_bytes("history.bytes", f"{hdfs}/counters")
+    hdfs = f"{hdfs}/mixed"
     recorded.fill(hdfs, _midnight(2))
     table.compact(hdfs, folder, days=True)
+    _emit_bytes("history.bytes@mixed", hdfs)
+
+
+def _emit_bytes(line: str, hdfs: str) -> None:
+    """Roll up, and print the bytes of data files of both tables."""
     _, samples = roll_up_all(hdfs)
     raw, made = table.size(hdfs).data, table.size(hdfs, "rollups").data
     unit = f"x the bytes of samples alone ({raw / samples:.3g} bytes a sample, roll-ups {made / samples:.3g})"
-    emit("history.bytes@mixed", (raw + made) / raw, unit)
+    emit(line, (raw + made) / raw, unit)
 
 
 def _midnight(days_ago: int) -> int:
@@ -231,18 +233,18 @@ def _victoria(options: argparse.Namespace, folder: Path, line: str) -> list[Vict
 def _run_part(options: argparse.Namespace, folder: Path, part: str) -> None:
     with Stack(folder / f"stack-{part}", ["hdfs"], base_port=BASE_PORT) as stack:
         hdfs, values = f"{stack.hdfs}/{part}", folder / f"values-{part}"
-        if part == "mixed":
-            measure_mixed(hdfs, folder)
+        if part == "bytes":
+            measure_bytes(hdfs, values, options.hosts)
         elif part == "30d":
             peers = _victoria(options, folder / part, "history.30d")
             start = _midnight(options.days + 1)
             load = years.make_load(values, "load.requests", Kind.COUNTER, start, options.days, options.hosts)
-            measure(hdfs, values, peers, load, increases, 0)
+            measure(hdfs, values, peers, load, increases)
         else:
             peers = _victoria(options, folder / part, "history.365d")
             start = _midnight(options.year_days + 1)
             load = years.make_load(values, "load.depth", Kind.GAUGE, start, options.year_days, options.year_hosts)
-            measure(hdfs, values, peers, load, means, FAST_LEVEL)
+            measure(hdfs, values, peers, load, means)
     shutil.rmtree(folder / f"stack-{part}", ignore_errors=True)
 
 
@@ -254,12 +256,12 @@ def run(args: Sequence[str]) -> None:
     parser.add_argument("--hosts", type=int, default=30, help="hosts of history.30d, 100 series each")
     parser.add_argument("--year-days", type=int, default=365, help="days of history.365d")
     parser.add_argument("--year-hosts", type=int, default=10, help="hosts of history.365d")
-    parser.add_argument("--only", choices=["30d", "365d", "mixed"], help="omit the others")
+    parser.add_argument("--only", choices=["30d", "365d", "bytes"], help="omit the others")
     parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args(args)
     folder, parts = Path(tempfile.mkdtemp(prefix="artimon-bench-")), Parts()
     try:
-        for part in ("30d", "365d", "mixed"):
+        for part in ("30d", "365d", "bytes"):
             if options.only in (None, part):
                 parts.run(f"history.{part}.part", lambda part=part: _run_part(options, folder, part))  # type: ignore[misc]
     finally:

@@ -1,8 +1,8 @@
 """The raw table, which holds every sample on HDFS: writers and readers.
 
-There are four Delta tables: `raw` (samples), `rollups` (their buckets of 5 min and 1 h), `sources` (names of sources
-and their numbers) and `series` (announcements). The Spark application appends, the compactor replaces files by fewer
-ones and writes roll-ups, and shards, history queries and proofs read. Formats: docs/formats/raw.md,
+There are four Delta tables: `raw` (samples), `rollups` (their buckets of 5 min, 1 h and 1 d), `sources` (names of
+sources and their numbers) and `series` (announcements). The Spark application appends, the compactor replaces files by
+fewer ones and writes roll-ups, and shards, history queries and proofs read. Formats: docs/formats/raw.md,
 docs/formats/rollups.md, docs/formats/series.md.
 
 Modules in reading order; each imports only those before it:

@@ -17,7 +17,7 @@ from artimon.rawtable.delta import files_of
 from artimon.rawtable.rollup_rows import ROLLUP_FILE_SCHEMA
 from artimon.rawtable.schema import DataFile, folder_of
 
-LEVELS_MS = (300_000, 3_600_000)
+LEVELS_MS = (300_000, 3_600_000, 86_400_000)
 """Steps of the levels, finest first; each divides the next."""
 PARTITION_BY = ["level", "period", "keep"]
 ROLLUP_SCHEMA = pa.schema([("level", pa.utf8()), ("period", pa.utf8()), ("keep", pa.utf8()), *ROLLUP_FILE_SCHEMA])

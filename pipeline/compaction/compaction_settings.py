@@ -43,11 +43,11 @@ class CompactorConfig:
     rollups: Annotated[
         RollupRetention,
         Option(
-            "LEVEL=DAYS or LEVEL/CLASS=DAYS, comma-separated: retention of roll-ups of 5m and 1h, `ever` for no end;"
-            " none: no roll-ups.",
+            "LEVEL=DAYS or LEVEL/CLASS=DAYS, comma-separated: retention of roll-ups of 5m, 1h and 1d, `ever` for no"
+            " end; none: no roll-ups.",
             "--rollups",
             read=lambda text: parse_rollups(text),
-            default="5m=365,1h=3650",
+            default="5m=365,1h=3650,1d=3650",
         ),
     ] = field(default_factory=RollupRetention)
     interval_s: Annotated[float, in_seconds("Interval of checks of the table.", "--interval")] = 30.0

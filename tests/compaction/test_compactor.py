@@ -36,7 +36,7 @@ def compactor(
     tmp_path: Path,
     probe: Callable[[str], None] = lambda _: None,
     keep: str = "",
-    rollups: str = "5m=365,1h=ever",
+    rollups: str = "5m=365,1h=ever,1d=ever",
 ) -> Compactor:
     config = CompactorConfig(
         "",

@@ -39,6 +39,7 @@ QUERIES = [
     "fetch('v4').map('rate', '10m').range('2h')",
 ]
 EVERYTHING = "*=99999"
+ALL_LEVELS = "5m=365,1h=ever,1d=ever"
 SERIES = 15
 
 
@@ -63,7 +64,7 @@ def store(world: HistoryWorld) -> Iterator[HistoryStore]:
 
 
 def turn(
-    world: HistoryWorld, clock: ManualClock, tmp_path: Path, keep: str = EVERYTHING, rollups: str = "5m=365,1h=ever"
+    world: HistoryWorld, clock: ManualClock, tmp_path: Path, keep: str = EVERYTHING, rollups: str = ALL_LEVELS
 ) -> Compactor:
     """One turn of the compactor, after which nothing before the clock's day is missing."""
     world.builder.settle(clock.now_ms() // DAY_MS * DAY_MS)
@@ -129,11 +130,11 @@ def test_answers_are_those_of_samples(
     assert levels_read(store, GRIDS[0]) == ""
     made = turn(world, clock, tmp_path)
     assert made.given_up() == []
-    assert {file.level_ms for file in rollups_of(world)} == {5 * MINUTE, HOUR}
+    assert {file.level_ms for file in rollups_of(world)} == {5 * MINUTE, HOUR, DAY_MS}
     assert answers(store) == expected
     assert levels_read(store, GRIDS[0]).startswith("5m of ")
     assert levels_read(store, GRIDS[2]).startswith("1h of ")
-    assert levels_read(store, GRIDS[3]).startswith("1h of ")
+    assert levels_read(store, GRIDS[3]).startswith("1d of ")
     assert levels_read(store, Grid(T, MINUTE, 60)) == ""
     assert levels_read(store, Grid(T - 60_000, 5 * MINUTE, 12)) == ""
 
@@ -198,8 +199,8 @@ def test_rollups_survive_their_samples(
     assert fine.partial
     assert any("have expired" in note and "step of 1h" in note for note in fine.notes)
     clock.advance(20 * DAY_MS)
-    turn(world, clock, tmp_path, keep="*=7", rollups="5m=30,1h=ever")
-    assert {file.level_ms for file in rollups_of(world)} == {HOUR}
+    turn(world, clock, tmp_path, keep="*=7", rollups="5m=30,1h=ever,1d=ever")
+    assert {file.level_ms for file in rollups_of(world)} == {HOUR, DAY_MS}
     assert store.select(request_of(["v.*"], GRIDS[0])).partial
     assert made_of(store.select(request_of(["v.*"], GRIDS[2]))) == expected[2]
 

@@ -55,13 +55,13 @@ def choose_files(
     chosen: list[RollupFile] = []
     coarse: list[RollupFile] = []
     for made in _by_raw_file(rollup_files(rollups)):
-        one = made[-1]
+        one = made[0]
         if one.raw_name not in names and not _has_expired(one, partitions, appended_ms):
             continue  # compaction replaced its raw file, or this version of the raw table is older
         usable = [file for file in made if file.level_ms in fit]
         if usable:
             chosen.append(usable[-1])
-        elif one.raw_name not in names and one.path in relevant:
+        elif one.raw_name not in names:
             coarse.append(one)
     covered = {file.raw_name for file in chosen}
     left = tuple(file for file in pruned.files if stem_of(file.path) not in covered)
@@ -71,7 +71,7 @@ def choose_files(
         replace(pruned, files=left),
         tuple(relevant[file.path] for file in read),
         tuple((level, count) for level, count in counts.items() if count),
-        _coarse_notes(coarse, grid),
+        _coarse_notes(_overlapping(rollups, wanted, coarse), grid),
     )
 
 
@@ -93,6 +93,16 @@ def _by_raw_file(files: Sequence[RollupFile]) -> list[list[RollupFile]]:
     for file in files:
         made.setdefault((file.period, file.keep, file.raw_name), {}).setdefault(file.level_ms, file)
     return [[levels[level] for level in sorted(levels)] for levels in made.values()]
+
+
+def _overlapping(rollups: DeltaTable, wanted: RowFilter, coarse: Sequence[RollupFile]) -> list[RollupFile]:
+    """Return those of `coarse` that may hold a bucket which overlaps the wanted time, and ends after it."""
+    if not coarse:
+        return []
+    after_ms, until_ms = wanted.after_us // 1000, wanted.until_us // 1000 + max(file.level_ms for file in coarse)
+    wider = RowFilter(wanted.source, wanted.series, after_ms, until_ms)
+    relevant = {file.path for file in prune(rollups, wider).files}
+    return [file for file in coarse if file.path in relevant]
 
 
 def _coarse_notes(coarse: Sequence[RollupFile], grid: Grid) -> tuple[str, ...]:
