@@ -38,6 +38,13 @@ def double_order(cells: Cells) -> Cells:
     return ordered
 
 
+def rank(cells: Cells, double: npt.NDArray[np.bool_] | bool) -> Cells:
+    """Return integers in the order of the values: of two samples at one time the greater is last, as in shards."""
+    if isinstance(double, bool):
+        return double_order(cells) if double else cells
+    return np.where(double, double_order(cells), cells)
+
+
 def replaces(new: Cells, old: Cells, bounds: TypeBounds, texts: TextTable) -> npt.NDArray[np.bool_]:
     """Return the mask (n,) of cells of `new` that replace `old` at equal times."""
     better: npt.NDArray[np.bool_] = new > old

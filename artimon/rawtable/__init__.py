@@ -1,21 +1,25 @@
 """The raw table, which holds every sample on HDFS: writers and readers.
 
-There are three Delta tables: `raw` (samples), `sources` (names of sources and their numbers) and `series`
-(announcements). The Spark application appends, the compactor replaces files by fewer ones, and shards, history queries
-and proofs read. Formats: docs/formats/raw.md, docs/formats/series.md.
+There are four Delta tables: `raw` (samples), `rollups` (their buckets of 5 min, 1 h and 1 d), `sources` (names of
+sources and their numbers) and `series` (announcements). The Spark application appends, the compactor replaces files by
+fewer ones and writes roll-ups, and shards, history queries and proofs read. Formats: docs/formats/raw.md,
+docs/formats/rollups.md, docs/formats/series.md.
 
 Modules in reading order; each imports only those before it:
 
     schema           columns, locations, data files, periods
     file_statistics  statistics of a file, by which readers skip it
+    value_columns    values of rows as types and cells
     lane_columns     lanes of the state in a commit
     table_state      state of an append: offsets, lanes, gaps; and the step to the next one. Pure
     delta            one Delta table: open, refresh, commit
     table_reader     leases on versions, and reads of a whole version
+    rollup_rows      rows of roll-ups: made of samples, merged. Pure
     parquet_reader   data files read by ranges
     head             newest append: the only parser of commits
     merged_table     a table of many small commits: merges, expiry of rows, deletion of files
     commit           append, replace and expire: compare-and-set on the version
+    rollups          table of roll-ups
     sources          numbers of sources
     announced_rows   rows of the table of series, and their merge
     series_delta     table of series

@@ -11,10 +11,12 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
+import pyarrow as pa
 from deltalake import PostCommitHookProperties, Transaction
 from deltalake.exceptions import DeltaError
+from deltalake.transaction import RemoveAction
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.rawtable.delta import DeltaHandle, StartTime, first_line
@@ -120,23 +122,47 @@ class RawTable(DeltaHandle):
             raise DriverSuspended(f"{self.uri}: files begun {age_s / 3600:.0f} h ago may have been deleted")
 
 
-class CompactionLog(DeltaHandle):
-    """The raw table for compaction: live and removed files, and commits that replace or remove files."""
+class RemovableFile(Protocol):
+    """Live file of a maintained table."""
 
-    # the newest append may be old: its commit must stay, even if many commits of ours follow
+    @property
+    def path(self) -> str:
+        """Path relative to the table."""
+        ...
+
+    def removal(self, data_change: bool, now_ms: int) -> RemoveAction:
+        """Return the action that removes it in a commit."""
+        ...
+
+
+F = TypeVar("F", bound=RemovableFile)
+
+
+class MaintainedTable(DeltaHandle, Generic[F]):
+    """A table whose files the compactor replaces, removes and deletes: its live and removed files, and commits that are
+    checked against the live ones."""
+
+    # a commit that later commits depend on may be old: it must stay, even if many follow
     _hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
-    def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(raw_uri(hdfs), RAW_SCHEMA, PARTITION_BY, made=False)
+    def __init__(
+        self,
+        uri: str,
+        schema: pa.Schema,
+        partition_by: Sequence[str],
+        properties: dict[str, str] | None = None,
+        made: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        super().__init__(uri, schema, partition_by, properties, made)
         self._clock = clock
         self._removed: set[str] = set()
         """Paths removed by commits up to version `_read_to` and not known to be deleted."""
         self._read_to: int | None = None
 
-    def live(self) -> list[LiveFile]:
+    def live(self) -> list[F]:
         """Return the files of the version last refreshed. Raises TableError."""
-        names = ("path", "size_bytes", "num_records", "partition.period", "partition.keep")
-        return [LiveFile(*row) for row in self.list_files(*names)]
+        raise NotImplementedError
 
     def removed(self) -> set[str]:
         """Return the paths that were removed from the table and may still exist on HDFS. Reads the remaining commits:
@@ -187,31 +213,7 @@ class CompactionLog(DeltaHandle):
             self._table = None
             raise TableError(f"{what} {self.uri} failed: {first_line(error)}") from error
 
-    def replace(self, old: Sequence[LiveFile], new: Sequence[DataFile], note: dict[str, Any], began: float) -> int:
-        """Replace `old` by `new`, which hold the same rows, in one commit; return its version. `began`: start of the
-        first of `new` by the monotonic clock.
-
-        Raises FileSuperseded if one of `old` is gone (`new` will then never be part of the table), TableError if the
-        outcome is uncertain."""
-        wanted, added = {file.path for file in old}, {file.path for file in new}
-
-        def check(live: set[str]) -> bool:
-            if added <= live:
-                return True
-            if not wanted <= live:
-                gone = sorted(wanted - live)
-                raise FileSuperseded(f"{self.uri}: {len(gone)} of {len(wanted)} files are gone, such as {gone[0]}")
-            if self._clock.monotonic() - began > MAX_COMPACTION_AGE_S:
-                raise TableError(
-                    f"{self.uri}: files begun more than {MAX_COMPACTION_AGE_S / 3600:.0f} h ago are too old to commit"
-                )
-            return False
-
-        version = self._commit_once(check, self._actions(old, new, data_change=False), note)
-        self._removed |= wanted
-        return version
-
-    def expire(self, old: Sequence[LiveFile], note: dict[str, Any]) -> int:
+    def expire(self, old: Sequence[F], note: dict[str, Any]) -> int:
         """Remove `old` in one commit, unless all are gone already; return the version. Raises FileSuperseded if only
         some are gone, TableError."""
         wanted = {file.path for file in old}
@@ -226,6 +228,13 @@ class CompactionLog(DeltaHandle):
         version = self._commit_once(check, self._actions(old, [], data_change=True), note)
         self._removed |= wanted
         return version
+
+    def _check_age(self, began: float, has_files: bool = True) -> None:
+        """Raise TableError if new files that were begun at `began` (monotonic clock) may have been deleted."""
+        if has_files and self._clock.monotonic() - began > MAX_COMPACTION_AGE_S:
+            raise TableError(
+                f"{self.uri}: files begun more than {MAX_COMPACTION_AGE_S / 3600:.0f} h ago are too old to commit"
+            )
 
     def fence(self, note: dict[str, Any]) -> int:
         """Commit without changes, which makes concurrent commits on older versions fail."""
@@ -260,6 +269,39 @@ class CompactionLog(DeltaHandle):
     def _live_paths(self) -> set[str]:
         return {file.path for file in self.live()}
 
-    def _actions(self, old: Sequence[LiveFile], new: Sequence[DataFile], data_change: bool) -> list[Any]:
+    def _actions(self, old: Sequence[F], new: Sequence[DataFile], data_change: bool) -> list[Any]:
         now = self._clock.now_ms()
         return [*(file.removal(data_change, now) for file in old), *(file.action(data_change) for file in new)]
+
+
+class CompactionLog(MaintainedTable[LiveFile]):
+    """The raw table for compaction: live and removed files, and commits that replace or remove files."""
+
+    def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(raw_uri(hdfs), RAW_SCHEMA, PARTITION_BY, made=False, clock=clock)
+
+    def live(self) -> list[LiveFile]:
+        """Return the files of the version last refreshed. Raises TableError."""
+        names = ("path", "size_bytes", "num_records", "partition.period", "partition.keep")
+        return [LiveFile(*row) for row in self.list_files(*names)]
+
+    def replace(self, old: Sequence[LiveFile], new: Sequence[DataFile], note: dict[str, Any], began: float) -> int:
+        """Replace `old` by `new`, which hold the same rows, in one commit; return its version. `began`: start of the
+        first of `new` by the monotonic clock.
+
+        Raises FileSuperseded if one of `old` is gone (`new` will then never be part of the table), TableError if the
+        outcome is uncertain."""
+        wanted, added = {file.path for file in old}, {file.path for file in new}
+
+        def check(live: set[str]) -> bool:
+            if added <= live:
+                return True
+            if not wanted <= live:
+                gone = sorted(wanted - live)
+                raise FileSuperseded(f"{self.uri}: {len(gone)} of {len(wanted)} files are gone, such as {gone[0]}")
+            self._check_age(began)
+            return False
+
+        version = self._commit_once(check, self._actions(old, new, data_change=False), note)
+        self._removed |= wanted
+        return version

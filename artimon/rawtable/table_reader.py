@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
@@ -96,6 +97,25 @@ def read_with_retry(uri: str, read: Callable[[DeltaTable], T], zookeeper: KazooC
                     raise
                 log.info("%s: version %d is gone (%s); reading the newest one", uri, table.version(), error)
     raise AssertionError("unreachable")
+
+
+def read_both_with_retry(
+    uri: str,
+    beside: str,
+    read: Callable[[DeltaTable, DeltaTable | None], T],
+    zookeeper: KazooClient | None = None,
+) -> T:
+    """As `read_with_retry`, of two tables: that at `beside`, None if it does not exist, is opened after the first."""
+
+    def read_first(table: DeltaTable) -> T:
+        with ExitStack() as opened:
+            try:
+                other = opened.enter_context(open_leased(beside, zookeeper))
+            except TableNotFoundError:
+                return read(table, None)
+            return read(table, other)
+
+    return read_with_retry(uri, read_first, zookeeper)
 
 
 def read_raw(

@@ -195,6 +195,11 @@ COMPACTOR = (
     SelfMetric("artimon.compactor.live.closedhour", "live.closed_hour", "Most files in an hour that is closed"),
     SelfMetric("artimon.compactor.live.day", "live.day", "Most files in a day"),
     SelfMetric("artimon.compactor.live.openhours", "live.open_hours", "Hours that are open"),
+    SelfMetric("artimon.compactor.rollups.samples", "rollups.samples", "Samples rolled up", counter=True),
+    SelfMetric("artimon.compactor.rollups.waiting", "rollups.waiting", "Jobs of roll-ups that are due"),
+    SelfMetric("artimon.compactor.rollups.heldback", "rollups.held_back", "Expired files that wait for their roll-ups"),
+    SelfMetric("artimon.compactor.rollups.live", "rollups.live_files", "Files of the table of roll-ups"),
+    SelfMetric("artimon.compactor.rollups.live.bytes", "rollups.live_bytes", "Size of the files of roll-ups", "bytes"),
     SelfMetric(
         "artimon.compactor.settled.age.ms",
         "settled_ms",

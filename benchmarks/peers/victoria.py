@@ -15,7 +15,10 @@ from benchmarks.peers.process import ask, drain, run, serving
 from benchmarks.peers.series import Content, PeerFailed, PeerSeries, Stored, folder_bytes
 from scripts.programs import Program
 
-LINES = 500
+LINES, BLOCK_SAMPLES = 500, 2_000_000
+"""Limits of one import."""
+_A_DAY = 1_440
+"""Samples between two looks at the months of a series."""
 MERGED_S = 300.0
 NOT_DATA = ("cache", "tmp", "snapshots", "flock.lock")
 _BUSY = re.compile(r'^vm_(?:active_merges|pending_rows)\{type="(?:storage/|storage|indexdb)[^"]*"\} (\d+)', re.M)
@@ -43,7 +46,7 @@ class Victoria:
             for block in _blocks(series):
                 ask(f"{self._url}/api/v1/import", b"".join(map(_line, block)))
                 samples += sum(len(one.times_ms) for one in block)
-                months |= {_month(int(one.times_ms[side])) for one in block for side in (0, -1)}
+                months |= {_month(int(at)) for one in block for at in (*one.times_ms[::_A_DAY], one.times_ms[-1])}
             ask(f"{self._url}/internal/force_flush")
             for month in sorted(months):
                 ask(f"{self._url}/internal/force_merge?partition_prefix={month}")
@@ -73,7 +76,7 @@ class Victoria:
     def _serving(self) -> AbstractContextManager[None]:
         data = self._folder / "data"
         options = [f"-storageDataPath={data}", f"-httpListenAddr={self._address}", "-retentionPeriod=100y"]
-        options += ["-search.maxExportDuration=10m", "-loggerLevel=ERROR"]
+        options += ["-search.maxExportDuration=10m", "-search.maxQueryDuration=10m", "-loggerLevel=ERROR"]
         return serving(self._program, options, f"{self._url}/health", self._folder / "log.txt")
 
     def _settle(self) -> None:
@@ -95,11 +98,13 @@ def _line(one: PeerSeries) -> bytes:
 
 def _blocks(series: Iterable[PeerSeries]) -> Iterator[list[PeerSeries]]:
     block: list[PeerSeries] = []
+    held = 0
     for one in series:
         block.append(one)
-        if len(block) == LINES:
+        held += len(one.times_ms)
+        if len(block) == LINES or held >= BLOCK_SAMPLES:
             yield block
-            block = []
+            block, held = [], 0
     if block:
         yield block
 

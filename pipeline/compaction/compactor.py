@@ -36,6 +36,8 @@ from pipeline.compaction.plan import (
     expiry_ms,
     plan_jobs,
 )
+from pipeline.compaction.rollup_keeper import RollupKeeper
+from pipeline.compaction.rollup_plan import HOLD_MS, NEVER_MS
 from pipeline.compaction.sorted_runs import RunError
 from pipeline.compaction.source_expiry import SourceExpiry
 
@@ -74,7 +76,8 @@ class Compactor:
         self._last: dict[str, Any] = {}
         self._orphans = self._cleaned = 0
         self._log_cleaner = Tidier(self._log, self._on_delete)
-        self._sources = SourceExpiry(config.hdfs, config.keeping, clock, probe, self._heartbeat)
+        self._rollups = RollupKeeper(config, clock, probe, self._heartbeat, self._on_delete)
+        self._sources = SourceExpiry(config, clock, probe, self._heartbeat)
 
     def run_due(self, stop: threading.Event) -> None:
         """Do everything that is due: expiry, then all jobs, then dead files and sources. Returns early on `stop`.
@@ -90,6 +93,9 @@ class Compactor:
             if not jobs:
                 break
             problem = self._run_job(jobs[0], failed) or problem
+        problem = self._roll_up() or problem
+        if self._rollups.held_back and not stop.is_set():
+            self._expire(HOLD_MS)
         if not stop.is_set() and self._clock.monotonic() - self._swept_at >= self._config.sweep_s:
             self.sweep()
             self._expire_sources()
@@ -119,12 +125,13 @@ class Compactor:
         """Delete dead files that no reader needs any more, and the old part of the log. Raises TableError, OSError."""
         # before the leases are read: a reader that takes one later opens this version or a newer one
         version = int(self._log.refresh().version())
-        self._swept = self._sweeper.sweep(version, self._held_versions(), self._clock.now_ms())
+        self._swept = self._sweeper.sweep(version, self._held_versions(self._log.uri), self._clock.now_ms())
         self._deleted += self._swept.deleted
         self._orphans += self._swept.orphans
         self._deleted_bytes += self._swept.deleted_bytes
         if not self._swept.waiting:  # a checkpoint drops the names of files still to be deleted
             self._cleaned += self._log_cleaner.tidy(self._head.head()[0], self._clock.now_ms())
+        self._rollups.sweep(self._held_versions)
         self._swept_at = self._clock.monotonic()
         return self._swept
 
@@ -134,7 +141,8 @@ class Compactor:
 
     def given_up(self) -> list[str]:
         """Return the jobs that are due but given up, with the reasons."""
-        return [f"{period}, keep {keep}: {why}" for (period, keep, _), why in list(self._given_up.items())]
+        jobs = [f"{period}, keep {keep}: {why}" for (period, keep, _), why in list(self._given_up.items())]
+        return [*jobs, *self._rollups.given_up()]
 
     def figures(self) -> dict[str, Any]:
         """Return the figures that `artimon status` shows."""
@@ -151,7 +159,8 @@ class Compactor:
             "log_files_deleted": self._cleaned,
             "expired_files": self._expired,
             "alarms": self._alarms,
-            "given_up": len(self._given_up),
+            "given_up": len(self.given_up()),
+            "rollups": self._rollups.figures(),
         }
 
     def _heartbeat(self) -> None:
@@ -192,9 +201,26 @@ class Compactor:
         self._last = done.to_json()
         log.info("compacted %s", self._last)
 
-    def _expire(self) -> None:
+    def _roll_up(self) -> Exception | None:
+        """Write the roll-ups that are due. A stop abandons the current job."""
         _, state = self._head.head()
-        old = expired_files(self._refresh(), self._config.keeping, self._clock.now_ms(), state.newest_append_ms)
+        try:
+            return self._rollups.run_due(self._refresh(), expiry_ms(self._clock.now_ms(), state.newest_append_ms))
+        except JobStopped as stopped:
+            log.info("roll-ups: %s", stopped)
+            return None
+
+    def _expire(self, hold_ms: int = NEVER_MS) -> None:
+        """Remove raw files that have expired, once their roll-ups exist or `hold_ms` later, and roll-ups that have."""
+        _, state = self._head.head()
+        now_ms, live = expiry_ms(self._clock.now_ms(), state.newest_append_ms), self._refresh()
+        self._rollups.expire(now_ms)
+        old = self._rollups.ready_to_expire(
+            expired_files(live, self._config.keeping, self._clock.now_ms(), state.newest_append_ms),
+            live,
+            now_ms,
+            hold_ms,
+        )
         if not old:
             return
         self._probe("expire")
@@ -209,7 +235,7 @@ class Compactor:
         _, state = self._head.head()
         now_ms = expiry_ms(self._clock.now_ms(), state.newest_append_ms)
         try:
-            self._sources.run_due(self._refresh, now_ms)
+            self._sources.run_due(self._refresh, self._rollups.live, now_ms)
         except JobStopped as stopped:
             log.info("sources: %s", stopped)
 
@@ -228,12 +254,12 @@ class Compactor:
             return None
         return found if isinstance(found, dict) and found.get("table") == state.table else None
 
-    def _held_versions(self) -> list[int]:
+    def _held_versions(self, uri: str) -> list[int]:
         """Return the versions that readers hold; ANY if ZooKeeper does not answer, so that nothing is deleted."""
         if self._zookeeper is None:
             return []
         try:
-            return leased_versions(self._zookeeper, self._log.uri, self._clock.now_ms())
+            return leased_versions(self._zookeeper, uri, self._clock.now_ms())
         except ZOOKEEPER_ERRORS as error:
             log.warning("leases of readers cannot be read, nothing is deleted: %s", first_line(error))
             return [ANY_VERSION]

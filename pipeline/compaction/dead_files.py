@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from artimon.rawtable.commit import CompactionLog
+from artimon.rawtable.commit import CompactionLog, MaintainedTable
 from artimon.rawtable.head import LOG_FOLDER, last_checkpoint
 from artimon.rawtable.schema import PROPERTIES
 from artimon.runtime import file_access as files
@@ -41,7 +42,7 @@ class FileSweeper:
     """Deletes dead files. Used by one thread. `_since`: path of a removed file -> version at which its removal was
     first seen, so at or above that of the removal."""
 
-    def __init__(self, table: CompactionLog, on_delete: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, table: MaintainedTable[Any], on_delete: Callable[[], None] = lambda: None) -> None:
         self._table, self._on_delete = table, on_delete
         self._removal_seen: dict[str, int] = {}
         self._deleted_paths: set[str] = set()

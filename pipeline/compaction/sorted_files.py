@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from artimon.model.value_traits import DICTIONARY, TRAITS
+from artimon.model.values import ValueType
 from artimon.rawtable.file_statistics import FileStatistics
-from artimon.rawtable.schema import FILE_SCHEMA, DataFile
+from artimon.rawtable.rollup_rows import DOUBLE_FOLDS, INTEGER_FOLDS
+from artimon.rawtable.schema import DataFile, is_hour
 from artimon.runtime import file_access as files
 from artimon.runtime.deadline import call_with_timeout
 from pipeline.compaction.row_order import KEYS, Key, SortKeys
@@ -42,13 +44,19 @@ _CANDIDATES: dict[str, tuple[str, ...]] = {
     "birth": ("DELTA_BINARY_PACKED", DICTIONARY),
     "future": ("PLAIN",),
     **{one.column: one.encodings for one in TRAITS.values()},
+    "first_time": ("DELTA_BINARY_PACKED", "PLAIN", DICTIONARY),
+    "last_time": ("DELTA_BINARY_PACKED", "PLAIN", DICTIONARY),
+    "count": ("DELTA_BINARY_PACKED", DICTIONARY),
+    **dict.fromkeys(INTEGER_FOLDS.values(), TRAITS[ValueType.INTEGER].encodings),
+    **dict.fromkeys(DOUBLE_FOLDS.values(), TRAITS[ValueType.DOUBLE].encodings),
 }
-"""Encodings that every reader supports. Spark's does not support BYTE_STREAM_SPLIT."""
+"""Encodings that every reader supports, by the columns of samples and of roll-ups. Spark's does not support
+BYTE_STREAM_SPLIT."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileEncoding:
-    """Encoding of each column of FILE_SCHEMA."""
+    """Encoding of each column of a file."""
 
     dictionary: list[str] = field(default_factory=list)
     others: dict[str, str] = field(default_factory=dict)
@@ -72,7 +80,7 @@ def choose_encoding(sample: Any, level: int) -> FileEncoding:
     """Return the encoding that makes each column of `sample` smallest; of equals, the first of _CANDIDATES."""
     best: dict[str, tuple[int, str]] = {}
     for n in range(max(map(len, _CANDIDATES.values()))):
-        names = {column: options[n] for column, options in _CANDIDATES.items() if n < len(options)}
+        names = {column: _CANDIDATES[column][n] for column in sample.column_names if n < len(_CANDIDATES[column])}
         for column, size in _column_sizes(sample.select(list(names)), _encoding(names), level).items():
             if column not in best or size < best[column][0]:
                 best[column] = size, names[column]
@@ -97,16 +105,27 @@ OnFile = Callable[[], None]
 
 
 class SortedFileWriter:
-    """Takes tables in order and writes them as files of the partition (`period`, `keep`), `rows_per_file` rows each.
+    """Takes tables in order, all of one schema, and writes them as files of a partition, `rows_per_file` rows each.
 
-    `files` are the closed ones. Raises RunError if the rows are not in order; OSError."""
+    `files` are the closed ones. Their names begin with `prefix`, by default the kind of the period. `level` is
+    zstd's, 0: by rows and period. Raises RunError if the rows are not in order; OSError."""
 
     def __init__(
-        self, table: str, folder: str, partition: dict[str, str], rows_per_file: int, on_file: OnFile = lambda: None
+        self,
+        table: str,
+        folder: str,
+        partition: dict[str, str],
+        rows_per_file: int,
+        on_file: OnFile = lambda: None,
+        prefix: str = "",
+        level: int = 0,
     ) -> None:
-        self._table, self._folder, self._partition = table, folder, partition
+        self.table, self._folder, self.partition = table, folder, partition
         self._rows_per_file, self._on_file = rows_per_file, on_file
-        self._prefix = "hour" if "T" in partition["period"] else "day"
+        self._kind = "hour" if is_hour(partition["period"]) else "day"
+        self._prefix = prefix or self._kind
+        small = rows_per_file <= SMALL_FILE_ROWS
+        self._level = level or (SMALL_FILE_LEVEL if small else LEVELS[self._kind])
         self._pending: list[Any] = []
         self._pending_rows = self._pending_bytes = 0
         self._file: _ParquetFile | None = None
@@ -134,6 +153,11 @@ class SortedFileWriter:
         self._close_file()
         return self.files
 
+    def new_path(self) -> str:
+        """Return the path of a new file, relative to the table."""
+        self.names.append(f"{self._folder}/{self._prefix}-{uuid.uuid4().hex}.parquet")
+        return self.names[-1]
+
     def discard(self) -> None:
         """Drop the open file."""
         if self._file is not None:
@@ -147,17 +171,15 @@ class SortedFileWriter:
         rest = held.slice(len(group))
         self._pending, self._pending_rows, self._pending_bytes = ([rest] if len(rest) else []), len(rest), rest.nbytes
         if self._file is None:
-            path = f"{self._folder}/{self._prefix}-{uuid.uuid4().hex}.parquet"
-            self.names.append(path)
-            level = SMALL_FILE_LEVEL if self._rows_per_file <= SMALL_FILE_ROWS else LEVELS[self._prefix]
-            self._file = _ParquetFile(f"{self._table}/{path}", path, group, level)
+            path = self.new_path()
+            self._file = _ParquetFile(f"{self.table}/{path}", path, group, self._level)
         self._file.add(group)
         if self._file.rows >= self._rows_per_file:
             self._close_file()
 
     def _close_file(self) -> None:
         if self._file is not None:
-            self.files.append(self._file.close(self._partition))
+            self.files.append(self._file.close(self.partition))
             self._file = None
             self._on_file()
 
@@ -169,7 +191,7 @@ class _ParquetFile:
         self.path = path
         self.sink = HdfsSink(uri)
         options = choose_encoding(sample, level).options(level)
-        self._writer = pq.ParquetWriter(pa.PythonFile(self.sink, mode="w"), FILE_SCHEMA, **options)
+        self._writer = pq.ParquetWriter(pa.PythonFile(self.sink, mode="w"), sample.schema, **options)
         self._statistics = FileStatistics(KEYS)
 
     @property

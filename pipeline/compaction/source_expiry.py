@@ -13,11 +13,13 @@ import pyarrow as pa
 from artimon.model.clock import Clock
 from artimon.model.failpoints import Failpoint
 from artimon.rawtable.parquet_reader import GroupReader
+from artimon.rawtable.rollups import RollupFile, rollups_uri
 from artimon.rawtable.schema import DAY_MS, LiveFile, raw_uri
 from artimon.rawtable.series_delta import SeriesTable
 from artimon.rawtable.sources import SourcesTable
 from artimon.rawtable.table_state import FORGET_MS
-from pipeline.compaction.plan import ClassRetention, is_known_period
+from pipeline.compaction.compaction_settings import CompactorConfig
+from pipeline.compaction.plan import is_known_period
 
 log = logging.getLogger(__name__)
 
@@ -28,21 +30,26 @@ FOR_EVER = 2**62
 
 
 class SourceUsage:
-    """Time until which each source has rows in the raw table. Each file is read once: its sources never change."""
+    """Time until which each source has rows in the raw table or in roll-ups. Each file is read once: its sources never
+    change."""
 
-    def __init__(self, uri: str, keeping: ClassRetention, heartbeat: Callable[[], None]) -> None:
+    def __init__(self, config: CompactorConfig, heartbeat: Callable[[], None]) -> None:
         """`heartbeat`: called often; it may raise."""
-        self._uri, self._keeping, self._heartbeat = uri, keeping, heartbeat
+        self._config, self._heartbeat = config, heartbeat
         self._until_ms = np.zeros(0, np.int64)
         self._read: set[str] = set()
 
-    def update(self, live: Sequence[LiveFile]) -> None:
+    def update(self, raw: Sequence[LiveFile], rollups: Sequence[RollupFile]) -> None:
         """Take in the files that were not read yet. Raises TableError, OSError."""
-        for file in live:
-            if file.path not in self._read:
+        files = [
+            *((f"{raw_uri(self._config.hdfs)}/{file.path}", self._raw_until_ms(file)) for file in raw),
+            *((f"{rollups_uri(self._config.hdfs)}/{file.path}", self._rollup_until_ms(file)) for file in rollups),
+        ]
+        for uri, until_ms in files:
+            if uri not in self._read:
                 self._heartbeat()
-                self._add(sources_of(f"{self._uri}/{file.path}"), file)
-        self._read = {file.path for file in live}
+                self._add(sources_of(uri), until_ms)
+        self._read = {uri for uri, _ in files}
 
     def is_used(self, ids: Any, now_ms: int) -> Any:
         """Return the mask of the sources with rows that have not expired."""
@@ -51,8 +58,14 @@ class SourceUsage:
         used[known] = self._until_ms[ids[known]] > now_ms
         return used
 
-    def _add(self, ids: Any, file: LiveFile) -> None:
-        until_ms = self._keeping.until_ms(file) if is_known_period(file.period) else FOR_EVER
+    def _raw_until_ms(self, file: LiveFile) -> int:
+        return self._config.keeping.until_ms(file) if is_known_period(file.period) else FOR_EVER
+
+    def _rollup_until_ms(self, file: RollupFile) -> int:
+        known = is_known_period(file.period)
+        return self._config.rollups.until_ms(file.level_ms, file.period, file.keep) if known else FOR_EVER
+
+    def _add(self, ids: Any, until_ms: int) -> None:
         if len(ids) and (more := int(ids.max()) + 1 - len(self._until_ms)) > 0:
             self._until_ms = np.concatenate([self._until_ms, np.zeros(max(more, len(self._until_ms)), np.int64)])
         self._until_ms[ids] = np.maximum(self._until_ms[ids], until_ms)
@@ -76,18 +89,18 @@ def sources_of(uri: str) -> Any:
 class SourceExpiry:
     """Expiry of the tables of sources and of series, once a day for each. Used by one thread."""
 
-    def __init__(
-        self, hdfs: str, keeping: ClassRetention, clock: Clock, probe: Failpoint, heartbeat: Callable[[], None]
-    ) -> None:
-        self._keeping, self._heartbeat = keeping, heartbeat
-        self._sources, self._series = SourcesTable(hdfs, clock, probe), SeriesTable(hdfs, clock, probe)
-        self._usage = SourceUsage(raw_uri(hdfs), keeping, heartbeat)
+    def __init__(self, config: CompactorConfig, clock: Clock, probe: Failpoint, heartbeat: Callable[[], None]) -> None:
+        self._config, self._heartbeat = config, heartbeat
+        self._sources, self._series = SourcesTable(config.hdfs, clock, probe), SeriesTable(config.hdfs, clock, probe)
+        self._usage = SourceUsage(config, heartbeat)
 
-    def run_due(self, live: Callable[[], Sequence[LiveFile]], now_ms: int) -> None:
-        """Run what is due. `live` reads the files of the newest version of the raw table. Raises TableError,
+    def run_due(
+        self, raw: Callable[[], Sequence[LiveFile]], rollups: Callable[[], Sequence[RollupFile]], now_ms: int
+    ) -> None:
+        """Run what is due. `raw` and `rollups` read the live files of the newest versions. Raises TableError,
         OSError."""
         if self._sources.is_aged(self._sources.live()):
-            self._usage.update(live())
+            self._usage.update(raw(), rollups())
             merged = self._sources.expire(lambda ids: self._usage.is_used(ids, now_ms), self._go_on)
             log.info("sources: %s", merged)
         if self._series.is_aged(self._series.live()):
@@ -100,8 +113,7 @@ class SourceExpiry:
         newest = int(known.max()) if len(known) else 0
         exists = np.zeros(newest + 1, np.bool_)
         exists[known] = True
-        days = max([self._keeping.default_days, *self._keeping.days.values()])
-        since_us = (now_ms - days * DAY_MS - LATEST_MS) * 1000
+        since_us = self._config.since_ms(now_ms - LATEST_MS) * 1000
 
         def kept(rows: Any) -> Any:
             source, seen = (rows.column(name).cast(pa.int64()).to_numpy() for name in ("source", "last_seen"))

@@ -14,6 +14,7 @@ from artimon.compute.raw_windows import run_on_grid
 from artimon.compute.statistics import STATISTICS
 from artimon.model.grid import Grid
 from artimon.model.select import INCARNATION_DTYPE
+from artimon.rawtable.value_columns import intern_texts
 from query_dsl.evaluation.execution import QueryExecution
 from query_dsl.evaluation.udf import WindowSpans
 from query_dsl.evaluation.windows import (
@@ -33,7 +34,7 @@ from query_dsl.results.raw_series import RawSeries
 from query_dsl.results.result_cells import STRING, Ints, SeriesKey
 from query_dsl.stores.partial_buckets import bucketize
 from query_dsl.stores.query_limits import CELL_BYTES, LimitExceeded
-from query_dsl.stores.sample_rows import SampleRows, intern_texts
+from query_dsl.stores.sample_rows import SampleRows
 from query_dsl.tree import nodes
 from query_dsl.tree.query_errors import QueryError
 from query_dsl.tree.times import format_duration, format_time

@@ -18,6 +18,7 @@ from artimon.model.grid import bucket_end
 from artimon.model.select import Buckets, EngineShare, Matcher, SelectRequest, Series, Store, too_many_series
 from artimon.model.series_table import NAME, SeriesTable
 from artimon.model.values import ValueType, double_to_cell
+from artimon.rawtable.value_columns import intern_texts
 from query_dsl.evaluation.query_runner import QueryRunner
 from query_dsl.evaluation.time_limit import DEFAULT_TIMEOUT_S
 from query_dsl.stores.bucket_accumulator import BucketAccumulator
@@ -27,7 +28,7 @@ from query_dsl.stores.literal_samples import LiteralSeries, SampleList, parse_al
 from query_dsl.stores.partial_buckets import bucketize
 from query_dsl.stores.query_limits import Limits
 from query_dsl.stores.raw_samples import RawSamples, SampleRequest
-from query_dsl.stores.sample_rows import Ints, SampleRows, intern_texts, unify_types
+from query_dsl.stores.sample_rows import Ints, SampleRows, unify_types
 from query_dsl.tree.selector import accepts
 from query_dsl.tree.times import parse_duration
 

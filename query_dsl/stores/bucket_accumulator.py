@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.cells import is_whole_number
+from artimon.compute.sample_order import rank
 from artimon.compute.statistics import FOLDS, bits_of, join_cells, to_double, with_needs
 from artimon.compute.succession import normalize_incarnations
 from artimon.compute.true_sums import wrap_notes
@@ -21,7 +22,7 @@ from query_dsl.stores.partial_buckets import (
     renumber_texts,
     without_series,
 )
-from query_dsl.stores.sample_rows import DOUBLE, INTEGER, NO_TYPE, STRING, Bools, Ints, Types, rank
+from query_dsl.stores.sample_rows import DOUBLE, INTEGER, NO_TYPE, STRING, Bools, Ints, Types
 
 MAX_INCARNATIONS = 5_000
 """Maximum number of lives per series, as in shards: the oldest are left out, with a note."""

@@ -18,15 +18,15 @@ from deltalake import DeltaTable
 
 from artimon.compute.statistics import with_needs
 from artimon.model.grid import DEFAULT_LEVELS, Grid
-from artimon.model.select import NAME, Buckets, EngineShare, Matcher, SelectRequest, Series, too_many_series
-from artimon.rawtable.head import newest_document
-from artimon.rawtable.schema import TableError, raw_uri
-from artimon.rawtable.table_reader import read_with_retry
+from artimon.model.select import NAME, Buckets, Matcher, SelectRequest, Series, too_many_series
+from artimon.rawtable.rollups import rollups_uri
+from artimon.rawtable.schema import raw_uri
+from artimon.rawtable.table_reader import read_both_with_retry, read_with_retry
 from query_dsl.functions.step import NEVER
 from query_dsl.stores.bucket_accumulator import BucketAccumulator
 from query_dsl.stores.engine_store import EngineStore
 from query_dsl.stores.history.engine import LOCAL_BYTES, Engine, History, takes_spark
-from query_dsl.stores.history.file_pruning import PrunedFiles, RawFile, RowFilter, prune
+from query_dsl.stores.history.file_pruning import RawFile, RowFilter
 from query_dsl.stores.history.local_reader import LocalReader, Progress, no_progress
 from query_dsl.stores.history.sample_query import NO_LIMIT, HistoryInterrupted, SampleQuery
 from query_dsl.stores.history_catalogue import HistoryCatalogue, SeriesMatch, sort_series
@@ -35,20 +35,22 @@ from query_dsl.stores.partial_buckets import PartialBuckets, bucketize, merge_pa
 from query_dsl.stores.partial_codec import decode_partial, encode_partial
 from query_dsl.stores.query_limits import QueryBudget
 from query_dsl.stores.raw_samples import RawSamples, SampleRequest
-from query_dsl.stores.sample_rows import ENDED, Ints, SampleRows, from_raw_table, unify_types
-from query_dsl.tree.times import format_time
+from query_dsl.stores.rollup_buckets import (
+    bucketize_rollups,
+    from_rollup_table,
+    rollup_columns,
+    unify_rollup_types,
+)
+from query_dsl.stores.sample_rows import ENDED, Ints, from_raw_table, unify_types
+from query_dsl.stores.table_read import BudgetEvent, TableRead, TableVersions, appended_ms, read_text
 
 T = TypeVar("T")
 TASK_BYTES = 64 * 1024 * 1024
 """Approximate bytes of files per Spark task; less if this gives fewer than TASKS tasks."""
 TARGET_TASKS = 8
-MAX_COMMITS = 50
-"""Maximum number of commits read to find the newest append; other commits are few."""
 TASK_CELLS = 2_000_000
 """Maximum number of buckets that a task holds: more are merged, and returned if more than half remain."""
 LOOK_BACK_MS = 8 * 24 * 3_600_000
-MOST_BYTES = 256 * 1024 * 1024
-"""Limit on the bytes of files that are read to find the newest samples; older ones are not found."""
 LEVELS = tuple((level.step_ms, level.count) for level in DEFAULT_LEVELS)
 
 
@@ -89,7 +91,7 @@ class HistoryStore(EngineStore):
         """Append time of the newest batch; None if unknown. Raises HistoryError."""
         uri = raw_uri(self._history.hdfs)
         with self._history.lease_client() as zookeeper:
-            return read_with_retry(uri, lambda table: _appended_ms(uri, table.version()), zookeeper)
+            return read_with_retry(uri, lambda table: appended_ms(uri, table.version()), zookeeper)
 
     def levels(self) -> tuple[tuple[int, int], ...]:
         return self._levels
@@ -129,7 +131,7 @@ class HistoryStore(EngineStore):
         """Answer on any grid. Raises HistoryError if HDFS or a table cannot be read, LimitExceeded, QueryCancelled."""
         found, grid = self._find_limited(request.matchers, request.limit), request.grid
 
-        def answer(reading: _TableRead) -> Buckets:
+        def answer(reading: TableRead) -> Buckets:
             held = BucketAccumulator(len(found), grid, request.statistics)
             lock = threading.Lock()
 
@@ -139,23 +141,24 @@ class HistoryStore(EngineStore):
                     self._watch.check_samples(held.samples)
 
             self._bucketize(reading, request, take)
-            notes = self._read_context(reading, found, held, grid)
+            notes = self._read_context(reading, found, held, request)
             part = reading.part(grid.start_ms, grid.end_ms, held.samples)
-            said = (*reading.notes(found, grid.end_ms), _read_text(part), *notes)
-            return replace(held.buckets(request, found.table, said), parts=(part,))
+            expired = reading.choice.expired
+            said = (*reading.notes(found, grid.end_ms), read_text(part), *expired, *notes)
+            return replace(held.buckets(request, found.table, said), parts=(part,), partial=bool(expired))
 
-        return self._read(found, grid.start_ms, grid.end_ms, answer)
+        return self._read(found, grid.start_ms, grid.end_ms, answer, grid)
 
     def samples(self, request: SampleRequest) -> RawSamples:
         found = self._find_limited(request.matchers, request.limit)
 
-        def answer(reading: _TableRead) -> RawSamples:
-            rows = reading.rows(self._watch)
+        def answer(reading: TableRead) -> RawSamples:
+            rows = reading.samples(self._watch)
             settled = unify_types(replace(rows, row=reading.row_of[rows.row]), rows.row)
             part = reading.part(request.after_ms, request.until_ms, len(settled.rows))
             said = (
                 *reading.notes(found, request.until_ms),
-                _read_text(part),
+                read_text(part),
                 *_conflict_notes(settled.conflicts, settled.conflicting),
             )
             return RawSamples(found.table, settled.rows, said, parts=(part,))
@@ -170,62 +173,100 @@ class HistoryStore(EngineStore):
             chosen = np.flatnonzero(np.isin(every, np.array(list(prints), np.uint64)))
             found = _select_pairs(found, chosen)
 
-        def answer(reading: _TableRead) -> Ints:
+        def answer(reading: TableRead) -> Ints:
             return reading.newest(len(every))
 
         times = self._read(found, end_ms - LOOK_BACK_MS, end_ms, answer)
         return {int(every[row]): int(times[row]) for row in np.flatnonzero(times > NEVER).tolist()}
 
-    def _read(self, found: SeriesMatch, after_ms: int, until_ms: int, answer: Callable[[_TableRead], T]) -> T:
-        """Apply `answer` to the newest version of the table; restart if compaction removes a file."""
+    def _read(
+        self,
+        found: SeriesMatch,
+        after_ms: int,
+        until_ms: int,
+        answer: Callable[[TableRead], T],
+        grid: Grid | None = None,
+    ) -> T:
+        """Apply `answer` to the newest versions of the tables; restart if compaction removes a file. The buckets of
+        `grid` may be read from roll-ups."""
         ending = BudgetEvent(self._watch)
         uri = raw_uri(self._history.hdfs)
+        beside = rollups_uri(self._history.hdfs)
         wanted = RowFilter(found.source, found.fingerprint, after_ms, until_ms)
 
-        def read(table: DeltaTable) -> T:
-            pruned = prune(table, wanted)
-            newest_ms = _appended_ms(uri, table.version())
-            return answer(_TableRead(uri, table, wanted, found.row_of[wanted.order], pruned, newest_ms, ending))
+        def read(table: DeltaTable, rollups: DeltaTable | None) -> T:
+            newest_ms = appended_ms(uri, table.version())
+            versions = TableVersions(table, uri, rollups, beside, grid, newest_ms)
+            return answer(TableRead(versions, wanted, found.row_of[wanted.order], versions.choose(wanted), ending))
 
         try:
             with self._history.lease_client() as zookeeper:
-                return read_with_retry(uri, read, zookeeper)
+                if grid is None:
+                    return read_with_retry(uri, lambda table: read(table, None), zookeeper)
+                return read_both_with_retry(uri, beside, read, zookeeper)
         except HistoryInterrupted:
             raise ending.reason() from None
 
-    def _bucketize(self, reading: _TableRead, request: SelectRequest, take: Callable[[PartialBuckets], None]) -> None:
+    def _bucketize(self, reading: TableRead, request: SelectRequest, take: Callable[[PartialBuckets], None]) -> None:
         """Call `take` with all pieces: from several threads, or from this one as Spark tasks end."""
-        chosen, grid = reading.pruned.files, request.grid
-        if not len(reading.row_filter) or not chosen:
+        if not len(reading.row_filter):
             return
-        if takes_spark(self._engine, reading.pruned):
-            reading.engine, reading.bytes = "spark", reading.pruned.size
+        raw, rollups = reading.choice.raw, reading.choice.rollups
+        size = sum(file.size for file in rollups)
+        share = size / (size + raw.size) if size else 0.0
+        if rollups:
+
+            def take_rollups(table: Any) -> None:
+                take(reading.count_rollups(bucketize_rollups(from_rollup_table(table, reading.row_of), request.grid)))
+
+            reading.read_rollups(
+                rollup_columns(request.statistics),
+                take_rollups,
+                lambda done, text: self._progress(done * share, text),
+            )
+        if raw.files:
+            self._bucketize_samples(
+                reading, request, take, lambda done, text: self._progress(share + done * (1 - share), text)
+            )
+
+    def _bucketize_samples(
+        self,
+        reading: TableRead,
+        request: SelectRequest,
+        take: Callable[[PartialBuckets], None],
+        progress: Progress,
+    ) -> None:
+        chosen, grid = reading.choice.raw.files, request.grid
+        if takes_spark(self._engine, reading.choice.raw):
+            reading.engine = "spark"
+            reading.bytes += reading.choice.raw.size
             work = BucketizeTask(reading.uri, reading.row_filter, reading.row_of, grid, request.statistics)
             tasks = [json.dumps([file.path for file in group]).encode() for group in _groups(chosen)]
-            for data in self._history.in_tasks(work, tasks, reading.budget_event, self._progress):
+            for data in self._history.in_tasks(work, tasks, reading.budget_event, progress):
                 take(decode_partial(data))
         else:
             reader = reading.reader()
             reader.read_each(
-                chosen, lambda table: take(bucketize(from_raw_table(table, reading.row_of), grid)), self._progress
+                chosen, lambda table: take(bucketize(from_raw_table(table, reading.row_of), grid)), progress
             )
             reading.bytes += reader.fetched_bytes
 
     def _read_context(
-        self, reading: _TableRead, found: SeriesMatch, held: BucketAccumulator, grid: Grid
+        self, reading: TableRead, found: SeriesMatch, held: BucketAccumulator, request: SelectRequest
     ) -> tuple[str, ...]:
         """Read samples outside the grid that memory would know, too: they show whether a series continued after its
         end, and whether incarnations of several sources overlap. Also reread series of more than one type, because the
         type of every sample is settled by time. Returns notes."""
-        around = ContextRange.of(grid, reading.appended_ms, self._levels)
+        grid = request.grid
+        around = ContextRange.of(grid, reading.versions.appended_ms, self._levels)
         notes: list[str] = []
         ended = held.ended()
         if around.until_ms > grid.end_ms and len(ended):
             after = _restricted(reading, found, ended, grid.end_ms, around.until_ms)
-            if after.pruned.size <= LOCAL_BYTES:
-                rows = after.rows(self._watch)
+            if after.choice.size <= LOCAL_BYTES:
+                rows = after.rows(self._watch, ())
                 valued = rows.type != ENDED
-                held.add_later(after.row_of[rows.row[valued]], rows.time_ms[valued])
+                held.add_later(rows.series[valued], rows.stats["last_time"][valued])
             else:
                 notes.append(f"{len(ended)} series ended: samples after their end {_NOT_CHECKED}")
         apart = np.array(sorted(held.mixed), np.int64)
@@ -233,29 +274,31 @@ class HistoryStore(EngineStore):
         if around.wide and len(twins):
             both = np.union1d(twins, apart)
             wide = _restricted(reading, found, both, around.after_ms, around.until_ms)
-            if wide.pruned.size <= LOCAL_BYTES:
-                return (*notes, *self._read_again(wide, held, grid, both))
+            if wide.choice.size <= LOCAL_BYTES:
+                return (*notes, *self._read_again(wide, held, request, both))
             notes.append(f"{len(twins)} series of several sources: overlaps of their incarnations {_NOT_CHECKED}")
         if len(apart):
             again = _restricted(reading, found, apart, grid.start_ms, grid.end_ms)
-            notes += self._read_again(again, held, grid, apart)
+            notes += self._read_again(again, held, request, apart)
         return tuple(notes)
 
-    def _read_again(self, again: _TableRead, held: BucketAccumulator, grid: Grid, series: Ints) -> tuple[str, ...]:
-        rows = again.rows(self._watch)
-        settled = unify_types(replace(rows, row=again.row_of[rows.row]), rows.row)
-        held.replace(bucketize(settled.rows, grid), series)
-        return _conflict_notes(settled.conflicts, settled.conflicting)
+    def _read_again(
+        self, again: TableRead, held: BucketAccumulator, request: SelectRequest, series: Ints
+    ) -> tuple[str, ...]:
+        rows, left_out, conflicting = unify_rollup_types(again.rows(self._watch, request.statistics))
+        held.replace(bucketize_rollups(rows, request.grid), series)
+        return _conflict_notes(left_out, conflicting)
 
 
 _NOT_CHECKED = "were not checked, as this needs too many files"
 
 
-def _restricted(reading: _TableRead, found: SeriesMatch, rows: Ints, after_ms: int, until_ms: int) -> _TableRead:
+def _restricted(reading: TableRead, found: SeriesMatch, rows: Ints, after_ms: int, until_ms: int) -> TableRead:
     """Return a reading of all samples of these series in (after, until]."""
     found = _select_pairs(found, rows)
     wanted = RowFilter(found.source, found.fingerprint, after_ms, until_ms)
-    return replace(reading, row_filter=wanted, row_of=found.row_of[wanted.order], pruned=prune(reading.table, wanted))
+    row_of = found.row_of[wanted.order]
+    return replace(reading, row_filter=wanted, row_of=row_of, choice=reading.versions.choose(wanted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,95 +317,6 @@ class ContextRange:
         if appended_ms is None or grid.end_ms < appended_ms - span:
             return cls(grid.start_ms, grid.end_ms, False)
         return cls(min(grid.start_ms, appended_ms - span), max(grid.end_ms, appended_ms), True)
-
-
-class BudgetEvent(threading.Event):
-    """Event that is set once the watch ends the evaluation; keeps the reason."""
-
-    def __init__(self, watch: QueryBudget) -> None:
-        super().__init__()
-        self._watch = watch
-        self._why: BaseException | None = None
-
-    def is_set(self) -> bool:
-        """True if the evaluation has ended."""
-        try:
-            self._watch.check()
-        except BaseException as why:
-            self._why = why
-            return True
-        return False
-
-    def reason(self) -> BaseException:
-        """Return the exception that ended it."""
-        return self._why or HistoryInterrupted("reading the history was interrupted")
-
-
-@dataclass(slots=True)
-class _TableRead:
-    """One reading of one version of the table."""
-
-    uri: str
-    table: DeltaTable
-    row_filter: RowFilter
-    row_of: Ints
-    """The series of each pair of `wanted`."""
-    pruned: PrunedFiles
-    appended_ms: int | None
-    """Append time of the newest batch in the table; None if unknown."""
-    budget_event: BudgetEvent
-    engine: str = "local"
-    bytes: int = 0
-
-    def reader(self, samples: int = NO_LIMIT) -> LocalReader:
-        """A reader of the wanted rows in this process."""
-        asked = SampleQuery(
-            "the query", (), self.row_filter.after_us // 1000, self.row_filter.until_us // 1000, samples
-        )
-        return LocalReader(self.uri, self.row_filter, asked, self.budget_event)
-
-    def rows(self, watch: QueryBudget) -> SampleRows:
-        """Read all wanted rows, numbered by pair, up to the limits of the query."""
-        most = min(watch.limits.samples - watch.samples, (watch.limits.memory_bytes - watch.bytes) // 64)
-        reader = self.reader(max(1, most))
-        table = reader.read(self.pruned.files)
-        self.bytes += reader.fetched_bytes
-        return from_raw_table(table, np.arange(len(self.row_filter)))
-
-    def newest(self, rows: int) -> Ints:
-        """Return (rows,) times of the newest wanted sample of each series, NEVER if none was found: reads the newest
-        files first, and only as many as necessary."""
-        found = np.full(rows, NEVER, np.int64)
-        sought = np.zeros(rows, np.bool_)
-        sought[self.row_of] = True
-        reader, read = self.reader(), 0
-        for file in sorted(self.pruned.files, key=lambda one: one.newest_us, reverse=True):
-            if read > MOST_BYTES or (found[sought] * 1000 >= file.newest_us).all():
-                break
-            read += file.size
-            for table in reader.stream([file]):
-                samples = from_raw_table(table, self.row_of)
-                valued = samples.type != ENDED
-                np.maximum.at(found, samples.row[valued], samples.time_ms[valued])
-        return found
-
-    def part(self, start_ms: int, end_ms: int, samples: int) -> EngineShare:
-        """Return the description of the reading for the origin of the answer."""
-        kept = f"{len(self.pruned.files):,} of {self.pruned.of_files:,} files"
-        how = f"{self.engine}, {kept}, {self.bytes:,} of {self.pruned.of_bytes:,} bytes"
-        return EngineShare("history", start_ms, end_ms, samples, self.bytes, how)
-
-    def notes(self, found: SeriesMatch, until_ms: int) -> tuple[str, ...]:
-        """Return notes on missing data."""
-        notes = []
-        if found.ambiguous:
-            notes.append(f"{len(found.ambiguous)} fingerprints with two texts are left out with their samples")
-        if self.appended_ms is not None and self.appended_ms < until_ms:
-            notes.append(
-                f"the history holds samples appended until {format_time(self.appended_ms)}: later ones, up to"
-                f" {format_time(until_ms)}, are not in it yet"
-            )
-        return tuple(notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,17 +388,3 @@ def _conflict_notes(left_out: int, apart: Sequence[int]) -> tuple[str, ...]:
     if apart:
         notes.append(f"{len(apart)} series have two types in two sources: only one is shown")
     return tuple(notes)
-
-
-def _read_text(part: EngineShare) -> str:
-    return f"history: {part.samples:,} samples, engine {part.detail}"
-
-
-def _appended_ms(uri: str, version: int) -> int | None:
-    """Read the append time of the newest batch in the table; None if the log does not contain it."""
-    try:
-        found = newest_document(uri, version, max(-1, version - MAX_COMMITS))
-    except (OSError, TableError):
-        return None
-    told = found[1].get("newest_append_ms") if found is not None else None
-    return told if isinstance(told, int) else None

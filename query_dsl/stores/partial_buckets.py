@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.bucketizer import bucketize_samples, coarsen_buckets, run_ends, run_starts
+from artimon.compute.sample_order import rank
 from artimon.compute.statistics import FOLDS, STATISTICS, Stats
 from artimon.model.grid import Grid
 from artimon.model.select import INCARNATION_DTYPE
-from query_dsl.stores.sample_rows import DOUBLE, ENDED, STRING, Bools, Ints, SampleRows, Types, rank
+from query_dsl.stores.sample_rows import DOUBLE, ENDED, STRING, Bools, Ints, SampleRows, Types
 
 _NONE: Ints = np.zeros(0, np.int64)
 _NO_TYPES: Types = np.zeros(0, np.uint8)
@@ -75,7 +76,7 @@ def bucketize(rows: SampleRows, grid: Grid) -> PartialBuckets:
     over = rows.type == ENDED
     ended = (_NONE, _NONE)
     if over.any():
-        ended = _newest_ends(rows.row[over], rows.time_ms[over])
+        ended = newest_ends(rows.row[over], rows.time_ms[over])
         rows = rows.select(~over)
     rows = _sorted(rows)
     if not len(rows):
@@ -109,7 +110,7 @@ def merge_partials(pieces: Sequence[PartialBuckets]) -> PartialBuckets:
     strings = tuple(sorted({text for piece in pieces for text in piece.strings}))
     pieces = [_to_texts(piece, strings) for piece in pieces]
     samples, columns = sum(piece.samples for piece in pieces), pieces[0].columns
-    ended = _newest_ends(*(np.concatenate([piece.ended[i] for piece in pieces]) for i in (0, 1)))
+    ended = newest_ends(*(np.concatenate([piece.ended[i] for piece in pieces]) for i in (0, 1)))
     rows, types = (np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("rows", "types"))
     order = np.argsort(rows, kind="stable")
     rows, types = rows[order], types[order]
@@ -169,7 +170,8 @@ def merge_incarnations(lives: npt.NDArray[np.void], double: Bools) -> npt.NDArra
     return made
 
 
-def _newest_ends(row: Ints, time_ms: Ints) -> tuple[Ints, Ints]:
+def newest_ends(row: Ints, time_ms: Ints) -> tuple[Ints, Ints]:
+    """Return the series with an end marker, ascending, and the newest time of each."""
     order = np.lexsort((time_ms, row))
     row, time_ms = row[order], time_ms[order]
     starts = run_starts(row)
@@ -186,14 +188,22 @@ def _sorted(rows: SampleRows) -> SampleRows:
         return rows.select(np.lexsort((ranks, time, row)))
     if (row[1:] >= row[:-1]).all():
         return rows
-    starts = np.flatnonzero(np.append(True, ~same))
-    if len(np.unique(row[starts])) < len(starts):  # a series in two runs: their times may interleave
+    order = group_runs(row)
+    if order is None:  # a series in two runs: their times may interleave
         ranks = rank(rows.cell, rows.type == DOUBLE)
-        return rows.select(np.lexsort((ranks, time, row)))
+        order = np.lexsort((ranks, time, row))
+    return rows.select(order)
+
+
+def group_runs(row: Ints) -> npt.NDArray[np.intp] | None:
+    """Return the order that brings the runs of each series to the order of the series; None if it is in two runs."""
+    starts = run_starts(row) if len(row) else np.zeros(0, np.intp)
+    if len(np.unique(row[starts])) < len(starts):
+        return None
     lengths = np.diff(starts, append=len(row))
     runs = np.argsort(row[starts], kind="stable")
     moved = lengths[runs]
-    return rows.select(np.repeat(starts[runs] - (np.cumsum(moved) - moved), moved) + np.arange(len(row)))
+    return np.asarray(np.repeat(starts[runs] - (np.cumsum(moved) - moved), moved) + np.arange(len(row)))
 
 
 def _bucketize_sorted(rows: SampleRows, grid: Grid) -> SparseBuckets:
@@ -207,7 +217,7 @@ def _bucketize_sorted(rows: SampleRows, grid: Grid) -> SparseBuckets:
     at = rows.row * grid.n + column
     starts = run_starts(at)
     stats = bucketize_samples(starts, rows.time_ms, rows.cell, rows.type == DOUBLE)
-    return SparseBuckets(at[starts], _without_folds(stats, rows.type[starts]))
+    return SparseBuckets(at[starts], without_folds(stats, rows.type[starts]))
 
 
 def _merge_buckets(parts: Sequence[SparseBuckets], kinds: Sequence[Types]) -> SparseBuckets:
@@ -220,10 +230,10 @@ def _merge_buckets(parts: Sequence[SparseBuckets], kinds: Sequence[Types]) -> Sp
     at, kind = at[order], kind[order]
     starts = run_starts(at)
     made = coarsen_buckets(starts, {name: column[order] for name, column in stats.items()}, kind == DOUBLE)
-    return SparseBuckets(at[starts], _without_folds(made, kind[starts]))
+    return SparseBuckets(at[starts], without_folds(made, kind[starts]))
 
 
-def _without_folds(stats: dict[str, Ints], kind: Types) -> Stats:
+def without_folds(stats: dict[str, Ints], kind: Types) -> Stats:
     """Set folded statistics of STRING to zero: it has none."""
     text = kind == STRING
     if text.any():

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from artimon.compute.sample_order import rank
 from artimon.model.select import EngineShare, Matcher
 from artimon.model.series_table import SeriesTable
 from query_dsl.results.raw_series import RawSeries
 from query_dsl.results.result_cells import SeriesKey
-from query_dsl.stores.sample_rows import DOUBLE, ENDED, INTEGER, SampleRows, Types, rank
+from query_dsl.stores.sample_rows import DOUBLE, ENDED, INTEGER, SampleRows, Types
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from artimon.compute.sample_order import double_order
-from artimon.model.value_traits import TRAITS
-from artimon.model.values import CellContent, ValueType
+from artimon.model.values import ValueType
+from artimon.rawtable.value_columns import read_values, to_milliseconds
 
 Ints = npt.NDArray[np.int64]
 Types = npt.NDArray[np.uint8]
@@ -48,67 +46,20 @@ class SampleRows:
         )
 
 
-def rank(cells: Ints, double: Bools | bool) -> Ints:
-    """Return integers in the order of the values: of two samples at one time the greater is last, as in shards."""
-    if isinstance(double, bool):
-        return double_order(cells) if double else cells
-    return np.where(double, double_order(cells), cells)
-
-
 def from_raw_table(table: Any, row_of: Ints) -> SampleRows:
     """Convert rows of the raw table, as the history reads them. Rows from the future are left out, as in shards;
     `row_of` is the series of each pair."""
     if len(table) and table.column("future").combine_chunks().true_count:
         table = table.filter(pa.compute.invert(table.column("future")))
-    types, cells, strings = _values(table)
+    types, cells, strings = read_values(table)
     return SampleRows(
         row_of[table.column("pair").to_numpy()],
-        _milliseconds(table.column("time")),
-        _milliseconds(table.column("birth")),
+        to_milliseconds(table.column("time")),
+        to_milliseconds(table.column("birth")),
         types,
         cells,
         strings,
     )
-
-
-def _milliseconds(column: Any) -> Ints:
-    whole: Ints = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy() // 1000
-    return whole
-
-
-def _values(table: Any) -> tuple[Types, Ints, tuple[str, ...]]:
-    n = len(table)
-    types, cells = np.full(n, ENDED, np.uint8), np.zeros(n, np.int64)
-    strings: tuple[str, ...] = ()
-    for type_, traits in TRAITS.items():
-        column = table.column(traits.column)
-        if column.null_count == n:
-            continue
-        held = column.drop_null().combine_chunks()
-        if traits.content is CellContent.TEXT:
-            strings, own = _interned(held)
-        elif traits.content is CellContent.FLOAT64:
-            own = held.to_numpy(zero_copy_only=False).view(np.int64)
-        else:
-            own = held.to_numpy(zero_copy_only=False).astype(np.int64)
-        if column.null_count == 0:
-            return np.full(n, type_, np.uint8), own, strings
-        there = np.flatnonzero(column.is_valid().to_numpy())
-        types[there], cells[there] = type_, own
-    return types, cells, strings
-
-
-def _interned(texts: Any) -> tuple[tuple[str, ...], Ints]:
-    coded = texts.dictionary_encode()
-    strings, places = intern_texts(coded.dictionary.to_pylist())
-    return strings, np.array(places, np.int64)[coded.indices.to_numpy()]
-
-
-def intern_texts(texts: Sequence[str]) -> tuple[tuple[str, ...], list[int]]:
-    """Return the distinct texts in order, and the index of each given text."""
-    strings = tuple(sorted(set(texts)))
-    place = {text: i for i, text in enumerate(strings)}
-    return strings, [place[text] for text in texts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,29 +76,46 @@ def unify_types(rows: SampleRows, source: Ints) -> TypedRows:
     """Give each series one type, as shards do: that of its first sample by time. INTEGER may become DOUBLE once, with
     all samples up to then; rows of other types are left out. Each `source` (one per row) is settled alone; then a
     series with INTEGER and DOUBLE sources is DOUBLE."""
+    settled = settle_types(rows, source, rows.time_ms)
+    whole = np.flatnonzero(settled.keep & (settled.types == DOUBLE) & (rows.type == INTEGER))
+    if not len(whole) and settled.keep.all():
+        return TypedRows(rows)
+    cells = rows.cell.copy()
+    cells[whole] = cells[whole].astype(np.float64).view(np.int64)
+    made = replace(rows, type=settled.types, cell=cells)
+    return TypedRows(made.select(settled.keep), int(len(rows) - np.count_nonzero(settled.keep)), settled.conflicting)
+
+
+class SettledTypes(NamedTuple):
+    """Type of each row, the mask of rows that are kept, and the series of two incompatible types."""
+
+    types: Types
+    keep: Bools
+    conflicting: tuple[int, ...] = ()
+
+
+def settle_types(rows: SampleRows, source: Ints, last_ms: Ints) -> SettledTypes:
+    """Decide for `unify_types`. A row may stand for several samples of one type: from `time_ms` to `last_ms`."""
+    types, keep = rows.type.copy(), np.ones(len(rows), np.bool_)
     mixed = np.flatnonzero(_mixed_rows(rows))
     if not len(mixed):
-        return TypedRows(rows)
-    types, cells, keep = rows.type.copy(), rows.cell.copy(), np.ones(len(rows), np.bool_)
+        return SettledTypes(types, keep)
     order = mixed[np.lexsort((rows.type[mixed], rows.time_ms[mixed], source[mixed], rows.row[mixed]))]
     apart = []
     for one in np.split(order, np.flatnonzero(np.diff(rows.row[order])) + 1):
         parts = [
-            _choose_type(part, types, rows.time_ms, keep)
+            _choose_type(part, types, rows.time_ms, last_ms, keep)
             for part in np.split(one, np.flatnonzero(np.diff(source[one])) + 1)
         ]
         double = DOUBLE in parts and set(parts) == {INTEGER, DOUBLE}
         wanted = DOUBLE if double else parts[0]
         if double or wanted == DOUBLE:
-            whole = one[(types[one] == INTEGER) & keep[one]]
-            cells[whole] = cells[whole].astype(np.float64).view(np.int64)
-            types[whole] = DOUBLE
+            types[one[(types[one] == INTEGER) & keep[one]]] = DOUBLE
         other = one[types[one] != wanted]
         if len(set(parts)) > 1 and not double:
             apart.append(int(rows.row[one[0]]))
         keep[other] = False
-    made = replace(rows, type=types, cell=cells)
-    return TypedRows(made.select(keep), int(len(rows) - np.count_nonzero(keep)), tuple(apart))
+    return SettledTypes(types, keep, tuple(apart))
 
 
 def _mixed_rows(rows: SampleRows) -> Any:
@@ -162,13 +130,13 @@ def _mixed_rows(rows: SampleRows) -> Any:
     return valued & (least < most)[rows.row]
 
 
-def _choose_type(part: npt.NDArray[np.intp], types: Types, time_ms: Ints, keep: Bools) -> np.uint8:
+def _choose_type(part: npt.NDArray[np.intp], types: Types, time_ms: Ints, last_ms: Ints, keep: Bools) -> np.uint8:
     """Return the type of one source's rows, which are in the order of time; clear `keep` of rows of other types."""
     first = np.uint8(types[part[0]])
     doubles = part[types[part] == DOUBLE]
     if first == INTEGER and len(doubles):
         since = time_ms[doubles[0]]
-        late = (types[part] != DOUBLE) & ~((types[part] == INTEGER) & (time_ms[part] <= since))
+        late = (types[part] != DOUBLE) & ~((types[part] == INTEGER) & (last_ms[part] <= since))
         keep[part[late]] = False
         return DOUBLE
     keep[part[types[part] != first]] = False

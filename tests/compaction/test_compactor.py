@@ -18,7 +18,7 @@ from artimon.rawtable.head import HeadReader
 from artimon.rawtable.schema import DataFile, TableError, day_of, is_hour
 from artimon.rawtable.table_state import RawState
 from artimon.runtime import file_access as files
-from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep
+from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep, parse_rollups
 from pipeline.compaction.compactor import Compactor, compact_all
 from pipeline.compaction.job import DigestMismatchError
 from pipeline.compaction.merge import MergeLimits
@@ -32,9 +32,21 @@ SMALL = MergeLimits(window_rows=16, fan_in=3)
 
 
 def compactor(
-    builder: Builder, tmp_path: Path, probe: Callable[[str], None] = lambda _: None, keep: str = ""
+    builder: Builder,
+    tmp_path: Path,
+    probe: Callable[[str], None] = lambda _: None,
+    keep: str = "",
+    rollups: str = "5m=365,1h=ever,1d=ever",
 ) -> Compactor:
-    config = CompactorConfig("", builder.hdfs, tmp_path / "data", keeping=parse_keep(keep), limits=SMALL, sweep_s=0.0)
+    config = CompactorConfig(
+        "",
+        builder.hdfs,
+        tmp_path / "data",
+        keeping=parse_keep(keep),
+        rollups=parse_rollups(rollups),
+        limits=SMALL,
+        sweep_s=0.0,
+    )
     return Compactor(config, None, probe=probe)
 
 
@@ -377,14 +389,14 @@ def test_expiry_by_class(builder: Builder, tmp_path: Path) -> None:
     builder.settle(START_MS + DAY_MS)
     turn(builder, tmp_path)
     builder.settle(START_MS + 9 * DAY_MS)  # newest append: what a clock may say is bounded by it
-    made = turn(builder, tmp_path, keep="debug=1,default=999999")
+    made = turn(builder, tmp_path, keep="debug=1,default=999999", rollups="none")
     keeps = {keep for keep, _ in held(builder.table.uri)}
     assert keeps == {"default"}
     assert made.figures()["expired_files"] == 1 + 2 * 2
     builder.ledger = type(builder.ledger)({key: n for key, n in builder.ledger.items() if key[0] != "debug"})
     check(builder)
     fill(builder, 1, appends=1, keep=("debug",))  # it comes late
-    turn(builder, tmp_path, keep="debug=1,default=999999")
+    turn(builder, tmp_path, keep="debug=1,default=999999", rollups="none")
     assert {keep for keep, _ in held(builder.table.uri)} == {"default"}
 
 

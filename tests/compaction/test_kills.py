@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from artimon.rawtable.commit import RawTable
+from artimon.rawtable.commit import CompactionLog, RawTable
+from artimon.rawtable.rollups import LEVELS_MS, RollupTable, stem_of
 from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep
 from pipeline.compaction.compactor import Compactor
+from pipeline.compaction.rollup_job import counted_samples
 from tests.compaction.builder import DAY_MS, START_MS, Builder, Ledger, expected, held
 from tests.compaction.crashing_compactor import SMALL
 from tests.compaction.test_compactor import fill, live
@@ -23,6 +25,7 @@ POINTS = [
     [("verified", 1), ("committed", 1), ("delete", 1)],
     [("planned", 2), ("verified", 2), ("committed", 2)],
     [("delete", 2), ("expired", 1)],
+    [("rollups written", 1), ("rollups committed", 1), ("rollups written", 2)],
 ]
 """Kills one after another: in an hour, in the day that follows (the second job), between dead files."""
 KEEP = "debug=1,default=99999"
@@ -52,6 +55,25 @@ def test_killed_at_any_point(builder: Builder, tmp_path: Path, points: list[tupl
     _check(builder, "never")
     assert set(live(builder).values()) <= {1, 2}  # a file a class
     assert not any("T" in period for period in live(builder))
+    _check_rollups(builder)
+
+
+def _check_rollups(builder: Builder) -> None:
+    """Every raw file has one roll-up of each level, which counts all its samples with a value, and no other exists."""
+    raw, rollups = CompactionLog(builder.hdfs), RollupTable(builder.hdfs)
+    raw.refresh()
+    rollups.refresh()
+    files = [(file.level_ms, file.raw_name) for file in rollups.live()]
+    names = {stem_of(file.path) for file in raw.live()}
+    held_back = {name for level, name in files if level == LEVELS_MS[0]} - names  # of class debug: samples have expired
+    assert sorted(files) == sorted((level, name) for level in LEVELS_MS for name in names | held_back)
+    counted = sum(
+        counted_samples(f"{rollups.uri}/{file.path}")
+        for file in rollups.live()
+        if file.level_ms == LEVELS_MS[-1] and file.keep != "debug"
+    )
+    wanted = _without_debug(expected(builder.ledger))
+    assert counted == sum(times for (_, text), times in wanted.items() if not text.endswith("None)"))
 
 
 def _run(builder: Builder, tmp_path: Path, point: str, nth: int) -> int:

@@ -14,7 +14,8 @@ from artimon.model.labels import canonical
 from artimon.model.select import Buckets, SelectRequest
 from artimon.model.series_table import Series, SeriesTable
 from artimon.model.values import Kind, Value, ValueType, cell_to_double, double_to_cell, type_of
-from query_dsl.stores.sample_rows import SampleRows, intern_texts
+from artimon.rawtable.value_columns import intern_texts
+from query_dsl.stores.sample_rows import SampleRows
 from tests.query_dsl.test_pushdown import MINUTE, T, Told
 from tests.query_dsl.test_pushdown import type_of as told_type
 

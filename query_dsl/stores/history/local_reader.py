@@ -39,10 +39,19 @@ def no_progress(_done: float, _text: str) -> None:
 
 
 class LocalReader:
-    """One reading. Files are distributed over threads; `_lock` guards their counts."""
+    """One reading of the raw table, or of a table with its key columns. Files are distributed over threads; `_lock`
+    guards their counts."""
 
-    def __init__(self, uri: str, wanted: RowFilter, question: SampleQuery, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        uri: str,
+        wanted: RowFilter,
+        question: SampleQuery,
+        stop: threading.Event,
+        columns: Sequence[str] = COLUMNS,
+    ) -> None:
         self._uri, self._wanted, self._question, self._stop = uri, wanted, question, stop
+        self._columns = columns
         self._lock = threading.Lock()
         self._samples = 0
         self.fetched_bytes = 0
@@ -129,12 +138,14 @@ class LocalReader:
                 break
             picked = self.pick_rows(share.reader, group)
             if picked is not None:
-                yield fetch(share.reader, group, picked.rows).append_column("pair", pa.array(picked.pairs))
+                yield fetch(share.reader, group, picked.rows, self._columns).append_column(
+                    "pair", pa.array(picked.pairs)
+                )
 
 
-def fetch(reader: GroupReader, group: int, rows: Rows | None) -> Any:
-    """Fetch `time` and VALUES of these rows of a row group; None: of all."""
-    table = reader.read(group, COLUMNS).select(COLUMNS)
+def fetch(reader: GroupReader, group: int, rows: Rows | None, columns: Sequence[str] = COLUMNS) -> Any:
+    """Fetch these columns of some rows of a row group; None: of all."""
+    table = reader.read(group, columns).select(columns)
     return table if rows is None else table.take(pa.array(rows))
 
 

@@ -1,0 +1,118 @@
+"""The table of roll-ups: one data file per level and raw file, whose name contains that of the raw file.
+
+docs/formats/rollups.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from deltalake.transaction import RemoveAction
+
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.rawtable.commit import FileSuperseded, MaintainedTable
+from artimon.rawtable.delta import files_of
+from artimon.rawtable.rollup_rows import ROLLUP_FILE_SCHEMA
+from artimon.rawtable.schema import DataFile, folder_of
+
+LEVELS_MS = (300_000, 3_600_000, 86_400_000)
+"""Steps of the levels, finest first; each divides the next."""
+PARTITION_BY = ["level", "period", "keep"]
+ROLLUP_SCHEMA = pa.schema([("level", pa.utf8()), ("period", pa.utf8()), ("keep", pa.utf8()), *ROLLUP_FILE_SCHEMA])
+PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+"""As for the raw table: the compactor deletes removed files itself."""
+
+
+def rollups_uri(hdfs: str) -> str:
+    """Return the URI of the table of roll-ups on the file system `hdfs`."""
+    return hdfs.rstrip("/") + "/artimon/rollups"
+
+
+@dataclass(frozen=True, slots=True)
+class RollupFile:
+    """File of the newest version of the table. `path` is relative to the table."""
+
+    path: str
+    size: int
+    rows: int
+    level_ms: int
+    period: str
+    keep: str
+
+    @property
+    def raw_name(self) -> str:
+        """Name of the raw file that it was made of, without folder and suffix."""
+        return raw_name_of(self.path)
+
+    def removal(self, data_change: bool, now_ms: int) -> RemoveAction:
+        """Return the action that removes it in a commit."""
+        partition: dict[str, str | None] = {**partition_of(self.level_ms, self.period, self.keep)}
+        return RemoveAction(self.path, data_change, now_ms, self.size, partition)
+
+
+def partition_of(level_ms: int, period: str, keep: str) -> dict[str, str]:
+    """Return the partition values of a file. The level is in seconds."""
+    return {"level": str(level_ms // 1000), "period": period, "keep": keep}
+
+
+def rollup_folder(level_ms: int, period: str, keep: str) -> str:
+    """Return the folder of a file, relative to the table."""
+    return f"level={level_ms // 1000}/{folder_of(period, keep)}"
+
+
+def stem_of(path: str) -> str:
+    """Return the name of a file without folder and suffix."""
+    return path.rsplit("/", 1)[-1].removesuffix(".parquet")
+
+
+def raw_name_of(path: str) -> str:
+    """Return the stem of the raw file in the path of a roll-up, which is RAW STEM-UUID.parquet."""
+    return stem_of(path).rpartition("-")[0]
+
+
+def rollup_files(table: Any) -> list[RollupFile]:
+    """Return the live files of an open DeltaTable."""
+    names = ("path", "size_bytes", "num_records", "partition.level", "partition.period", "partition.keep")
+    return [_file_of(row) for row in files_of(table, *names)]
+
+
+def _file_of(row: tuple[Any, ...]) -> RollupFile:
+    path, size, rows, level, period, keep = row
+    return RollupFile(path, size, rows, int(level) * 1000, period, keep)
+
+
+class RollupTable(MaintainedTable[RollupFile]):
+    """The table for the compactor: live files, and commits that add and remove some. With `made` it is created if
+    absent."""
+
+    def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK, made: bool = True) -> None:
+        super().__init__(rollups_uri(hdfs), ROLLUP_SCHEMA, PARTITION_BY, PROPERTIES, made, clock)
+
+    def live(self) -> list[RollupFile]:
+        return rollup_files(self._opened())
+
+    def change(self, old: Sequence[RollupFile], new: Sequence[DataFile], note: dict[str, Any], began: float) -> int:
+        """Remove those of `old` that are live and add `new` in one commit; return its version.
+
+        Raises FileSuperseded if another file is a roll-up of the same raw file and level, TableError if the outcome is
+        uncertain or the files are too old to commit."""
+        wanted = {(file.partition["level"], raw_name_of(file.path)) for file in new}
+        added = {file.path for file in new}
+
+        def check(live: set[str]) -> bool:
+            if added <= live and not live & {file.path for file in old}:
+                return True
+            for file in self.live():
+                if (str(file.level_ms // 1000), file.raw_name) in wanted and file.path not in added:
+                    raise FileSuperseded(f"{self.uri}: {file.path} is a roll-up of the same raw file")
+            self._check_age(began, bool(new))
+            return False
+
+        self.refresh()
+        held = {file.path for file in self.live()}
+        gone = [file for file in old if file.path in held]
+        version = self._commit_once(check, self._actions(gone, new, data_change=True), note)
+        self._removed |= {file.path for file in gone}
+        return version

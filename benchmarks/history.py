@@ -1,0 +1,273 @@
+"""Questions about a month and a year from roll-ups, beside VictoriaMetrics with the same samples on disk.
+
+`history.30d`: sum by rack of the increase in each hour of 30 days of 3,000 counters polled every minute, 130 million
+samples. `history.365d`: mean of each day of a year of 1,000 gauges, 526 million samples. Seconds from the text to the
+answer, which is compared with the stored samples; the best of several in a running process. `@cold`: the first answer
+of a new process. The peer's line is with its cache of results off, `@cached` with it on: a question asked before.
+`history.rollup`: samples a second that the compactor rolls up. `history.bytes`: bytes of samples and roll-ups in
+relation to those of samples alone, for a day of the counters; `@mixed`: for the recorded hour of a whole stack.
+
+artimon bench history [--days 30] [--hosts 30] [--year-days 365] [--year-hosts 10] [--only 30d|365d|bytes] [--no-peers]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.values import Kind
+from artimon.rawtable.commit import CompactionLog
+from artimon.rawtable.rollups import RollupTable
+from artimon.rawtable.schema import raw_uri
+from artimon.stack.stack import Stack
+from benchmarks.common import Parts, emit, fail
+from benchmarks.peers.process import drain
+from benchmarks.peers.victoria import Victoria
+from benchmarks.storage import find_peers, say
+from benchmarks.storing import recorded, table, years
+from pipeline.compaction.rollup_job import RollupRunner
+from pipeline.compaction.rollup_plan import RollupRetention, plan_rollups
+from query_dsl import Matrix, evaluate, parse
+from query_dsl.stores.history.engine import History
+from query_dsl.stores.history_store import HistoryStore
+from tests.compaction.builder import DAY_MS
+
+BASE_PORT = 34_500
+HOUR_MS = 3_600_000
+TURNS = 3
+FAST_LEVEL = 1
+"""Level of zstd of samples that no question reads."""
+Floats = npt.NDArray[np.float64]
+
+
+class WrongHistory(RuntimeError):
+    """An answer differs from the stored samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about a load, for both engines, and the exact answer."""
+
+    line: str
+    text: str
+    promql: str
+    level: str
+    step_ms: int
+    expected: Floats
+    """(series, points)."""
+    first: int
+    """Points before it have no predecessor and are not compared."""
+
+
+def increases(load: years.Load) -> Question:
+    """Return the question about the increase in each hour by rack, in the order of the racks."""
+    hours = load.days * 24
+    ends = load.start_ms + np.arange(hours + 1) * HOUR_MS
+    totals = np.zeros((years.RACKS, hours))
+    for host in range(load.hosts):
+        place = np.searchsorted(load.times_ms[host], ends, side="right") - 1
+        values = load.values[host * years.OF_HOST : (host + 1) * years.OF_HOST].astype(np.int64).sum(axis=0)
+        totals[host % years.RACKS] += np.diff(np.where(place >= 0, values[place], 0))
+    text = f"fetch('{load.name}').increase('1h').sum(by=['rack']).between({load.start_ms}, {load.end_ms})"
+    promql = f"sum by (rack) (increase({load.name.replace('.', '_')}[1h]))"
+    return Question("history.30d", text, promql, "1h", HOUR_MS, totals[: min(load.hosts, years.RACKS)], 1)
+
+
+def means(load: years.Load) -> Question:
+    """Return the question about the mean of each day, in the order of the labels."""
+    ends = load.start_ms + np.arange(load.days + 1) * DAY_MS
+    rows = []
+    for host in range(load.hosts):
+        place = np.searchsorted(load.times_ms[host], ends, side="right")
+        values = load.values[host * years.OF_HOST : (host + 1) * years.OF_HOST].astype(np.float64)
+        rows.append(np.add.reduceat(values, place[:-1], axis=1) / np.diff(place))
+    text = f"fetch('{load.name}').bucketize('mean', '1d').between({load.start_ms}, {load.end_ms})"
+    return Question(
+        "history.365d", text, f"avg_over_time({load.name.replace('.', '_')}[1d])", "1d", DAY_MS, np.concatenate(rows), 0
+    )
+
+
+def ask(history: History, question: Question) -> float:
+    """Return the seconds of one answer. Raises WrongHistory."""
+    began = time.perf_counter()
+    found: Matrix = evaluate(parse(question.text), HistoryStore(history, engine="local"), SYSTEM_CLOCK.now_ms())
+    took = time.perf_counter() - began
+    values = np.array([found.tolist(row) for row in range(len(found.series))], np.float64)[:, question.first :]
+    right = question.expected[:, question.first :]
+    if values.shape != right.shape or not np.allclose(values, right, rtol=1e-9, atol=0.0):
+        raise WrongHistory(f"{question.line}: an answer of shape {values.shape} is not what was stored")
+    if not any(f"buckets of {question.level}" in note for note in found.notes):
+        raise WrongHistory(f"{question.line} was not answered from roll-ups of {question.level}: {found.notes}")
+    return took
+
+
+def ask_in_new_process(hdfs: str, question: Question) -> float:
+    """Return the seconds of the first answer of a new process, after its imports."""
+    code = (
+        "import json, sys, time\n"
+        "from query_dsl import evaluate, parse\n"
+        "from query_dsl.stores.history.engine import History\n"
+        "from query_dsl.stores.history_store import HistoryStore\n"
+        "with History(sys.argv[1]) as history:\n"
+        "    began = time.perf_counter()\n"
+        "    evaluate(parse(sys.argv[2]), HistoryStore(history, engine='local'), int(time.time() * 1000))\n"
+        "    print(json.dumps(time.perf_counter() - began))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, hdfs, question.text], capture_output=True, text=True, timeout=600, check=False
+    )
+    if done.returncode:
+        raise WrongHistory(f"{question.line}: a new process fails: {done.stderr[-500:]}")
+    return float(json.loads(done.stdout))
+
+
+def ask_peer(url: str, load: years.Load, question: Question, cached: bool) -> float:
+    """Return the seconds of the peer's answer over HTTP."""
+    told = {
+        "query": question.promql,
+        "start": (load.start_ms + question.step_ms) / 1000,
+        "end": load.end_ms / 1000,
+        "step": question.step_ms / 1000,
+    }
+    took, parts = drain(f"{url}/api/v1/query_range?{urlencode(told if cached else {**told, 'nocache': 1})}")
+    answer = json.loads(b"".join(parts))
+    if len(answer["data"]["result"]) != len(question.expected):
+        raise WrongHistory(f"the peer gives {len(answer['data']['result'])} series for {question.promql}")
+    return took
+
+
+def roll_up_all(hdfs: str) -> tuple[float, int]:
+    """Write all roll-ups; return samples a second and the number of samples."""
+    log, rollups = CompactionLog(hdfs), RollupTable(hdfs)
+    log.refresh()
+    rollups.refresh()
+    runner = RollupRunner(rollups, raw_uri(hdfs))
+    done = [runner.run(job) for job in plan_rollups(log.live(), rollups.live(), RollupRetention(), 0)]
+    samples = sum(one.samples for one in done)
+    return samples / sum(one.seconds for one in done), samples
+
+
+def measure(
+    hdfs: str,
+    folder: Path,
+    peers: Sequence[Victoria],
+    load: years.Load,
+    question_of: Callable[[years.Load], Question],
+) -> None:
+    """Measure the lines of one load."""
+    question = question_of(load)
+    say(f"{question.line}: {load.samples:,} samples of {len(load.values):,} series into the raw table")
+    years.fill(hdfs, load, FAST_LEVEL)
+    say(f"{question.line}: rolling up")
+    pace, samples = roll_up_all(hdfs)
+    if question.line == "history.30d":
+        emit("history.rollup", pace, f"samples/s of {samples:,}, all levels, one process")
+    cold = ask_in_new_process(hdfs, question)
+    with History(hdfs) as history:
+        took = [ask(history, question) for _ in range(TURNS)]
+    warm = min(took)
+    unit = f"s ({samples:,} samples of {len(load.values):,} series, {load.days} days; {question.promql})"
+    for peer in peers:
+        say(f"{question.line}: {peer.name} stores the same")
+        peer.store(load.peer_series())
+        with peer.serve() as url:
+            times = [ask_peer(url, load, question, False) for _ in range(TURNS)]
+            ask_peer(url, load, question, True)
+            cached = min(ask_peer(url, load, question, True) for _ in range(TURNS))
+        emit(question.line, warm, unit, peer.name, min(times) / warm)
+        emit(f"{question.line}@cold", cold, f"{unit}, the first in a new process", peer.name, times[0] / cold)
+        emit(f"peer.{peer.name}.{question.line}", min(times), f"{unit}, without its cache of results", peer.name)
+        emit(f"peer.{peer.name}.{question.line}@cold", times[0], f"{unit}, the first of a new process", peer.name)
+        emit(f"peer.{peer.name}.{question.line}@cached", cached, f"{unit}, asked before", peer.name, cached / warm)
+    if not peers:
+        emit(question.line, warm, unit)
+        emit(f"{question.line}@cold", cold, f"{unit}, the first in a new process")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def measure_bytes(hdfs: str, folder: Path, hosts: int) -> None:
+    """Measure the bytes of a day of counters, and of the recorded hour, compacted as a day."""
+    load = years.make_load(folder, "load.requests", Kind.COUNTER, _midnight(2), 1, hosts)
+    years.fill(f"{hdfs}/counters", load)
+    _emit_bytes("history.bytes", f"{hdfs}/counters")
+    hdfs = f"{hdfs}/mixed"
+    recorded.fill(hdfs, _midnight(2))
+    table.compact(hdfs, folder, days=True)
+    _emit_bytes("history.bytes@mixed", hdfs)
+
+
+def _emit_bytes(line: str, hdfs: str) -> None:
+    """Roll up, and print the bytes of data files of both tables."""
+    _, samples = roll_up_all(hdfs)
+    raw, made = table.size(hdfs).data, table.size(hdfs, "rollups").data
+    unit = f"x the bytes of samples alone ({raw / samples:.3g} bytes a sample, roll-ups {made / samples:.3g})"
+    emit(line, (raw + made) / raw, unit)
+
+
+def _midnight(days_ago: int) -> int:
+    return SYSTEM_CLOCK.now_ms() // DAY_MS * DAY_MS - days_ago * DAY_MS
+
+
+def _victoria(options: argparse.Namespace, folder: Path, line: str) -> list[Victoria]:
+    if options.no_peers:
+        return []
+    found = [peer for peer in find_peers(folder, line) if isinstance(peer, Victoria)]
+    if not found:
+        fail(f"{line}@peer", "VictoriaMetrics is not here")
+    return found
+
+
+def _run_part(options: argparse.Namespace, folder: Path, part: str) -> None:
+    with Stack(folder / f"stack-{part}", ["hdfs"], base_port=BASE_PORT) as stack:
+        hdfs, values = f"{stack.hdfs}/{part}", folder / f"values-{part}"
+        if part == "bytes":
+            measure_bytes(hdfs, values, options.hosts)
+        elif part == "30d":
+            peers = _victoria(options, folder / part, "history.30d")
+            start = _midnight(options.days + 1)
+            load = years.make_load(values, "load.requests", Kind.COUNTER, start, options.days, options.hosts)
+            measure(hdfs, values, peers, load, increases)
+        else:
+            peers = _victoria(options, folder / part, "history.365d")
+            start = _midnight(options.year_days + 1)
+            load = years.make_load(values, "load.depth", Kind.GAUGE, start, options.year_days, options.year_hosts)
+            measure(hdfs, values, peers, load, means)
+    shutil.rmtree(folder / f"stack-{part}", ignore_errors=True)
+
+
+def run(args: Sequence[str]) -> None:
+    """Run the command line; the module describes it."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="artimon bench history", description=__doc__, formatter_class=form)
+    parser.add_argument("--days", type=int, default=30, help="days of history.30d")
+    parser.add_argument("--hosts", type=int, default=30, help="hosts of history.30d, 100 series each")
+    parser.add_argument("--year-days", type=int, default=365, help="days of history.365d")
+    parser.add_argument("--year-hosts", type=int, default=10, help="hosts of history.365d")
+    parser.add_argument("--only", choices=["30d", "365d", "bytes"], help="omit the others")
+    parser.add_argument("--no-peers", action="store_true")
+    options = parser.parse_args(args)
+    folder, parts = Path(tempfile.mkdtemp(prefix="artimon-bench-")), Parts()
+    try:
+        for part in ("30d", "365d", "bytes"):
+            if options.only in (None, part):
+                parts.run(f"history.{part}.part", lambda part=part: _run_part(options, folder, part))  # type: ignore[misc]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    parts.finish()
+
+
+if __name__ == "__main__":
+    run(sys.argv[1:])

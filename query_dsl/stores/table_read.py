@@ -1,0 +1,196 @@
+"""One reading of one version of the raw table and of its roll-ups."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from deltalake import DeltaTable
+
+from artimon.model.grid import Grid
+from artimon.model.select import EngineShare
+from artimon.rawtable.head import newest_document
+from artimon.rawtable.rollup_rows import RollupRows, concat_rows
+from artimon.rawtable.schema import TableError
+from query_dsl.functions.step import NEVER
+from query_dsl.stores.history.file_pruning import RowFilter
+from query_dsl.stores.history.local_reader import LocalReader, Progress, no_progress
+from query_dsl.stores.history.rollup_choice import FileChoice, choose_files
+from query_dsl.stores.history.sample_query import NO_LIMIT, HistoryInterrupted, SampleQuery
+from query_dsl.stores.history_catalogue import SeriesMatch
+from query_dsl.stores.partial_buckets import PartialBuckets
+from query_dsl.stores.query_limits import QueryBudget
+from query_dsl.stores.rollup_buckets import as_rollups, from_rollup_table, rollup_columns
+from query_dsl.stores.sample_rows import ENDED, Ints, SampleRows, from_raw_table
+from query_dsl.tree.times import format_time
+
+MAX_COMMITS = 50
+"""Maximum number of commits read to find the newest append; other commits are few."""
+MOST_BYTES = 256 * 1024 * 1024
+"""Limit on the bytes of files that are read to find the newest samples; older ones are not found."""
+
+
+class BudgetEvent(threading.Event):
+    """Event that is set once the watch ends the evaluation; keeps the reason."""
+
+    def __init__(self, watch: QueryBudget) -> None:
+        super().__init__()
+        self._watch = watch
+        self._why: BaseException | None = None
+
+    def is_set(self) -> bool:
+        """True if the evaluation has ended."""
+        try:
+            self._watch.check()
+        except BaseException as why:
+            self._why = why
+            return True
+        return False
+
+    def reason(self) -> BaseException:
+        """Return the exception that ended it."""
+        return self._why or HistoryInterrupted("reading the history was interrupted")
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersions:
+    """Versions of the raw table and of the table of roll-ups, None if there is none, that one reading uses."""
+
+    table: DeltaTable
+    uri: str
+    rollups: DeltaTable | None
+    rollups_uri: str
+    grid: Grid | None
+    """Grid of the buckets to make; None: samples are wanted."""
+    appended_ms: int | None
+    """Append time of the newest batch in the raw table; None if unknown."""
+
+    def choose(self, wanted: RowFilter) -> FileChoice:
+        """Return the files that may hold wanted rows."""
+        return choose_files(self.table, self.rollups, wanted, self.grid, self.appended_ms)
+
+
+@dataclass(slots=True)
+class TableRead:
+    """One reading of one version of the tables. `_lock` guards the count of rows of roll-ups."""
+
+    versions: TableVersions
+    row_filter: RowFilter
+    row_of: Ints
+    """The series of each pair of `wanted`."""
+    choice: FileChoice
+    budget_event: BudgetEvent
+    engine: str = "local"
+    bytes: int = 0
+    rollup_rows: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def uri(self) -> str:
+        """URI of the raw table."""
+        return self.versions.uri
+
+    def reader(self, samples: int = NO_LIMIT) -> LocalReader:
+        """A reader of the wanted samples in this process."""
+        return LocalReader(self.uri, self.row_filter, self._question(samples), self.budget_event)
+
+    def _question(self, samples: int) -> SampleQuery:
+        after_ms, until_ms = self.row_filter.after_us // 1000, self.row_filter.until_us // 1000
+        return SampleQuery("the query", (), after_ms, until_ms, samples)
+
+    def read_rollups(
+        self,
+        columns: Sequence[str],
+        take: Callable[[Any], None],
+        progress: Progress = no_progress,
+        most: int = NO_LIMIT,
+    ) -> None:
+        """Call `take` with the wanted rows of each row group of the chosen roll-ups, from several threads."""
+        reader = LocalReader(
+            self.versions.rollups_uri, self.row_filter, self._question(most), self.budget_event, columns
+        )
+        reader.read_each(self.choice.rollups, take, progress)
+        self.bytes += reader.fetched_bytes
+
+    def count_rollups(self, piece: PartialBuckets) -> PartialBuckets:
+        """Count the rows that a piece was made of."""
+        with self._lock:
+            self.rollup_rows += piece.samples
+        return piece
+
+    def samples(self, watch: QueryBudget) -> SampleRows:
+        """Read all wanted samples, numbered by pair, up to the limits of the query."""
+        reader = self.reader(self._most(watch))
+        table = reader.read(self.choice.raw.files)
+        self.bytes += reader.fetched_bytes
+        return from_raw_table(table, np.arange(len(self.row_filter)))
+
+    def rows(self, watch: QueryBudget, statistics: Sequence[str]) -> RollupRows:
+        """Read all wanted rows, samples as rows of their own, up to the limits of the query. `source` is the number of
+        the pair, `series` that of the series."""
+        samples = self.samples(watch)
+        pairs = samples.row
+        parts = [as_rollups(replace(samples, row=self.row_of[pairs]), pairs)]
+        if self.choice.rollups:
+            tables: list[Any] = []
+            self.read_rollups(rollup_columns(statistics), tables.append, most=self._most(watch))
+            parts += [from_rollup_table(table, self.row_of) for table in tables]
+        return concat_rows(parts)
+
+    def _most(self, watch: QueryBudget) -> int:
+        return max(1, min(watch.limits.samples - watch.samples, (watch.limits.memory_bytes - watch.bytes) // 64))
+
+    def newest(self, rows: int) -> Ints:
+        """Return (rows,) times of the newest wanted sample of each series, NEVER if none was found: reads the newest
+        files first, and only as many as necessary."""
+        found = np.full(rows, NEVER, np.int64)
+        sought = np.zeros(rows, np.bool_)
+        sought[self.row_of] = True
+        reader, read = self.reader(), 0
+        for file in sorted(self.choice.raw.files, key=lambda one: one.newest_us, reverse=True):
+            if read > MOST_BYTES or (found[sought] * 1000 >= file.newest_us).all():
+                break
+            read += file.size
+            for table in reader.stream([file]):
+                samples = from_raw_table(table, self.row_of)
+                valued = samples.type != ENDED
+                np.maximum.at(found, samples.row[valued], samples.time_ms[valued])
+        return found
+
+    def part(self, start_ms: int, end_ms: int, read: int) -> EngineShare:
+        """Return the description of the reading for the origin of the answer; `read`: rows, of roll-ups too."""
+        raw = self.choice.raw
+        kept = f"{len(raw.files):,} of {raw.of_files:,} files"
+        if self.choice.rollups:
+            kept += f" and {self.rollup_rows:,} buckets of {self.choice.to_text()}"
+        how = f"{self.engine}, {kept}, {self.bytes:,} of {raw.of_bytes:,} bytes"
+        return EngineShare("history", start_ms, end_ms, read - self.rollup_rows, self.bytes, how)
+
+    def notes(self, found: SeriesMatch, until_ms: int) -> tuple[str, ...]:
+        """Return notes on missing data."""
+        notes = []
+        if found.ambiguous:
+            notes.append(f"{len(found.ambiguous)} fingerprints with two texts are left out with their samples")
+        if (appended_ms := self.versions.appended_ms) is not None and appended_ms < until_ms:
+            notes.append(
+                f"the history holds samples appended until {format_time(appended_ms)}: later ones, up to"
+                f" {format_time(until_ms)}, are not in it yet"
+            )
+        return tuple(notes)
+
+
+def read_text(part: EngineShare) -> str:
+    return f"history: {part.samples:,} samples, engine {part.detail}"
+
+
+def appended_ms(uri: str, version: int) -> int | None:
+    """Read the append time of the newest batch in the table; None if the log does not contain it."""
+    try:
+        found = newest_document(uri, version, max(-1, version - MAX_COMMITS))
+    except (OSError, TableError):
+        return None
+    told = found[1].get("newest_append_ms") if found is not None else None
+    return told if isinstance(told, int) else None

@@ -1,0 +1,233 @@
+"""The history with roll-ups gives the answers of samples, before and after each compaction, correction and expiry."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from artimon.model.clock import ManualClock
+from artimon.model.fingerprint import fingerprint, signed
+from artimon.model.grid import Grid
+from artimon.rawtable.commit import CompactionLog
+from artimon.rawtable.rollups import RollupFile, RollupTable, stem_of
+from artimon.rawtable.schema import DAY_MS
+from pipeline.compaction import rollup_job
+from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep, parse_rollups
+from pipeline.compaction.compactor import Compactor
+from pipeline.compaction.job import DigestMismatchError
+from query_dsl import evaluate, parse
+from query_dsl.stores.history.engine import History
+from query_dsl.stores.history_store import HistoryStore
+from tests.history.engine_world import file_of, put, some_series, text_of
+from tests.history.world import HistoryWorld
+from tests.query_dsl.engine_worlds import made_of, request_of
+from tests.query_dsl.test_engines_auto import plain
+from tests.query_dsl.test_pushdown import HOUR, MINUTE, NOW, T, Told
+from tests.spark.local_files import local_files
+
+GRIDS = [Grid(T, 5 * MINUTE, 30), Grid(T, 15 * MINUTE, 16), Grid(T, HOUR, 6), Grid(-(-T // DAY_MS) * DAY_MS, DAY_MS, 3)]
+QUERIES = [
+    "fetch('v0').increase('5m').sum(by=[\"rack\"]).range('2h')",
+    "fetch('v1').bucketize('mean', '1h').range('6h')",
+    "fetch('{rack=\"r1\"}').bucketize('max', '15m').range('3h')",
+    "fetch('v3').bucketize('last', '1h').range('4h')",
+    "fetch('v4').map('rate', '10m').range('2h')",
+]
+EVERYTHING = "*=99999"
+ALL_LEVELS = "5m=365,1h=ever,1d=ever"
+SERIES = 15
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW + 2 * DAY_MS)
+
+
+@pytest.fixture
+def world(tmp_path: Path, clock: ManualClock) -> Iterator[HistoryWorld]:
+    """Two hours of series of all types and kinds, with restarts, changes of type, ends and gaps."""
+    with local_files(clock):
+        made = HistoryWorld(f"file://{tmp_path}/files")
+        put(made, some_series(11, SERIES, 120), files=3)
+        yield made
+
+
+@pytest.fixture
+def store(world: HistoryWorld) -> Iterator[HistoryStore]:
+    with History(world.hdfs) as history:
+        yield HistoryStore(history, engine="local")
+
+
+def turn(
+    world: HistoryWorld, clock: ManualClock, tmp_path: Path, keep: str = EVERYTHING, rollups: str = ALL_LEVELS
+) -> Compactor:
+    """One turn of the compactor, after which nothing before the clock's day is missing."""
+    world.builder.settle(clock.now_ms() // DAY_MS * DAY_MS)
+    config = CompactorConfig(
+        "",
+        world.hdfs,
+        tmp_path / "compactor",
+        keeping=parse_keep(keep),
+        rollups=parse_rollups(rollups),
+        sweep_s=0.0,
+    )
+    made = Compactor(config, None, clock)
+    made.run_due(threading.Event())
+    return made
+
+
+def answers(store: HistoryStore, lives: bool = True) -> list[Any]:
+    found = [made_of(store.select(request_of(["v.*"], grid)), lives) for grid in GRIDS]
+    return [*found, *(plain(evaluate(parse(text), store, NOW)) for text in QUERIES)]
+
+
+def of_samples(world: HistoryWorld, store: HistoryStore) -> list[Any]:
+    """The answers of the raw table alone, at the same time."""
+    folder = Path(world.hdfs.removeprefix("file://")) / "artimon" / "rollups"
+    aside = folder.rename(folder.with_name("aside"))
+    try:
+        return answers(store)
+    finally:
+        aside.rename(folder)
+
+
+def levels_read(store: HistoryStore, grid: Grid) -> str:
+    """The levels that the answer names."""
+    found = store.select(request_of(["v.*"], grid))
+    return found.parts[0].detail.partition(" buckets of ")[2].partition(",")[0]
+
+
+def rollups_of(world: HistoryWorld) -> list[RollupFile]:
+    table = RollupTable(world.hdfs)
+    table.refresh()
+    return table.live()
+
+
+def raw_names(world: HistoryWorld) -> set[str]:
+    log = CompactionLog(world.hdfs)
+    log.refresh()
+    return {stem_of(file.path) for file in log.live()}
+
+
+def later(told: Sequence[Told], version: int) -> list[Told]:
+    """The same series some of whose samples come late: new ones between the old."""
+    return [
+        replace(one, samples=tuple((at + 11_000 + version, birth, value) for at, birth, value in one.samples[::7]))
+        for one in told
+        if all(value is not None for *_, value in one.samples[::7])
+    ]
+
+
+def test_answers_are_those_of_samples(
+    world: HistoryWorld, store: HistoryStore, clock: ManualClock, tmp_path: Path
+) -> None:
+    expected = answers(store)
+    assert levels_read(store, GRIDS[0]) == ""
+    made = turn(world, clock, tmp_path)
+    assert made.given_up() == []
+    assert {file.level_ms for file in rollups_of(world)} == {5 * MINUTE, HOUR, DAY_MS}
+    assert answers(store) == expected
+    assert levels_read(store, GRIDS[0]).startswith("5m of ")
+    assert levels_read(store, GRIDS[2]).startswith("1h of ")
+    assert levels_read(store, GRIDS[3]).startswith("1d of ")
+    assert levels_read(store, Grid(T, MINUTE, 60)) == ""
+    assert levels_read(store, Grid(T - 60_000, 5 * MINUTE, 12)) == ""
+
+
+def test_late_samples_correct_every_answer(
+    world: HistoryWorld, store: HistoryStore, clock: ManualClock, tmp_path: Path
+) -> None:
+    """They come while the day has roll-ups, are read as samples, then from roll-ups of their own day."""
+    turn(world, clock, tmp_path)
+    before = answers(store)
+    put_at(world, later(some_series(11, SERIES, 120), 1), clock.now_ms())
+    mixed = answers(store)
+    assert mixed != before
+    assert mixed == of_samples(world, store)
+    clock.advance(2 * DAY_MS)
+    turn(world, clock, tmp_path)
+    assert {file.raw_name for file in rollups_of(world)} == raw_names(world)
+    assert answers(store) == of_samples(world, store)
+    assert len({file.period for file in rollups_of(world)}) == 2
+    expected = answers(store)
+    turn(world, clock, tmp_path, rollups="none")
+    assert rollups_of(world) == []
+    assert answers(store) == expected
+
+
+def put_at(world: HistoryWorld, told: Sequence[Told], at_ms: int) -> None:
+    ids = world.sources.assign(sorted({one.source for one in told}))
+    rows = [
+        (ids[one.source], signed(fingerprint(text_of(one))), time, birth, value)
+        for one in told
+        for time, birth, value in one.samples
+    ]
+    world.builder.append_tables([(at_ms, "default", file_of(rows))])
+
+
+def test_a_day_that_is_merged_again_gets_new_rollups(
+    world: HistoryWorld, store: HistoryStore, clock: ManualClock, tmp_path: Path
+) -> None:
+    """Late hours of a closed day: the roll-ups of replaced files are ignored at once, and then replaced."""
+    turn(world, clock, tmp_path)
+    first = rollups_of(world)
+    put_at(world, later(some_series(11, SERIES, 120), 1), T - 1)
+    expected = answers(store)
+    turn(world, clock, tmp_path)
+    assert answers(store) == expected
+    held = rollups_of(world)
+    assert {file.raw_name for file in held} == raw_names(world)
+    assert len(held) >= len(first)
+
+
+def test_rollups_survive_their_samples(
+    world: HistoryWorld, store: HistoryStore, clock: ManualClock, tmp_path: Path
+) -> None:
+    """Samples expire, then the roll-ups of 5 min: what a coarser level can answer is unchanged, the rest says so."""
+    expected = answers(store)
+    turn(world, clock, tmp_path)
+    clock.advance(20 * DAY_MS)
+    turn(world, clock, tmp_path, keep="*=7")
+    assert raw_names(world) == set()
+    assert answers(store) == expected
+    fine = store.select(request_of(["v.*"], Grid(T, MINUTE, 60)))
+    assert fine.partial
+    assert any("have expired" in note and "step of 5m" in note for note in fine.notes)
+    clock.advance(20 * DAY_MS)
+    turn(world, clock, tmp_path, keep="*=7", rollups="5m=30,1h=ever,1d=ever")
+    assert {file.level_ms for file in rollups_of(world)} == {HOUR, DAY_MS}
+    coarse = store.select(request_of(["v.*"], GRIDS[0]))
+    assert coarse.partial
+    assert any("have expired" in note and "step of 1h" in note for note in coarse.notes)
+    assert made_of(store.select(request_of(["v.*"], GRIDS[2]))) == expected[2]
+
+
+def test_samples_wait_for_their_rollups(
+    world: HistoryWorld, store: HistoryStore, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While roll-ups cannot be written expired samples stay, for 30 days at most; nothing is counted twice."""
+    expected = answers(store)
+    with monkeypatch.context() as patch:
+        patch.setattr(rollup_job, "counted_samples", lambda _uri: -1)
+        clock.advance(20 * DAY_MS)
+        with pytest.raises(DigestMismatchError):
+            turn(world, clock, tmp_path, keep="*=7")
+        assert len(raw_names(world)) == 1
+        assert answers(store) == expected
+    made = turn(world, clock, tmp_path, keep="*=7")
+    assert raw_names(world) == set()
+    assert made.figures()["rollups"]["held_back"] == 0
+    assert answers(store) == expected
+    with monkeypatch.context() as patch:
+        patch.setattr(rollup_job, "counted_samples", lambda _uri: -1)
+        put_at(world, later(some_series(11, SERIES, 120), 1), clock.now_ms())
+        clock.advance(45 * DAY_MS)
+        with pytest.raises(DigestMismatchError):
+            turn(world, clock, tmp_path, keep="*=7")
+        assert raw_names(world) == set()
+    assert answers(store) == expected

@@ -1,0 +1,96 @@
+"""Buckets of roll-ups, samples and both are those of shards that were fed all samples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from artimon.model.grid import Grid
+from artimon.model.select import SelectRequest
+from artimon.rawtable.rollup_rows import RollupRows, concat_rows, from_table, merge_rows, roll_up_cells, to_table
+from query_dsl.stores.bucket_accumulator import BucketAccumulator
+from query_dsl.stores.partial_buckets import PartialBuckets, bucketize
+from query_dsl.stores.rollup_buckets import as_rollups, bucketize_rollups, unify_rollup_types
+from query_dsl.stores.sample_rows import SampleRows
+from tests.query_dsl.engine_worlds import MINUTE, T, Told, made_of, request_of, rows_of, table_of, worlds
+from tests.query_dsl.test_pushdown import HOUR, fed_shards
+
+GRIDS = [Grid(T - 5 * MINUTE, 5 * MINUTE, 4), Grid(T, 15 * MINUTE, 4), Grid(T, HOUR, 2)]
+FIVE = 5 * MINUTE
+
+
+class Part:
+    """Samples of one file. `steps` of its roll-up: (), 5 min, or 1 h made of 5 min."""
+
+    def __init__(self, samples: SampleRows, source: Any, steps: tuple[int, ...]) -> None:
+        self._samples, self._source, self._steps = samples, source, steps
+
+    def rows(self) -> RollupRows:
+        one = self._samples
+        if not self._steps:
+            return as_rollups(one, self._source)
+        rows = roll_up_cells(
+            self._source, one.row, one.time_ms, one.birth_ms, one.type, one.cell, one.strings, self._steps[0]
+        )
+        for step in self._steps[1:]:
+            rows = merge_rows(rows, step)
+        table = to_table(rows)
+        return from_table(table, *(table.column(name).cast(pa.int64()).to_numpy() for name in ("source", "series")))
+
+    def piece(self, grid: Grid) -> PartialBuckets:
+        return bucketize_rollups(self.rows(), grid) if self._steps else bucketize(self._samples, grid)
+
+
+def held(told: list[Told], grid: Grid, parts: list[Part], request: SelectRequest) -> Any:
+    kept = BucketAccumulator(len(table_of(told)), grid, request.statistics)
+    for part in parts:
+        kept.add(part.piece(grid))
+    if kept.mixed:
+        rows = concat_rows([part.rows() for part in parts])
+        rows = rows.select(np.isin(rows.series, sorted(kept.mixed)))
+        kept.replace(bucketize_rollups(unify_rollup_types(rows)[0], grid))
+    return made_of(kept.buckets(request, table_of(told)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(told=worlds(), at=st.integers(0, 2), order=st.randoms(use_true_random=False), many=st.integers(1, 5))
+def test_files_of_any_level_are_what_the_shards_hold(told: list[Told], at: int, order: Any, many: int) -> None:
+    """Late samples lie in any file, and each file is read at a level of its own."""
+    grid = GRIDS[at]
+    request = request_of(["v.*"], grid)
+    rows, source = rows_of(told)
+    places = list(range(len(rows)))
+    order.shuffle(places)
+    levels: list[tuple[int, ...]] = [(), (FIVE,), (FIVE, HOUR) if grid.step_ms == HOUR else (FIVE, FIVE)]
+    parts = []
+    for i in range(many):
+        chosen = np.array(places[i::many], np.intp)
+        parts.append(Part(rows.select(chosen), source[chosen], order.choice(levels)))
+    assert held(told, grid, parts, request) == made_of(fed_shards(told, 2).select(request))
+
+
+def test_a_sample_within_the_bucket_of_a_later_row_is_not_the_last() -> None:
+    """The end of a row's bucket says nothing about the order of its samples and those of other rows."""
+    told = [Told("v0", (), 1, ((T - 4 * MINUTE, 5, 3), (T - 3 * MINUTE, 5, 4)), "s0", 0)]  # type: ignore[arg-type]
+    rows, source = rows_of(told)
+    early, late = np.array([0]), np.array([1])
+    parts = [Part(rows.select(early), source[early], (FIVE,)), Part(rows.select(late), source[late], ())]
+    both = concat_rows([part.rows() for part in parts])
+    made = bucketize_rollups(both, Grid(T, FIVE, 1))
+    assert {name: int(made.buckets.stats[name][0]) for name in ("last", "last_time", "count")} == {
+        "last": 4,
+        "last_time": T - 3 * MINUTE,
+        "count": 2,
+    }
+    assert made.incarnations.tolist() == [(0, 5, T - 4 * MINUTE, T - 3 * MINUTE, 4)]
+
+
+def test_rows_of_nothing_are_no_buckets() -> None:
+    piece = bucketize_rollups(replace(RollupRows()), GRIDS[0])
+    assert piece.samples == 0
+    assert not len(piece.buckets.at)
