@@ -1,6 +1,7 @@
 """People and programs that ask: identities, roles, and what each may do and see.
 
-Read `identity` (levels, roles, identities), `route_rules` (declarations of handlers), `access_file` (configuration), `passwords`,
-`token_file`, `failed_logins`, `oidc` (OpenID Connect), `authenticator` (credentials to identity), `scoped_store` (data that a role may see),
-and `audit_log`. No web framework: the API, the alert engine, the service Matrix and the command line share it.
+Read `identity` (levels, roles, identities), `route_rules` (declarations of handlers), `audit_log`, `passwords`,
+`access_file` (configuration), `token_file`, `failed_logins`, `oidc` (OpenID Connect), `authenticator` (credentials to
+identity) and `scoped_store` (data that a role may see). No web framework: the API, the alert engine, the service Matrix
+and the command line share it.
 """

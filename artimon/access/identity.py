@@ -41,8 +41,8 @@ class LoginMethod(StrEnum):
 
     LOCAL = "local"
     """No login is configured: everybody on loopback."""
-    PASSWORD = "password"
-    TOKEN = "token"
+    PASSWORD = "password"  # noqa: S105 - a name
+    TOKEN = "token"  # noqa: S105 - a name
     OIDC = "oidc"
     PROXY = "proxy"
     CERTIFICATE = "certificate"

@@ -14,6 +14,8 @@ from pathlib import PurePosixPath
 from starlette.requests import Request
 from starlette.responses import Response
 
+from artimon.access.identity import Level
+from artimon.access.route_rules import public, requires
 from artimon.api.api_errors import ApiError
 from query_dsl.language.methods import FUNCTIONS, METHODS, method_summaries
 
@@ -77,10 +79,12 @@ class Pages:
         """Paths below /static/, sorted."""
         return sorted(self._files)
 
+    @requires(Level.VIEWER)
     async def index(self, request: Request) -> Response:
         """Return the page."""
         return self._answer(INDEX, request)
 
+    @public
     async def file(self, request: Request) -> Response:
         """Return a file of the page."""
         return self._answer(str(request.path_params["name"]), request)

@@ -19,6 +19,7 @@ from artimon.runtime.self_metrics_endpoint import instance_of, published_metrics
 
 if TYPE_CHECKING:
     from alerts.engine_process import AlertsConfig
+    from artimon.access.authenticator import Authenticator
     from artimon.api.api_limits import ApiConfig
     from artimon.api.fleet_status import ClusterStatus, FleetPage
     from artimon.api.timed_call import TimedCall
@@ -129,6 +130,7 @@ def run_api_process(config: ApiConfig) -> None:
     from varstore.cluster.varstore_client import VarstoreClient
 
     stop, place = install_signal_handlers(), config.zookeeper
+    access = open_access(config.access)
     with (
         zookeeper_session(place) as client,
         published_metrics("api", config.instance, place, stop) as publish,
@@ -138,7 +140,7 @@ def run_api_process(config: ApiConfig) -> None:
         engines = TimedCall("the alerts", lambda: read_alerts(client), SYSTEM_CLOCK)
         status, alerts = partial(api_status, cluster, config.data), partial(api_alerts, engines)
         history = opener(config.hdfs, place, store) if config.hdfs is not None else None
-        served = served_hosts(config.host, config.names)
+        served = served_hosts(config.host, (*config.names, *public_host(access)))
         app = make_app(
             store,
             status,
@@ -149,6 +151,7 @@ def run_api_process(config: ApiConfig) -> None:
             history=history,
             hard=config.hard,
             promql=config.promql,
+            access=access,
         )
         run_server(
             app,
@@ -160,6 +163,27 @@ def run_api_process(config: ApiConfig) -> None:
             host=config.host,
             insecure=config.insecure,
         )
+
+
+def open_access(file: Path | None) -> Authenticator | None:
+    """Return the verifier of an access file; None without one. Logs the errors of the file and exits with 2."""
+    if file is None:
+        return None
+    from artimon.access.access_file import read_access
+    from artimon.access.audit_log import AuditLog
+    from artimon.access.authenticator import Authenticator
+
+    with exits_logged(ValueError, code=2):
+        access = read_access(file)
+        return Authenticator(access, AuditLog(access.audit))
+
+
+def public_host(access: Authenticator | None) -> tuple[str, ...]:
+    """Return the host name in the address that browsers use, if one is configured."""
+    from urllib.parse import urlsplit
+
+    name = urlsplit(access.access.url).hostname if access else None
+    return (name,) if name else ()
 
 
 def opener(hdfs: str, zookeeper: str, memory: Store) -> Callable[[], Store]:
