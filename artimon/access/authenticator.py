@@ -11,16 +11,19 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from artimon.access.access_file import Access, User
+from artimon.access.access_file import Access, User, read_access
 from artimon.access.audit_log import AuditLog
 from artimon.access.failed_logins import FailedLogins
 from artimon.access.identity import Identity, LoginMethod
 from artimon.access.oidc import OidcProvider
 from artimon.access.passwords import DUMMY
 from artimon.access.route_rules import AccessError
-from artimon.access.token_file import TokenFile
+from artimon.access.token_file import TokenFile, TokenFileError
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.runtime.config_file import ConfigFileError
+from artimon.runtime.settings import SettingsError
 
 TOKEN_HEADER = "x-artimon-token"  # noqa: S105 - a name
 ID_TOKEN_HEADER = "x-id-token"  # noqa: S105 - a name
@@ -177,3 +180,14 @@ class Authenticator:
 
 def _of_user(user: User, address: str, *, from_browser: bool = False) -> Identity:
     return Identity(user.name, user.role, LoginMethod.PASSWORD, address=address, from_browser=from_browser)
+
+
+def open_access(file: Path | None, clock: Clock = SYSTEM_CLOCK) -> Authenticator | None:
+    """Return the verifier of an access file; None without one. Raises SettingsError."""
+    if file is None:
+        return None
+    try:
+        access = read_access(file)
+        return Authenticator(access, AuditLog(access.audit, clock), clock)
+    except (ConfigFileError, TokenFileError) as problem:
+        raise SettingsError(str(problem)) from problem

@@ -69,4 +69,4 @@ def network_of(address: str) -> str:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address[:100]
-    return str(ipaddress.ip_network((found, 64), strict=False)) if found.version == 6 else str(found)
+    return f"{found.exploded[:19]}::/64" if found.version == 6 else str(found)

@@ -116,13 +116,14 @@ class AccessMiddleware:
 
     async def _admit(self, rule: RouteRule, scope: Scope, headers: Mapping[bytes, bytes]) -> Identity | None:
         """Return who asks; None for a public route that needs no login. Raises AccessError."""
-        login = self._login
+        login, by_cookie = self._login, False
         if login.authenticator is None:
             identity: Identity | None = LOCAL
         else:
             peer = str((scope.get("client") or ("",))[0])
             given = login.authenticator.credentials(headers, peer)
             identity = self._by_cookie(headers, given.address)
+            by_cookie = identity is not None
             if identity is None:
                 if rule.level is None:
                     return None
@@ -131,7 +132,7 @@ class AccessMiddleware:
         if identity is None:
             raise AccessError(401, "log in, or send a token: Authorization: Bearer TOKEN")
         if scope["method"] not in SAFE_METHODS and identity.from_browser:
-            check_origin(headers, scope, login.url, needed=login.authenticator is not None and b"cookie" in headers)
+            check_origin(headers, scope, login.url, needed=by_cookie)
         try:
             rule.check(identity)
         except AccessError as problem:

@@ -16,6 +16,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.runtime.health import HealthFile
 from artimon.runtime.process_setup import install_signal_handlers
 from artimon.runtime.self_metrics_endpoint import instance_of, published_metrics
+from artimon.runtime.settings import SettingsError
 
 if TYPE_CHECKING:
     from alerts.engine_process import AlertsConfig
@@ -122,6 +123,7 @@ def run_compactor_process(config: CompactorConfig) -> None:
 def run_api_process(config: ApiConfig) -> None:
     """Run the HTTP and Thrift API over the memory shards until SIGTERM. This process reads the history itself."""
     from alerts.state.publication import read_alerts
+    from artimon.access.authenticator import open_access
     from artimon.api.api_server import run_server
     from artimon.api.app import make_app, served_hosts
     from artimon.api.fleet_status import ClusterReader
@@ -130,7 +132,8 @@ def run_api_process(config: ApiConfig) -> None:
     from varstore.cluster.varstore_client import VarstoreClient
 
     stop, place = install_signal_handlers(), config.zookeeper
-    access = open_access(config.access)
+    with exits_logged(SettingsError, code=2):
+        access = open_access(config.access)
     with (
         zookeeper_session(place) as client,
         published_metrics("api", config.instance, place, stop) as publish,
@@ -163,19 +166,6 @@ def run_api_process(config: ApiConfig) -> None:
             host=config.host,
             insecure=config.insecure,
         )
-
-
-def open_access(file: Path | None) -> Authenticator | None:
-    """Return the verifier of an access file; None without one. Logs the errors of the file and exits with 2."""
-    if file is None:
-        return None
-    from artimon.access.access_file import read_access
-    from artimon.access.audit_log import AuditLog
-    from artimon.access.authenticator import Authenticator
-
-    with exits_logged(ValueError, code=2):
-        access = read_access(file)
-        return Authenticator(access, AuditLog(access.audit))
 
 
 def public_host(access: Authenticator | None) -> tuple[str, ...]:

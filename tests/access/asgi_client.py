@@ -54,16 +54,11 @@ class AsgiClient:
     peer: str = "192.0.2.1"
     cookies: dict[str, str] = field(default_factory=dict)
 
-    def send(
-        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, **query: str
-    ) -> Answer:
-        return asyncio.run_coroutine_threadsafe(self._send(method, path, body, headers or {}, query), self.loop).result(
-            20
-        )
+    def send(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Answer:
+        sending = self._send(method, path, body, headers or {})
+        return asyncio.run_coroutine_threadsafe(sending, self.loop).result(20)
 
-    async def _send(
-        self, method: str, path: str, body: bytes, headers: Mapping[str, str], query: Mapping[str, str]
-    ) -> Answer:
+    async def _send(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         path, _, given = path.partition("?")
         sent = {"host": "127.0.0.1", **{name.lower(): value for name, value in headers.items()}}
         if self.cookies:
@@ -77,7 +72,7 @@ class AsgiClient:
             "path": path,
             "raw_path": quote(path).encode(),
             "root_path": "",
-            "query_string": (urlencode(query) if query else given).encode(),
+            "query_string": given.encode(),
             "headers": [(name.encode(), value.encode("latin-1")) for name, value in sent.items()],
             "client": (self.peer, 1234),
             "server": ("127.0.0.1", 8780),
@@ -96,17 +91,19 @@ class AsgiClient:
         async def send(message: Any) -> None:
             told.append(message)
 
-        await self.app(scope, receive, send)  # type: ignore[arg-type]
+        await self.app(scope, receive, send)
         ended.set()
         found = [(name.decode(), value.decode("latin-1")) for name, value in told[0]["headers"]]
         cookies = tuple(value for name, value in found if name == "set-cookie")
         for one in cookies:
             name, _, value = one.partition(";")[0].partition("=")
             self.cookies[name] = value.strip('"')
+            if "Max-Age=0" in one:
+                del self.cookies[name]
         return Answer(told[0]["status"], dict(found), cookies, b"".join(one.get("body", b"") for one in told[1:]))
 
     def get(self, path: str, headers: Mapping[str, str] | None = None, **query: str) -> Answer:
-        return self.send("GET", path, headers=headers, **query)
+        return self.send("GET", f"{path}?{urlencode(query)}" if query else path, headers=headers)
 
     def post(self, path: str, headers: Mapping[str, str] | None = None, **form: str) -> Answer:
         kind = {"content-type": "application/x-www-form-urlencoded", **(headers or {})}
