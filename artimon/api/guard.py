@@ -38,6 +38,8 @@ class LoginState:
         self.authenticator, self._limits = authenticator, limits
         access = authenticator.access if authenticator else None
         self.url = access.url if access else ""
+        self.prefix = urlsplit(self.url).path
+        """Path below which a proxy serves this API."""
         self.is_secure = access is not None and access.is_encrypted
         length_ms, idle_ms = (access.session_ms, access.idle_ms) if access else (0, 0)
         self.sessions = SessionStore(clock, length_ms / 1000, idle_ms / 1000)
@@ -153,7 +155,7 @@ class AccessMiddleware:
             return Response(
                 status_code=303,
                 headers={
-                    "location": f"{LOGIN_PATH}?next={quote(request.url.path + query, safe='')}",
+                    "location": f"{self._login.prefix}{LOGIN_PATH}?next={quote(request.url.path + query, safe='')}",
                     "cache-control": "no-store",
                 },
             )

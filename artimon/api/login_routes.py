@@ -33,8 +33,8 @@ _PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>Log in to Artimon</title>
-<link rel="icon" href="/static/favicon.svg" type="image/svg+xml">
-<link rel="stylesheet" href="/static/login.css">
+<link rel="icon" href="{prefix}/static/favicon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="{prefix}/static/login.css">
 </head>
 <body>
 <main>
@@ -44,7 +44,7 @@ _PAGE = """<!doctype html>
 </body>
 </html>
 """
-_FORM = """<form method="post" action="/login">
+_FORM = """<form method="post" action="{prefix}/login">
 <input type="hidden" name="next" value="{target}">
 <label for="user">User</label>
 <input id="user" name="user" autocomplete="username" required autofocus value="{user}"{described}>
@@ -87,7 +87,7 @@ class LoginRoutes:
         check_origin(headers, request.scope, self._login.url, needed=False)
         self._login.sessions.end(read_cookie(headers, self._login.session_cookie))
         authenticator.audit.write("logout", current_identity())
-        answer = _redirect(LOGIN_PATH)
+        answer = _redirect(f"{self._login.prefix}{LOGIN_PATH}")
         self._delete_cookie(answer, self._login.session_cookie)
         return answer
 
@@ -139,7 +139,7 @@ class LoginRoutes:
 
     def _begin(self, identity: Identity, target: str) -> Response:
         self._required().audit.write("login", identity)
-        answer = _redirect(target)
+        answer = _redirect(f"{self._login.prefix}{target}")
         length_ms = self._required().access.session_ms
         self._set_cookie(answer, self._login.session_cookie, self._login.sessions.begin(identity), length_ms // 1000)
         return answer
@@ -152,16 +152,18 @@ class LoginRoutes:
         answer.delete_cookie(name, path="/", secure=self._login.is_secure, httponly=True, samesite="lax")
 
     def _page(self, status: int, target: str, user: str = "", problem: HttpError | None = None) -> Response:
-        access = self._required().access
+        access, prefix = self._required().access, self._login.prefix
         has_passwords = any(one.password for one in access.users.values())
         told = f'<p id="problem" role="alert">{html.escape(problem.message)}</p>\n' if problem else ""
         described = ' aria-describedby="problem"' if problem else ""
-        form = _FORM.format(target=html.escape(target), user=html.escape(user[:200]), described=described)
+        form = _FORM.format(
+            prefix=html.escape(prefix), target=html.escape(target), user=html.escape(user[:200]), described=described
+        )
         link = ""
         if access.oidc is not None:
-            where = html.escape(f"/login/oidc?next={quote(target, safe='')}")
+            where = html.escape(f"{prefix}/login/oidc?next={quote(target, safe='')}")
             link = f'<p><a class="provider" href="{where}">Log in by {html.escape(access.oidc.name)}</a></p>\n'
-        body = _PAGE.format(problem=told, form=form if has_passwords else "", provider=link)
+        body = _PAGE.format(prefix=html.escape(prefix), problem=told, form=form if has_passwords else "", provider=link)
         headers = dict(HEADERS)
         if isinstance(problem, AccessError) and problem.retry_s:
             headers["retry-after"] = str(problem.retry_s)

@@ -40,7 +40,7 @@ POLICY = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 's
 HEADERS: Mapping[str, str] = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with no-referrer, browsers hide the origin of the form that logs out
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-cache",
