@@ -76,28 +76,30 @@ class AccessMiddleware:
             await self._refused(problem, scope, headers)(scope, receive, send)
             return
         if identity is None:
-            await self._app(scope, receive, send)
+            await self._run(rule, None, scope, receive, send)
             return
         with acting_as(identity):
             await self._run(rule, identity, scope, receive, send)
 
-    async def _run(self, rule: RouteRule, identity: Identity, scope: Scope, receive: Receive, send: Send) -> None:
-        authenticator = self._login.authenticator
-        if authenticator is None or not rule.changes:
-            await self._app(scope, receive, send)
-            return
-        status = 500
+    async def _run(
+        self, rule: RouteRule, identity: Identity | None, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Run the handler; a change goes to the audit log. Browsers are told not to guess the type of any answer."""
+        authenticator, status = self._login.authenticator, 500
 
         async def watched(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if not any(name == b"x-content-type-options" for name, _ in message["headers"]):
+                    message = {**message, "headers": [*message["headers"], (b"x-content-type-options", b"nosniff")]}
             await send(message)
 
         try:
             await self._app(scope, receive, watched)
         finally:
-            authenticator.audit.write(f"{scope['method']} {scope['path'][:500]}", identity, status=status)
+            if authenticator is not None and rule.changes:
+                authenticator.audit.write(f"{scope['method']} {scope['path'][:500]}", identity, status=status)
 
     def _rule(self, scope: Scope) -> RouteRule | None:
         """Return the rule of the route that answers."""
