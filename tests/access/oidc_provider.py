@@ -19,8 +19,8 @@ GROUPS = {"olga": ["staff", "ops"], "guest": ["guests"], "greg": []}
 
 def configure(folder: Path, issuer: str) -> None:
     """Set Django up: in-memory sessions, a database file, the provider with a key of its own."""
-    import django
-    from django.conf import settings
+    import django  # type: ignore[import-untyped]
+    from django.conf import settings  # type: ignore[import-untyped]
 
     key = folder / "rsa.pem"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
@@ -60,12 +60,12 @@ def configure(folder: Path, issuer: str) -> None:
     django.setup()
 
 
-FORM = '<form method="post">{{ form.as_p }}<input type="hidden" name="next" value="{{ next }}"></form>'
+FORM = '<form method="post">{% csrf_token %}{{ form.as_p }}<input type="hidden" name="next" value="{{ next }}"></form>'
 
 
 def validator_class(*given: Any, **more: Any) -> Any:
     """Make the validator, which adds name and groups to ID tokens; a function, because Django is set up before."""
-    from oauth2_provider.oauth2_validators import OAuth2Validator
+    from oauth2_provider.oauth2_validators import OAuth2Validator  # type: ignore[import-untyped]
 
     class Validator(OAuth2Validator):  # type: ignore[misc]
         oidc_claim_scope = None
@@ -79,9 +79,9 @@ def validator_class(*given: Any, **more: Any) -> Any:
 
 def fill() -> None:
     """Create tables, users and clients."""
-    from django.contrib.auth.models import User
-    from django.core.management import call_command
-    from oauth2_provider.models import Application
+    from django.contrib.auth.models import User  # type: ignore[import-untyped]
+    from django.core.management import call_command  # type: ignore[import-untyped]
+    from oauth2_provider.models import Application  # type: ignore[import-untyped]
 
     call_command("migrate", verbosity=0)
     for name in GROUPS:
@@ -105,19 +105,19 @@ class Quiet(WSGIRequestHandler):
 
 def main(folder: Path) -> None:
     os.environ["OAUTHLIB_INSECURE_TRANSPORT"] = "1"  # loopback
-    server = make_server("127.0.0.1", 0, lambda *given: application(*given), handler_class=Quiet)
+    server = make_server("127.0.0.1", 0, None, handler_class=Quiet)
     issuer = f"http://127.0.0.1:{server.server_port}/o"
     configure(folder, issuer)
     fill()
-    from django.contrib.auth.views import LoginView
-    from django.core.wsgi import get_wsgi_application
-    from django.urls import include, path
+    from django.contrib.auth.views import LoginView  # type: ignore[import-untyped]
+    from django.core.wsgi import get_wsgi_application  # type: ignore[import-untyped]
+    from django.urls import include, path  # type: ignore[import-untyped]
 
     globals()["urlpatterns"] = [
         path("accounts/login/", LoginView.as_view()),
         path("o/", include("oauth2_provider.urls", namespace="oauth2_provider")),
     ]
-    application = get_wsgi_application()
+    server.set_app(get_wsgi_application())
     print(issuer, flush=True)
     server.serve_forever()
 

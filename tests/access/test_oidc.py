@@ -74,6 +74,7 @@ def consent(url: str, user: str) -> str:
         page = browser.get(url, timeout=10)
         assert "password" in page.text, page.text
         form = {"username": user, "password": PASSWORD, "next": parse_qs(urlsplit(page.url).query)["next"][0]}
+        form["csrfmiddlewaretoken"] = browser.cookies["csrftoken"]
         answer = browser.post(page.url, form, allow_redirects=False, timeout=10)
         while answer.status_code == 302 and not answer.headers["location"].startswith(REDIRECT):
             place = answer.headers["location"]
@@ -213,7 +214,12 @@ def test_forged_tokens_do_not_make_us_ask_the_provider_each_time(
     oidc = access.oidc
     assert oidc is not None
     reads, real = [], oidc._read
-    monkeypatch.setattr(oidc, "_read", lambda: (reads.append(1), real())[1])
+
+    def counted() -> Any:
+        reads.append(1)
+        return real()
+
+    monkeypatch.setattr(oidc, "_read", counted)
     text = jwt.encode({"alg": "RS256", "kid": "x"}, {"iss": "x"}, RSAKey.generate_key(2048))
     for _ in range(20):
         with pytest.raises(Exception, match="not valid"):

@@ -52,7 +52,7 @@ def test_levels_at_every_route(routed: World, tmp_path: Path) -> None:  # noqa: 
     with served(routed, tmp_path) as api:
         for method, pattern, rule, _ in handlers_of(routed).routes:
             path = pattern.pattern.replace("[^/]+", "x").replace("(?:ready|healthy)", "ready")
-            body = None if method == "GET" else {}
+            body: dict[str, str] | None = None if method == "GET" else {}
             assert api.ask(path, body, method)[0] == 401, path
             for user, level in (("vera", Level.VIEWER), ("eddie", Level.EDITOR), ("ada", Level.ADMIN)):
                 answer = as_user(api, user).ask(path, body, method)
