@@ -29,10 +29,12 @@ from alerts.state.alert_database import AlertDatabase, open_database
 from alerts.state.publication import ALERTS_PATH
 from alerts.state.row_changes import NotLeadingError
 from alerts.state.rule import AlertsError
+from artimon.access.authenticator import open_access
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.select import Store
 from artimon.runtime.health import HealthFile, Publish, unpublished
 from artimon.runtime.process_options import (
+    AccessFile,
     Health,
     Insecure,
     ListenHost,
@@ -92,6 +94,7 @@ class AlertsConfig:
     host: ListenHost = "127.0.0.1"
     port: ListenPort = 0
     api_token: Annotated[Path | None, Option("File with the token that clients of the API present.")] = None
+    access: AccessFile = None
     insecure: Insecure = False
     health: Health = None
     pair: Annotated[
@@ -203,7 +206,14 @@ def _pair(
 def _serving(handlers: AlertHandlers, config: AlertsConfig) -> Iterator[EngineServer]:
     """Serve the API. Raises AlertsError."""
     try:
-        server = EngineServer(handlers, config.host, config.port, token=config.api_token, insecure=config.insecure)
+        server = EngineServer(
+            handlers,
+            config.host,
+            config.port,
+            token=config.api_token,
+            insecure=config.insecure,
+            access=open_access(config.access),
+        )
         server.start()
     except SettingsError as problem:
         raise AlertsError(str(problem)) from problem

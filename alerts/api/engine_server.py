@@ -8,12 +8,15 @@ import logging
 import socket
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 from alerts.api.handlers import AlertHandlers, ApiRequest
 from alerts.state.operations import MAX_AUTHOR, OperationError
+from artimon.access.authenticator import Authenticator
+from artimon.access.identity import LOCAL, Identity, Level, LoginMethod, Role, acting_as
 from artimon.runtime.exposure import is_loopback, require_protection
 from artimon.runtime.http.body_limit import HEADERS, BodyLimitMiddleware, send_answer
 from artimon.runtime.http.engine_client import FORWARDED_HEADER
@@ -30,24 +33,34 @@ MAX_FIELDS = 100
 MAX_RUNNING = 4
 """Requests that are answered at once; the others wait."""
 AUTHOR_HEADER = b"x-artimon-author"
-REMEDY = "give --api-token, or listen on 127.0.0.1"
+REMEDY = "give --api-token, or --access with url: https://... of a proxy that ends TLS, or listen on 127.0.0.1"
+ENGINE = Identity("engine", Role("engine", Level.ADMIN), LoginMethod.ENGINE)
+"""Holder of the token of the engine: another engine of a pair, or a command."""
 
 
 class EngineServer:
     """HTTP server of the API; `start` once, `stop` once.
 
-    `token`: file with the token that every request presents; None: no token. Raises UnprotectedError if other machines
-    reach `host` without one, unless `insecure`; SettingsError for an unusable token."""
+    `token`: file with a token that may do everything, and that engines of a pair present to each other; None: no token.
+    `access`: verifier of users and their tokens; None: no users. Raises UnprotectedError if other machines reach `host`
+    without either, unless `insecure`; SettingsError for an unusable token."""
 
     def __init__(
-        self, handlers: AlertHandlers, host: str = HOST, port: int = 0, *, token: Path | None, insecure: bool = False
+        self,
+        handlers: AlertHandlers,
+        host: str = HOST,
+        port: int = 0,
+        *,
+        token: Path | None,
+        insecure: bool = False,
+        access: Authenticator | None = None,
     ) -> None:
-        self._handlers, self._host = handlers, host
+        self._handlers, self._host, self._access = handlers, host, access
         self._token = None if token is None else SenderToken(token, "--api-token")
         self.token = "" if token is None else token.read_text(encoding="ascii").strip()
         """Token that the engines of a pair present to each other."""
         self.warnings: list[str] = []
-        if self._token is None:
+        if self._token is None and not (access and access.access.url.startswith("https://")):
             self.warnings = require_protection(
                 "the API of the alert engine", host, None, insecure=insecure, remedy=REMEDY
             )
@@ -73,7 +86,7 @@ class EngineServer:
         try:
             request = self._request(scope, (await receive())["body"])
             loop = asyncio.get_running_loop()
-            status, body = 200, await loop.run_in_executor(self._running, self._answer, request)
+            status, body = 200, await loop.run_in_executor(self._running, self._answer, request, scope)
         except (OperationError, HttpError) as problem:
             status, body = problem.status, json.dumps(str(problem)).encode()
         except Exception as error:  # a full disk, or a defect: this request only
@@ -81,17 +94,42 @@ class EngineServer:
             status, body = 500, json.dumps(f"{type(error).__name__}: {error}").encode()
         await send_answer(send, status, body, HEADERS)
 
-    def _answer(self, request: ApiRequest) -> bytes:
-        found = self._handlers.answer(request)
+    def _answer(self, request: ApiRequest, scope: Mapping[str, Any]) -> bytes:
+        identity = self._identity(scope)
+        with acting_as(identity):
+            found = self._handlers.answer(self._attributed(request, identity))
         return b"" if found is None else json.dumps(found).encode()
+
+    def _identity(self, scope: Mapping[str, Any]) -> Identity:
+        """Return who asks, in a thread, because a password takes long to verify. Raises HttpError."""
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        if self._token is not None and self._token.admits(headers.get(b"authorization", b"")):
+            return ENGINE
+        if self._access is None:
+            if self._token is None:
+                return LOCAL
+            raise HttpError(401, "the header Authorization must be 'Bearer' and the token of this engine")
+        given = self._access.credentials(headers, str((scope.get("client") or ("",))[0]))
+        found = self._access.identify(given)
+        identity = found() if callable(found) else found
+        if identity is None:
+            raise HttpError(401, "send a token: Authorization: Bearer TOKEN (docs/access.md)")
+        return identity
+
+    def _attributed(self, request: ApiRequest, identity: Identity) -> ApiRequest:
+        """Return the request with the name of its user: who has logged in cannot act under another name."""
+        if identity in (ENGINE, LOCAL):
+            return request
+        body = request.body
+        if request.method == "POST" and isinstance(given := _parsed(body), dict):
+            body = json.dumps({**given, "createdBy": identity.user}).encode()
+        return replace(request, author=identity.user, body=body)
 
     def _request(self, scope: Mapping[str, Any], body: bytes) -> ApiRequest:
         """Return a request that may be answered. Raises HttpError."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if self._names and _host_of(headers.get(b"host", b"")) not in self._names:
             raise HttpError(400, "the header Host names another server")
-        if self._token is not None and not self._token.admits(headers.get(b"authorization", b"")):
-            raise HttpError(401, "the header Authorization must be 'Bearer' and the token of this engine")
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if scope["method"] == "POST" and kind != b"application/json":  # what a page of another site cannot send
             raise HttpError(415, "send JSON with the header Content-Type: application/json")
@@ -103,6 +141,14 @@ class EngineServer:
         client = str((scope.get("client") or ("an unknown address",))[0])
         path, forwarded = str(scope["path"]).rstrip("/"), FORWARDED_HEADER.lower().encode() in headers
         return ApiRequest(scope["method"], path, query, body, given or client, forwarded)
+
+
+def _parsed(body: bytes) -> Any:
+    """Return a body of JSON; None for anything else, which the handler refuses."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _host_of(header: bytes) -> str:

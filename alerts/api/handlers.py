@@ -20,6 +20,9 @@ from alerts.state.alert import AlertChange
 from alerts.state.alert_database import AlertDatabase
 from alerts.state.notification import Notification
 from alerts.state.operations import OperationError
+from artimon.access.identity import LOCAL, Area, Level, current_identity
+from artimon.access.route_rules import RouteRule
+from artimon.access.scoped_store import visibility
 from artimon.model.clock import Clock
 from artimon.model.select import Matcher
 from artimon.runtime.text import parse_duration
@@ -88,6 +91,11 @@ class ApiRequest:
 
 
 Handler = Callable[[ApiRequest], Any]
+VIEWER = RouteRule(Level.VIEWER, Area.ALERTS)
+WHOLE = RouteRule(Level.VIEWER, Area.ALERTS, whole=True)
+"""For what is not restricted to the alerts that a role may see."""
+EDITOR = RouteRule(Level.EDITOR, Area.ALERTS, whole=True, changes=True)
+ADMIN = RouteRule(Level.ADMIN, Area.ALERTS, whole=True)
 
 
 class Pair(Protocol):
@@ -148,36 +156,37 @@ class AlertHandlers:
         self._started_ms = clock.now_ms()
         self.pair: Pair | None = None
         v2, own = "/api/v2", "/api/alerts"
-        self._routes: list[tuple[str, re.Pattern[str], Handler]] = [
-            (method, re.compile(pattern), handler)
-            for method, pattern, handler in (
-                ("GET", f"{v2}/status", self._status),
-                ("GET", f"{v2}/receivers", self._receivers),
-                ("GET", f"{v2}/alerts", self._alerts),
-                ("POST", f"{v2}/alerts", self._post_alerts),
-                ("GET", f"{v2}/alerts/groups", self._groups),
-                ("GET", f"{v2}/silences", self._silences),
-                ("POST", f"{v2}/silences", self._post_silence),
-                ("GET", f"{v2}/silence/[^/]+", self._silence),
-                ("DELETE", f"{v2}/silence/[^/]+", self._expire_silence),
-                ("GET", "/-/(?:ready|healthy)", lambda _: "OK"),
-                ("POST", f"{own}/acknowledgements", self._acknowledge),
-                ("DELETE", f"{own}/acknowledgements", self._withdraw),
-                ("GET", f"{own}/audit", self._audit),
-                ("GET", f"{own}/history", self._history),
-                ("POST", SHARES_PATH, self._share),
+        self.routes: list[tuple[str, re.Pattern[str], RouteRule, Handler]] = [
+            (method, re.compile(pattern), rule, handler)
+            for method, pattern, rule, handler in (
+                ("GET", f"{v2}/status", WHOLE, self._status),
+                ("GET", f"{v2}/receivers", VIEWER, self._receivers),
+                ("GET", f"{v2}/alerts", VIEWER, self._alerts),
+                ("POST", f"{v2}/alerts", EDITOR, self._post_alerts),
+                ("GET", f"{v2}/alerts/groups", VIEWER, self._groups),
+                ("GET", f"{v2}/silences", WHOLE, self._silences),
+                ("POST", f"{v2}/silences", EDITOR, self._post_silence),
+                ("GET", f"{v2}/silence/[^/]+", WHOLE, self._silence),
+                ("DELETE", f"{v2}/silence/[^/]+", EDITOR, self._expire_silence),
+                ("GET", "/-/(?:ready|healthy)", VIEWER, lambda _: "OK"),
+                ("POST", f"{own}/acknowledgements", EDITOR, self._acknowledge),
+                ("DELETE", f"{own}/acknowledgements", EDITOR, self._withdraw),
+                ("GET", f"{own}/audit", ADMIN, self._audit),
+                ("GET", f"{own}/history", WHOLE, self._history),
+                ("POST", SHARES_PATH, ADMIN, self._share),
             )
         ]
 
     def answer(self, request: ApiRequest) -> Any:
-        """Return the answer as values for JSON. Raises OperationError."""
-        found = [(method, handler) for method, path, handler in self._routes if path.fullmatch(request.path)]
-        for method, handler in found:
+        """Return the answer as values for JSON. Raises OperationError, AccessError."""
+        found = [(method, rule, handler) for method, path, rule, handler in self.routes if path.fullmatch(request.path)]
+        for method, rule, handler in found:
             if method == request.method:
+                rule.check(current_identity() or LOCAL)
                 pair, changes = self.pair, method != "GET" and request.path != SHARES_PATH
                 return pair.forward(request) if pair and changes and pair.is_elsewhere() else handler(request)
         if found:
-            raise OperationError(f"{request.path:.80}: use {' or '.join(method for method, _ in found)}", 405)
+            raise OperationError(f"{request.path:.80}: use {' or '.join(method for method, _, _ in found)}", 405)
         raise OperationError(f"{request.path:.80}: no such path: Alertmanager's API v2 begins with /api/v2/", 404)
 
     # ---- state
@@ -199,10 +208,13 @@ class AlertHandlers:
         wanted, dispatcher, statuses = _AlertFilter.of(request), self._engine.dispatcher, self._engine.statuses()
         receivers = _receivers_by_alert(dispatcher.groups.values())
         now_ms, found = self._clock.now_ms(), []
+        is_visible = visibility((current_identity() or LOCAL).role.sees)
         for one, alert in dispatcher.alerts.items():
             names = receivers.get(one, [])
-            if alert.kind is AlertChange.FIRING and (
-                wanted.receiver is None or any(map(wanted.accepts_receiver, names))
+            if (
+                alert.kind is AlertChange.FIRING
+                and is_visible(alert.labels_with_name)
+                and (wanted.receiver is None or any(map(wanted.accepts_receiver, names)))
             ):
                 status = statuses.of(alert)
                 if wanted.accepts(alert, status):
@@ -230,9 +242,12 @@ class AlertHandlers:
         receivers: Mapping[str, list[str]],
     ) -> list[dict[str, Any]]:
         now_ms, found = self._clock.now_ms(), []
+        is_visible = visibility((current_identity() or LOCAL).role.sees)
         for one in sorted(group.members):
             alert = dispatcher.alerts[one]
             status = statuses.of(alert)
+            if not is_visible(alert.labels_with_name):
+                continue
             if alert.kind is AlertChange.FIRING and wanted.accepts(alert, status):
                 found.append(alert_json(alert, status, receivers.get(one, []), now_ms, self._page))
         return found

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from artimon.access.identity import LOCAL, Identity, Level
 from artimon.api.api_errors import ApiError
 from artimon.model.clock import Clock
 
@@ -23,6 +24,7 @@ class QueryOrigin:
     text: str
     language: str = "artimon"
     client: str = ""
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class ActiveQuery:
             "query": self.origin.text[:LISTED_CHARACTERS],
             "language": self.origin.language,
             "client": self.origin.client,
+            "user": self.origin.user,
             "engine": self.engine,
             "started_ms": self.started_ms,
             "running_ms": max(0, now_ms - self.started_ms),
@@ -65,14 +68,17 @@ class ActiveQueries:
         finally:
             del self._found[one.id]
 
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """Return the queries, oldest first."""
-        now_ms = self._clock.now_ms()
-        return [one.to_dict(now_ms) for one in self._found.values()]
+    def to_dicts(self, identity: Identity = LOCAL) -> list[dict[str, Any]]:
+        """Return the queries, oldest first: all for an administrator, one's own for others."""
+        now_ms, all_ = self._clock.now_ms(), identity.may(Level.ADMIN)
+        return [one.to_dict(now_ms) for one in self._found.values() if all_ or one.origin.user == identity.user]
 
-    def cancel(self, id_: str) -> None:
-        """End a query; its client gets 503. Raises ApiError 404."""
+    def cancel(self, id_: str, identity: Identity = LOCAL) -> None:
+        """End a query; its client gets 503. Raises ApiError 404, also for a query of another user below the level
+        editor."""
         one = self._found.get(id_)
+        if one is not None and one.origin.user != identity.user and not identity.may(Level.EDITOR):
+            one = None
         if one is None:
             raise ApiError(404, f"no query {id_!r:.40} runs: GET /api/queries lists those that do")
         if not one.cancelled.done():

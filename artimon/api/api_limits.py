@@ -8,7 +8,16 @@ from typing import Annotated
 
 from artimon.runtime.http.http_limits import HttpLimits, KiB
 from artimon.runtime.machine_memory import memory_limit
-from artimon.runtime.process_options import Health, Insecure, ListenHost, Option, StackData, Zookeeper, process_name
+from artimon.runtime.process_options import (
+    AccessFile,
+    Health,
+    Insecure,
+    ListenHost,
+    Option,
+    StackData,
+    Zookeeper,
+    process_name,
+)
 from artimon.runtime.self_metrics_endpoint import instance_of
 from query_dsl.promql.promql_settings import PromqlSettings
 
@@ -134,6 +143,7 @@ class ApiConfig:
         tuple[str, ...],
         Option("Further host name in URLs of the page, besides --host; may be repeated.", "--name"),
     ] = ()
+    access: AccessFile = None
     insecure: Insecure = False
     health: Health = None
     id: Annotated[str | None, process_name("Name of this API; default: api-PORT.")] = None

@@ -11,11 +11,17 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.routing import Route
 
+from artimon.access.authenticator import Authenticator
+from artimon.access.identity import Level
+from artimon.access.route_rules import requires
 from artimon.api import schemas
 from artimon.api.api_errors import ApiError
 from artimon.api.api_limits import ApiLimits
 from artimon.api.fast_path import FastQueryMiddleware
+from artimon.api.guard import AccessMiddleware, LoginState
+from artimon.api.login_routes import add_login_routes
 from artimon.api.pages import Pages
 from artimon.api.prometheus_routes import add_prometheus_routes, error_response, is_of_prometheus
 from artimon.api.query_executor import QueryExecutor
@@ -25,6 +31,7 @@ from artimon.model.clock import Clock
 from artimon.model.select import Store
 from artimon.runtime.exposure import is_loopback
 from artimon.runtime.http.body_limit import BodyLimitMiddleware
+from artimon.runtime.http.http_error import HttpError
 from query_dsl.promql.promql_settings import PromqlSettings
 
 ENCODINGS = (b"identity", b"snappy")
@@ -55,25 +62,32 @@ def make_app(
     history: Callable[[], Store] | None = None,
     hard: ApiLimits | None = None,
     promql: PromqlSettings | None = None,
+    access: Authenticator | None = None,
 ) -> FastAPI:
     """Create the application; `app.state.desk` executes its queries.
 
     `status` and `alerts` return the answers of /api/status and /api/alerts and may block; `hosts` are the accepted
     values of the header Host (protection against DNS rebinding). `history` opens the history as a store; without it
     queries read only memory. `hard`: limits up to which a request may ask for more. `promql`: what queries in PromQL
-    get without asking."""
+    get without asking. `access`: verifier of credentials; without it everybody is the administrator."""
     bounds = limits or ApiLimits()
-    desk = QueryExecutor(store, clock, bounds, history, hard)
+    desk = QueryExecutor(store, clock, bounds, history, hard, access.audit if access else None)
     routes = Routes(desk, status, alerts)
     app = FastAPI(title="Artimon", docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=routes.lifespan)
-    app.state.desk = desk
+    app.state.desk, app.state.authenticator = desk, access
+    login = LoginState(access, clock, bounds)
+    for route in app.routes:  # FastAPI's own: the description
+        if isinstance(route, Route):
+            requires(Level.VIEWER)(route.endpoint)
+    add_login_routes(app, login)
     add_prometheus_routes(app, desk, routes.read_alerts, routes.endpoint_reader, promql or PromqlSettings())
     _add_query_routes(app, routes)
     _add_pages(app, pages or Pages())
-    app.add_exception_handler(ApiError, _on_api_error)
+    app.add_exception_handler(HttpError, _on_api_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_middleware(FastQueryMiddleware, answer=routes.answer, refuse=_error_response)
+    app.add_middleware(AccessMiddleware, routes=app.routes, login=login, refuse=_refusal)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
     app.add_middleware(BodyLimitMiddleware, limits=bounds, encodings=ENCODINGS)
     app.state.counts = RequestCounters()
@@ -110,11 +124,15 @@ def _error_response(problem: ApiError) -> Response:
 
 
 async def _on_api_error(request: Request, problem: Exception) -> Response:
-    if not isinstance(problem, ApiError):
+    if not isinstance(problem, HttpError):
         raise problem
-    if is_of_prometheus(request.url.path):
-        return error_response(problem)
-    return _error_response(problem)
+    return _refusal(problem, request.url.path)
+
+
+def _refusal(problem: HttpError, path: str) -> Response:
+    """Return the answer to a refused request, in the form of its address."""
+    found = problem if isinstance(problem, ApiError) else ApiError(problem.status, problem.message)
+    return error_response(found) if is_of_prometheus(path) else _error_response(found)
 
 
 async def _on_invalid(_request: Request, problem: Exception) -> Response:

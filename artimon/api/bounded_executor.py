@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 from artimon.api.api_errors import ApiError
@@ -37,7 +38,8 @@ class BoundedExecutor:
         most_s = self._limits.query_s if seconds is None else seconds
         try:
             await self._enter()
-            future = asyncio.get_running_loop().run_in_executor(self._threads, work)
+            # the context has the identity of the request
+            future = asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, work)
             future.add_done_callback(self._leave)
             awaited: set[asyncio.Future[Any]] = {future} if left is None else {future, left}
             await asyncio.wait(awaited, timeout=most_s, return_when=asyncio.FIRST_COMPLETED)

@@ -88,20 +88,21 @@ class Endpoints:
 
 
 class EndpointReader:
-    """Reads the endpoints once in FRESH_S, for the requests of all threads."""
+    """Reads the endpoints once in FRESH_S, for the requests of all threads of roles that see the same."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._lock = clock, threading.Lock()
-        self._read = Endpoints([])
-        self._read_at: float | None = None
+        self._read: dict[tuple[Matcher, ...], tuple[Endpoints, float]] = {}
+        """Endpoints and time of the read by what a role sees; as many as the access file has roles."""
 
     def read(self, store: LimitedStore) -> Endpoints:
         """Return the endpoints. Raises SelectError, and ApiError if there are more than MAX_ENDPOINTS."""
         with self._lock:
-            now = self._clock.monotonic()
-            if self._read_at is None or now - self._read_at >= FRESH_S:
-                self._read, self._read_at = _read_endpoints(store, self._clock.now_ms()), now
-            return self._read
+            now, (found, read_at) = self._clock.monotonic(), self._read.get(store.sees, (None, 0.0))
+            if found is None or now - read_at >= FRESH_S:
+                found = _read_endpoints(store, self._clock.now_ms())
+                self._read[store.sees] = found, now
+            return found
 
 
 def _read_endpoints(store: LimitedStore, now_ms: int) -> Endpoints:

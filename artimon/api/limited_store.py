@@ -8,10 +8,11 @@ from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from artimon.access.scoped_store import ScopedStore
 from artimon.api.api_errors import QueryCancelledError, QueryTooLargeError
 from artimon.api.api_limits import ApiLimits
 from artimon.compute.aggregate import Aggregate, AggregateRequest
-from artimon.model.select import Buckets, SelectError, SelectRequest, TooManySeries
+from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, TooManySeries
 from query_dsl import Expr, Matrix
 from query_dsl.evaluation.evaluator import QueryEvaluator, prepare, require_matrix
 from query_dsl.evaluation.explain import Explanation, explain_prepared
@@ -45,6 +46,11 @@ class LimitedStore(ForwardingStore):
     threads: Executor | None = None
     remarks: dict[str, None] = field(default_factory=dict)
     """Reasons why a list of series, names or values is not complete."""
+
+    @property
+    def sees(self) -> tuple[Matcher, ...]:
+        """Matchers of the series that the role may see; () for all."""
+        return self.store.sees if isinstance(self.store, ScopedStore) else ()
 
     def select(self, request: SelectRequest) -> Buckets:
         """Select within the limits. Raises QueryTooLargeError if more series match than this query may read."""

@@ -3,7 +3,8 @@
  * time buckets.
  *
  * Transport: framed. Protocol: binary, strict. Port 8781 by default; `artimon env` prints it as
- * ARTIMON_MATRIX=host:port. Strings are UTF-8. Times are milliseconds since 1970 in UTC. No authentication.
+ * ARTIMON_MATRIX=host:port. Strings are UTF-8. Times are milliseconds since 1970 in UTC. If the API has a login, call
+ * `authenticate` first.
  *
  * A connection may be reused for many sequential calls. It is closed after 300 s without a call, so be ready to
  * reconnect. A request has at most 64 KiB, an answer at most 16,000,000 bytes, which clients of Apache Thrift accept
@@ -80,13 +81,20 @@ exception Refused {
   3: i32 length,
   /**
    * For a program: "bad" invalid query, "large" a limit is exceeded, "busy" try again later, "late" timeout,
-   * "unavailable" no shard answers, "defect" internal error, see the server's log.
+   * "unavailable" no shard answers, "unauthorized" authenticate first, "forbidden" the role does not allow it, "defect"
+   * internal error, see the server's log.
    */
   4: string reason
 }
 
-/** The service. Both calls only read, so they may be repeated. */
+/** The service. Its calls only read, so they may be repeated. */
 service Matrix {
+  /**
+   * Authenticates the connection by a token of `artimon tokens create`. Needed once for each connection, unless the API
+   * has no login, or the connection uses TLS with a certificate of a user.
+   */
+  void authenticate(1: string token) throws (1: Refused refused),
+
   /**
    * Evaluates `q`, a query such as fetch('http.requests').rate('5m').sum(by=['dc']), at the time `time_ms`; 0 means
    * now.

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import thriftpy2
 
+from artimon.access.authenticator import Authenticator
+from artimon.access.identity import LOCAL, Area, Identity, Level, acting_as
+from artimon.access.route_rules import AccessError, RouteRule
 from artimon.api.active_queries import QueryOrigin
 from artimon.api.api_errors import ApiError, QueryTooLargeError
 from artimon.api.buffered_answer import ByteBudget
@@ -20,12 +23,17 @@ from artimon.api.query_parameters import TIME_MAX_MS, QueryParameters
 from artimon.model.labels import LabelError, validate_labels, validate_name
 from artimon.model.values import CONTENTS, CellContent, ValueType
 from artimon.runtime.exposure import KEEP_LOCAL, require_protection
-from bookkeeper.rpc.framed_server import FramedServer
+from artimon.runtime.http.http_error import HttpError
+from bookkeeper.rpc.framed_server import FramedServer, caller_names
+from bookkeeper.rpc.security import Security
 from query_dsl import Expr, Matrix, fetch
 from query_dsl.tree.calendar_units import grid_fields
 from query_dsl.tree.selector import quote
 
 PREFIX = ".*"
+THRIFT = "thrift"
+"""Address of clients over Thrift in limits and logs."""
+REQUIRE_TLS = "tokens would be sent in clear: set ARTIMON_TLS_CERT, _KEY and _CA (docs/security.md)"
 _LISTS: Mapping[CellContent, tuple[str, int | float | bool | str, int]] = {
     CellContent.INT64: ("integers", 0, 9),
     CellContent.FLOAT64: ("doubles", 0.0, 9),
@@ -33,7 +41,16 @@ _LISTS: Mapping[CellContent, tuple[str, int | float | bool | str, int]] = {
     CellContent.TEXT: ("strings", "", 5),
 }
 """Field of the values in the IDL, stand-in for a missing value, and bytes of a cell."""
-_REASONS = {400: "bad", 413: "large", 503: "busy", 504: "late", 500: "defect"}
+_REASONS = {
+    400: "bad",
+    401: "unauthorized",
+    403: "forbidden",
+    429: "busy",
+    413: "large",
+    503: "busy",
+    504: "late",
+    500: "defect",
+}
 
 
 @lru_cache(maxsize=1)
@@ -45,11 +62,28 @@ def idl() -> Any:
 class MatrixServer:
     """Server of the service Matrix on a separate port; `start` once, `stop` once."""
 
-    def __init__(self, desk: QueryExecutor, host: str = "127.0.0.1", port: int = 0, *, insecure: bool = False) -> None:
-        """Raises UnprotectedError if other machines reach `host` (the service has no authentication), unless
-        `insecure`."""
-        self.warnings = require_protection("the service Matrix", host, None, insecure=insecure, remedy=KEEP_LOCAL)
-        limits, handler = desk.limits, MatrixService(desk)
+    def __init__(
+        self,
+        desk: QueryExecutor,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        insecure: bool = False,
+        access: Authenticator | None = None,
+        security: Security | None = None,
+    ) -> None:
+        """`access`: verifier of tokens and of names in certificates. `security`: certificates of the connections.
+
+        Raises UnprotectedError if other machines reach `host` without a login by TLS, unless `insecure`."""
+        has_tls = access is not None and security is not None and security.tls is not None
+        self.warnings = require_protection(
+            "the service Matrix",
+            host,
+            security if has_tls else None,
+            insecure=insecure,
+            remedy=REQUIRE_TLS if access else KEEP_LOCAL,
+        )
+        limits, handler = desk.limits, MatrixService(desk, access)
         self._server = FramedServer(
             idl().Matrix,
             handler,
@@ -62,6 +96,7 @@ class MatrixServer:
             request_timeout=limits.write_s,
             name="api-thrift",
             on_reply=handler.on_reply,
+            security=security if has_tls else None,
         )
         self.port = 0
 
@@ -80,8 +115,31 @@ class MatrixService:
     A thread serves one connection: the bytes of its reply count in the executor's budget until the reply is sent, or
     the thread ends."""
 
-    def __init__(self, desk: QueryExecutor) -> None:
-        self._executor, self._reserved = desk, threading.local()
+    def __init__(self, desk: QueryExecutor, access: Authenticator | None = None) -> None:
+        self._executor, self._access = desk, access
+        self._reserved, self._connection = threading.local(), threading.local()
+
+    def authenticate(self, token: str | None) -> None:
+        """See the IDL. The token holds for the connection, which has a thread of its own."""
+        try:
+            if self._access is not None:
+                self._access.by_token(token or "", THRIFT)
+                self._connection.token = token
+        except HttpError as problem:
+            raise _to_thrift_error(ApiError(problem.status, problem.message)) from problem
+
+    def _identity(self) -> Identity:
+        """Return the identity of the connection; its token is verified at each call. Raises AccessError."""
+        if self._access is None:
+            return LOCAL
+        if token := getattr(self._connection, "token", ""):
+            found: Identity | None = self._access.by_token(token, THRIFT)
+        else:
+            found = self._access.by_certificate(caller_names(), THRIFT)
+        if found is None:
+            raise AccessError(401, "call authenticate with a token first: `artimon tokens create` makes one")
+        RouteRule(Level.VIEWER, Area.QUERY).check(found)
+        return found
 
     def query(self, q: str | None, time_ms: int | None) -> Any:
         """See the IDL. A missing argument is None."""
@@ -104,6 +162,14 @@ class MatrixService:
 
     def _answer(self, question: Callable[[], str | Expr], time_ms: int, told: str) -> Any:
         now_ms = time_ms or self._executor.clock.now_ms()
+        try:
+            identity = self._identity()
+        except HttpError as problem:
+            raise ApiError(problem.status, problem.message) from problem
+        with acting_as(identity):
+            return self._run(question, now_ms, told)
+
+    def _run(self, question: Callable[[], str | Expr], now_ms: int, told: str) -> Any:
         limits, purse = self._executor.limits, self._executor.budget
 
         def work(store: LimitedStore) -> tuple[Any, _Reservation]:

@@ -14,6 +14,8 @@ from pathlib import PurePosixPath
 from starlette.requests import Request
 from starlette.responses import Response
 
+from artimon.access.identity import Level
+from artimon.access.route_rules import public, requires
 from artimon.api.api_errors import ApiError
 from query_dsl.language.methods import FUNCTIONS, METHODS, method_summaries
 
@@ -38,7 +40,7 @@ POLICY = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 's
 HEADERS: Mapping[str, str] = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with no-referrer, browsers hide the origin of the form that logs out
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-cache",
@@ -77,10 +79,12 @@ class Pages:
         """Paths below /static/, sorted."""
         return sorted(self._files)
 
+    @requires(Level.VIEWER)
     async def index(self, request: Request) -> Response:
         """Return the page."""
         return self._answer(INDEX, request)
 
+    @public
     async def file(self, request: Request) -> Response:
         """Return a file of the page."""
         return self._answer(str(request.path_params["name"]), request)

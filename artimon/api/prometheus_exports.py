@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from fastapi import Request, Response
 
+from artimon.access.identity import Area, Level
+from artimon.access.route_rules import requires
 from artimon.api.api_errors import ApiError, QueryTooLargeError
 from artimon.api.buffered_answer import BufferedAnswer, BufferedResponse
 from artimon.api.federation import accepts_utf8, content_type, format_newest
@@ -33,6 +35,7 @@ MAX_NOTE_BYTES = 4_000
 class PrometheusExports(PrometheusHandlers):
     """Handlers."""
 
+    @requires(Level.VIEWER, Area.QUERY)
     async def federate(self, request: Request) -> Response:
         """Return the newest sample of each series that matches any of `match[]`, as text."""
         fields = await read_fields(request)
@@ -49,6 +52,7 @@ class PrometheusExports(PrometheusHandlers):
         origin = origin_of(request, " ".join(fields.many("match[]")))
         return await self._answer(request, work, headers=headers, origin=origin)
 
+    @requires(Level.VIEWER, Area.QUERY)
     async def read(self, request: Request) -> Response:
         """Answer a remote read: samples, or chunks if the client takes them first."""
         if request.headers.get("content-encoding", "snappy").lower() != "snappy":

@@ -31,7 +31,12 @@ class PrometheusHandlers:
     """Base of the handlers."""
 
     def __init__(self, executor: QueryExecutor, promql: PromqlSettings = DEFAULTS) -> None:
-        self._executor, self._limits, self._promql = executor, executor.limits, promql
+        self._executor, self._promql = executor, promql
+
+    @property
+    def _limits(self) -> ApiLimits:
+        """Limits of the identity of the request."""
+        return self._executor.limits
 
     def _bounds(self, fields: Fields) -> ApiLimits:
         """Return the limits that a request asks for. Raises ApiError."""

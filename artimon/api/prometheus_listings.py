@@ -7,6 +7,8 @@ from typing import Any
 
 from fastapi import Request, Response
 
+from artimon.access.identity import Area, Level
+from artimon.access.route_rules import requires
 from artimon.api import prefix_search as listing
 from artimon.api.api_errors import ApiError
 from artimon.api.buffered_answer import BufferedAnswer
@@ -25,6 +27,7 @@ ListWork = Callable[[LimitedStore, int], tuple[Any, bool]]
 class PrometheusListings(PrometheusHandlers):
     """Handlers of lists, which the memory store answers."""
 
+    @requires(Level.VIEWER, Area.QUERY)
     async def series(self, request: Request) -> Response:
         """List the series that match any of `match[]`."""
         fields = await read_fields(request)
@@ -41,6 +44,7 @@ class PrometheusListings(PrometheusHandlers):
 
         return await self._list(request, fields, work)
 
+    @requires(Level.VIEWER, Area.QUERY)
     async def labels(self, request: Request) -> Response:
         """List the names of the labels of all series, or of those that match."""
         fields = await read_fields(request)
@@ -55,6 +59,7 @@ class PrometheusListings(PrometheusHandlers):
 
         return await self._list(request, fields, work)
 
+    @requires(Level.VIEWER, Area.QUERY)
     async def label_values(self, request: Request, name: str) -> Response:
         """List the values of a label of all series, or of those that match."""
         fields, label = await read_fields(request), unescaped(name)
@@ -67,6 +72,7 @@ class PrometheusListings(PrometheusHandlers):
 
         return await self._list(request, fields, work)
 
+    @requires(Level.VIEWER, Area.QUERY)
     async def metadata(self, request: Request) -> Response:
         """Return type, help and unit of each metric, as far as its series and announcements tell them."""
         fields = await read_fields(request)

@@ -8,6 +8,8 @@ from typing import Any
 
 from fastapi import Request, Response
 
+from artimon.access.identity import Area, Level
+from artimon.access.route_rules import requires
 from artimon.api.api_errors import ApiError
 from artimon.api.api_limits import ApiLimits
 from artimon.api.buffered_answer import BufferedAnswer
@@ -26,12 +28,14 @@ LATE_S = 1.0
 class PrometheusQueries(PrometheusHandlers):
     """Handlers of queries."""
 
+    @requires(Level.VIEWER, Area.QUERY)
     async def query(self, request: Request) -> Response:
         """Evaluate `query` at `time`."""
         fields = await read_fields(request)
         now_ms = self._executor.clock.now_ms()
         return await self._evaluate(request, fields, {"end_ms": fields.time_ms("time", now_ms)})
 
+    @requires(Level.VIEWER, Area.QUERY)
     async def query_range(self, request: Request) -> Response:
         """Evaluate `query` at each `step` from `start` to `end`."""
         fields = await read_fields(request)
@@ -76,6 +80,7 @@ class PrometheusQueries(PrometheusHandlers):
         asked = fields.duration_ms("timeout", round(bounds.query_s * 1000)) / 1000
         return min(asked, self._executor.hard.query_s)
 
+    @requires(Level.VIEWER, Area.QUERY)
     async def format_query(self, request: Request) -> Response:
         """Return `query` with the usual layout."""
         fields = await read_fields(request)
@@ -85,12 +90,14 @@ class PrometheusQueries(PrometheusHandlers):
         except PromqlError as problem:
             raise ApiError(400, f'invalid parameter "query": {problem.message}') from problem
 
+    @requires(Level.VIEWER, Area.QUERY)
     async def parse_query(self, request: Request) -> Response:
         """Return the syntax tree of `query`."""
         fields = await read_fields(request)
         text = QueryParameters(fields.required("query")).validate(self._limits)
         return json_response(success(to_json(parse_query(text).node)))
 
+    @requires(Level.VIEWER, Area.QUERY)
     async def query_exemplars(self, request: Request) -> Response:
         """Return no exemplars: there are none."""
         parse_query((await read_fields(request)).required("query"))

@@ -11,6 +11,8 @@ from typing import Any
 import yaml
 from fastapi import Request, Response
 
+from artimon.access.identity import Area, Level
+from artimon.access.route_rules import public, requires
 from artimon.api.buffered_answer import BufferedAnswer
 from artimon.api.endpoint_states import STATES, EndpointReader, EndpointState
 from artimon.api.limited_store import LimitedStore
@@ -41,6 +43,7 @@ class PrometheusStatus(PrometheusHandlers):
         self._alerts, self._endpoints = alerts, endpoints
         self._started_ms = executor.clock.now_ms()
 
+    @requires(Level.VIEWER, Area.ALERTS)
     async def rules(self, request: Request) -> Response:
         """Return the alert rules in one group; their expressions are in the language of the rule."""
         kind = (await read_fields(request)).one("type")
@@ -50,10 +53,12 @@ class PrometheusStatus(PrometheusHandlers):
         groups = [{"name": "artimon", "file": "artimon", "interval": 60, "rules": rules}] if rules else []
         return json_response(success({"groups": groups}))
 
+    @requires(Level.VIEWER, Area.ALERTS)
     async def alerts(self) -> Response:
         """Return the alerts that are pending or firing."""
         return json_response(success({"alerts": _alerts(await self._alerts())}))
 
+    @requires(Level.VIEWER, Area.STATUS)
     async def targets(self, request: Request) -> Response:
         """Return the processes that agents poll; `state=dropped`: none."""
         dropped = (await read_fields(request)).one("state") == "dropped"
@@ -65,6 +70,7 @@ class PrometheusStatus(PrometheusHandlers):
 
         return await self._answer(request, work)
 
+    @requires(Level.VIEWER, Area.STATUS, whole=True)
     async def tsdb(self, request: Request) -> Response:
         """Return the cardinality of memory: the `limit` names, labels and pairs with most series."""
         top = min((await read_fields(request)).limit() or DEFAULT_TOP, MAX_TOP)
@@ -85,11 +91,13 @@ class PrometheusStatus(PrometheusHandlers):
 
         return await self._answer(request, work)
 
+    @requires(Level.VIEWER)
     async def build_info(self) -> Response:
         """Return the version of the API of Prometheus that this one has."""
         told = {"version": VERSION, "revision": "", "branch": "", "buildUser": "", "buildDate": "", "goVersion": ""}
         return json_response(success({**told, "application": "Artimon"}))
 
+    @requires(Level.VIEWER, Area.STATUS)
     async def runtime_info(self) -> Response:
         """Return the state of this process."""
         told = {
@@ -107,6 +115,7 @@ class PrometheusStatus(PrometheusHandlers):
         }
         return json_response(success(told))
 
+    @requires(Level.VIEWER, Area.STATUS)
     async def config(self) -> Response:
         """Return the limits of this process; sources are configured at the agents."""
         told = {
@@ -115,6 +124,7 @@ class PrometheusStatus(PrometheusHandlers):
         }
         return json_response(success({"yaml": yaml.safe_dump(told, sort_keys=False)}))
 
+    @public
     async def ready(self) -> Response:
         """Answer if this process runs."""
         return Response("Artimon is ready.\n", media_type="text/plain")

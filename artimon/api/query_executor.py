@@ -5,17 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from artimon.access.audit_log import AuditLog
+from artimon.access.identity import LOCAL, Identity, current_identity
+from artimon.access.scoped_store import restrict
 from artimon.api.active_queries import ActiveQueries, QueryOrigin, first_end
 from artimon.api.api_errors import ApiError, to_api_error
 from artimon.api.api_limits import ApiLimits
 from artimon.api.bounded_executor import BoundedExecutor
 from artimon.api.buffered_answer import ByteBudget
 from artimon.api.limited_store import LimitedStore
+from artimon.api.role_limits import RoleLimits
 from artimon.model.clock import Clock
 from artimon.model.select import SelectError, Store
 from query_dsl import QueryError
@@ -41,11 +48,14 @@ class QueryExecutor:
         limits: ApiLimits,
         history: Callable[[], Store] | None = None,
         hard: ApiLimits | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         """`history` opens the history as a store; called when a query needs it. `hard`: limits of queries that ask for
-        them, by default those of `ApiLimits.hard`."""
-        self.clock, self.limits, self._history = clock, limits, history
-        self.hard = hard or limits.hard()
+        them, by default those of `ApiLimits.hard`. `audit`: log of expensive queries; with it a request without an
+        identity is refused."""
+        self.clock, self._history, self._audit = clock, history, audit
+        self._role_limits = RoleLimits(limits, hard or limits.hard())
+        self._of_user: Counter[str] = Counter()
         self.active = ActiveQueries(clock)
         self.budget = ByteBudget(limits.unsent_bytes)
         self._store = store
@@ -53,6 +63,16 @@ class QueryExecutor:
         self._store_threads: ThreadPoolExecutor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opened = threading.Event()
+
+    @property
+    def limits(self) -> ApiLimits:
+        """Soft limits of the identity of the request, else of the process."""
+        return self._role_limits.soft(current_identity())
+
+    @property
+    def hard(self) -> ApiLimits:
+        """Hard limits, as `limits`."""
+        return self._role_limits.hard(current_identity())
 
     def open(self) -> None:
         """Start; called in the server's event loop."""
@@ -99,7 +119,10 @@ class QueryExecutor:
         try:
             if self._executor is None:
                 raise ApiError(503, "the server is starting or stopping: try again")
-            store = LimitedStore(as_engine_store(self._engine(engine)), bounds, stop, threads=self._store_threads)
+            identity = self._identity()
+            self._require_turn(identity)
+            seen = restrict(as_engine_store(self._engine(engine)), identity.role.sees)
+            store = LimitedStore(seen, bounds, stop, threads=self._store_threads)
         except ApiError:
             if isinstance(gone, Coroutine):
                 gone.close()  # it will not be awaited
@@ -107,12 +130,53 @@ class QueryExecutor:
         most_s = bounds.query_s if seconds is None else seconds
         call = partial(self._executor.run, lambda: as_api_errors(lambda: work(store.cancellable())), stop)
         try:
-            if origin is None:
-                return await call(gone, most_s)
-            with self.active.entered(origin, engine or "auto") as one:
-                return await call(first_end(gone, one.cancelled), most_s)
+            with self._turn(identity):
+                if origin is None:
+                    return await call(gone, most_s)
+                origin = replace(origin, user=identity.user)
+                with self._audited(identity, origin, bounds), self.active.entered(origin, engine or "auto") as one:
+                    return await call(first_end(gone, one.cancelled), most_s)
         except ApiError as problem:
             raise self._with_hint(problem, bounds) from problem
+
+    def _identity(self) -> Identity:
+        """Return the identity of the request. Raises ApiError if it passed no guard."""
+        found = current_identity()
+        if found is None and self._audit is not None:
+            raise ApiError(403, "the request has no identity")
+        return found or LOCAL
+
+    def _require_turn(self, identity: Identity) -> None:
+        """Raise ApiError 429 if the user runs as many queries as the role allows."""
+        most = identity.role.queries
+        if most and self._of_user[identity.user] >= most:
+            raise ApiError(429, f"{most} queries of {identity.user} run, the limit `queries`: wait until one has ended")
+
+    @contextmanager
+    def _turn(self, identity: Identity) -> Iterator[None]:
+        """Count a query of a user."""
+        self._of_user[identity.user] += 1
+        try:
+            yield
+        finally:
+            self._of_user[identity.user] -= 1
+            if not self._of_user[identity.user]:
+                del self._of_user[identity.user]
+
+    @contextmanager
+    def _audited(self, identity: Identity, origin: QueryOrigin, bounds: ApiLimits) -> Iterator[None]:
+        """Write a query to the audit log if it took long, or used the hard limits."""
+        began, status = self.clock.monotonic(), 200
+        try:
+            yield
+        except ApiError as problem:
+            status = problem.status
+            raise
+        finally:
+            took_ms = round((self.clock.monotonic() - began) * 1000)
+            if self._audit is not None and (took_ms >= self._audit.settings.query_ms or bounds is self.hard):
+                told = {"query": origin.text, "language": origin.language, "took_ms": took_ms, "status": status}
+                self._audit.write("query.expensive", identity, **told)
 
     def _with_hint(self, problem: ApiError, bounds: ApiLimits) -> ApiError:
         """Add the parameter that raises a limit."""

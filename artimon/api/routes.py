@@ -9,9 +9,13 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Path, Query, Request, Response
 
+from artimon.access.identity import LOCAL, Area, Level, LoginMethod, current_identity
+from artimon.access.route_rules import public, requires
 from artimon.api import prefix_search as listing
 from artimon.api.active_queries import QueryOrigin
+from artimon.api.alert_visibility import visible_alerts
 from artimon.api.api_errors import ApiError
+from artimon.api.api_limits import ApiLimits
 from artimon.api.bounded_executor import BoundedExecutor
 from artimon.api.buffered_answer import BufferedAnswer, BufferedResponse, buffer_answer
 from artimon.api.endpoint_states import EndpointPage, EndpointReader
@@ -69,9 +73,14 @@ class Routes:
     """Handlers of the endpoints. `lifespan` creates the gates in the server's event loop."""
 
     def __init__(self, desk: QueryExecutor, status: Status, alerts: Alerts | None) -> None:
-        self._executor, self._limits = desk, desk.limits
+        self._executor = desk
         self._status, self._alerts = status, alerts or (lambda: NO_ENGINE)
         self.endpoint_reader = EndpointReader(desk.clock)
+
+    @property
+    def _limits(self) -> ApiLimits:
+        """Limits of the identity of the request."""
+        return self._executor.limits
 
     @asynccontextmanager
     async def lifespan(self, _app: FastAPI) -> AsyncIterator[None]:
@@ -84,6 +93,7 @@ class Routes:
             self._executor.close()
             self._status_executor.close()
 
+    @requires(Level.VIEWER, Area.QUERY)
     async def query(
         self,
         request: Request,
@@ -99,6 +109,7 @@ class Routes:
         hard = parse_hard(limits)
         return await self.answer(request, QueryParameters(q, time_ms, format, engine, explain, partial_windows, hard))
 
+    @requires(Level.VIEWER, Area.QUERY)
     async def query_posted(self, request: Request) -> Response:
         """Evaluate `q` with `time_ms`, `format`, `engine` and `explain_query` in a form or a JSON object."""
         require_plain(request)
@@ -129,6 +140,7 @@ class Routes:
         parcel, headers = await self._executor.run(work, wait_disconnect(request), question.engine, **asked)
         return BufferedResponse(parcel, {**plain_headers(), **headers})
 
+    @requires(Level.VIEWER, Area.QUERY)
     async def find(self, request: Request, selector: str, limit: LimitParameter = 1_000) -> Response:
         """Find the series that match a selector, in canonical order, with or without current samples."""
         self._check_limit(limit)
@@ -150,16 +162,19 @@ class Routes:
 
         return await self._run(request, work)
 
+    @requires(Level.VIEWER, Area.QUERY)
     async def names(self, request: Request, prefix: PrefixParameter = "", limit: LimitParameter = 1_000) -> Response:
         """List names of variables, sorted."""
         self._check_limit(limit)
         return await self._list(request, "names", lambda store: listing.names(store, prefix, limit))
 
+    @requires(Level.VIEWER, Area.QUERY)
     async def labels(self, request: Request, limit: LimitParameter = 1_000) -> Response:
         """List names of labels, sorted."""
         self._check_limit(limit)
         return await self._list(request, "labels", lambda store: listing.labels(store, limit))
 
+    @requires(Level.VIEWER, Area.QUERY)
     async def label_values(
         self, request: Request, label: str, prefix: PrefixParameter = "", limit: LimitParameter = 1_000
     ) -> Response:
@@ -168,6 +183,7 @@ class Routes:
         work = lambda store: listing.label_values(store, label, prefix, limit)  # noqa: E731
         return await self._list(request, "values", work)
 
+    @requires(Level.VIEWER, Area.STATUS)
     async def endpoints(
         self,
         request: Request,
@@ -181,24 +197,30 @@ class Routes:
         page = EndpointPage(filter, state, offset, limit)
         return await self._run(request, lambda store: self.endpoint_reader.read(store).to_json(page))
 
+    @requires(Level.VIEWER, Area.STATUS)
     async def queries(self) -> Response:
-        """List the queries that run or wait, oldest first."""
-        return Response(json.dumps({"queries": self._executor.active.to_dicts()}), headers=plain_headers())
+        """List the queries that run or wait, oldest first; below the level admin one's own."""
+        found = self._executor.active.to_dicts(current_identity() or LOCAL)
+        return Response(json.dumps({"queries": found}), headers=plain_headers())
 
+    @requires(Level.VIEWER, Area.STATUS, changes=True)
     async def cancel_query(self, id: IdParameter) -> Response:
         """Cancel a query that runs or waits."""
-        self._executor.active.cancel(id)
+        self._executor.active.cancel(id, current_identity() or LOCAL)
         return Response(json.dumps({"cancelled": id}), headers=plain_headers())
 
+    @requires(Level.VIEWER, Area.ALERTS)
     async def alerts(self, request: Request) -> Response:
         """Return rules and alerts of every running engine after its last evaluation."""
         packed = self._accepts_gzip(request)
-        return buffered_response(await self._status_executor.run(lambda: as_api_errors(lambda: packed(self._alerts()))))
+        work = lambda: packed(visible_alerts(self._alerts()))  # noqa: E731
+        return buffered_response(await self._status_executor.run(lambda: as_api_errors(work)))
 
     async def read_alerts(self) -> Mapping[str, Any]:
         """Read rules and alerts of every running engine, off the event loop. Raises ApiError."""
-        return await self._status_executor.run(lambda: as_api_errors(self._alerts))
+        return await self._status_executor.run(lambda: as_api_errors(lambda: visible_alerts(self._alerts())))
 
+    @requires(Level.VIEWER, Area.STATUS, whole=True)
     async def status(
         self,
         request: Request,
@@ -214,6 +236,22 @@ class Routes:
         work = lambda: packed(self._status(page))  # noqa: E731
         return buffered_response(await self._status_executor.run(lambda: as_api_errors(work)))
 
+    @requires(Level.VIEWER)
+    async def whoami(self) -> Response:
+        """Return user, role and level of the request; `login` false if no login is configured."""
+        identity = current_identity() or LOCAL
+        told = {
+            "user": identity.user,
+            "role": identity.role.name,
+            "level": identity.role.level.name.lower(),
+            "method": identity.method,
+            "scopes": None if identity.scopes is None else sorted(identity.scopes),
+            "restricted": identity.is_restricted,
+            "login": identity.method != LoginMethod.LOCAL,
+        }
+        return Response(json.dumps(told), headers=plain_headers())
+
+    @public
     async def health(self) -> Response:
         """Answer if this process runs; the shards are not checked."""
         return Response('{"state": "ok"}', headers=plain_headers())

@@ -188,6 +188,7 @@ QUERIES = _object(
                     "query": {**TEXT, "description": "At most 2,000 characters"},
                     "language": {"type": "string", "enum": ["artimon", "promql"]},
                     "client": {**TEXT, "description": "Address"},
+                    "user": TEXT,
                     "engine": TEXT,
                     "started_ms": TIME,
                     "running_ms": INT64,
@@ -196,18 +197,32 @@ QUERIES = _object(
         )
     }
 )
+WHOAMI = _object(
+    {
+        "user": TEXT,
+        "role": TEXT,
+        "level": {"type": "string", "enum": ["viewer", "editor", "admin"]},
+        "method": TEXT,
+        "scopes": {"type": ["array", "null"], "items": TEXT},
+        "restricted": {**FLAG, "description": "True if the role sees a part of the series only"},
+        "login": {**FLAG, "description": "False if no login is configured"},
+    }
+)
 ERRORS: Mapping[int, str] = {
     400: "Invalid query, selector or parameter; unknown Host",
+    401: "No valid credentials",
+    403: "The role, the scope of the token or the origin does not allow it",
     404: "There is no such query",
     408: "The body did not arrive in time",
     413: "A limit is exceeded, which the message names",
     415: "Unsupported content type or encoding of the body",
+    429: "Too many failed logins, or too many queries of this user: see Retry-After",
     431: "URL and headers are too long",
     500: "Internal error: see the log",
     503: "No shard answers, or the server is overloaded: see Retry-After",
     504: "Timeout",
 }
-_FAST_PATH_ERRORS = (400, 413, 431, 500, 503, 504)
+_FAST_PATH_ERRORS = (400, 401, 403, 413, 429, 431, 500, 503, 504)
 _NOTES = {
     "x-artimon-notes": {"description": "JSON list of the notes of the answer", "schema": TEXT},
     "x-artimon-complete": {"description": "As in JSON", "schema": FLAG},
@@ -266,5 +281,6 @@ ANSWERS: Mapping[str, dict[int | str, dict[str, Any]]] = {
     "queries": _good(QUERIES, "Queries that run or wait, oldest first"),
     "alerts": _good(ALERTS, "Rules and alerts of every engine after its last evaluation"),
     "status": _good(STATUS, "Parts, hops and shards"),
+    "whoami": _good(WHOAMI, "User, role and level of the request"),
     "health": _good(_object({"state": TEXT}), "This process answers"),
 }

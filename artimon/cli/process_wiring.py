@@ -16,9 +16,11 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.runtime.health import HealthFile
 from artimon.runtime.process_setup import install_signal_handlers
 from artimon.runtime.self_metrics_endpoint import instance_of, published_metrics
+from artimon.runtime.settings import SettingsError
 
 if TYPE_CHECKING:
     from alerts.engine_process import AlertsConfig
+    from artimon.access.authenticator import Authenticator
     from artimon.api.api_limits import ApiConfig
     from artimon.api.fleet_status import ClusterStatus, FleetPage
     from artimon.api.timed_call import TimedCall
@@ -121,6 +123,7 @@ def run_compactor_process(config: CompactorConfig) -> None:
 def run_api_process(config: ApiConfig) -> None:
     """Run the HTTP and Thrift API over the memory shards until SIGTERM. This process reads the history itself."""
     from alerts.state.publication import read_alerts
+    from artimon.access.authenticator import open_access
     from artimon.api.api_server import run_server
     from artimon.api.app import make_app, served_hosts
     from artimon.api.fleet_status import ClusterReader
@@ -129,6 +132,8 @@ def run_api_process(config: ApiConfig) -> None:
     from varstore.cluster.varstore_client import VarstoreClient
 
     stop, place = install_signal_handlers(), config.zookeeper
+    with exits_logged(SettingsError, code=2):
+        access = open_access(config.access)
     with (
         zookeeper_session(place) as client,
         published_metrics("api", config.instance, place, stop) as publish,
@@ -138,7 +143,7 @@ def run_api_process(config: ApiConfig) -> None:
         engines = TimedCall("the alerts", lambda: read_alerts(client), SYSTEM_CLOCK)
         status, alerts = partial(api_status, cluster, config.data), partial(api_alerts, engines)
         history = opener(config.hdfs, place, store) if config.hdfs is not None else None
-        served = served_hosts(config.host, config.names)
+        served = served_hosts(config.host, (*config.names, *public_host(access)))
         app = make_app(
             store,
             status,
@@ -149,6 +154,7 @@ def run_api_process(config: ApiConfig) -> None:
             history=history,
             hard=config.hard,
             promql=config.promql,
+            access=access,
         )
         run_server(
             app,
@@ -160,6 +166,14 @@ def run_api_process(config: ApiConfig) -> None:
             host=config.host,
             insecure=config.insecure,
         )
+
+
+def public_host(access: Authenticator | None) -> tuple[str, ...]:
+    """Return the host name in the address that browsers use, if one is configured."""
+    from urllib.parse import urlsplit
+
+    name = urlsplit(access.access.url).hostname if access else None
+    return (name,) if name else ()
 
 
 def opener(hdfs: str, zookeeper: str, memory: Store) -> Callable[[], Store]:

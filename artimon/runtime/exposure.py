@@ -17,7 +17,13 @@ log = logging.getLogger(__name__)
 REQUIRE_PROOF = (
     "set certificates (ARTIMON_TLS_CERT, _KEY, _CA) or ARTIMON_TOKENS, with ARTIMON_SECURITY=require (docs/security.md)"
 )
-KEEP_LOCAL = "it has no login: listen on 127.0.0.1, behind a proxy that has one"
+KEEP_LOCAL = "it has no login: give --access FILE (docs/access.md), or listen on 127.0.0.1"
+
+
+ENCRYPT = (
+    "passwords and tokens would be sent in clear: write tls into the access file, or url: https://... of the proxy that"
+    " ends TLS"
+)
 
 
 class UnprotectedError(SettingsError):

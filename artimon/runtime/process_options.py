@@ -137,6 +137,9 @@ ListenHost = Annotated[
 ]
 ListenPort = Annotated[int, Option("Port to listen on, 0 for any.", min=0, max=65_535)]
 Insecure = Annotated[bool, Option("Listen beyond loopback without authentication (docs/security.md).", "--insecure")]
+AccessFile = Annotated[
+    Path | None, Option("File of users, roles and logins (docs/access.md); without it everybody is the administrator.")
+]
 Health = Annotated[Path | None, Option("File for the health of the process.")]
 StackData = Annotated[
     Path, Option("Data folder of the stack (ARTIMON_DATA).", "--data", default_of=attrgetter("data"), of_stack=True)

@@ -126,6 +126,13 @@ def security() -> Security | None:
         raise SettingsError(str(problem)) from None
 
 
+def api_token() -> str:
+    """Return the token that clients of the API present: the line of the file ARTIMON_TOKEN_FILE, else ARTIMON_TOKEN, ""
+    without. Raises SettingsError."""
+    file = os.environ.get("ARTIMON_TOKEN_FILE", "")
+    return read_secret("ARTIMON_TOKEN_FILE", file) if file else os.environ.get("ARTIMON_TOKEN", "").strip()
+
+
 def secret_variable(name: str) -> str | None:
     """Return a variable of the environment that a configuration file names, None if there is none."""
     return os.environ.get(name)

@@ -23,6 +23,7 @@ from bookkeeper.rpc.thrift_messages import FramedError as FramedError
 from bookkeeper.rpc.thrift_messages import FrameError as FrameError
 from bookkeeper.rpc.thrift_messages import decode_reply as decode_reply
 from bookkeeper.rpc.thrift_messages import encode_call as encode_call
+from bookkeeper.rpc.tls import is_wrapped, names_of
 from bookkeeper.rpc.tokens import HELLO_METHODS, MAX_FRAME_BYTES
 
 MiB = 1 << 20
@@ -43,6 +44,12 @@ def is_caller_disconnected() -> bool:
         return False
     except OSError:
         return True
+
+
+def caller_names() -> list[str]:
+    """Names in the verified certificate of the peer of the current request; none without TLS."""
+    sock = getattr(_serving, "sock", None)
+    return names_of(sock.getpeercert()) if sock is not None and is_wrapped(sock) else []
 
 
 class FramedServer:

@@ -53,8 +53,8 @@ def paths(client: Client) -> dict[str, Any]:
     return found
 
 
-FOREIGN = ("/api/v1/", "/-/", "/federate")
-"""Routes of the API of Prometheus, which Prometheus describes."""
+FOREIGN = ("/api/v1/", "/-/", "/federate", "/login", "/logout")
+"""Routes of the API of Prometheus, which Prometheus describes, and pages of the login."""
 
 
 def test_every_route_is_described(paths: dict[str, Any]) -> None:
@@ -107,6 +107,7 @@ def test_a_matrix_comes_in_three_forms(paths: dict[str, Any]) -> None:
         ("/api/alerts", {}),
         ("/api/queries", {}),
         ("/api/status", {}),
+        ("/api/whoami", {}),
         ("/api/health", {}),
     ],
 )

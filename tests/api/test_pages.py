@@ -36,7 +36,7 @@ def strict(answer: Answer) -> bool:
         and "frame-ancestors 'none'" in policy
         and "unsafe" not in policy
         and answer.headers["x-content-type-options"] == "nosniff"
-        and answer.headers["referrer-policy"] == "no-referrer"
+        and answer.headers["referrer-policy"] == "same-origin"
         and "access-control-allow-origin" not in answer.headers
     )
 

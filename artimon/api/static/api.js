@@ -77,6 +77,7 @@ export async function ask(route, parameters, signal, deadline_ms = DEADLINE_MS) 
   try {
     const answer = await fetch(address(route, parameters), init);
     const text = await answer.text();
+    if (answer.status === 401 && answer.headers.get("www-authenticate") === "Bearer") logIn();
     if (!answer.ok) throw refusal(answer, text);
     return parse(text);
   } catch (problem) {
@@ -86,6 +87,11 @@ export async function ask(route, parameters, signal, deadline_ms = DEADLINE_MS) 
   } finally {
     clearTimeout(timer);
   }
+}
+
+/** Opens the page of the login, which leads back: the session has ended. */
+function logIn() {
+  location.assign(`login?next=${encodeURIComponent(`/${location.search}${location.hash}`)}`);
 }
 
 /** @param {Response} answer @param {string} text @returns {ApiError} */

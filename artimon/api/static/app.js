@@ -1,5 +1,6 @@
 // Main module: connects the state in the URL, the query box, the answer, and the panels with their refresh timer.
 
+import { showAccount } from "./account.js";
 import { showAlerts } from "./alerts.js";
 import { ask, QUERY_DEADLINE_MS } from "./api.js";
 import { Asking } from "./asking.js";
@@ -216,3 +217,4 @@ choose("theme", kept("theme", "auto"));
 wire();
 adopt();
 scheduler.tick();
+showAccount();

@@ -26,6 +26,7 @@ from artimon.cli.common import (
 from artimon.cli.settings_command import OptionValues, settings_group
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.runtime.http.engine_client import TIMEOUT_S, EngineClient, EngineError
+from artimon.runtime.settings import SettingsError, api_token
 
 PANEL = Panel.PROCESS
 OPERATORS = {(True, False): "=", (True, True): "=~", (False, False): "!=", (False, True): "!~"}
@@ -39,7 +40,10 @@ alerts_app.add_typer(silence_app, name="silence")
 EngineOption = Annotated[
     str | None, typer.Option("--engine", help="host:port of the engine's API; by default that of ZooKeeper.")
 ]
-TokenOption = Annotated[Path | None, typer.Option("--token", help="File with the token of the engine's API.")]
+TokenOption = Annotated[
+    Path | None,
+    typer.Option("--token", help="File with the token of the engine's API (ARTIMON_TOKEN_FILE, ARTIMON_TOKEN)."),
+]
 AuthorOption = Annotated[str, typer.Option("--author", help="Author of the action; by default the user.")]
 CommentOption = Annotated[str, typer.Option("--comment", help="Reason of the action.")]
 FilterOption = Annotated[
@@ -64,7 +68,10 @@ def _client(
     engine: str | None, token: Path | None, zookeeper: str | None, data: Path | None, author: str = ""
 ) -> EngineClient:
     """Return the client of the named engine, or of the only one in ZooKeeper. Raises EngineError."""
-    secret = ""
+    try:
+        secret = api_token() if token is None else ""
+    except SettingsError as problem:
+        raise EngineError(str(problem)) from None
     if token is not None:
         try:
             secret = token.read_text(encoding="ascii").strip()

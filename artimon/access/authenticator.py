@@ -1,0 +1,193 @@
+"""Credentials of a request to an identity: password, token, forwarded ID token, header of a proxy, certificate."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from artimon.access.access_file import Access, User, read_access
+from artimon.access.audit_log import AuditLog
+from artimon.access.failed_logins import FailedLogins
+from artimon.access.identity import Identity, LoginMethod
+from artimon.access.oidc import OidcProvider
+from artimon.access.passwords import DUMMY
+from artimon.access.route_rules import AccessError
+from artimon.access.token_file import TokenFile, TokenFileError
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.runtime.config_file import ConfigFileError
+from artimon.runtime.settings import SettingsError
+
+TOKEN_HEADER = "x-artimon-token"  # noqa: S105 - a name
+ID_TOKEN_HEADER = "x-id-token"  # noqa: S105 - a name
+REMEMBERED_S = 60.0
+"""Time for which a verified password need not be hashed again."""
+MAX_REMEMBERED = 1_000
+Deferred = Callable[[], Identity]
+"""Verification that takes long: runs in a thread. Raises AccessError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Headers of a request that concern its user. `address`: of the client, behind proxies; `proxied`: user and groups
+    by a trusted proxy."""
+
+    address: str = ""
+    authorization: str = ""
+    token: str = ""
+    id_token: str = ""
+    proxied: tuple[str, frozenset[str]] | None = None
+
+
+class Authenticator:
+    """Verifier of credentials. Thread-safe; memory is bounded."""
+
+    def __init__(self, access: Access, audit: AuditLog, clock: Clock = SYSTEM_CLOCK) -> None:
+        """Raises TokenFileError."""
+        self.access, self.audit, self._clock = access, audit, clock
+        self.failures = FailedLogins(clock)
+        self.tokens = None if access.tokens is None else TokenFile(access.tokens)
+        self.oidc = None if access.oidc is None else OidcProvider(access.oidc, clock)
+        self._key, self._lock = secrets.token_bytes(32), threading.Lock()
+        self._remembered: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
+        self._certificates = {name: user for user in access.users.values() for name in user.certificates}
+
+    def credentials(self, headers: Mapping[bytes, bytes], peer: str) -> Credentials:
+        """Return what a request presents; headers of proxies count only from a configured address."""
+
+        def text(name: str) -> str:
+            return headers.get(name.encode(), b"").decode("latin-1")
+
+        proxy, address, proxied = self.access.proxy, peer, None
+        if proxy is not None and proxy.trusts(peer):
+            hops = [one.strip() for one in text("x-forwarded-for").split(",") if one.strip()]
+            address = next((one for one in reversed(hops) if not proxy.trusts(one)), peer)[:100]
+            if user := text(proxy.user_header).strip():
+                groups = frozenset(one.strip() for one in text(proxy.groups_header).split(",")) - {""}
+                proxied = user[:200], groups
+        return Credentials(address, text("authorization"), text(TOKEN_HEADER), text(ID_TOKEN_HEADER), proxied)
+
+    def identify(self, given: Credentials) -> Identity | Deferred | None:
+        """Return the identity; a function, if the verification takes long; None without credentials. Raises
+        AccessError."""
+        if given.proxied is not None:
+            return self._by_proxy(*given.proxied, given.address)
+        if given.token:
+            return self.by_token(given.token, given.address)
+        if given.id_token and self.oidc is not None:
+            return self._by_id_token(given.id_token, given.address)
+        scheme, _, value = given.authorization.partition(" ")
+        match scheme.lower():
+            case "":
+                return None
+            case "bearer" if value.count(".") == 2 and self.oidc is not None:
+                return self._by_id_token(value, given.address)
+            case "bearer":
+                return self.by_token(value, given.address)
+            case "basic":
+                return self._by_basic(value, given.address)
+        raise AccessError(401, f"the scheme {scheme!r:.40} of the header Authorization is not known: Basic or Bearer")
+
+    def by_token(self, text: str, address: str) -> Identity:
+        """Return the identity of a token. Raises AccessError."""
+        found = None if self.tokens is None else self.tokens.verify(text.strip(), self._clock.now_ms())
+        role = None if found is None else self.access.roles.get(found.role)
+        if found is None or role is None:
+            self.failures.begin(address, "by token")
+            self.audit.write("login.failed", method=LoginMethod.TOKEN, address=address)
+            raise AccessError(
+                401, "the token is unknown, revoked or expired: `artimon tokens list` shows the valid ones"
+            )
+        scopes = frozenset(found.scopes) if found.scopes else None
+        return Identity(f"token:{found.name}", role, LoginMethod.TOKEN, scopes, address)
+
+    def by_certificate(self, names: Iterable[str], address: str) -> Identity | None:
+        """Return the identity of a verified certificate of a client; None if it belongs to no user."""
+        user = next((self._certificates[name] for name in names if name in self._certificates), None)
+        return None if user is None else Identity(user.name, user.role, LoginMethod.CERTIFICATE, address=address)
+
+    def by_password(self, name: str, password: str, address: str) -> Identity:
+        """Verify a password, for about 0.2 s. Raises AccessError: 401, or 429 after too many failures."""
+        self.failures.begin(address, name)
+        user = self.access.users.get(name)
+        known = user.password if user is not None and user.password is not None else None
+        good = (known or DUMMY).matches(password)
+        if user is None or known is None or not good:
+            self.audit.write("login.failed", user=name[:200], method=LoginMethod.PASSWORD, address=address)
+            raise AccessError(401, "wrong user or password")
+        self.failures.succeeded(address, name)
+        return _of_user(user, address)
+
+    def _by_basic(self, value: str, address: str) -> Identity | Deferred:
+        mark = hmac.digest(self._key, value.encode("latin-1", "replace"), hashlib.sha256)
+        name = self._recall(mark)
+        if name is not None and (user := self.access.users.get(name)):
+            return _of_user(user, address, from_browser=True)
+        try:
+            user_name, colon, password = base64.b64decode(value, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            colon = ""
+        if not colon:
+            raise AccessError(401, "the header Authorization is not valid: send Basic and base64 of user:password")
+
+        def verify() -> Identity:
+            found = self.by_password(user_name, password, address)
+            self._remember(mark, found.user)
+            return Identity(found.user, found.role, found.method, address=address, from_browser=True)
+
+        return verify
+
+    def _by_id_token(self, text: str, address: str) -> Deferred:
+        def verify() -> Identity:
+            if self.oidc is None:
+                raise AccessError(401, "no OpenID provider is configured")
+            try:
+                return self.oidc.verify_forwarded(text, address)
+            except AccessError as problem:
+                if problem.status == 401:
+                    self.failures.begin(address, "by ID token")
+                    self.audit.write("login.failed", method=LoginMethod.OIDC, address=address)
+                raise
+
+        return verify
+
+    def _by_proxy(self, user: str, groups: frozenset[str], address: str) -> Identity:
+        proxy = self.access.proxy
+        role = None if proxy is None else proxy.roles.choose(groups)
+        if role is None:
+            raise AccessError(403, "no role for the groups that the proxy names")
+        return Identity(user, role, LoginMethod.PROXY, address=address, from_browser=True)
+
+    def _recall(self, mark: bytes) -> str | None:
+        with self._lock:
+            name, until = self._remembered.get(mark, (None, 0.0))
+            return name if self._clock.monotonic() < until else None
+
+    def _remember(self, mark: bytes, name: str) -> None:
+        with self._lock:
+            self._remembered[mark] = name, self._clock.monotonic() + REMEMBERED_S
+            self._remembered.move_to_end(mark)
+            while len(self._remembered) > MAX_REMEMBERED:
+                self._remembered.popitem(last=False)
+
+
+def _of_user(user: User, address: str, *, from_browser: bool = False) -> Identity:
+    return Identity(user.name, user.role, LoginMethod.PASSWORD, address=address, from_browser=from_browser)
+
+
+def open_access(file: Path | None, clock: Clock = SYSTEM_CLOCK) -> Authenticator | None:
+    """Return the verifier of an access file; None without one. Raises SettingsError."""
+    if file is None:
+        return None
+    try:
+        access = read_access(file)
+        return Authenticator(access, AuditLog(access.audit, clock), clock)
+    except (ConfigFileError, TokenFileError) as problem:
+        raise SettingsError(str(problem)) from problem

@@ -1,0 +1,27 @@
+"""Alerts that the role of a request may see. Pure, but for the identity of the request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from artimon.access.identity import current_identity
+from artimon.access.scoped_store import visibility
+
+
+def visible_alerts(told: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the alerts whose labels the role may see, and the rules that have one; everything for other roles.
+
+    A rule without a visible alert is hidden: its query and its error may name what the role does not see."""
+    identity = current_identity()
+    if identity is None or not identity.is_restricted:
+        return told
+    is_visible = visibility(identity.role.sees)
+    alerts = [one for one in told["alerts"] if is_visible(_texts(one.get("labels")))]
+    names = {one.get("rule") for one in alerts}
+    rules = [{**one, "error": ""} for one in told["rules"] if one.get("name") in names]
+    return {**told, "rules": rules, "alerts": alerts}
+
+
+def _texts(labels: Any) -> dict[str, str]:
+    return {str(name): str(value) for name, value in labels.items()} if isinstance(labels, Mapping) else {}
