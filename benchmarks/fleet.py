@@ -57,7 +57,7 @@ SECONDS = 120.0
 SETTLE_S = 15.0
 ACKS_S = 10.0
 CHANGES = 5
-CHANGE_S = 20.0
+CHANGE_S = 12.0
 """Seconds for the effects of one change: the session of an agent that stops in order ends at once."""
 REACTION_S = 2.0
 """Seconds after a watch event in which the requests of a client count as its consequence."""
