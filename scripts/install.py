@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = "scripts/build.lock"
 LOCKS = {"run": "scripts/requirements.lock", "tests": "scripts/tests.lock"}
 """Pinned packages of each set; those of the tests, of the documents and of the checks are half of the size."""
-SIZES_MB = {"run": 950, "tests": 1150}
+SIZES_MB = {"run": 1170, "tests": 1150}
 """Approximate size of each set on the disk."""
 STILL_S = 10
 """A step that takes longer says so, each time, with the bytes that it has written."""
@@ -67,14 +67,15 @@ def run(command: Sequence[str | Path], remedy: str, env: Mapping[str, str] | Non
 
 
 @contextlib.contextmanager
-def progress(folder: Path, expected_mb: int) -> Iterator[None]:
-    """While the body runs, say every STILL_S seconds how much of `folder` is written."""
+def progress(folder: Path, expected_mb: int, downloads: Path) -> Iterator[None]:
+    """While the body runs, say every STILL_S seconds how much of `folder` is written, and what `downloads` holds."""
     began, stop = time.monotonic(), threading.Event()
 
     def report() -> None:
         while not stop.wait(STILL_S):
-            written, waited = written_bytes(folder) / 1e6, time.monotonic() - began
-            say(f"{written:,.0f} of about {expected_mb:,} MB written, after {waited:.0f} s")
+            written, fetched = (written_bytes(one) / 1e6 for one in (folder, downloads))
+            waited = time.monotonic() - began
+            say(f"{written:,.0f} of about {expected_mb:,} MB written ({fetched:,.0f} MB unpacked), after {waited:.0f} s")
 
     thread = threading.Thread(target=report, daemon=True)
     thread.start()
@@ -119,11 +120,11 @@ def install(venv: Path, names: Sequence[str]) -> None:
     ]
     pip += ["--no-compile", "--no-build-isolation", "--no-deps"]
     pinned, network = [*pip, "--require-hashes", "-r"], "check the network and run ./scripts/setup again"
-    downloads = venv / "downloads"  # part of the progress
+    downloads = venv / "downloads"
     downloads.mkdir(exist_ok=True)
     env, expected = {**os.environ, "TMPDIR": str(downloads)}, sum(SIZES_MB[name] for name in names)
     say(f"installing the pinned Python packages (the first time some minutes; about {expected:,} MB on the disk)")
-    with progress(venv, expected), ThreadPoolExecutor(len(names)) as pool:  # pip uses one core
+    with progress(venv / "lib", expected, downloads), ThreadPoolExecutor(len(names)) as pool:  # pip uses one core
         run([*pinned, ROOT / BUILD], network, env)
         list(pool.map(lambda name: run([*pinned, ROOT / LOCKS[name]], network, env), names))
     shutil.rmtree(downloads, ignore_errors=True)

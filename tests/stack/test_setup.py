@@ -113,13 +113,15 @@ def test_progress_tells_the_bytes_written(tmp_path: Path, monkeypatch: pytest.Mo
     told: list[str] = []
     monkeypatch.setattr(install, "STILL_S", 0.01)
     monkeypatch.setattr(install, "say", told.append)
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "inner" / "wheel").write_bytes(bytes(3_000_000))
-    with install.progress(tmp_path, 950):
+    library, downloads = tmp_path / "lib", tmp_path / "downloads"
+    for folder, size in ((library, 3_000_000), (downloads, 2_000_000)):
+        folder.mkdir()
+        (folder / "wheel").write_bytes(bytes(size))
+    with install.progress(library, 950, downloads):
         eventually(lambda: told)
-    assert told[0].startswith("3 of about 950 MB written, after ")
+    assert told[0].startswith("3 of about 950 MB written (2 MB unpacked), after ")
     count = len(told)
-    assert install.written_bytes(tmp_path) == 3_000_000
+    assert install.written_bytes(library) == 3_000_000
     assert len(told) == count, "it says nothing after its end"
 
 
