@@ -96,7 +96,7 @@ def means(load: years.Load) -> Question:
         rows.append(np.add.reduceat(values, place[:-1], axis=1) / np.diff(place))
     text = f"fetch('{load.name}').bucketize('mean', '1d').between({load.start_ms}, {load.end_ms})"
     return Question(
-        "history.365d", text, f"avg_over_time({load.name.replace('.', '_')}[1d])", "1d", DAY_MS, np.concatenate(rows), 0
+        "history.365d", text, f"avg_over_time({load.name.replace('.', '_')}[1d])", "1h", DAY_MS, np.concatenate(rows), 0
     )
 
 

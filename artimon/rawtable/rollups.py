@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from deltalake import PostCommitHookProperties
 from deltalake.transaction import RemoveAction
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
@@ -86,6 +87,9 @@ def _file_of(row: tuple[Any, ...]) -> RollupFile:
 class RollupTable(MaintainedTable[RollupFile]):
     """The table for the compactor: live files, and commits that add and remove some. With `made` it is created if
     absent."""
+
+    # no commit carries a state that later ones need: Delta deletes those older than 30 days
+    _hooks = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=True)
 
     def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK, made: bool = True) -> None:
         super().__init__(rollups_uri(hdfs), ROLLUP_SCHEMA, PARTITION_BY, PROPERTIES, made, clock)
