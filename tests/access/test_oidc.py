@@ -74,7 +74,7 @@ def consent(url: str, user: str) -> str:
         page = browser.get(url, timeout=10)
         assert "password" in page.text, page.text
         form = {"username": user, "password": PASSWORD, "next": parse_qs(urlsplit(page.url).query)["next"][0]}
-        form["csrfmiddlewaretoken"] = browser.cookies["csrftoken"]
+        form["csrfmiddlewaretoken"] = str(browser.cookies["csrftoken"])
         answer = browser.post(page.url, form, allow_redirects=False, timeout=10)
         while answer.status_code == 302 and not answer.headers["location"].startswith(REDIRECT):
             place = answer.headers["location"]
