@@ -180,7 +180,7 @@ def test_forged_tokens_are_refused(client: AsgiClient, forwarded: str, access: A
     other_key, secret = RSAKey.generate_key(2048), OctKey.import_key(SECRET)
     kid = json.loads(base64.urlsafe_b64decode(head + "=="))["kid"]
     assert access.oidc is not None
-    public = OctKey.import_key(json.dumps(access.oidc._keys.as_dict()["keys"][0]))
+    public = OctKey.import_key(json.dumps(access.oidc._described()[1].as_dict()["keys"][0]))
     forged = {
         "changed": f"{head}.{part({**claims, 'groups': ['ops'], 'preferred_username': 'root'})}.{signature}",
         "none": f"{part({'alg': 'none'})}.{body}.",
