@@ -57,6 +57,8 @@ class Authenticator:
         self.tokens = None if access.tokens is None else TokenFile(access.tokens)
         self.oidc = None if access.oidc is None else OidcProvider(access.oidc, clock)
         self._key, self._lock = secrets.token_bytes(32), threading.Lock()
+        self._hashing = threading.RLock()
+        """Held while a password is hashed: a flood of logins takes one core and 32 MiB, not all."""
         self._remembered: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
         proxy = access.proxy
         self._trusts = lru_cache(MAX_REMEMBERED)(proxy.trusts) if proxy else None
@@ -122,7 +124,8 @@ class Authenticator:
         self.failures.begin(address, name)
         user = self.access.users.get(name)
         known = user.password if user is not None and user.password is not None else None
-        good = (known or DUMMY).matches(password)
+        with self._hashing:
+            good = (known or DUMMY).matches(password)
         if user is None or known is None or not good:
             self.audit.write("login.failed", user=name[:200], method=LoginMethod.PASSWORD, address=address)
             raise AccessError(401, "wrong user or password")
@@ -142,9 +145,10 @@ class Authenticator:
             raise AccessError(401, "the header Authorization is not valid: send Basic and base64 of user:password")
 
         def verify() -> Principal:
-            found = self.by_password(user_name, password, address)
-            self._remember(mark, found.user)
-            return Principal(found.user, found.role, found.method, address=address, from_browser=True)
+            with self._hashing:  # of many requests at once, as of a dashboard, the first verifies for all
+                if self._recall(mark) is None:
+                    self._remember(mark, self.by_password(user_name, password, address).user)
+            return _of_user(self.access.users[user_name], address, from_browser=True)
 
         return verify
 

@@ -23,7 +23,7 @@ from artimon.model.clock import Clock
 from artimon.runtime.http.http_error import HttpError
 
 CONCURRENT_LOGINS = 2
-"""Passwords that are verified at once, 32 MiB and a core each; the others wait in a bounded queue."""
+"""Verifications at once, of which at most one hashes a password; the others wait in a bounded queue."""
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 LOGIN_PATH = "/login"
 UNKNOWN = RouteRule(Level.VIEWER)

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 from fastapi import FastAPI, Request, Response
 
 from artimon.access.authenticator import Authenticator
+from artimon.access.failed_logins import network_of
 from artimon.access.principal import Principal, current_principal
 from artimon.access.route_rules import AccessError, public
 from artimon.api.guard import LOGIN_PATH, LoginState, check_origin, read_cookie
@@ -117,10 +118,11 @@ class LoginRoutes:
             if "code" not in given:
                 raise AccessError(401, f"the provider refuses the login: {given.get('error', 'no code')[:200]}")
             begun, target = found
-            authenticator.failures.begin(address, "by OpenID Connect")
+            way = f"by OpenID Connect from {network_of(address)}"  # others are not held up by one address
+            authenticator.failures.begin(address, way)
             work = lambda: oidc.finish(begun, given["code"], self._callback, address)  # noqa: E731
             principal = await self._login.in_thread(work)
-            authenticator.failures.succeeded(address, "by OpenID Connect")
+            authenticator.failures.succeeded(address, way)
         except HttpError as problem:
             authenticator.audit.write("login.failed", method="oidc", address=address, reason=problem.message)
             return self._page(problem.status, "/", problem=problem)
@@ -138,6 +140,7 @@ class LoginRoutes:
         return self._login.authenticator
 
     def _begin(self, principal: Principal, target: str) -> Response:
+        """Begin a session with a new key."""
         self._required().audit.write("login", principal)
         answer = _redirect(f"{self._login.prefix}{target}")
         length_ms = self._required().access.session_ms

@@ -7,6 +7,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -212,6 +213,14 @@ def test_a_verified_password_is_remembered_for_a_minute_in_bounded_memory(
     for at in range(2 * MAX_REMEMBERED):
         access._remember(str(at).encode(), "vera")
     assert len(access._remembered) == MAX_REMEMBERED
+
+
+def test_a_dashboard_sends_one_password_with_many_requests(client: AsgiClient, access: Authenticator) -> None:
+    with ThreadPoolExecutor(30) as threads:
+        answers = list(threads.map(lambda _: client.other().get("/api/whoami", basic("vera")), range(30)))
+    assert {one.status for one in answers} == {200}
+    assert {one.json["user"] for one in answers} == {"vera"}
+    assert access.failures.refused == 0
 
 
 def test_ten_thousand_logins_a_minute_are_refused_before_they_cost_anything(

@@ -158,6 +158,17 @@ def test_a_wrong_code_is_refused(client: AsgiClient) -> None:
     assert client.get("/login/oidc/callback", state=state, code="guessed").status == 401
 
 
+def test_an_attacker_holds_up_no_other_user(client: AsgiClient) -> None:
+    attacker = client.other("203.0.113.1")
+    statuses = []
+    for _ in range(12):
+        state = parse_qs(urlsplit(begin(attacker)).query)["state"][0]
+        statuses.append(attacker.get("/login/oidc/callback", state=state, code="guessed").status)
+    assert statuses == [401] * 10 + [429] * 2
+    other = client.other("203.0.113.2")
+    assert finish(other, consent(begin(other), "olga")).status == 303
+
+
 def test_grafana_forwards_the_identity_of_its_user(client: AsgiClient, forwarded: str) -> None:
     told = client.get("/api/whoami", {"x-id-token": forwarded, "authorization": "Bearer opaque"}).json
     assert (told["user"], told["role"]) == ("olga", "editor")
