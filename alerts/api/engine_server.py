@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 from alerts.api.handlers import AlertHandlers, ApiRequest
 from alerts.state.operations import MAX_AUTHOR, OperationError
 from artimon.access.authenticator import Authenticator
-from artimon.access.identity import LOCAL, Identity, Level, LoginMethod, Role, acting_as
+from artimon.access.principal import LOCAL, Level, LoginMethod, Principal, Role, acting_as
 from artimon.runtime.exposure import is_loopback, require_protection
 from artimon.runtime.http.body_limit import HEADERS, BodyLimitMiddleware, send_answer
 from artimon.runtime.http.engine_client import FORWARDED_HEADER
@@ -34,7 +34,7 @@ MAX_RUNNING = 4
 """Requests that are answered at once; the others wait."""
 AUTHOR_HEADER = b"x-artimon-author"
 REMEDY = "give --api-token, or --access with url: https://... of a proxy that ends TLS, or listen on 127.0.0.1"
-ENGINE = Identity("engine", Role("engine", Level.ADMIN), LoginMethod.ENGINE)
+ENGINE = Principal("engine", Role("engine", Level.ADMIN), LoginMethod.ENGINE)
 """Holder of the token of the engine: another engine of a pair, or a command."""
 
 
@@ -95,12 +95,12 @@ class EngineServer:
         await send_answer(send, status, body, HEADERS)
 
     def _answer(self, request: ApiRequest, scope: Mapping[str, Any]) -> bytes:
-        identity = self._identity(scope)
-        with acting_as(identity):
-            found = self._handlers.answer(self._attributed(request, identity))
+        principal = self._principal(scope)
+        with acting_as(principal):
+            found = self._handlers.answer(self._attributed(request, principal))
         return b"" if found is None else json.dumps(found).encode()
 
-    def _identity(self, scope: Mapping[str, Any]) -> Identity:
+    def _principal(self, scope: Mapping[str, Any]) -> Principal:
         """Return who asks, in a thread, because a password takes long to verify. Raises HttpError."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if self._token is not None and self._token.admits(headers.get(b"authorization", b"")):
@@ -111,19 +111,19 @@ class EngineServer:
             raise HttpError(401, "the header Authorization must be 'Bearer' and the token of this engine")
         given = self._access.credentials(headers, str((scope.get("client") or ("",))[0]))
         found = self._access.identify(given)
-        identity = found() if callable(found) else found
-        if identity is None:
+        principal = found() if callable(found) else found
+        if principal is None:
             raise HttpError(401, "send a token: Authorization: Bearer TOKEN (docs/access.md)")
-        return identity
+        return principal
 
-    def _attributed(self, request: ApiRequest, identity: Identity) -> ApiRequest:
+    def _attributed(self, request: ApiRequest, principal: Principal) -> ApiRequest:
         """Return the request with the name of its user: who has logged in cannot act under another name."""
-        if identity in (ENGINE, LOCAL):
+        if principal in (ENGINE, LOCAL):
             return request
         body = request.body
         if request.method == "POST" and isinstance(given := _parsed(body), dict):
-            body = json.dumps({**given, "createdBy": identity.user}).encode()
-        return replace(request, author=identity.user, body=body)
+            body = json.dumps({**given, "createdBy": principal.user}).encode()
+        return replace(request, author=principal.user, body=body)
 
     def _request(self, scope: Mapping[str, Any], body: bytes) -> ApiRequest:
         """Return a request that may be answered. Raises HttpError."""

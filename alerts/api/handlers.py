@@ -20,7 +20,7 @@ from alerts.state.alert import AlertChange
 from alerts.state.alert_database import AlertDatabase
 from alerts.state.notification import Notification
 from alerts.state.operations import OperationError
-from artimon.access.identity import LOCAL, Area, Level, current_identity
+from artimon.access.principal import LOCAL, Area, Level, current_principal
 from artimon.access.route_rules import RouteRule
 from artimon.access.scoped_store import visibility
 from artimon.model.clock import Clock
@@ -182,7 +182,7 @@ class AlertHandlers:
         found = [(method, rule, handler) for method, path, rule, handler in self.routes if path.fullmatch(request.path)]
         for method, rule, handler in found:
             if method == request.method:
-                rule.check(current_identity() or LOCAL)
+                rule.check(current_principal() or LOCAL)
                 pair, changes = self.pair, method != "GET" and request.path != SHARES_PATH
                 return pair.forward(request) if pair and changes and pair.is_elsewhere() else handler(request)
         if found:
@@ -208,7 +208,7 @@ class AlertHandlers:
         wanted, dispatcher, statuses = _AlertFilter.of(request), self._engine.dispatcher, self._engine.statuses()
         receivers = _receivers_by_alert(dispatcher.groups.values())
         now_ms, found = self._clock.now_ms(), []
-        is_visible = visibility((current_identity() or LOCAL).role.sees)
+        is_visible = visibility((current_principal() or LOCAL).role.sees)
         for one, alert in dispatcher.alerts.items():
             names = receivers.get(one, [])
             if (
@@ -242,7 +242,7 @@ class AlertHandlers:
         receivers: Mapping[str, list[str]],
     ) -> list[dict[str, Any]]:
         now_ms, found = self._clock.now_ms(), []
-        is_visible = visibility((current_identity() or LOCAL).role.sees)
+        is_visible = visibility((current_principal() or LOCAL).role.sees)
         for one in sorted(group.members):
             alert = dispatcher.alerts[one]
             status = statuses.of(alert)

@@ -14,8 +14,8 @@ from pydantic import Field
 from pydantic_core import InitErrorDetails
 
 from artimon.access.audit_log import AuditSettings
-from artimon.access.identity import LIMITED, Level, Role
 from artimon.access.passwords import PasswordHash, parse_password_hash
+from artimon.access.principal import LIMITED, Level, Role
 from artimon.model.select import Matcher
 from artimon.runtime.config_file import ConfigFile, read_config
 from artimon.runtime.config_model import Section, Text, choice, fault, parsed, repeated

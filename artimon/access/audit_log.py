@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from artimon.access.identity import Identity
+from artimon.access.principal import Principal
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from query_dsl.tree.times import format_time
 
@@ -38,13 +38,14 @@ class AuditLog:
         self._lock = threading.Lock()
         self.written = self.failed = 0
 
-    def write(self, action: str, identity: Identity | None = None, **fields: Any) -> None:
+    def write(self, action: str, principal: Principal | None = None, **fields: Any) -> None:
         """Append a line. Texts are cut; without a file nothing is written."""
         if self.settings.file is None:
             return
-        who = {} if identity is None else {
-            "user": identity.user, "role": identity.role.name, "method": identity.method, "address": identity.address
-        }  # fmt: skip
+        who = {}
+        if principal is not None:
+            who = {"user": principal.user, "role": principal.role.name, "method": str(principal.method)}
+            who["address"] = principal.address
         line = {"time": format_time(self._clock.now_ms()), "action": action, **who, **fields}
         data = (json.dumps({key: _cut(value) for key, value in line.items()}) + "\n").encode("ascii")
         with self._lock:

@@ -1,4 +1,4 @@
-"""Credentials of a request to an identity: password, token, forwarded ID token, header of a proxy, certificate."""
+"""Credentials of a request to an principal: password, token, forwarded ID token, header of a proxy, certificate."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from artimon.access.access_file import Access, User, read_access
 from artimon.access.audit_log import AuditLog
 from artimon.access.failed_logins import FailedLogins
-from artimon.access.identity import Identity, LoginMethod
 from artimon.access.oidc import OidcProvider
 from artimon.access.passwords import DUMMY
+from artimon.access.principal import LoginMethod, Principal
 from artimon.access.route_rules import AccessError
 from artimon.access.token_file import TokenFile, TokenFileError
 from artimon.model.clock import SYSTEM_CLOCK, Clock
@@ -30,7 +31,7 @@ ID_TOKEN_HEADER = "x-id-token"  # noqa: S105 - a name
 REMEMBERED_S = 60.0
 """Time for which a verified password need not be hashed again."""
 MAX_REMEMBERED = 1_000
-Deferred = Callable[[], Identity]
+Deferred = Callable[[], Principal]
 """Verification that takes long: runs in a thread. Raises AccessError."""
 
 
@@ -56,7 +57,12 @@ class Authenticator:
         self.tokens = None if access.tokens is None else TokenFile(access.tokens)
         self.oidc = None if access.oidc is None else OidcProvider(access.oidc, clock)
         self._key, self._lock = secrets.token_bytes(32), threading.Lock()
+        self._hashing = threading.RLock()
+        """Held while a password is hashed: a flood of logins takes one core and 32 MiB, not all."""
         self._remembered: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
+        proxy = access.proxy
+        self._trusts = lru_cache(MAX_REMEMBERED)(proxy.trusts) if proxy else None
+        """Test of addresses for proxies, remembered because parsing one takes longer than all other checks."""
         self._certificates = {name: user for user in access.users.values() for name in user.certificates}
 
     def credentials(self, headers: Mapping[bytes, bytes], peer: str) -> Credentials:
@@ -65,17 +71,17 @@ class Authenticator:
         def text(name: str) -> str:
             return headers.get(name.encode(), b"").decode("latin-1")
 
-        proxy, address, proxied = self.access.proxy, peer, None
-        if proxy is not None and proxy.trusts(peer):
-            hops = [one.strip() for one in text("x-forwarded-for").split(",") if one.strip()]
-            address = next((one for one in reversed(hops) if not proxy.trusts(one)), peer)[:100]
+        proxy, trusts, address, proxied = self.access.proxy, self._trusts, peer, None
+        if proxy is not None and trusts is not None and trusts(peer):
+            hops = [one.strip()[:100] for one in text("x-forwarded-for").split(",") if one.strip()]
+            address = next((one for one in reversed(hops) if not trusts(one)), peer)
             if user := text(proxy.user_header).strip():
                 groups = frozenset(one.strip() for one in text(proxy.groups_header).split(",")) - {""}
                 proxied = user[:200], groups
         return Credentials(address, text("authorization"), text(TOKEN_HEADER), text(ID_TOKEN_HEADER), proxied)
 
-    def identify(self, given: Credentials) -> Identity | Deferred | None:
-        """Return the identity; a function, if the verification takes long; None without credentials. Raises
+    def identify(self, given: Credentials) -> Principal | Deferred | None:
+        """Return the principal; a function, if the verification takes long; None without credentials. Raises
         AccessError."""
         if given.proxied is not None:
             return self._by_proxy(*given.proxied, given.address)
@@ -95,8 +101,8 @@ class Authenticator:
                 return self._by_basic(value, given.address)
         raise AccessError(401, f"the scheme {scheme!r:.40} of the header Authorization is not known: Basic or Bearer")
 
-    def by_token(self, text: str, address: str) -> Identity:
-        """Return the identity of a token. Raises AccessError."""
+    def by_token(self, text: str, address: str) -> Principal:
+        """Return the principal of a token. Raises AccessError."""
         found = None if self.tokens is None else self.tokens.verify(text.strip(), self._clock.now_ms())
         role = None if found is None else self.access.roles.get(found.role)
         if found is None or role is None:
@@ -106,26 +112,27 @@ class Authenticator:
                 401, "the token is unknown, revoked or expired: `artimon tokens list` shows the valid ones"
             )
         scopes = frozenset(found.scopes) if found.scopes else None
-        return Identity(f"token:{found.name}", role, LoginMethod.TOKEN, scopes, address)
+        return Principal(f"token:{found.name}", role, LoginMethod.TOKEN, scopes, address)
 
-    def by_certificate(self, names: Iterable[str], address: str) -> Identity | None:
-        """Return the identity of a verified certificate of a client; None if it belongs to no user."""
+    def by_certificate(self, names: Iterable[str], address: str) -> Principal | None:
+        """Return the principal of a verified certificate of a client; None if it belongs to no user."""
         user = next((self._certificates[name] for name in names if name in self._certificates), None)
-        return None if user is None else Identity(user.name, user.role, LoginMethod.CERTIFICATE, address=address)
+        return None if user is None else Principal(user.name, user.role, LoginMethod.CERTIFICATE, address=address)
 
-    def by_password(self, name: str, password: str, address: str) -> Identity:
+    def by_password(self, name: str, password: str, address: str) -> Principal:
         """Verify a password, for about 0.2 s. Raises AccessError: 401, or 429 after too many failures."""
         self.failures.begin(address, name)
         user = self.access.users.get(name)
         known = user.password if user is not None and user.password is not None else None
-        good = (known or DUMMY).matches(password)
+        with self._hashing:
+            good = (known or DUMMY).matches(password)
         if user is None or known is None or not good:
             self.audit.write("login.failed", user=name[:200], method=LoginMethod.PASSWORD, address=address)
             raise AccessError(401, "wrong user or password")
         self.failures.succeeded(address, name)
         return _of_user(user, address)
 
-    def _by_basic(self, value: str, address: str) -> Identity | Deferred:
+    def _by_basic(self, value: str, address: str) -> Principal | Deferred:
         mark = hmac.digest(self._key, value.encode("latin-1", "replace"), hashlib.sha256)
         name = self._recall(mark)
         if name is not None and (user := self.access.users.get(name)):
@@ -137,15 +144,16 @@ class Authenticator:
         if not colon:
             raise AccessError(401, "the header Authorization is not valid: send Basic and base64 of user:password")
 
-        def verify() -> Identity:
-            found = self.by_password(user_name, password, address)
-            self._remember(mark, found.user)
-            return Identity(found.user, found.role, found.method, address=address, from_browser=True)
+        def verify() -> Principal:
+            with self._hashing:  # of many requests at once, as of a dashboard, the first verifies for all
+                if self._recall(mark) is None:
+                    self._remember(mark, self.by_password(user_name, password, address).user)
+            return _of_user(self.access.users[user_name], address, from_browser=True)
 
         return verify
 
     def _by_id_token(self, text: str, address: str) -> Deferred:
-        def verify() -> Identity:
+        def verify() -> Principal:
             if self.oidc is None:
                 raise AccessError(401, "no OpenID provider is configured")
             try:
@@ -158,12 +166,12 @@ class Authenticator:
 
         return verify
 
-    def _by_proxy(self, user: str, groups: frozenset[str], address: str) -> Identity:
+    def _by_proxy(self, user: str, groups: frozenset[str], address: str) -> Principal:
         proxy = self.access.proxy
         role = None if proxy is None else proxy.roles.choose(groups)
         if role is None:
             raise AccessError(403, "no role for the groups that the proxy names")
-        return Identity(user, role, LoginMethod.PROXY, address=address, from_browser=True)
+        return Principal(user, role, LoginMethod.PROXY, address=address, from_browser=True)
 
     def _recall(self, mark: bytes) -> str | None:
         with self._lock:
@@ -178,8 +186,8 @@ class Authenticator:
                 self._remembered.popitem(last=False)
 
 
-def _of_user(user: User, address: str, *, from_browser: bool = False) -> Identity:
-    return Identity(user.name, user.role, LoginMethod.PASSWORD, address=address, from_browser=from_browser)
+def _of_user(user: User, address: str, *, from_browser: bool = False) -> Principal:
+    return Principal(user.name, user.role, LoginMethod.PASSWORD, address=address, from_browser=from_browser)
 
 
 def open_access(file: Path | None, clock: Clock = SYSTEM_CLOCK) -> Authenticator | None:

@@ -19,7 +19,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from artimon.access.access_file import OidcSettings
-from artimon.access.identity import Identity, LoginMethod
+from artimon.access.principal import LoginMethod, Principal
 from artimon.access.route_rules import AccessError
 from artimon.model.clock import Clock
 from artimon.runtime.exposure import is_loopback
@@ -66,7 +66,7 @@ class OidcProvider:
             )
         return LoginRequest(url, state, nonce, verifier)
 
-    def finish(self, begun: LoginRequest, code: str, redirect: str, address: str) -> Identity:
+    def finish(self, begun: LoginRequest, code: str, redirect: str, address: str) -> Principal:
         """Exchange the code for an ID token and return its user. Raises AccessError."""
         metadata = self._described()[0]
         try:
@@ -84,11 +84,11 @@ class OidcProvider:
         claims = self._verify(text, begun.nonce)
         if claims.get("aud") not in (self.settings.client_id, [self.settings.client_id]):
             raise AccessError(401, "the ID token is for another program")
-        return self._identity(claims, address)
+        return self._principal(claims, address)
 
-    def verify_forwarded(self, text: str, address: str) -> Identity:
+    def verify_forwarded(self, text: str, address: str) -> Principal:
         """Return the user of an ID token that a program forwards. Raises AccessError."""
-        return self._identity(self._verify(text), address)
+        return self._principal(self._verify(text), address)
 
     def _verify(self, text: str, nonce: str = "") -> Mapping[str, Any]:
         if len(text) > MAX_TOKEN:
@@ -110,7 +110,7 @@ class OidcProvider:
             raise AccessError(401, f"the ID token is not valid: {type(error).__name__}") from None
         return dict(token.claims)
 
-    def _identity(self, claims: Mapping[str, Any], address: str) -> Identity:
+    def _principal(self, claims: Mapping[str, Any], address: str) -> Principal:
         user = claims.get(self.settings.user_claim) or claims.get("email") or claims.get("sub")
         given = claims.get(self.settings.groups_claim)
         groups = [given] if isinstance(given, str) else given if isinstance(given, list) else []
@@ -119,7 +119,7 @@ class OidcProvider:
             raise AccessError(401, "the ID token names no user")
         if role is None:
             raise AccessError(403, "no role for the groups of this user: ask the administrator of Artimon")
-        return Identity(user[:200], role, LoginMethod.OIDC, address=address)
+        return Principal(user[:200], role, LoginMethod.OIDC, address=address)
 
     def _session(self, redirect: str) -> OAuth2Session:
         session = OAuth2Session(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from artimon.access.identity import Area, Identity, Level
+from artimon.access.principal import Area, Level, Principal
 from artimon.runtime.http.http_error import HttpError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -31,19 +31,19 @@ class RouteRule:
     whole: bool = False
     changes: bool = False
 
-    def check(self, identity: Identity) -> None:
-        """Raise AccessError 403 if the identity may not call the handler."""
+    def check(self, principal: Principal) -> None:
+        """Raise AccessError 403 if the principal may not call the handler."""
         if self.level is None:
             return
-        if identity.role.level < self.level:
+        if principal.role.level < self.level:
             raise AccessError(
-                403, f"this needs the level {self.level.name.lower()}, the role {identity.role.name} has less"
+                403, f"this needs the level {self.level.name.lower()}, the role {principal.role.name} has less"
             )
-        if not identity.may(self.level, self.area):
+        if not principal.may(self.level, self.area):
             raise AccessError(403, f"the token has not the scope {self.area}: create one that has")
-        if self.whole and identity.is_restricted:
+        if self.whole and principal.is_restricted:
             raise AccessError(
-                403, f"this concerns all series, and the role {identity.role.name} sees a part of them only"
+                403, f"this concerns all series, and the role {principal.role.name} sees a part of them only"
             )
 
 

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from artimon.access.identity import Area
+from artimon.access.principal import Area
 from bookkeeper.rpc.tls import FileStamp, file_stamp
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class TokenFile:
         """Return the tokens of the file as it is now; none, with a problem, while it cannot be read."""
         with self._lock:
             try:
-                stamp = file_stamp(str(self.path)) if self.path.exists() else None
+                stamp = self._file_stamp()
                 if stamp != self._stamp or self.problem:
                     self._records, self._stamp = self._read()
                     self.problem = ""
@@ -129,7 +129,13 @@ class TokenFile:
                 if not self.problem:
                     log.error("no token is accepted: %s", error)
                 self._records, self._stamp, self.problem = {}, None, str(error)
-            return dict(self._records)
+            return self._records  # replaced as a whole, never changed
+
+    def _file_stamp(self) -> FileStamp | None:
+        try:
+            return file_stamp(str(self.path))
+        except FileNotFoundError:
+            return None
 
     def _read(self) -> tuple[dict[str, TokenRecord], FileStamp | None]:
         try:

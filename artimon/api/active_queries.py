@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from artimon.access.identity import LOCAL, Identity, Level
+from artimon.access.principal import LOCAL, Level, Principal
 from artimon.api.api_errors import ApiError
 from artimon.model.clock import Clock
 
@@ -68,16 +68,16 @@ class ActiveQueries:
         finally:
             del self._found[one.id]
 
-    def to_dicts(self, identity: Identity = LOCAL) -> list[dict[str, Any]]:
+    def to_dicts(self, principal: Principal = LOCAL) -> list[dict[str, Any]]:
         """Return the queries, oldest first: all for an administrator, one's own for others."""
-        now_ms, all_ = self._clock.now_ms(), identity.may(Level.ADMIN)
-        return [one.to_dict(now_ms) for one in self._found.values() if all_ or one.origin.user == identity.user]
+        now_ms, all_ = self._clock.now_ms(), principal.may(Level.ADMIN)
+        return [one.to_dict(now_ms) for one in self._found.values() if all_ or one.origin.user == principal.user]
 
-    def cancel(self, id_: str, identity: Identity = LOCAL) -> None:
+    def cancel(self, id_: str, principal: Principal = LOCAL) -> None:
         """End a query; its client gets 503. Raises ApiError 404, also for a query of another user below the level
         editor."""
         one = self._found.get(id_)
-        if one is not None and one.origin.user != identity.user and not identity.may(Level.EDITOR):
+        if one is not None and one.origin.user != principal.user and not principal.may(Level.EDITOR):
             one = None
         if one is None:
             raise ApiError(404, f"no query {id_!r:.40} runs: GET /api/queries lists those that do")

@@ -1,11 +1,11 @@
-"""Alerts that the role of a request may see. Pure, but for the identity of the request."""
+"""Alerts that the role of a request may see. Pure, but for the principal of the request."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from artimon.access.identity import current_identity
+from artimon.access.principal import current_principal
 from artimon.access.scoped_store import visibility
 
 
@@ -13,10 +13,10 @@ def visible_alerts(told: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the alerts whose labels the role may see, and the rules that have one; everything for other roles.
 
     A rule without a visible alert is hidden: its query and its error may name what the role does not see."""
-    identity = current_identity()
-    if identity is None or not identity.is_restricted:
+    principal = current_principal()
+    if principal is None or not principal.is_restricted:
         return told
-    is_visible = visibility(identity.role.sees)
+    is_visible = visibility(principal.role.sees)
     alerts = [one for one in told["alerts"] if is_visible(_texts(one.get("labels")))]
     names = {one.get("rule") for one in alerts}
     rules = [{**one, "error": ""} for one in told["rules"] if one.get("name") in names]

@@ -14,7 +14,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.routing import Route
 
 from artimon.access.authenticator import Authenticator
-from artimon.access.identity import Level
+from artimon.access.principal import Level
 from artimon.access.route_rules import requires
 from artimon.api import schemas
 from artimon.api.api_errors import ApiError

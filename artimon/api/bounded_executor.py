@@ -38,7 +38,7 @@ class BoundedExecutor:
         most_s = self._limits.query_s if seconds is None else seconds
         try:
             await self._enter()
-            # the context has the identity of the request
+            # the context has the principal of the request
             future = asyncio.get_running_loop().run_in_executor(self._threads, copy_context().run, work)
             future.add_done_callback(self._leave)
             awaited: set[asyncio.Future[Any]] = {future} if left is None else {future, left}

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from artimon.access.authenticator import Authenticator
-from artimon.access.identity import LOCAL, Identity, Level, acting_as
+from artimon.access.principal import LOCAL, Level, Principal, acting_as
 from artimon.access.route_rules import AccessError, RouteRule, rule_of
 from artimon.api.api_limits import ApiLimits
 from artimon.api.bounded_executor import BoundedExecutor
@@ -23,7 +23,7 @@ from artimon.model.clock import Clock
 from artimon.runtime.http.http_error import HttpError
 
 CONCURRENT_LOGINS = 2
-"""Passwords that are verified at once, 32 MiB and a core each; the others wait in a bounded queue."""
+"""Verifications at once, of which at most one hashes a password; the others wait in a bounded queue."""
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 LOGIN_PATH = "/login"
 UNKNOWN = RouteRule(Level.VIEWER)
@@ -71,18 +71,18 @@ class AccessMiddleware:
             rule = self._rule(scope)
             if rule is None:
                 raise AccessError(403, "this address declares no rule of access: it is closed")
-            identity = await self._admit(rule, scope, headers)
+            principal = await self._admit(rule, scope, headers)
         except HttpError as problem:
             await self._refused(problem, scope, headers)(scope, receive, send)
             return
-        if identity is None:
+        if principal is None:
             await self._run(rule, None, scope, receive, send)
             return
-        with acting_as(identity):
-            await self._run(rule, identity, scope, receive, send)
+        with acting_as(principal):
+            await self._run(rule, principal, scope, receive, send)
 
     async def _run(
-        self, rule: RouteRule, identity: Identity | None, scope: Scope, receive: Receive, send: Send
+        self, rule: RouteRule, principal: Principal | None, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Run the handler; a change goes to the audit log. Browsers are told not to guess the type of any answer."""
         authenticator, status = self._login.authenticator, 500
@@ -99,7 +99,7 @@ class AccessMiddleware:
             await self._app(scope, receive, watched)
         finally:
             if authenticator is not None and rule.changes:
-                authenticator.audit.write(f"{scope['method']} {scope['path'][:500]}", identity, status=status)
+                authenticator.audit.write(f"{scope['method']} {scope['path'][:500]}", principal, status=status)
 
     def _rule(self, scope: Scope) -> RouteRule | None:
         """Return the rule of the route that answers."""
@@ -118,35 +118,35 @@ class AccessMiddleware:
                 return rule_of(getattr(route, "endpoint", None)), bool(child.get("path_params"))
         return UNKNOWN, False
 
-    async def _admit(self, rule: RouteRule, scope: Scope, headers: Mapping[bytes, bytes]) -> Identity | None:
+    async def _admit(self, rule: RouteRule, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal | None:
         """Return who asks; None for a public route that needs no login. Raises AccessError."""
         login, by_cookie = self._login, False
         if login.authenticator is None:
-            identity: Identity | None = LOCAL
+            principal: Principal | None = LOCAL
         else:
             peer = str((scope.get("client") or ("",))[0])
             given = login.authenticator.credentials(headers, peer)
-            identity = self._by_cookie(headers, given.address)
-            by_cookie = identity is not None
-            if identity is None:
+            principal = self._by_cookie(headers, given.address)
+            by_cookie = principal is not None
+            if principal is None:
                 if rule.level is None:
                     return None
                 found = login.authenticator.identify(given)
-                identity = await login.in_thread(found) if callable(found) else found
-        if identity is None:
+                principal = await login.in_thread(found) if callable(found) else found
+        if principal is None:
             raise AccessError(401, "log in, or send a token: Authorization: Bearer TOKEN")
-        if scope["method"] not in SAFE_METHODS and identity.from_browser and rule is not UNKNOWN:
+        if scope["method"] not in SAFE_METHODS and principal.from_browser and rule is not UNKNOWN:
             check_origin(headers, scope, login.url, needed=by_cookie)
         try:
-            rule.check(identity)
+            rule.check(principal)
         except AccessError as problem:
             if login.authenticator is not None:
                 path = scope["path"][:500]
-                login.authenticator.audit.write("denied", identity, request=f"{scope['method']} {path}")
+                login.authenticator.audit.write("denied", principal, request=f"{scope['method']} {path}")
             raise problem
-        return identity
+        return principal
 
-    def _by_cookie(self, headers: Mapping[bytes, bytes], address: str) -> Identity | None:
+    def _by_cookie(self, headers: Mapping[bytes, bytes], address: str) -> Principal | None:
         key = read_cookie(headers, self._login.session_cookie)
         return self._login.sessions.find(key, address) if key else None
 

@@ -8,7 +8,8 @@ from urllib.parse import parse_qs, quote, urlsplit
 from fastapi import FastAPI, Request, Response
 
 from artimon.access.authenticator import Authenticator
-from artimon.access.identity import Identity, current_identity
+from artimon.access.failed_logins import network_of
+from artimon.access.principal import Principal, current_principal
 from artimon.access.route_rules import AccessError, public
 from artimon.api.guard import LOGIN_PATH, LoginState, check_origin, read_cookie
 from artimon.runtime.http.http_error import HttpError
@@ -75,10 +76,10 @@ class LoginRoutes:
         user, password, target = _form(await request.body())
         address = authenticator.credentials(headers, _peer(request)).address
         try:
-            identity = await self._login.in_thread(lambda: authenticator.by_password(user, password, address))
+            principal = await self._login.in_thread(lambda: authenticator.by_password(user, password, address))
         except HttpError as problem:
             return self._page(problem.status, target, user, problem)
-        return self._begin(identity, target)
+        return self._begin(principal, target)
 
     @public
     async def log_out(self, request: Request) -> Response:
@@ -86,7 +87,7 @@ class LoginRoutes:
         authenticator, headers = self._required(), dict(request.scope["headers"])
         check_origin(headers, request.scope, self._login.url, needed=False)
         self._login.sessions.end(read_cookie(headers, self._login.session_cookie))
-        authenticator.audit.write("logout", current_identity())
+        authenticator.audit.write("logout", current_principal())
         answer = _redirect(f"{self._login.prefix}{LOGIN_PATH}")
         self._delete_cookie(answer, self._login.session_cookie)
         return answer
@@ -117,14 +118,15 @@ class LoginRoutes:
             if "code" not in given:
                 raise AccessError(401, f"the provider refuses the login: {given.get('error', 'no code')[:200]}")
             begun, target = found
-            authenticator.failures.begin(address, "by OpenID Connect")
+            way = f"by OpenID Connect from {network_of(address)}"  # others are not held up by one address
+            authenticator.failures.begin(address, way)
             work = lambda: oidc.finish(begun, given["code"], self._callback, address)  # noqa: E731
-            identity = await self._login.in_thread(work)
-            authenticator.failures.succeeded(address, "by OpenID Connect")
+            principal = await self._login.in_thread(work)
+            authenticator.failures.succeeded(address, way)
         except HttpError as problem:
             authenticator.audit.write("login.failed", method="oidc", address=address, reason=problem.message)
             return self._page(problem.status, "/", problem=problem)
-        answer = self._begin(identity, target)
+        answer = self._begin(principal, target)
         self._delete_cookie(answer, self._login.begun_cookie)
         return answer
 
@@ -137,11 +139,12 @@ class LoginRoutes:
             raise AccessError(404, "this API has no login: start it with --access FILE (docs/access.md)")
         return self._login.authenticator
 
-    def _begin(self, identity: Identity, target: str) -> Response:
-        self._required().audit.write("login", identity)
+    def _begin(self, principal: Principal, target: str) -> Response:
+        """Begin a session with a new key."""
+        self._required().audit.write("login", principal)
         answer = _redirect(f"{self._login.prefix}{target}")
         length_ms = self._required().access.session_ms
-        self._set_cookie(answer, self._login.session_cookie, self._login.sessions.begin(identity), length_ms // 1000)
+        self._set_cookie(answer, self._login.session_cookie, self._login.sessions.begin(principal), length_ms // 1000)
         return answer
 
     def _set_cookie(self, answer: Response, name: str, value: str, seconds: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import thriftpy2
 
 from artimon.access.authenticator import Authenticator
-from artimon.access.identity import LOCAL, Area, Identity, Level, acting_as
+from artimon.access.principal import LOCAL, Area, Level, Principal, acting_as
 from artimon.access.route_rules import AccessError, RouteRule
 from artimon.api.active_queries import QueryOrigin
 from artimon.api.api_errors import ApiError, QueryTooLargeError
@@ -128,12 +128,12 @@ class MatrixService:
         except HttpError as problem:
             raise _to_thrift_error(ApiError(problem.status, problem.message)) from problem
 
-    def _identity(self) -> Identity:
-        """Return the identity of the connection; its token is verified at each call. Raises AccessError."""
+    def _principal(self) -> Principal:
+        """Return the principal of the connection; its token is verified at each call. Raises AccessError."""
         if self._access is None:
             return LOCAL
         if token := getattr(self._connection, "token", ""):
-            found: Identity | None = self._access.by_token(token, THRIFT)
+            found: Principal | None = self._access.by_token(token, THRIFT)
         else:
             found = self._access.by_certificate(caller_names(), THRIFT)
         if found is None:
@@ -163,10 +163,10 @@ class MatrixService:
     def _answer(self, question: Callable[[], str | Expr], time_ms: int, told: str) -> Any:
         now_ms = time_ms or self._executor.clock.now_ms()
         try:
-            identity = self._identity()
+            principal = self._principal()
         except HttpError as problem:
             raise ApiError(problem.status, problem.message) from problem
-        with acting_as(identity):
+        with acting_as(principal):
             return self._run(question, now_ms, told)
 
     def _run(self, question: Callable[[], str | Expr], now_ms: int, told: str) -> Any:

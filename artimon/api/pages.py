@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from starlette.requests import Request
 from starlette.responses import Response
 
-from artimon.access.identity import Level
+from artimon.access.principal import Level
 from artimon.access.route_rules import public, requires
 from artimon.api.api_errors import ApiError
 from query_dsl.language.methods import FUNCTIONS, METHODS, method_summaries

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fastapi import Request, Response
 
-from artimon.access.identity import Area, Level
+from artimon.access.principal import Area, Level
 from artimon.access.route_rules import requires
 from artimon.api.api_errors import ApiError, QueryTooLargeError
 from artimon.api.buffered_answer import BufferedAnswer, BufferedResponse

@@ -35,7 +35,7 @@ class PrometheusHandlers:
 
     @property
     def _limits(self) -> ApiLimits:
-        """Limits of the identity of the request."""
+        """Limits of the principal of the request."""
         return self._executor.limits
 
     def _bounds(self, fields: Fields) -> ApiLimits:

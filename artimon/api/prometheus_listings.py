@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from artimon.access.identity import Area, Level
+from artimon.access.principal import Area, Level
 from artimon.access.route_rules import requires
 from artimon.api import prefix_search as listing
 from artimon.api.api_errors import ApiError

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from artimon.access.identity import Area, Level
+from artimon.access.principal import Area, Level
 from artimon.access.route_rules import requires
 from artimon.api.api_errors import ApiError
 from artimon.api.api_limits import ApiLimits

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from fastapi import Request, Response
 
-from artimon.access.identity import Area, Level
+from artimon.access.principal import Area, Level
 from artimon.access.route_rules import public, requires
 from artimon.api.buffered_answer import BufferedAnswer
 from artimon.api.endpoint_states import STATES, EndpointReader, EndpointState

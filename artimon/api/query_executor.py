@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from artimon.access.audit_log import AuditLog
-from artimon.access.identity import LOCAL, Identity, current_identity
+from artimon.access.principal import LOCAL, Principal, current_principal
 from artimon.access.scoped_store import restrict
 from artimon.api.active_queries import ActiveQueries, QueryOrigin, first_end
 from artimon.api.api_errors import ApiError, to_api_error
@@ -52,7 +52,7 @@ class QueryExecutor:
     ) -> None:
         """`history` opens the history as a store; called when a query needs it. `hard`: limits of queries that ask for
         them, by default those of `ApiLimits.hard`. `audit`: log of expensive queries; with it a request without an
-        identity is refused."""
+        principal is refused."""
         self.clock, self._history, self._audit = clock, history, audit
         self._role_limits = RoleLimits(limits, hard or limits.hard())
         self._of_user: Counter[str] = Counter()
@@ -66,13 +66,13 @@ class QueryExecutor:
 
     @property
     def limits(self) -> ApiLimits:
-        """Soft limits of the identity of the request, else of the process."""
-        return self._role_limits.soft(current_identity())
+        """Soft limits of the principal of the request, else of the process."""
+        return self._role_limits.soft(current_principal())
 
     @property
     def hard(self) -> ApiLimits:
         """Hard limits, as `limits`."""
-        return self._role_limits.hard(current_identity())
+        return self._role_limits.hard(current_principal())
 
     def open(self) -> None:
         """Start; called in the server's event loop."""
@@ -119,9 +119,9 @@ class QueryExecutor:
         try:
             if self._executor is None:
                 raise ApiError(503, "the server is starting or stopping: try again")
-            identity = self._identity()
-            self._require_turn(identity)
-            seen = restrict(as_engine_store(self._engine(engine)), identity.role.sees)
+            principal = self._principal()
+            self._require_turn(principal)
+            seen = restrict(as_engine_store(self._engine(engine)), principal.role.sees)
             store = LimitedStore(seen, bounds, stop, threads=self._store_threads)
         except ApiError:
             if isinstance(gone, Coroutine):
@@ -130,41 +130,41 @@ class QueryExecutor:
         most_s = bounds.query_s if seconds is None else seconds
         call = partial(self._executor.run, lambda: as_api_errors(lambda: work(store.cancellable())), stop)
         try:
-            with self._turn(identity):
+            with self._turn(principal):
                 if origin is None:
                     return await call(gone, most_s)
-                origin = replace(origin, user=identity.user)
-                with self._audited(identity, origin, bounds), self.active.entered(origin, engine or "auto") as one:
+                origin = replace(origin, user=principal.user)
+                with self._audited(principal, origin, bounds), self.active.entered(origin, engine or "auto") as one:
                     return await call(first_end(gone, one.cancelled), most_s)
         except ApiError as problem:
             raise self._with_hint(problem, bounds) from problem
 
-    def _identity(self) -> Identity:
-        """Return the identity of the request. Raises ApiError if it passed no guard."""
-        found = current_identity()
+    def _principal(self) -> Principal:
+        """Return the principal of the request. Raises ApiError if it passed no guard."""
+        found = current_principal()
         if found is None and self._audit is not None:
-            raise ApiError(403, "the request has no identity")
+            raise ApiError(403, "the request has no principal")
         return found or LOCAL
 
-    def _require_turn(self, identity: Identity) -> None:
+    def _require_turn(self, principal: Principal) -> None:
         """Raise ApiError 429 if the user runs as many queries as the role allows."""
-        most = identity.role.queries
-        if most and self._of_user[identity.user] >= most:
-            raise ApiError(429, f"{most} queries of {identity.user} run, the limit `queries`: wait until one has ended")
+        most = principal.role.queries
+        if most and self._of_user[principal.user] >= most:
+            raise ApiError(429, f"{principal.user} runs {most} queries, the limit `queries`: wait until one has ended")
 
     @contextmanager
-    def _turn(self, identity: Identity) -> Iterator[None]:
+    def _turn(self, principal: Principal) -> Iterator[None]:
         """Count a query of a user."""
-        self._of_user[identity.user] += 1
+        self._of_user[principal.user] += 1
         try:
             yield
         finally:
-            self._of_user[identity.user] -= 1
-            if not self._of_user[identity.user]:
-                del self._of_user[identity.user]
+            self._of_user[principal.user] -= 1
+            if not self._of_user[principal.user]:
+                del self._of_user[principal.user]
 
     @contextmanager
-    def _audited(self, identity: Identity, origin: QueryOrigin, bounds: ApiLimits) -> Iterator[None]:
+    def _audited(self, principal: Principal, origin: QueryOrigin, bounds: ApiLimits) -> Iterator[None]:
         """Write a query to the audit log if it took long, or used the hard limits."""
         began, status = self.clock.monotonic(), 200
         try:
@@ -176,7 +176,7 @@ class QueryExecutor:
             took_ms = round((self.clock.monotonic() - began) * 1000)
             if self._audit is not None and (took_ms >= self._audit.settings.query_ms or bounds is self.hard):
                 told = {"query": origin.text, "language": origin.language, "took_ms": took_ms, "status": status}
-                self._audit.write("query.expensive", identity, **told)
+                self._audit.write("query.expensive", principal, **told)
 
     def _with_hint(self, problem: ApiError, bounds: ApiLimits) -> ApiError:
         """Add the parameter that raises a limit."""

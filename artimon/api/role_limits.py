@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from artimon.access.identity import Identity, Role
+from artimon.access.principal import Principal, Role
 from artimon.api.api_limits import ApiLimits
 
 
@@ -16,15 +16,15 @@ class RoleLimits:
     def __init__(self, soft: ApiLimits, hard: ApiLimits) -> None:
         self._soft, self._hard = soft, hard
         self._of_role: dict[int, tuple[Role, ApiLimits, ApiLimits]] = {}
-        """By the identity of the role object, which the entry keeps alive."""
+        """By the principal of the role object, which the entry keeps alive."""
 
-    def soft(self, identity: Identity | None) -> ApiLimits:
+    def soft(self, principal: Principal | None) -> ApiLimits:
         """Return the soft limits."""
-        return self._soft if identity is None else self._limits(identity.role)[1]
+        return self._soft if principal is None else self._limits(principal.role)[1]
 
-    def hard(self, identity: Identity | None) -> ApiLimits:
+    def hard(self, principal: Principal | None) -> ApiLimits:
         """Return the hard limits, at least the soft ones."""
-        return self._hard if identity is None else self._limits(identity.role)[2]
+        return self._hard if principal is None else self._limits(principal.role)[2]
 
     def _limits(self, role: Role) -> tuple[Role, ApiLimits, ApiLimits]:
         if not role.limits and not role.hard_limits:

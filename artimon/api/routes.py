@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Path, Query, Request, Response
 
-from artimon.access.identity import LOCAL, Area, Level, LoginMethod, current_identity
+from artimon.access.principal import LOCAL, Area, Level, LoginMethod, current_principal
 from artimon.access.route_rules import public, requires
 from artimon.api import prefix_search as listing
 from artimon.api.active_queries import QueryOrigin
@@ -79,7 +79,7 @@ class Routes:
 
     @property
     def _limits(self) -> ApiLimits:
-        """Limits of the identity of the request."""
+        """Limits of the principal of the request."""
         return self._executor.limits
 
     @asynccontextmanager
@@ -200,13 +200,13 @@ class Routes:
     @requires(Level.VIEWER, Area.STATUS)
     async def queries(self) -> Response:
         """List the queries that run or wait, oldest first; below the level admin one's own."""
-        found = self._executor.active.to_dicts(current_identity() or LOCAL)
+        found = self._executor.active.to_dicts(current_principal() or LOCAL)
         return Response(json.dumps({"queries": found}), headers=plain_headers())
 
     @requires(Level.VIEWER, Area.STATUS, changes=True)
     async def cancel_query(self, id: IdParameter) -> Response:
         """Cancel a query that runs or waits."""
-        self._executor.active.cancel(id, current_identity() or LOCAL)
+        self._executor.active.cancel(id, current_principal() or LOCAL)
         return Response(json.dumps({"cancelled": id}), headers=plain_headers())
 
     @requires(Level.VIEWER, Area.ALERTS)
@@ -239,15 +239,15 @@ class Routes:
     @requires(Level.VIEWER)
     async def whoami(self) -> Response:
         """Return user, role and level of the request; `login` false if no login is configured."""
-        identity = current_identity() or LOCAL
+        principal = current_principal() or LOCAL
         told = {
-            "user": identity.user,
-            "role": identity.role.name,
-            "level": identity.role.level.name.lower(),
-            "method": identity.method,
-            "scopes": None if identity.scopes is None else sorted(identity.scopes),
-            "restricted": identity.is_restricted,
-            "login": identity.method != LoginMethod.LOCAL,
+            "user": principal.user,
+            "role": principal.role.name,
+            "level": principal.role.level.name.lower(),
+            "method": principal.method,
+            "scopes": None if principal.scopes is None else sorted(principal.scopes),
+            "restricted": principal.is_restricted,
+            "login": principal.method != LoginMethod.LOCAL,
         }
         return Response(json.dumps(told), headers=plain_headers())
 

@@ -8,8 +8,8 @@ import threading
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, replace
 
-from artimon.access.identity import Identity
 from artimon.access.oidc import LoginRequest
+from artimon.access.principal import Principal
 from artimon.model.clock import Clock
 
 MAX_SESSIONS, MAX_USER_SESSIONS = 10_000, 50
@@ -20,7 +20,7 @@ MAX_BEGUN, BEGUN_S = 1_000, 600.0
 class Session:
     """Session of one browser. Times are monotonic seconds."""
 
-    identity: Identity
+    principal: Principal
     created: float
     used: float
 
@@ -37,20 +37,20 @@ class SessionStore:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, identity: Identity) -> str:
+    def begin(self, principal: Principal) -> str:
         """Return the key of a new session. The oldest session of a user with too many ends, then the oldest of all."""
         key, now = secrets.token_urlsafe(32), self._clock.monotonic()
         with self._lock:
-            if self._of_user[identity.user] >= MAX_USER_SESSIONS:
-                self._drop(next(one for one, it in self._sessions.items() if it.identity.user == identity.user))
+            if self._of_user[principal.user] >= MAX_USER_SESSIONS:
+                self._drop(next(one for one, it in self._sessions.items() if it.principal.user == principal.user))
             while len(self._sessions) >= self._most:
                 self._drop(next(iter(self._sessions)))
-            self._sessions[_mark(key)] = Session(replace(identity, from_browser=True), now, now)
-            self._of_user[identity.user] += 1
+            self._sessions[_mark(key)] = Session(replace(principal, from_browser=True), now, now)
+            self._of_user[principal.user] += 1
         return key
 
-    def find(self, key: str, address: str) -> Identity | None:
-        """Return the identity of a session that has not expired."""
+    def find(self, key: str, address: str) -> Principal | None:
+        """Return the principal of a session that has not expired."""
         mark, now = _mark(key), self._clock.monotonic()
         with self._lock:
             found = self._sessions.get(mark)
@@ -60,7 +60,7 @@ class SessionStore:
                 self._drop(mark)
                 return None
             found.used = now
-            return replace(found.identity, address=address)
+            return replace(found.principal, address=address)
 
     def end(self, key: str) -> None:
         """End a session."""
@@ -69,7 +69,7 @@ class SessionStore:
                 self._drop(_mark(key))
 
     def _drop(self, mark: bytes) -> None:
-        user = self._sessions.pop(mark).identity.user
+        user = self._sessions.pop(mark).principal.user
         self._of_user[user] -= 1
         if not self._of_user[user]:
             del self._of_user[user]

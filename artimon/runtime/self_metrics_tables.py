@@ -249,6 +249,8 @@ API = (
     SelfMetric("artimon.api.requests.ms", "requests_ms", "Time of requests", "ms", counter=True, labels=("route",)),
     SelfMetric("artimon.api.errors", "errors", "Requests refused or failed", counter=True, labels=("status",)),
     SelfMetric("artimon.api.running", "running", "Requests in progress"),
+    SelfMetric("artimon.api.logins.refused", "logins_refused", "Logins refused after too many failures", counter=True),
+    SelfMetric("artimon.api.audit.failed", "audit_failed", "Lines of the audit log not written", counter=True),
 )
 
 ALERTS = (

@@ -156,9 +156,12 @@ def asked(
     store: Store | None = None,
     clock: Clock | None = None,
     alerts: Any = None,
+    history: Store | None = None,
 ) -> Iterator[AsgiClient]:
     """A client of an application over the small store."""
-    app = make_app(store or small_store(), lambda _: STATUS, clock or ManualClock(NOW), access=access, alerts=alerts)
+    past = None if history is None else lambda: history
+    time = clock or ManualClock(NOW)
+    app = make_app(store or small_store(), lambda _: STATUS, time, access=access, alerts=alerts, history=past)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()

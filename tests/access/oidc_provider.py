@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, make_server
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 CLIENT, SECRET, REDIRECT = "artimon", "the secret of the client", "https://artimon.example.org/login/oidc/callback"
 GRAFANA, OTHER = "grafana", "a-game"
@@ -105,7 +105,7 @@ class Quiet(WSGIRequestHandler):
 
 def main(folder: Path) -> None:
     os.environ["OAUTHLIB_INSECURE_TRANSPORT"] = "1"  # loopback
-    server = make_server("127.0.0.1", 0, None, handler_class=Quiet)
+    server = WSGIServer(("127.0.0.1", 0), Quiet)
     issuer = f"http://127.0.0.1:{server.server_port}/o"
     configure(folder, issuer)
     fill()

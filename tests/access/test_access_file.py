@@ -9,7 +9,7 @@ import pytest
 
 from artimon.access.access_file import Access, build_access, read_access
 from artimon.access.authenticator import open_access
-from artimon.access.identity import LIMITED, Level
+from artimon.access.principal import LIMITED, Level
 from artimon.api.api_limits import HARD_FACTORS, ApiLimits
 from artimon.api.api_server import ApiServer
 from artimon.api.app import make_app

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from artimon.access.access_file import Access
 from artimon.access.authenticator import Authenticator
-from artimon.access.identity import Level
+from artimon.access.principal import Level
 from artimon.access.route_rules import rule_of
 from tests.access.asgi_client import AsgiClient, asked
 from tests.access.conftest import basic

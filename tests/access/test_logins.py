@@ -7,14 +7,15 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from artimon.access.authenticator import MAX_REMEMBERED, REMEMBERED_S, Authenticator
 from artimon.access.failed_logins import ADDRESS_FAILURES, USER_FAILURES, FailedLogins, network_of
-from artimon.access.identity import Area, Identity, Level, LoginMethod, Role
 from artimon.access.passwords import PasswordHashError, hash_password, parse_password_hash
+from artimon.access.principal import Area, Level, LoginMethod, Principal, Role
 from artimon.access.route_rules import AccessError
 from artimon.access.token_file import TokenFile, TokenFileError
 from artimon.api.login_routes import local_path
@@ -80,13 +81,13 @@ def test_sessions_expire(timed: tuple[AsgiClient, Authenticator], clock: ManualC
 def test_memory_of_sessions_is_bounded(clock: ManualClock) -> None:
     store = SessionStore(clock, 3600, 3600, most=200)
     role = Role("viewer", Level.VIEWER)
-    first = store.begin(Identity("first", role, LoginMethod.PASSWORD))
+    first = store.begin(Principal("first", role, LoginMethod.PASSWORD))
     for _ in range(1_000):
-        store.begin(Identity("greedy", role, LoginMethod.PASSWORD))
+        store.begin(Principal("greedy", role, LoginMethod.PASSWORD))
         assert len(store) <= MAX_USER_SESSIONS + 1
     assert store.find(first, "") is not None
     for at in range(1_000):
-        store.begin(Identity(f"user {at}", role, LoginMethod.PASSWORD))
+        store.begin(Principal(f"user {at}", role, LoginMethod.PASSWORD))
     assert len(store) == 200
     assert store.find(first, "") is None
 
@@ -198,7 +199,7 @@ def test_a_verified_password_is_remembered_for_a_minute_in_bounded_memory(
     client, access = timed
     hashed, real = [], access.by_password
 
-    def counted(name: str, password: str, address: str) -> Identity:
+    def counted(name: str, password: str, address: str) -> Principal:
         hashed.append(name)
         return real(name, password, address)
 
@@ -212,6 +213,14 @@ def test_a_verified_password_is_remembered_for_a_minute_in_bounded_memory(
     for at in range(2 * MAX_REMEMBERED):
         access._remember(str(at).encode(), "vera")
     assert len(access._remembered) == MAX_REMEMBERED
+
+
+def test_a_dashboard_sends_one_password_with_many_requests(client: AsgiClient, access: Authenticator) -> None:
+    with ThreadPoolExecutor(30) as threads:
+        answers = list(threads.map(lambda _: client.other().get("/api/whoami", basic("vera")), range(30)))
+    assert {one.status for one in answers} == {200}
+    assert {one.json["user"] for one in answers} == {"vera"}
+    assert access.failures.refused == 0
 
 
 def test_ten_thousand_logins_a_minute_are_refused_before_they_cost_anything(

@@ -74,7 +74,7 @@ def consent(url: str, user: str) -> str:
         page = browser.get(url, timeout=10)
         assert "password" in page.text, page.text
         form = {"username": user, "password": PASSWORD, "next": parse_qs(urlsplit(page.url).query)["next"][0]}
-        form["csrfmiddlewaretoken"] = browser.cookies["csrftoken"]
+        form["csrfmiddlewaretoken"] = str(browser.cookies["csrftoken"])
         answer = browser.post(page.url, form, allow_redirects=False, timeout=10)
         while answer.status_code == 302 and not answer.headers["location"].startswith(REDIRECT):
             place = answer.headers["location"]
@@ -158,6 +158,17 @@ def test_a_wrong_code_is_refused(client: AsgiClient) -> None:
     assert client.get("/login/oidc/callback", state=state, code="guessed").status == 401
 
 
+def test_an_attacker_holds_up_no_other_user(client: AsgiClient) -> None:
+    attacker = client.other("203.0.113.1")
+    statuses = []
+    for _ in range(12):
+        state = parse_qs(urlsplit(begin(attacker)).query)["state"][0]
+        statuses.append(attacker.get("/login/oidc/callback", state=state, code="guessed").status)
+    assert statuses == [401] * 10 + [429] * 2
+    other = client.other("203.0.113.2")
+    assert finish(other, consent(begin(other), "olga")).status == 303
+
+
 def test_grafana_forwards_the_identity_of_its_user(client: AsgiClient, forwarded: str) -> None:
     told = client.get("/api/whoami", {"x-id-token": forwarded, "authorization": "Bearer opaque"}).json
     assert (told["user"], told["role"]) == ("olga", "editor")
@@ -180,7 +191,7 @@ def test_forged_tokens_are_refused(client: AsgiClient, forwarded: str, access: A
     other_key, secret = RSAKey.generate_key(2048), OctKey.import_key(SECRET)
     kid = json.loads(base64.urlsafe_b64decode(head + "=="))["kid"]
     assert access.oidc is not None
-    public = OctKey.import_key(json.dumps(access.oidc._keys.as_dict()["keys"][0]))
+    public = OctKey.import_key(json.dumps(access.oidc._described()[1].as_dict()["keys"][0]))
     forged = {
         "changed": f"{head}.{part({**claims, 'groups': ['ops'], 'preferred_username': 'root'})}.{signature}",
         "none": f"{part({'alg': 'none'})}.{body}.",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from artimon.access.identity import Level
+from artimon.access.principal import Level
 from artimon.access.route_rules import rule_of
 from artimon.model.values import Kind
 from tests.access.asgi_client import ACCESS, AsgiClient, asked, opened

@@ -116,6 +116,18 @@ def test_the_role_sees_its_part(restricted: AsgiClient) -> None:
     assert len(restricted.get("/api/query", basic("vera"), q=query).json["series"]) == 3
 
 
+@pytest.mark.parametrize("engine", ["auto", "memory", "history"])
+@pytest.mark.parametrize("query", ["fetch('{team!=\"\"}')", "fetch('{team!=\"\"}').range('20m')"])
+def test_every_engine_is_restricted(tmp_path: Path, engine: str, query: str) -> None:
+    text = ACCESS.replace('route="/a"', 'team="shop"')
+    store = store_of_two_teams()
+    with asked(opened(text, tmp_path), store, history=store) as client:
+        answer, whole = (client.get("/api/query", basic(user), q=query, engine=engine) for user in ("sam", "vera"))
+        assert (answer.status, whole.status) == (200, 200), answer.text
+        assert [one["name"] for one in answer.json["series"]] == ["shop.orders"]
+        assert len(whole.json["series"]) == 3
+
+
 def test_a_reduction_counts_visible_series_only(restricted: AsgiClient) -> None:
     def count(user: str) -> Any:
         found = restricted.get("/api/v1/query", basic(user), query=f"count({ALL})").json
@@ -228,11 +240,11 @@ def test_a_role_has_its_own_limits(tmp_path: Path) -> None:
         assert [json.loads(line)["query"] for line in lines] == [SELECT]
 
 
-def test_a_request_without_an_identity_reads_nothing(access: Authenticator) -> None:
+def test_a_request_without_a_principal_reads_nothing(access: Authenticator) -> None:
     import asyncio
 
     with asked(access) as client:
         desk = client.app.state.desk
         running = asyncio.run_coroutine_threadsafe(desk.run(lambda store: store.names()), client.loop)
-        with pytest.raises(Exception, match="has no identity"):
+        with pytest.raises(Exception, match="has no principal"):
             running.result(10)

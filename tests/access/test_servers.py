@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from artimon.access.authenticator import Authenticator
-from artimon.access.identity import Area
+from artimon.access.principal import Area
 from artimon.api.api_server import ApiServer
 from artimon.api.app import make_app
 from artimon.api.matrix_service import MatrixServer, idl
@@ -22,7 +22,7 @@ from artimon.model.clock import ManualClock
 from artimon.runtime.settings import SettingsError
 from bookkeeper.rpc.framed_server import FramedClient
 from bookkeeper.rpc.security import Security
-from bookkeeper.rpc.tls import Tls, TlsFiles
+from bookkeeper.rpc.tls import Tls, TlsFiles, names_of
 from tests.access.asgi_client import ACCESS, opened
 from tests.access.conftest import basic
 from tests.api.serving import NOW, STATUS, small_store
@@ -91,8 +91,7 @@ def common_name(port: int, authority: Authority) -> str:
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
     connection.connect()
     try:
-        found = connection.sock.getpeercert()
-        return str(dict(pair for part in found["subject"] for pair in part)["commonName"])
+        return names_of(connection.sock.getpeercert())[-1]
     finally:
         connection.close()
 

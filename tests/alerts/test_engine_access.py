@@ -11,7 +11,7 @@ import pytest
 
 from alerts.api.engine_server import EngineServer
 from alerts.api.handlers import AlertHandlers
-from artimon.access.identity import Level
+from artimon.access.principal import Level
 from artimon.runtime.exposure import UnprotectedError
 from tests.access.asgi_client import ACCESS, opened
 from tests.access.conftest import basic

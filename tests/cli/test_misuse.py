@@ -37,6 +37,7 @@ def artimon(*words: str) -> subprocess.CompletedProcess[str]:
         (("shard", "--port", "99999"), 2, "65535"),
         (("shard", "--members", "0,,1"), 2, "cannot be a name"),
         (("api", "--zookeeper", "127.0.0.1:1", "--host", "0.0.0.0"), 2, "--insecure"),
+        (("api", "--zookeeper", "127.0.0.1:1", "--access", "/nowhere/a.yaml"), 2, "a.yaml:1:1: cannot be read"),
         (("collector", "--zookeeper", "127.0.0.1:1", "--host", "::"), 2, "ARTIMON_TOKENS"),
         (("shard", "--zookeeper", "127.0.0.1:1", "--host", "0.0.0.0"), 2, "ARTIMON_TOKENS"),
         (("query", "--zookeeper", "127.0.0.1:abc", "1"), 1, "host:port"),

@@ -51,7 +51,7 @@ def create(
     expires: Annotated[str, typer.Option(help="Lifetime, such as 90d; never: no expiry.")] = "90d",
 ) -> None:
     """Create a token and print it. It is shown once: only its hash is stored."""
-    from artimon.access.identity import Area
+    from artimon.access.principal import Area
     from artimon.access.token_file import TokenFileError
     from artimon.runtime.text import did_you_mean, parse_duration
     from query_dsl.tree.times import format_time

@@ -1,4 +1,4 @@
-"""Levels, roles and identities, and the identity of the request in progress. Pure."""
+"""Levels, roles and principals, and the principal of the request in progress. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Area(StrEnum):
 
 
 class LoginMethod(StrEnum):
-    """Credentials by which an identity was proven."""
+    """Credentials by which an principal was proven."""
 
     LOCAL = "local"
     """No login is configured: everybody on loopback."""
@@ -64,7 +64,7 @@ class Role:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class Principal:
     """User of a request. `scopes` None: every area. `address`: of the client. `from_browser`: the browser attaches the
     credentials by itself, so another site could send the request."""
 
@@ -85,20 +85,20 @@ class Identity:
         return self.role.level >= level and (area is None or self.scopes is None or area in self.scopes)
 
 
-LOCAL = Identity("local", Role("local", Level.ADMIN), LoginMethod.LOCAL, from_browser=True)
+LOCAL = Principal("local", Role("local", Level.ADMIN), LoginMethod.LOCAL, from_browser=True)
 """Everybody, where no login is configured."""
-_current: ContextVar[Identity | None] = ContextVar("artimon_identity", default=None)
+_current: ContextVar[Principal | None] = ContextVar("artimon_principal", default=None)
 
 
-def current_identity() -> Identity | None:
-    """Return the identity of the request in progress; None outside of a request that was admitted."""
+def current_principal() -> Principal | None:
+    """Return the principal of the request in progress; None outside of a request that was admitted."""
     return _current.get()
 
 
 @contextmanager
-def acting_as(identity: Identity) -> Iterator[None]:
-    """Set the identity for the block and the tasks that it starts."""
-    token = _current.set(identity)
+def acting_as(principal: Principal) -> Iterator[None]:
+    """Set the principal for the block and the tasks that it starts."""
+    token = _current.set(principal)
     try:
         yield
     finally:
