@@ -75,7 +75,8 @@ def progress(folder: Path, expected_mb: int, downloads: Path) -> Iterator[None]:
         while not stop.wait(STILL_S):
             written, fetched = (written_bytes(one) / 1e6 for one in (folder, downloads))
             waited = time.monotonic() - began
-            say(f"{written:,.0f} of about {expected_mb:,} MB written ({fetched:,.0f} MB unpacked), after {waited:.0f} s")
+            told = f"{written:,.0f} of about {expected_mb:,} MB written ({fetched:,.0f} MB unpacked)"
+            say(f"{told}, after {waited:.0f} s")
 
     thread = threading.Thread(target=report, daemon=True)
     thread.start()

@@ -20,8 +20,8 @@ from tests.cluster.cluster_faults import ClusterFaults
 from tests.cluster.cluster_hosts import ISOLATED
 from tests.cluster.cluster_parts import HOSTS, LEDGERS, SHARDS, CountingApplication
 from tests.cluster.local_cluster import LocalCluster
+from tests.e2e.exactness import NAMES, told
 from tests.e2e.ledger import comparable
-from tests.e2e.test_exactness import NAMES, told
 from tests.faults.ledger import Ledger, read_ledgers
 from tests.faults.stored import Stored, differences, settle
 from tests.faults.test_shards import holds_all, wrong_buckets

@@ -49,7 +49,8 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_restart_costs_few_messages(zookeeper: str, tmp_path: Path, messages: list[str]) -> None:
     async def run(tree: str) -> None:
-        fleet = Fleet(AGENTS, tmp_path, tree, asyncio.get_running_loop())
+        names = [f"a{n:05d}" for n in range(AGENTS)]
+        fleet = Fleet(names, tmp_path, tree, asyncio.get_running_loop())
         try:
             await asyncio.to_thread(fleet.start)
             await until(lambda: all(one.holds for one in fleet.agents), "each has its host")
