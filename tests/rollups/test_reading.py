@@ -16,7 +16,7 @@ from artimon.model.grid import Grid
 from artimon.rawtable.commit import CompactionLog
 from artimon.rawtable.rollups import RollupFile, RollupTable, stem_of
 from artimon.rawtable.schema import DAY_MS
-from pipeline.compaction import rollup_job
+from pipeline.compaction import plan, rollup_job
 from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep, parse_rollups
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.job import DigestMismatchError
@@ -171,18 +171,28 @@ def put_at(world: HistoryWorld, told: Sequence[Told], at_ms: int) -> None:
 
 
 def test_a_day_that_is_merged_again_gets_new_rollups(
-    world: HistoryWorld, store: HistoryStore, clock: ManualClock, tmp_path: Path
+    world: HistoryWorld, store: HistoryStore, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Late hours of a closed day: the roll-ups of replaced files are ignored at once, and then replaced."""
+    """Late hours of a closed day: one more file, then one file of all. From that version on the roll-ups of replaced
+    files are ignored, until there are new ones."""
+    monkeypatch.setattr(plan, "DAY_FILES", 2)
     turn(world, clock, tmp_path)
-    first = rollups_of(world)
     put_at(world, later(some_series(11, SERIES, 120), 1), T - 1)
-    expected = answers(store)
     turn(world, clock, tmp_path)
-    assert answers(store) == expected
-    held = rollups_of(world)
-    assert {file.raw_name for file in held} == raw_names(world)
-    assert len(held) >= len(first)
+    first = {file.raw_name for file in rollups_of(world)}
+    assert len(first) == 2
+    put_at(world, later(some_series(11, SERIES, 120), 2), T - 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(rollup_job, "counted_samples", lambda _uri: -1)
+        with pytest.raises(DigestMismatchError):
+            turn(world, clock, tmp_path)
+    assert {file.raw_name for file in rollups_of(world)} == first
+    assert not first & raw_names(world)
+    assert answers(store) == of_samples(world, store)
+    turn(world, clock, tmp_path)
+    assert {file.raw_name for file in rollups_of(world)} == raw_names(world)
+    assert answers(store) == of_samples(world, store)
+    assert levels_read(store, GRIDS[0]).startswith("5m of ")
 
 
 def test_rollups_survive_their_samples(
