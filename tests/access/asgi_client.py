@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -19,6 +20,7 @@ from artimon.access.audit_log import AuditLog
 from artimon.access.authenticator import Authenticator
 from artimon.access.passwords import hash_password
 from artimon.api.app import make_app
+from artimon.api.pages import Pages
 from artimon.model.clock import Clock, ManualClock
 from artimon.model.select import Store
 from artimon.runtime.config_file import parse_config
@@ -143,6 +145,12 @@ audit: {{file: audit.jsonl}}
 """
 
 
+@lru_cache(maxsize=1)
+def pages() -> Pages:
+    """The files of the page, compressed once."""
+    return Pages()
+
+
 def opened(text: str, folder: Path, clock: Clock | None = None) -> Authenticator:
     """The verifier of an access file."""
     access = build_access(parse_config(text, "access.yaml"), folder)
@@ -161,7 +169,9 @@ def asked(
     """A client of an application over the small store."""
     past = None if history is None else lambda: history
     time = clock or ManualClock(NOW)
-    app = make_app(store or small_store(), lambda _: STATUS, time, access=access, alerts=alerts, history=past)
+    app = make_app(
+        store or small_store(), lambda _: STATUS, time, access=access, alerts=alerts, history=past, pages=pages()
+    )
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
