@@ -288,7 +288,7 @@ class AccessSection(Section):
         if data.get("oidc") and not data.get("url"):
             yield fault("oidc needs url, the address to which the provider sends browsers back", "oidc")
         if not any(data.get(way) for way in ("users", "tokens", "oidc", "proxy")):
-            yield fault("nobody could log in: write users, tokens, oidc or proxy")
+            yield fault("no login is possible: write users, tokens, oidc or proxy")
 
 
 def _list(given: Any) -> list[Any]:

@@ -32,7 +32,7 @@ MAX_TOKEN = 16_384
 KEEP_S = 3_600.0
 """Age at which the description and the keys of the provider are read again."""
 RETRY_S = 30.0
-"""Pause between two reads for a signature by an unknown key, which anybody can present."""
+"""Minimum pause between two reads because of unknown keys: a token with an unknown key needs no secret."""
 LEEWAY_S = 60
 """Difference of clocks, seconds."""
 

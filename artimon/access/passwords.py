@@ -19,7 +19,7 @@ MIN_PASSWORD = 12
 
 
 class PasswordHashError(ValueError):
-    """Text that is no hash of a password."""
+    """Text that is not the hash of a password."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class ApiServer(HttpServer):
     def __init__(
         self, app: FastAPI, limits: ApiLimits | None = None, host: str = HOST, port: int = 0, *, insecure: bool = False
     ) -> None:
-        """Raises UnprotectedError if other machines reach `host` and there is no login, or no TLS, unless `insecure`;
+        """Raises UnprotectedError if `host` is not of this machine and login or TLS is missing, unless `insecure`;
         SettingsError for an unusable certificate."""
         found: Authenticator | None = app.state.authenticator
         access = found.access if found else None

@@ -95,7 +95,7 @@ def stale_rollups(raw: Iterable[LiveFile], rollups: Iterable[RollupFile]) -> tup
 
 
 def expired_rollups(rollups: Iterable[RollupFile], retention: RollupRetention, now_ms: int) -> list[RollupFile]:
-    """Return the roll-ups whose level is no longer kept for their period and class."""
+    """Return the roll-ups that have expired by the retention of their level and class."""
     return [
         one
         for one in rollups

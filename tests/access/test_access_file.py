@@ -29,7 +29,7 @@ def parse(text: str, folder: Path) -> Access:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("", "access.yaml:1:1: nobody could log in"),
+        ("", "access.yaml:1:1: no login is possible"),
         ("foo: 1", "access.yaml:1:1: foo: unknown key"),
         (
             "users:\n- name: a\n  role: viwer\n  password: x",
