@@ -23,6 +23,7 @@ my $client = artimon::MatrixClient->new(Thrift::BinaryProtocol->new($transport))
 
 my $answer = eval {
     $transport->open();
+    $client->authenticate($ENV{ARTIMON_TOKEN}) if $ENV{ARTIMON_TOKEN};    # a token of `artimon tokens create`
     my ($first, $second, @labels) = @ARGV;
     $first eq '--query' ? $client->query($second, 0) : $client->fetch($first, {map { split /=/, $_, 2 } @labels}, $second);
 };

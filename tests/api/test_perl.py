@@ -12,6 +12,8 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.hash_routing import ownership, virtual_shard
 from artimon.runtime import settings
 from query_dsl import Matrix, evaluate, parse
+from tests.access.asgi_client import ACCESS, opened
+from tests.access.test_servers import matrix
 from tests.api import memcached
 from tests.api.serving import NOW, Client, served
 from tests.api.test_matrix import QUESTION, cached_shard
@@ -41,8 +43,9 @@ def ask_perl(generated: Path) -> Ask:
     """Runs the client against a port."""
     perl = require("perl-thrift")
 
-    def run(port: int, *words: str) -> subprocess.CompletedProcess[str]:
-        environment = settings.child_environment({**perl.environment, "ARTIMON_MATRIX": f"127.0.0.1:{port}"})
+    def run(port: int, *words: str, token: str = "") -> subprocess.CompletedProcess[str]:
+        own = {"ARTIMON_MATRIX": f"127.0.0.1:{port}", "ARTIMON_TOKEN": token}
+        environment = settings.child_environment({**perl.environment, **own})
         command = [str(perl.path), "-I", str(generated), str(SCRIPT), *words]
         return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
@@ -103,6 +106,19 @@ def test_what_is_wrong_is_told_in_perl(ask_perl: Ask, cached: Client, words: tup
     assert done.returncode != 0
     assert done.stdout == ""
     assert told in done.stderr
+
+
+def test_a_token_from_perl(ask_perl: Ask, tmp_path: Path) -> None:
+    access = opened(ACCESS, tmp_path)
+    assert access.tokens is not None
+    _, text = access.tokens.create("perl", "shop", NOW)
+    with matrix(access) as port:
+        done = ask_perl(port, "http.requests", "600000", token=text)
+        assert [line.partition("\t")[0] for line in done.stdout.splitlines()] == ['http.requests{route="/a"}'], (
+            done.stderr
+        )
+        assert "refused (unauthorized): call authenticate" in ask_perl(port, "http.requests", "600000").stderr
+        assert "refused (unauthorized): the token" in ask_perl(port, "http.requests", "600000", token="x").stderr
 
 
 def test_nobody_there_is_told(ask_perl: Ask) -> None:
