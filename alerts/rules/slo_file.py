@@ -6,15 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
 
 from alerts.rules.prometheus_rules import LabelTexts, Promql
 from alerts.state.rule import AcceptedAnswer, MissingDataPolicy, RecordingRule, Rule
 from alerts.templates.go_parser import parse_go
-from artimon.runtime.config_model import Section, Text, choice, fault, parsed
+from artimon.runtime.config_model import Section, Text, choice, fault, parsed, raise_faults
+from query_dsl.promql import PromqlError
 from query_dsl.promql import parse as parse_promql
 from query_dsl.tree.selector import quote
 from query_dsl.tree.times import format_duration, parse_duration
@@ -71,6 +72,16 @@ class SloSection(Section):
         for name in (SLO, SEVERITY):
             if isinstance(labels, Mapping) and name in labels:
                 yield fault(f"{name} is a label of every objective: choose another name", "labels", name, of_key=True)
+
+    @model_validator(mode="after")
+    def _check_rules(self) -> Self:
+        """Refuse queries that are too long or too deep once they are parts of others."""
+        try:
+            list(self.records("", 0))
+            list(self.build("", 0))
+        except PromqlError as problem:
+            raise_faults([fault(f"the rules of this objective are not valid: {problem.message}", "errors")])
+        return self
 
     @property
     def budget(self) -> float:

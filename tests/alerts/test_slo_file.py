@@ -114,6 +114,10 @@ def test_rules_have_the_windows_of_the_objective() -> None:
         (("    labels", "    window: 1h\n    labels"), "1h is not a window of an objective: use 1d to 90d"),
         (("[5m]))\n    requests", "[5m)\n    requests"), "slo.yaml:5:"),
         (("    labels", "    alerts: [call]\n    labels"), "slo.yaml:7:14"),
+        (("    requests", "    labels: {}\n    requests"), "labels"),
+        (("rate(http_requests_total[5m]))\n    labels", "1)\n    labels"), "slo.yaml:6:"),
+        (("sum by (service) (rate(http_requests_total[5m]))", "http_requests_total[5m]"), "are not valid"),
+        (("sum by (service) (rate(http_requests_total[5m]))", "x" * 16_380), "the query has 1"),
         (("    objective: 99.9\n", ""), "give the percentage of good requests, as in objective: 99.9"),
     ],
 )
