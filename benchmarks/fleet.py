@@ -318,9 +318,9 @@ def measure(size: int, seconds: float, folder: Path, zookeeper: str, largest: bo
     shares = [names[at : at + AGENTS_OF_PROCESS] for at in range(0, size, AGENTS_OF_PROCESS)]
     processes: list[FleetProcess] = []
     try:
-        processes += [FleetProcess(share, folder, zookeeper) for share in shares]
-        for one in processes:
-            one.wait()
+        for share in shares:  # one after the other: agents of a real fleet do not start within one second
+            processes.append(FleetProcess(share, folder, zookeeper))
+            processes[-1].wait()
         time.sleep(SETTLE_S)
         requests_before, caused_before = totals(processes)
         time.sleep(seconds)
