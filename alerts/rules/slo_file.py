@@ -98,11 +98,11 @@ class SloSection(Section):
 
     def records(self, file: str, line: int) -> Iterator[RecordingRule]:
         """Yield the recording rules of the indicator. Without a failed request the errors are 0."""
-        errors = f"({self.errors.text}) or ({self.requests.text}) * 0"
+        errors = parse_promql(f"({self.errors.text}) or ({self.requests.text}) * 0")
         labels = tuple(sorted({**self.labels, SLO: self.name}.items()))
-        for record, text in ((ERRORS, errors), (REQUESTS, self.requests.text)):
+        for record, query in ((ERRORS, errors), (REQUESTS, self.requests)):
             name = f"{file}/{self.name}/{record}"
-            yield RecordingRule(name, record, parse_promql(text), labels, file, line, group=f"slo/{self.name}")
+            yield RecordingRule(name, record, query, labels, file, line, group=f"slo/{self.name}")
 
     def build(self, file: str, line: int) -> Iterator[Rule]:
         """Yield the alerts on the burn rates."""

@@ -82,8 +82,7 @@ def bucketize(rows: SampleRows, grid: Grid) -> PartialBuckets:
     if not len(rows):
         return PartialBuckets(ended=ended, strings=rows.strings, columns=grid.n)
     starts = run_starts(rows.row)
-    low, high = np.minimum.reduceat(rows.type, starts), np.maximum.reduceat(rows.type, starts)
-    mixed = rows.row[starts[low < high]]
+    mixed = mixed_series(rows.row, rows.type, starts)
     samples = len(rows)
     if len(mixed):
         rows = rows.select(~np.isin(rows.row, mixed))
@@ -103,6 +102,12 @@ def bucketize(rows: SampleRows, grid: Grid) -> PartialBuckets:
     )
 
 
+def mixed_series(rows: Ints, types: Types, starts: Ints) -> Ints:
+    """Return the series with values of several types; `starts`: first place of each series in the sorted `rows`."""
+    low, high = np.minimum.reduceat(types, starts), np.maximum.reduceat(types, starts)
+    return rows[starts[low < high]]
+
+
 def merge_partials(pieces: Sequence[PartialBuckets]) -> PartialBuckets:
     """Merge several pieces of the same series and grid columns."""
     if len(pieces) == 1:
@@ -118,9 +123,8 @@ def merge_partials(pieces: Sequence[PartialBuckets]) -> PartialBuckets:
     if not len(rows):
         mixed = np.unique(np.concatenate([piece.mixed for piece in pieces]))
         return PartialBuckets(ended=ended, mixed=mixed, strings=strings, samples=samples, columns=columns)
-    low, high = np.minimum.reduceat(types, starts), np.maximum.reduceat(types, starts)
     newest = np.maximum.reduceat(np.concatenate([piece.newest_ms for piece in pieces])[order], starts)
-    mixed = np.unique(np.concatenate([rows[starts[low < high]], *(piece.mixed for piece in pieces)]))
+    mixed = np.unique(np.concatenate([mixed_series(rows, types, starts), *(piece.mixed for piece in pieces)]))
     good = ~np.isin(rows[starts], mixed)
     kept = starts[good]
     parts = [without_series(piece, mixed) for piece in pieces]

@@ -22,6 +22,7 @@ from query_dsl.stores.partial_buckets import (
     SparseBuckets,
     group_runs,
     merge_incarnations,
+    mixed_series,
     newest_ends,
     without_folds,
 )
@@ -84,8 +85,7 @@ def bucketize_rollups(rows: RollupRows, grid: Grid) -> PartialBuckets:
     if not len(rows):
         return PartialBuckets(ended=ended, strings=rows.strings, columns=grid.n)
     starts = run_starts(rows.series)
-    low, high = np.minimum.reduceat(rows.type, starts), np.maximum.reduceat(rows.type, starts)
-    mixed = rows.series[starts[low < high]]
+    mixed = mixed_series(rows.series, rows.type, starts)
     read = len(rows)
     if len(mixed):
         rows = rows.select(~np.isin(rows.series, mixed))
