@@ -111,7 +111,8 @@ def _add_query_routes(app: FastAPI, routes: Routes) -> None:
 
 
 def _add_pages(app: FastAPI, pages: Pages) -> None:
-    app.add_route("/", pages.index, methods=["GET", "HEAD"], include_in_schema=False)
+    for path in pages.paths:
+        app.add_route(path, pages.page, methods=["GET", "HEAD"], include_in_schema=False)
     app.add_route("/static/{name:path}", pages.file, methods=["GET", "HEAD"], include_in_schema=False)
 
 

@@ -79,10 +79,18 @@ class Pages:
         """Paths below /static/, sorted."""
         return sorted(self._files)
 
+    @property
+    def paths(self) -> list[str]:
+        """Paths of the pages: `/` for index.html, `/NAME` for each other NAME.html, sorted."""
+        pages = (PurePosixPath(name) for name in self._files)
+        found = [page for page in pages if page.suffix == ".html" and len(page.parts) == 1]
+        return sorted("/" if page.name == INDEX else f"/{page.stem}" for page in found)
+
     @requires(Level.VIEWER)
-    async def index(self, request: Request) -> Response:
-        """Return the page."""
-        return self._answer(INDEX, request)
+    async def page(self, request: Request) -> Response:
+        """Return the page at one of `paths`."""
+        name = str(request.scope["path"]).rpartition("/")[2]
+        return self._answer(f"{name}.html" if name else INDEX, request)
 
     @public
     async def file(self, request: Request) -> Response:

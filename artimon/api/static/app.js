@@ -1,6 +1,5 @@
 // Main module: connects the state in the URL, the query box, the answer, and the panels with their refresh timer.
 
-import { showAccount } from "./account.js";
 import { showAlerts } from "./alerts.js";
 import { ask, QUERY_DEADLINE_MS } from "./api.js";
 import { Asking } from "./asking.js";
@@ -9,12 +8,13 @@ import { Endpoints } from "./endpoints.js";
 import { EXAMPLES, PROMQL_EXAMPLES } from "./examples.js";
 import { Find } from "./find.js";
 import { duration } from "./format.js";
+import { buildFrame, onTheme } from "./frame.js";
 import { listen } from "./keys.js";
 import { withRange } from "./language.js";
 import { rangeOf, ROUTE, toMatrix } from "./promql.js";
 import { Result } from "./result.js";
 import { Feed, sayAge, Scheduler } from "./scheduler.js";
-import { keep, kept, read, remember } from "./state.js";
+import { read, remember } from "./state.js";
 import { Suggestions } from "./suggestions.js";
 import { setHealth, showSystem } from "./system.js";
 
@@ -196,14 +196,7 @@ function wire() {
     remember(state, false);
     scheduler.every(INTERVALS[state.refresh]);
   });
-  byId("theme").addEventListener("change", (event) => {
-    const theme = /** @type {HTMLInputElement} */ (event.target).value;
-    keep("theme", theme);
-    if (theme === "auto") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = theme;
-    recolour();
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+  onTheme(recolour);
   addEventListener("popstate", () => { Object.assign(state, read(location.search)); adopt(); });
   listen({ view: show, refresh: () => scheduler.feeds.forEach((feed) => feed.enabled && void feed.refresh()), ask: () => asking.focus() });
 }
@@ -213,8 +206,7 @@ function recolour() {
   result.update();
 }
 
-choose("theme", kept("theme", "auto"));
+buildFrame("./");
 wire();
 adopt();
 scheduler.tick();
-showAccount();

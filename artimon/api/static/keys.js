@@ -22,7 +22,6 @@ export function listen(actions) {
     f: () => byId("find-text").focus(),
     a: () => go("alerts"), e: () => go("endpoints"), s: () => go("system"),
   };
-  byId("help-button").addEventListener("click", () => help.showModal());
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || writes(event.target) || help.open) return;
     const second = performance.now() - chord_ms < CHORD_MS;
