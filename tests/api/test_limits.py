@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Mapping
@@ -334,3 +335,30 @@ def test_limits_follow_from_the_memory_of_the_machine() -> None:
     assert large.changed(["samples_read=7"]).samples_read == 7
     assert (large.series, large.cells_read) == ((1 << 35) // 8_192, (1 << 35) // 128)
     assert ApiLimits.of_machine().samples_read >= ApiLimits().samples_read
+
+
+@pytest.mark.parametrize(
+    ("head", "more"),
+    [
+        (b"GET /" + b"a" * 60_000, b"a" * 60_000),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n", b"X-More: 1\r\n" * 1_000),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: ", b"x" * 10_000),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X-Trailer: 1\r\n" * 1_000),
+    ],
+)
+def test_headers_without_end_are_refused_at_the_limit(client: Client, head: bytes, more: bytes) -> None:
+    connection = client.raw(head)
+    sent = 0
+    with contextlib.suppress(OSError):
+        while sent < 64 << 20:
+            connection.sendall(more)
+            sent += len(more)
+    assert sent < 8 << 20  # the buffers of both sides, not the 64 MiB
+    with contextlib.suppress(OSError):  # a reset may overtake the answer
+        assert everything(connection)[:12] in (b"", b"HTTP/1.1 431")
+
+
+def test_an_answer_to_headers_that_are_too_long_says_so(client: Client) -> None:
+    answer = everything(client.raw(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * 70_000))
+    assert answer.startswith(b"HTTP/1.1 431")
+    assert b"header_bytes = 65536" in answer

@@ -1,17 +1,17 @@
-"""Timeouts that uvicorn lacks: a connection is closed if headers arrive or the answer is read too slowly."""
+"""Limits that uvicorn lacks: a connection is closed if headers are too long, or arrive too slowly, or if the answer is
+read too slowly."""
 
 from __future__ import annotations
 
 import asyncio
-import socket
 from typing import Any
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from artimon.runtime.http.http_limits import HttpLimits
 
 
-class DeadlineProtocol(H11Protocol):
+class DeadlineProtocol(HttpToolsProtocol):
     """HTTP/1.1 protocol of uvicorn with deadlines, which single bytes do not extend."""
 
     limits = HttpLimits()
@@ -21,23 +21,45 @@ class DeadlineProtocol(H11Protocol):
         self._header: asyncio.TimerHandle | None = None
         self._write: asyncio.TimerHandle | None = None
         self._whole: asyncio.TimerHandle | None = None
+        self._unparsed = 0
+        """Bytes since the parser last returned headers, a part of a body or its end; they stay in memory."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        told = transport.get_extra_info("socket")
-        if told is not None and told.family in (socket.AF_INET, socket.AF_INET6):
-            # asyncio sets this only on sockets with an explicit protocol, which ours has not. Without it the body
-            # waits about 40 ms for the ACK of the headers
-            told.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._await_header()
 
     def data_received(self, data: bytes) -> None:
+        self._unparsed += len(data)
         super().data_received(data)
+        if self._unparsed > self.limits.header_bytes and not self.transport.is_closing():
+            self.send_400_response("")
         if self.cycle is not None and not self.cycle.response_complete:
             _cancel(self._header)
             self._header = None
         else:
             self._await_header()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP, and headers that are too long for the parser or for the limit."""
+        if self._unparsed <= self.limits.header_bytes:
+            super().send_400_response(msg)
+            return
+        body = f"URL and headers are longer than header_bytes = {self.limits.header_bytes}: send a long query by POST\n"
+        head = "HTTP/1.1 431 \r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
+        self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n{body}".encode())
+        self.transport.close()
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._unparsed = 0
+
+    def on_body(self, body: bytes) -> None:
+        self._unparsed = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unparsed = 0
+        super().on_message_complete()
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -9,6 +9,7 @@ import threading
 from typing import Any
 
 import uvicorn
+import uvloop
 
 from artimon.runtime.exposure import family_of
 from artimon.runtime.http.deadline_protocol import protocol_with
@@ -38,7 +39,6 @@ class HttpServer:
             app,
             http=protocol_with(limits),
             ws="none",
-            loop="asyncio",
             lifespan="on" if lifespan else "off",
             log_config=None,
             log_level="warning",
@@ -48,7 +48,6 @@ class HttpServer:
             limit_concurrency=limits.connections,
             timeout_keep_alive=max(1, round(limits.idle_s)),
             timeout_graceful_shutdown=STOP_S,
-            h11_max_incomplete_event_size=limits.header_bytes,
         )
         config.load()
         config.ssl = tls
@@ -71,7 +70,8 @@ class HttpServer:
         self._thread.start()
 
     def _serve(self) -> None:
-        asyncio.run(self._server.serve([self._socket]))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._server.serve([self._socket]))
 
     def stop(self) -> None:
         """Stop listening and let running answers finish, for at most some seconds."""
