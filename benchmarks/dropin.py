@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from artimon.model.clock import SYSTEM_CLOCK
 from benchmarks.common import CountingSink, Line, line, show
+from benchmarks.limits import LIMIT, MACHINE, lines_rate
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_counts import SourceCounts
 from sources.delivery.source_owners import SourceOwners
@@ -103,10 +104,12 @@ async def measure(rounds: int, lines: int) -> list[Line]:
             first.fresh()
             best = [min(pair) for pair in zip(best, taken, strict=True)]
     ours, new, theirs = (lines / seconds for seconds in best)
+    limit = lines_rate(dropin_text(lines, 0))
     return [
         line("dropin.read", ours, "samples/s", "prometheus_client parse", ours / theirs),
         line("dropin.read@first", new, "samples/s", "prometheus_client parse", new / theirs),
         line("peer.prometheus_client.parse", theirs, "samples/s"),
+        line(f"{LIMIT}dropin.read", limit, "samples/s (lines split, numbers read)", MACHINE, ours / limit),
     ]
 
 

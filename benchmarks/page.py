@@ -13,11 +13,13 @@ from pathlib import Path
 
 import xxhash
 
+from benchmarks.limits import LIMIT
 from benchmarks.suite.aims import AIMS
 from benchmarks.suite.changes import CHANGES, COMMIT, MEASURED, Change
 from benchmarks.suite.plan import PLAN
 from benchmarks.suite.results import RUN, Record, ResultsError, failed, read
 
+PEER = "peer."
 TEMPLATE = Path(__file__).parent / "suite" / "page.md"
 FORMS = {
     "usual": "usual: less than an hour on two quiet cores",
@@ -35,6 +37,7 @@ def page(records: Sequence[Record], template: str) -> str:
         raise ResultsError("the first line of the results is not a machine line")
     parts: dict[str, Callable[[str], str]] = {
         "machine": lambda _: _machine(records[0]),
+        "ratios": lambda _: _ratios(records),
         "runs": lambda _: _runs(records),
         "failures": lambda _: _failures(records),
         "changes": lambda _: _changes(records),
@@ -69,6 +72,24 @@ def _machine(machine: Record) -> str:
         ("load average before", number(machine["load"])),
     ]
     return _table(("", ""), rows)
+
+
+def _ratios(records: Sequence[Record]) -> str:
+    """Return the figures beside their limits and peers."""
+    limits = {one["name"].removeprefix(LIMIT): one for one in records if one["name"].startswith(LIMIT)}
+    rows = [
+        (
+            f"`{one['name']}`",
+            f"{number(one['value'])} {_cell(one['unit'].partition(' (')[0])}",
+            number(limits[one["name"]].get("ratio")) if one["name"] in limits else "",
+            f"{number(one['ratio'])} x {_cell(one['peer'] or '')}" if one.get("ratio") else "",
+        )
+        for one in records
+        if not failed(one)
+        and not one["name"].startswith((RUN, LIMIT, PEER))
+        and (one["name"] in limits or one.get("ratio"))
+    ]
+    return _table(("line", "figure", "of its limit", "beside the peer"), rows) if rows else "No figure has a ratio."
 
 
 def _runs(records: Sequence[Record]) -> str:

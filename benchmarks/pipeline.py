@@ -32,6 +32,7 @@ from artimon.runtime.file_access import split_uri
 from artimon.stack.stack import Stack
 from benchmarks import lag
 from benchmarks.common import Parts, emit
+from benchmarks.limits import emit_limit, encoded_rate
 from benchmarks.loads.samples import SERIES_A_SOURCE, Expected, capacity_of_two, fill
 from benchmarks.loads.values import verify_values
 from benchmarks.loads.verify import verify_acks, verify_shards, verify_table
@@ -53,6 +54,8 @@ PARTITIONS = 8
 SERVERS = ("zookeeper", "kafka", "namenode", "datanode")
 START_S = 900.0
 """Limit in seconds of the start of Spark and of its first tasks on a busy machine; not part of any figure."""
+MOST_ROWS = 12_000_000
+"""Rows for which the limit is measured."""
 SETTLE_S = 4.0
 """Wait in seconds for health files and acks, which are written at intervals."""
 
@@ -136,6 +139,9 @@ def both(bench: Bench, world: World, processes: Processes) -> None:
         cpu, servers_cpu = cpu_s(pipeline_processes()) - cpu, cpu_s(servers) - servers_cpu
     samples = bench.expected.samples
     emit("pipeline", samples / took, "samples/s")
+    rows = min(samples, MOST_ROWS)
+    limit = encoded_rate(bench.world.folder, rows, SERIES_A_SOURCE)
+    emit_limit("pipeline", samples / took, limit, "samples/s (decoded, sorted and written as Parquet on all cores)")
     emit("pipeline.cpu", cpu / samples * 1e6, "core-microseconds/sample")
     emit("pipeline.cpu@servers", servers_cpu / samples * 1e6, "core-microseconds/sample, Kafka and HDFS")
     emit("pipeline.memory", memory.peak_mb, "MiB resident, Spark and shards, peak")

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from artimon.model.clock import SYSTEM_CLOCK
 from benchmarks.common import Parts, emit
+from benchmarks.limits import asked_s, emit_limit
 from benchmarks.loads.endpoints import AGENT, endpoints
 from pipeline.delivery.wal_sink import WalSink
 from pipeline.wal.log import WriteAheadLog
@@ -36,6 +37,8 @@ from sources.state.state_store import SourceStateStore
 
 ROUNDS = 5
 LANES = 4
+ENVELOPE_BYTES, CONNECTIONS = 200, 50
+"""For the limit: bytes of an answer beside its values; connections that read at the same time."""
 SIZES = ((1_000, 1_500), (10_000, 150))
 
 
@@ -87,6 +90,8 @@ def run(count: int, variables: int) -> None:
     best = min(later)
     name = f"poll.{count}x{variables}"
     emit(name, best.seconds, "s")
+    limit = asked_s(count, 8 * variables + ENVELOPE_BYTES, CONNECTIONS)
+    emit_limit(name, best.seconds, limit, f"s (as many answers of the same size, {CONNECTIONS} at a time)", more=False)
     emit(f"{name}@cpu", best.cpu, "s")
     emit(f"{name}@first", first.seconds, "s")
 

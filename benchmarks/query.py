@@ -32,6 +32,7 @@ import numpy as np
 from artimon.model.clock import SYSTEM_CLOCK
 from benchmarks import query_history
 from benchmarks.common import Parts, emit, fail
+from benchmarks.limits import echo_ms, emit_limit
 from benchmarks.loads import dashboards
 from benchmarks.loads.queries import QueryWorld
 from benchmarks.peers.series import Peer, PeerFailed
@@ -47,6 +48,7 @@ HOST = 42
 USERS, USERS_S, PAUSE_S = 50, 90.0, 10.0
 BASE_PORT = 23800
 RATES = 0.05
+ECHO = "ms (HTTP echo of the same size)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +208,7 @@ def show(question: Question, series: int, ours: Got, theirs: dict[str, Got]) -> 
     took = {name: median_ms(got) for name, got in theirs.items()}
     ms, best = median_ms(ours), min(took, key=lambda name: took[name], default=None)
     emit(f"query.{question.name}", ms, unit, best, took[best] / ms if best else None)
+    emit_limit(f"query.{question.name}", ms, echo_ms(ours.size), ECHO, more=False)
     points = sum(value is not None for one in ours.answer["series"] for value in one["values"])
     size = f"MB of one answer, {points:,} values, not compressed"
     emit(f"query.{variant(question.name, 'bytes')}", ours.size / 1e6, size)

@@ -31,6 +31,7 @@ from artimon.stack.port_leases import PortLeases
 from artimon.stack.stack import Stack
 from artimon.stack.stack_state import read_state
 from benchmarks.common import Parts, emit, fail
+from benchmarks.limits import emit_limit, read_rate
 from benchmarks.peers.prometheus import Prometheus
 from benchmarks.peers.series import Content, Peer, PeerSeries, Stored, series_of
 from benchmarks.peers.victoria import Victoria
@@ -44,6 +45,8 @@ READ_SERIES = 10_000
 HOUR_MS = 3_600_000
 LAST_APPEND_S = 150.0
 UNIT = "bytes/sample"
+SAMPLE_BYTES = 16
+"""A time and a value."""
 Series = Callable[[], Iterable[PeerSeries]]
 
 
@@ -155,6 +158,8 @@ def measure_read(hdfs: str, made: walk.Walk, peers: Sequence[Peer]) -> None:
         side = 1 - n
         best = min(theirs, key=lambda peer: theirs[peer][side], default=None)
         emit(name, ours, unit, best, theirs[best][side] / ours if best else None)
+        least = count * SAMPLE_BYTES / read_rate()
+        emit_limit(name, ours, least, "s (times and values summed once at memory speed)", more=False)
         for peer, times in theirs.items():
             emit(f"peer.{peer}.{name}", times[side], unit, peer, times[side] / ours)
 

@@ -32,6 +32,7 @@ from benchmarks.carrying.driver import Orders
 from benchmarks.carrying.servers import Collectors, Run, carry, ends, fresh, verify
 from benchmarks.common import Parts, emit
 from benchmarks.lag import LagError
+from benchmarks.limits import carried_mb_s, emit_limit
 from benchmarks.loads.samples import SERIES_A_SOURCE, Source
 from benchmarks.loads.world import WrongCounts
 from benchmarks.peers.series import PeerFailed
@@ -42,6 +43,8 @@ NOMINAL = 1_500_000 / 60
 """Samples a second."""
 PARTS = ("encoded", "mixed", "single", "latency", "log", "flume")
 LATENCY_S = 20.0
+LIMIT_GROUP = 32
+"""Batches between two fsyncs of the limit, as the agents append them."""
 GIB = 1024**3
 
 
@@ -174,6 +177,13 @@ def compared(ours: Bench) -> None:
     ):
         if value:
             emit(name, value, unit, peer and peer.format(what), value / other if other else None)
+    if ours.best_mb_s:
+        batch = bytes(ours.prepared[0])
+        mb_s = carried_mb_s(ours.folder, batch, len(ours.prepared), LIMIT_GROUP)
+        what = f"every {LIMIT_GROUP} batches fsynced, sent over loopback, written"
+        emit_limit("transport.bytes", ours.best_mb_s, mb_s, f"MB/s ({what})")
+        sample_bytes = ours.prepared.bytes / len(ours.prepared) / SERIES_A_SOURCE
+        emit_limit("transport.encoded", ours.best, mb_s * 1e6 / sample_bytes, f"samples/s ({what})")
 
 
 def latency(bench: Bench) -> None:

@@ -31,6 +31,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectRequest, decode_buckets, encode_buckets
 from benchmarks.common import Parts, emit
+from benchmarks.limits import echo_ms, emit_limit, read_rate
 from benchmarks.loads.many import ManyNames
 from benchmarks.loads.racks import MINUTE_MS, RackWorld, loaded_shard
 from benchmarks.loads.racks import NAME as RACK_NAME
@@ -41,6 +42,7 @@ SERIES, BUCKETS = 100_000, 60
 SELECTED, ALL_SERIES, SELECT_BUCKETS = 10_000, 1_500_000, 10
 ROUNDS = 25
 WIDTH = 5
+CELL_BYTES = 8
 WINDOW_FUNCTIONS = ("rate", "increase", "delta", "mean", "max", "last", "count")
 BASE_PORT = 34_000
 PARTS = ["select", "rack", "windows", "http", "together"]
@@ -109,6 +111,8 @@ def measure_rack(series: int = SERIES) -> None:
         raise WrongAnswer("the means are not those of the samples")
     unit = f"ms (mean by rack, {series:,} series x {BUCKETS} buckets, in the shard"
     emit("varstore.rack", _ms(anew), f"{unit}, asked anew)")
+    least_ms = series * BUCKETS * CELL_BYTES / read_rate() * 1000
+    emit_limit("varstore.rack", _ms(anew), least_ms, "ms (its cells summed once at memory speed)", more=False)
     emit("varstore.rack@best", min(anew) * 1000, f"{unit}, asked anew, the quickest of {ROUNDS})")
     emit("varstore.rack@again", _ms(again), f"{unit}, asked before)")
     emit("varstore.rack@wire", _ms(wire), f"{unit}, asked before, encoded and decoded)")
@@ -133,6 +137,9 @@ def measure_windows(series: int = SERIES) -> None:
             raise WrongAnswer(f"{found.counts.sampled} series of {series}")
         unit = f"core-us a series (sum by rack of {function} of {WIDTH} minutes, {BUCKETS} windows, asked anew)"
         emit(f"varstore.windows.{function}", _ms(took) * 1_000 / series, unit)
+        least_us = (BUCKETS + WIDTH - 1) * CELL_BYTES / read_rate() * 1e6
+        least = "core-us a series (its cells summed once at memory speed)"
+        emit_limit(f"varstore.windows.{function}", _ms(took) * 1_000 / series, least_us, least, more=False)
 
 
 def measure_http(folder: Path, base_port: int, with_peers: bool, series: int = SERIES) -> None:
@@ -153,6 +160,8 @@ def measure_http(folder: Path, base_port: int, with_peers: bool, series: int = S
         racks.check(peer.name, theirs[peer.name].means, expected)
     best = min(theirs, key=lambda name: theirs[name].ms, default=None)
     emit("varstore.rack.http", ours.ms, unit, best, theirs[best].ms / ours.ms if best else None)
+    least_ms = echo_ms(ours.size)
+    emit_limit("varstore.rack.http", ours.ms, least_ms, "ms (HTTP echo of the same size)", more=False)
     emit("varstore.rack.http@again", again.ms, f"{unit}, a question that was asked before")
     for name, asked in theirs.items():
         emit(f"peer.{name}.varstore.rack.http", asked.ms, unit, name, asked.ms / ours.ms)

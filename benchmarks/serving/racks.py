@@ -56,10 +56,11 @@ class WrongMeans(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Answers to repeated queries. `ms`: median; `means`: (racks, minutes), racks ascending."""
+    """Answers to repeated queries. `ms`: median; `means`: (racks, minutes), racks ascending; `size`: bytes of one."""
 
     ms: float
     means: Floats
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ class Served:
         connection.close()
         found = json.loads(body)
         rows = sorted((one["labels"]["rack"], one["values"]) for one in found["series"])
-        return Asked(float(np.median(took)) * 1000, np.array([values for _, values in rows], np.float64))
+        return Asked(float(np.median(took)) * 1000, np.array([values for _, values in rows], np.float64), len(body))
 
     def _path(self, anew: bool = True) -> str:
         """Return the URL path of the query; a matcher of an unused label gives it a new text with the same answer."""
@@ -323,7 +324,7 @@ def ask_peer(peer: Peer, world: RackWorld) -> Asked:
         connection.close()
     rows = sorted((one["metric"]["rack"], one["values"]) for one in json.loads(body)["data"]["result"])
     means = np.array([[float(value) for _, value in values] for _, values in rows], np.float64)
-    return Asked(float(np.median(took)) * 1000, means)
+    return Asked(float(np.median(took)) * 1000, means, len(body))
 
 
 def check(name: str, means: Floats, expected: Floats) -> None:

@@ -20,6 +20,7 @@ import psutil
 
 from artimon.model.clock import SYSTEM_CLOCK
 from benchmarks.common import emit
+from benchmarks.limits import carried_mb_s, emit_limit
 from benchmarks.storage import find_peers, say
 from pipeline.delivery.wal_sink import WalSink
 from pipeline.wal.log import WriteAheadLog
@@ -145,6 +146,9 @@ def measure_remote_write(folder: Path, peers: bool, base_port: int) -> None:
     emit("promql.remote_write", per_core, unit, best, per_core / taken[best][1] if best else None)
     wall = f"samples/s ({CONNECTIONS} senders)"
     emit("promql.remote_write@wall", rate, wall, best, rate / taken[best][0] if best else None)
+    sample_bytes = len(sent[-1]) / REQUEST_SAMPLES
+    limit = carried_mb_s(folder, sent[-1], len(sent), 1) * 1e6 / sample_bytes
+    emit_limit("promql.remote_write@wall", rate, limit, "samples/s (the bodies sent, and fsynced one by one)")
     for name, (peer_rate, peer_core) in taken.items():
         emit(f"peer.{name}.promql.remote_write", peer_core, unit, name)
         emit(f"peer.{name}.promql.remote_write@wall", peer_rate, wall, name)

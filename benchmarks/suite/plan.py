@@ -75,14 +75,18 @@ PLAN = (
         "dropin",
         "benchmarks.dropin",
         0.7,
-        promised=("dropin.read", "dropin.read@first", "peer.prometheus_client.parse"),
+        promised=("dropin.read", "dropin.read@first", "peer.prometheus_client.parse", "limit.dropin.read"),
     ),
     Entry(
         "poll",
         "benchmarks.poll",
         2.5,
         small=("100", "1500"),
-        sized=(*_family("poll.1000x1500", "", "@cpu", "@first"), *_family("poll.10000x150", "", "@cpu", "@first")),
+        sized=(
+            *_family("poll.1000x1500", "", "@cpu", "@first"),
+            *_family("poll.10000x150", "", "@cpu", "@first"),
+            *_family("limit.poll.", "1000x1500", "10000x150"),
+        ),
     ),
     Entry(
         "alerts",
@@ -108,7 +112,7 @@ PLAN = (
         promised=(
             *("storage.mixed", "storage.mixed@files", "storage.mixed@tables", "storage.mixed@append"),
             *("storage.walk", "storage.walk@append", "storage.walk@hour", "storage.walk@tables"),
-            *("storage.read", "storage.read@first"),
+            *("storage.read", "storage.read@first", "limit.storage.read", "limit.storage.read@first"),
             *(f"peer.{peer}.storage.{name}" for peer in PEERS for name in ("mixed", "walk", "read")),
         ),
     ),
@@ -119,7 +123,7 @@ PLAN = (
         ("--only", "ingest,density"),
         ("--only", "ingest,density", "--minutes", "200"),
         promised=(
-            *("varstore.ingest", "varstore.ingest@anywhere", "varstore.ingest.unknown"),
+            *("varstore.ingest", "varstore.ingest@anywhere", "varstore.ingest.unknown", "limit.varstore.ingest"),
             *_family("varstore.density", "", "@series", "@cells"),
             *_family("varstore.density.mixed", "", "@series", "@cells"),
         ),
@@ -133,6 +137,7 @@ PLAN = (
         promised=(
             *_family("varstore.select", "", "@shard", "@client"),
             *_family("varstore.rack", "", "@again", "@wire", ".http", ".http@again"),
+            *_family("limit.varstore.rack", "", ".http"),
             *(f"peer.{peer}.varstore.rack.http" for peer in PEERS),
             *_family("varstore.together.", "ingest.p99", "rack.p99", "rack.rate"),
         ),
@@ -143,7 +148,13 @@ PLAN = (
         5.0,
         (),
         ("--series", "15000"),
-        promised=("varstore.restart", "varstore.snapshot.first", "varstore.snapshot", "varstore.snapshot.pause"),
+        promised=(
+            "varstore.restart",
+            "limit.varstore.restart",
+            "varstore.snapshot.first",
+            "varstore.snapshot",
+            "varstore.snapshot.pause",
+        ),
     ),
     Entry("varstore_scaling", "benchmarks.varstore_scaling", 2.0, ("--most", "100000"), ("--most", "10000")),
     Entry(
@@ -153,7 +164,7 @@ PLAN = (
         (),
         ("--series", "2000", "--many", "5000", "--seconds", "20"),
         promised=(
-            *(f"query.{name}" for name in QUESTIONS),
+            *(f"{of}query.{name}" for of in ("", "limit.") for name in QUESTIONS),
             *(f"peer.{peer}.query.{name}" for peer in PEERS for name in QUESTIONS),
             *_family("query.users", "", "@p50", "@max"),
             *_family("query.history", "", "@cold", "@local"),
@@ -167,9 +178,9 @@ PLAN = (
         (),
         ("--series", "2000"),
         promised=(
-            *(f"promql.{name}" for name in PROMQL),
+            *(f"{of}promql.{name}" for of in ("", "limit.") for name in PROMQL),
             *(f"peer.{peer}.promql.{name}" for peer in PEERS for name in PROMQL),
-            *_family("promql.remote_write", "", "@wall"),
+            *("promql.remote_write", "promql.remote_write@wall", "limit.promql.remote_write@wall"),
             *_family("peer.victoriametrics.promql.remote_write", "", "@wall"),
         ),
     ),
@@ -203,6 +214,7 @@ PLAN = (
         promised=(
             *("transport.single", "transport.polled@4", "peer.flume.transport.single", "peer.flume.transport.polled@4"),
             *("transport.encoded", "transport.bytes", "transport.mixed"),
+            *("limit.transport.encoded", "limit.transport.bytes"),
             *(f"{name}@{n}" for name in ("transport.encoded", "transport.cpu", "transport.cpu.kafka") for n in (1, 4)),
             *(f"peer.flume.transport.{name}@{n}" for name in ("encoded", "bytes") for n in (1, 4)),
             *_family("transport.latency.", "p50", "p99", "p50@half", "p99@half"),
@@ -226,7 +238,14 @@ PLAN = (
         5.3,
         ("--parts", "both,raw,stops", "--samples", "60000000", "--stop", "20"),
         ("--parts", "both,raw", "--samples", "600000", "--sources", "40"),
-        promised=("pipeline", "pipeline.cpu", "pipeline.cpu@servers", "pipeline.memory", "pipeline.raw"),
+        promised=(
+            "pipeline",
+            "limit.pipeline",
+            "pipeline.cpu",
+            "pipeline.cpu@servers",
+            "pipeline.memory",
+            "pipeline.raw",
+        ),
         sized=("pipeline@buckets_stopped", "pipeline@raw_stopped"),
     ),
     Entry(

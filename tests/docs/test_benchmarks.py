@@ -33,8 +33,8 @@ PROMISED = (
 """Names of lines that others look for: they stay as they are."""
 
 
-REPORTS = ("fail", "find_peers", "run")
-"""Functions that name a line only to report its failure."""
+REPORTS = ("emit_limit", "fail", "find_peers", "run")
+"""Functions that name a line only to print its limit or its failure."""
 
 
 def printed_words(tree: ast.AST) -> Iterator[object]:

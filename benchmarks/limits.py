@@ -1,0 +1,249 @@
+"""Limits of the machine: what the same bytes cost at least, by a plain loop, in the same run as the figure.
+
+`limit.NAME` is printed beside NAME; its ratio is ours to the limit, so 1 is the limit. A limit does what cannot be
+avoided (copy, scatter, read, fsync, send, sort, encode) and nothing else: no index, no check for repeats, no
+protocol."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.common import Line, emit
+
+LIMIT = "limit."
+MACHINE = "this machine, a plain loop"
+MINUTES_OF_LEVELS = (5, 15, 60)
+"""Minutes of a bucket of the levels above the finest."""
+READ_BYTES = 512 << 20
+CHUNK = 1 << 20
+ECHO_ROUNDS = 41
+ROUNDS = 3
+ROWS_A_FILE = 3_000_000
+Ints = npt.NDArray[np.int64]
+
+
+def emit_limit(name: str, ours: float, limit: float, unit: str, *, more: bool = True) -> Line:
+    """Print `limit.NAME`; `more`: a larger figure is better."""
+    return emit(f"{LIMIT}{name}", limit, unit, MACHINE, ours / limit if more else limit / ours)
+
+
+def bucket_rate(series: int, a_batch: int) -> float:
+    """Return samples a second of one core: columns copied once, last values scattered to the slots of a minute, and
+    finished minutes folded to the five statistics of every coarser level."""
+    generator = np.random.default_rng(7)
+    slots = np.concatenate([at + generator.permutation(a_batch) for at in range(0, series, a_batch)])
+    columns = [generator.integers(0, 2**62, series) for _ in range(4)]
+    cells, times = np.zeros(series, np.int64), np.zeros(series, np.int64)
+    levels = [np.zeros((5, series), np.int64) for _ in MINUTES_OF_LEVELS]
+    minutes = max(MINUTES_OF_LEVELS)
+    began = time.process_time()
+    for minute in range(minutes):
+        for at in range(0, series, a_batch):
+            _, time_ms, _, cell = (column[at : at + a_batch].copy() for column in columns)
+            to = slots[at : at + a_batch]
+            cells[to], times[to] = cell, time_ms
+        for width, (last, least, most, total, count) in zip(MINUTES_OF_LEVELS, levels, strict=True):
+            if minute % width == 0:
+                last[:], least[:], most[:], total[:], count[:] = cells, cells, cells, cells, 1
+                continue
+            last[:] = cells
+            np.minimum(least, cells, out=least)
+            np.maximum(most, cells, out=most)
+            total += cells
+            count += 1
+    return minutes * series / (time.process_time() - began)
+
+
+@cache
+def read_rate() -> float:
+    """Return bytes a second at which one core sums a column that no cache holds."""
+    column = np.ones(READ_BYTES // 8)
+    return READ_BYTES / min(_timed(lambda: column.sum()) for _ in range(ROUNDS))
+
+
+def echo_ms(size: int) -> float:
+    """Return the median milliseconds from a request over HTTP to the last of `size` bytes, which are at hand."""
+    with _answering(b"x" * size) as port:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        took = [_timed(lambda: _get(connection)) for _ in range(ECHO_ROUNDS)]
+        connection.close()
+    return float(np.median(took)) * 1000
+
+
+def _get(connection: http.client.HTTPConnection) -> None:
+    connection.request("GET", "/")
+    connection.getresponse().read()
+
+
+def carried_mb_s(folder: Path, batch: bytes, batches: int, a_group: int) -> float:
+    """Return MB a second: batches appended to a file with an fsync for each group, sent over loopback, and appended to
+    another file, whose writer acknowledges every group."""
+    group = batch * a_group
+    groups = max(1, batches // a_group)
+    with socket.create_server(("127.0.0.1", 0)) as listener, open(folder / "sent.bin", "wb", 0) as sent:
+        receiver = threading.Thread(target=_receive, args=(listener, folder / "received.bin", len(group)))
+        receiver.start()
+        with socket.create_connection(listener.getsockname()[:2]) as link:
+            began, acknowledged = time.perf_counter(), 0
+            for _ in range(groups):
+                sent.write(group)
+                os.fsync(sent.fileno())
+                link.sendall(group)
+            link.shutdown(socket.SHUT_WR)
+            while acknowledged < groups:
+                acknowledged += len(link.recv(groups - acknowledged) or b"?" * groups)
+            took = time.perf_counter() - began
+        receiver.join()
+    for name in ("sent.bin", "received.bin"):
+        (folder / name).unlink()
+    return len(group) * groups / 1e6 / took
+
+
+def _receive(listener: socket.socket, path: Path, size: int) -> None:
+    link, _ = listener.accept()
+    buffer, held = bytearray(CHUNK), 0
+    with link, open(path, "wb", 0) as file:
+        while count := link.recv_into(buffer):
+            file.write(memoryview(buffer)[:count])
+            done, held = divmod(held + count, size)
+            link.sendall(b"." * done)
+
+
+def asked_s(requests: int, size: int, connections: int) -> float:
+    """Return the seconds of `requests` requests with answers of `size` bytes over loopback, one after another on each
+    of some connections."""
+    with _answering(b"x" * size) as port:
+        began = time.perf_counter()
+        threads = [
+            threading.Thread(target=_ask, args=(port, requests // connections, size)) for _ in range(connections)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return time.perf_counter() - began
+
+
+def _ask(port: int, requests: int, size: int) -> None:
+    buffer = bytearray(CHUNK)
+    with socket.create_connection(("127.0.0.1", port)) as link:
+        for _ in range(requests):
+            link.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            left = size
+            while left > 0 and (count := link.recv_into(buffer)):
+                left -= count
+
+
+@contextmanager
+def _answering(body: bytes) -> Iterator[int]:
+    """Answer every request with the same bytes, in another process; yields its port."""
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    spawn = get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(target=_answer, args=(theirs, head, body), daemon=True)
+    process.start()
+    try:
+        if not ours.poll(60):
+            raise TimeoutError("the server of the limit does not start")
+        yield int(ours.recv())
+    finally:
+        process.kill()
+        process.join()
+
+
+def _answer(pipe: Connection, head: bytes, body: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        pipe.send(listener.getsockname()[1])
+        while True:
+            threading.Thread(target=_answer_all, args=(listener.accept()[0], head + body), daemon=True).start()
+
+
+def _answer_all(link: socket.socket, answer: bytes) -> None:
+    with link:
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        asked = b""
+        while more := link.recv(CHUNK):
+            asked += more
+            while b"\r\n\r\n" in asked:
+                asked = asked.partition(b"\r\n\r\n")[2]
+                link.sendall(answer)
+
+
+def encoded_rate(folder: Path, rows: int, a_batch: int) -> float:
+    """Return samples a second of all cores: batches of columns copied together, sorted by series and time, and written
+    as Parquet."""
+    workers = len(os.sched_getaffinity(0))
+    batches = max(1, min(ROWS_A_FILE, rows // workers) // a_batch)
+    files = max(1, rows // (batches * a_batch))
+    spawn = get_context("spawn")
+    with ProcessPoolExecutor(workers, spawn, initializer=_make_batches, initargs=(batches, a_batch)) as pool:
+        list(pool.map(_encode, [folder] * workers, range(workers)))  # imports and batches are not part of the limit
+        began = time.perf_counter()
+        written = sum(pool.map(_encode, [folder] * files, range(files)))
+        return written / (time.perf_counter() - began)
+
+
+_made: list[bytes] = []
+"""Batches of one file, in a process of the pool."""
+
+
+def _make_batches(batches: int, a_batch: int) -> None:
+    """Make rows of series, time and cell."""
+    series = np.random.default_rng(7).integers(0, 2**62, a_batch)
+    for number in range(batches):
+        times = np.full(a_batch, 1_800_000_000_000 + number * 60_000)
+        _made.append(np.stack([series, times, series % 1000 + number], axis=1).tobytes())
+
+
+def _encode(folder: Path, number: int) -> int:
+    columns = [np.concatenate([np.frombuffer(one, np.int64)[i::3] for one in _made]) for i in range(3)]
+    order = np.lexsort((columns[1], columns[0]))
+    names = ("series", "time", "cell")
+    table = pa.table({name: pa.array(column[order]) for name, column in zip(names, columns, strict=True)})
+    pq.write_table(table, folder / f"limit-{number}.parquet", compression="zstd", use_dictionary=["series"])
+    (folder / f"limit-{number}.parquet").unlink()
+    return len(order)
+
+
+def file_read_s(paths: Sequence[Path]) -> float:
+    """Return the seconds in which the bytes of files are read into memory."""
+    buffer = bytearray(CHUNK)
+
+    def read() -> None:
+        for path in paths:
+            with open(path, "rb", 0) as file:
+                while file.readinto(buffer):
+                    pass
+
+    return min(_timed(read) for _ in range(2))
+
+
+def lines_rate(text: str) -> float:
+    """Return lines a second: text split at lines and spaces, and the last word of each read as a number."""
+
+    def read() -> list[float]:
+        return [float(line.rpartition(" ")[2]) for line in text.splitlines()]
+
+    return text.count("\n") / min(_timed(read) for _ in range(ROUNDS))
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
