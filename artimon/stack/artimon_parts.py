@@ -111,6 +111,11 @@ class AgentPart(ArtimonPart):
 
     def __init__(self, number: int = 1) -> None:
         self.number, self.name = number, numbered_name("agent", number)
+        self.ports = MappingProxyType({f"{self.name}.receive": 8730 + number - 1})
+
+    def _receiver(self, context: StackContext) -> str:
+        """Return the address for senders, of this machine only: they have no token."""
+        return f"{HOST}:{context.port(f'{self.name}.receive')}"
 
     def _dropin(self, context: StackContext) -> Path:
         return context.data / numbered_name("dropin", self.number)
@@ -128,7 +133,11 @@ class AgentPart(ArtimonPart):
         return super().prepare(context)
 
     def addresses(self, context: StackContext) -> dict[str, str]:
-        return {"ARTIMON_DROPIN": str(self._dropin(context)), "ARTIMON_CONFIG_KEYS": str(self._keys(context))}
+        return {
+            "ARTIMON_DROPIN": str(self._dropin(context)),
+            "ARTIMON_RECEIVE": f"http://{self._receiver(context)}",
+            "ARTIMON_CONFIG_KEYS": str(self._keys(context)),
+        }
 
     def arguments(self, context: StackContext) -> list[str]:
         return [
@@ -136,6 +145,7 @@ class AgentPart(ArtimonPart):
             *_servers(context, "zookeeper"),
             *("--data", str(context.folder(self.name)), "--dropin", str(self._dropin(context))),
             *("--sources", str(context.data / "sources.yaml"), "--keys", str(self._keys(context))),
+            *("--receive", self._receiver(context)),
             *cli_arguments(context.options, "poll", "level", "keep_class"),
             *(_bean_servers(context) if self.number == 1 else ()),
         ]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from artimon.runtime import settings as defaults
 from artimon.runtime.settings import Settings
+from artimon.stack.stack_errors import StackError
 from artimon.stack.stack_state import read_state, running_state
 
 
@@ -40,6 +41,15 @@ def zookeeper_of_store(zookeeper: str | None, data: Path | None) -> str:
     if data is not None or (found.data_given and found.zookeeper == defaults.DEFAULT_ZOOKEEPER):
         return running_state(found.data).addresses["ARTIMON_ZOOKEEPER"]
     return found.zookeeper
+
+
+def receiver_of(data: Path | None) -> str:
+    """Return the URL at which the agent of the stack that runs on `data` receives. Raises StackError."""
+    place = locate_settings(data).data
+    found = running_state(place).addresses.get("ARTIMON_RECEIVE")
+    if found is None:
+        raise StackError(f"the stack on {place} runs no agent that receives: name one by --to URL")
+    return found
 
 
 def _choose(value: str, default: str, running: str | None) -> str:
