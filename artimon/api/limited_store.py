@@ -14,6 +14,7 @@ from artimon.api.api_limits import ApiLimits
 from artimon.compute.aggregate import Aggregate, AggregateRequest
 from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, TooManySeries
 from query_dsl import Expr, Matrix
+from query_dsl.evaluation.completeness import Completeness, measure_prepared
 from query_dsl.evaluation.evaluator import QueryEvaluator, prepare, require_matrix
 from query_dsl.evaluation.explain import Explanation, explain_prepared
 from query_dsl.stores.engine_store import EngineStore, ForwardingStore
@@ -141,6 +142,11 @@ def evaluate_query(query: str | Expr, store: LimitedStore, now_ms: int, partial_
 def explain_query(query: str | Expr, store: LimitedStore, now_ms: int, partial_windows: bool = False) -> Explanation:
     """Explain a query, which runs within the limits. Raises as `evaluate_query`."""
     return explain_prepared(_prepare_query(query, store, now_ms, partial_windows))
+
+
+def measure_query(query: str | Expr, store: LimitedStore, now_ms: int) -> Completeness:
+    """Measure the completeness of a query within the limits. Raises as `evaluate_query`."""
+    return measure_prepared(_prepare_query(query, store, now_ms))
 
 
 def history_limits(store: LimitedStore, seconds: float | None = None) -> QueryLimits:

@@ -21,7 +21,7 @@ from artimon.api.buffered_answer import BufferedAnswer, BufferedResponse, buffer
 from artimon.api.endpoint_states import EndpointPage, EndpointReader
 from artimon.api.fleet_status import FleetPage
 from artimon.api.formats import headers_of, negotiate_format
-from artimon.api.limited_store import LimitedStore, evaluate_query, explain_query, until_cancelled
+from artimon.api.limited_store import LimitedStore, evaluate_query, explain_query, measure_query, until_cancelled
 from artimon.api.pages import accepts_gzip
 from artimon.api.query_executor import QueryExecutor, as_api_errors
 from artimon.api.query_parameters import TIME_MAX_MS, QueryParameters, parse_body, parse_hard
@@ -139,6 +139,17 @@ class Routes:
 
         parcel, headers = await self._executor.run(work, wait_disconnect(request), question.engine, **asked)
         return BufferedResponse(parcel, {**plain_headers(), **headers})
+
+    @requires(Level.VIEWER, Area.QUERY)
+    async def completeness(
+        self, request: Request, q: TextParameter = None, time_ms: TimeParameter = None, engine: EngineParameter = None
+    ) -> Response:
+        """Measure what `q` reads over its range: samples that are due, those that are there, silent hosts."""
+        text = QueryParameters(q, time_ms, None, engine).validate(self._limits)
+        now_ms = self._executor.clock.now_ms() if time_ms is None else time_ms
+        origin = QueryOrigin(text, client=request.client.host if request.client else "")
+        measured = lambda store: measure_query(text, store, now_ms).to_dict()  # noqa: E731
+        return await self._run(request, measured, engine, origin=origin)
 
     @requires(Level.VIEWER, Area.QUERY)
     async def find(self, request: Request, selector: str, limit: LimitParameter = 1_000) -> Response:

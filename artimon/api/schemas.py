@@ -22,6 +22,7 @@ TEXT: Schema = {"type": "string"}
 TEXTS = _list(TEXT)
 INT64: Schema = {"type": "integer", "format": "int64"}
 TIME: Schema = {**INT64, "description": "Epoch milliseconds"}
+COUNT: Schema = {**INT64, "minimum": 0}
 OPTIONAL_TIME: Schema = {**TIME, "type": ["integer", "null"]}
 FLAG: Schema = {"type": "boolean"}
 LABELS: Schema = {"type": "object", "additionalProperties": TEXT}
@@ -93,6 +94,21 @@ SERIES_LIST = _object(
             )
         ),
         "truncated": FLAG,
+    }
+)
+COMPLETENESS = _object(
+    {
+        "text": {**TEXT, "description": "In words"},
+        "share": {"type": "number", "minimum": 0, "maximum": 1},
+        "expected": COUNT,
+        "present": COUNT,
+        "series": COUNT,
+        "silent": _list(
+            _object({"host": TEXT, "series": COUNT, "since_ms": TIME}),
+            description="Hosts without a sample in their last two periods, the longest silence first",
+        ),
+        "silent_hosts": COUNT,
+        "silent_series": {**COUNT, "description": "Silent series of other hosts"},
     }
 )
 ENDPOINTS = _object(
@@ -274,6 +290,7 @@ POSTED = {
 }
 ANSWERS: Mapping[str, dict[int | str, dict[str, Any]]] = {
     "find": _good(SERIES_LIST, "Series in canonical order"),
+    "completeness": _good(COMPLETENESS, "Samples that the query reads, those that are missing, and silent hosts"),
     "names": _texts("names", "Names of variables, sorted"),
     "labels": _texts("labels", "Names of labels, sorted"),
     "label_values": _texts("values", "Values of the label, sorted"),

@@ -7,5 +7,5 @@ process), `part_runner` (state machine of one part), `supervisor` (all parts), `
 `foreground` (the commands). Helpers: `java`, `jars`, `port_leases`, `topics`, and the local mail server: `smtp`,
 `mailbox`, `mail_view`. `demo_fleet` and `demo_sender`: the fleet of `artimon demo`.
 
-May import pipeline, query_dsl, sources, varstore, artimon.model and artimon.runtime, never artimon.api. Order inside: the
-contract in pyproject.toml."""
+May import pipeline, query_dsl, sources, varstore, artimon.model and artimon.runtime, never artimon.api. Order inside:
+the contract in pyproject.toml."""

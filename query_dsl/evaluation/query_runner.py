@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any, cast
 
 from artimon.model.select import Store
+from query_dsl.evaluation.completeness import Completeness, measure_completeness
 from query_dsl.evaluation.evaluator import answer, read_query
 from query_dsl.evaluation.explain import Explanation, explain
 from query_dsl.language.expression import Expr
@@ -94,6 +95,16 @@ class QueryRunner:
         its reads and times."""
         with self._engine(engine) as store:
             return explain(query, store, self._at(at), run, **self._limited(options))
+
+    def completeness(
+        self, query: str | Expr, at: object = None, *, engine: str = "auto", **options: Any
+    ) -> Completeness:
+        """Completeness of what a query reads over its range: samples that are due, those that are there, and the hosts
+        that are silent. `options` as in `query`."""
+        found = self._limited(options)
+        budget = make_budget(found["limits"], None, found.get("stop"))
+        with self._engine(engine) as store:
+            return measure_completeness(query, store, self._at(at), budget)
 
     def _limited(self, options: dict[str, Any]) -> dict[str, Any]:
         return options if options.get("limits") else options | {"limits": self.default_limits}

@@ -107,6 +107,16 @@ def test_half_surrogates_in_a_label_are_escaped(client: Client) -> None:
     assert answer.json
 
 
+def test_completeness_counts_what_the_query_reads(client: Client) -> None:
+    found = client.get("/api/completeness", q="fetch('http.requests').sum(by=['route']).range('10m')").json
+    assert found["series"] == 2
+    assert 0 < found["present"] <= found["expected"]
+    assert found["share"] == found["present"] / found["expected"]
+    assert "% of expected points" in found["text"]
+    assert client.get("/api/completeness", q="fetch('http.requests'").status == 400
+    assert client.get("/api/completeness").status == 400
+
+
 def test_find_lists_and_says_when_there_is_more(client: Client) -> None:
     found = client.get("/api/find", selector="http.*").json
     assert [row["series"] for row in found["series"]] == ['http.requests{route="/"}', 'http.requests{route="/a"}']

@@ -19,6 +19,15 @@ def test_a_query_is_run_and_drawn(watched: Watched) -> None:
     assert page.locator("#legend tbody tr").count() > 1
 
 
+def test_an_answer_tells_how_complete_its_data_are(watched: Watched) -> None:
+    page = watched.open(CPU)
+    drawn(page)
+    expect(page.locator("#completeness")).to_contain_text("% of expected points")
+    page.get_by_role("radio", name="PromQL").check()
+    page.get_by_role("radio", name="Artimon").check()
+    expect(page.locator("#completeness")).to_contain_text("% of expected points")
+
+
 def test_an_example_runs(watched: Watched) -> None:
     page = watched.open()
     page.click(f'button:has-text("{LOAD}")')

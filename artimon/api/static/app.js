@@ -3,6 +3,7 @@
 import { showAlerts } from "./alerts.js";
 import { ask, QUERY_DEADLINE_MS } from "./api.js";
 import { Asking } from "./asking.js";
+import { CompletenessLine } from "./completeness.js";
 import { byId, el } from "./dom.js";
 import { Endpoints } from "./endpoints.js";
 import { EXAMPLES, PROMQL_EXAMPLES } from "./examples.js";
@@ -26,6 +27,7 @@ const state = read(location.search);
 const scheduler = new Scheduler();
 const result = new Result(state);
 const asking = new Asking((text) => run(text));
+const completeness = new CompletenessLine();
 const find = new Find(state, (text) => use(text));
 new Suggestions(asking);
 
@@ -40,6 +42,7 @@ const query = new Feed({
   show: ({ asked, matrix }) => {
     asking.accept();
     result.show(matrix, asked);
+    void completeness.show(asked.range ? "" : asked.q);
   },
   fail: (error) => {
     const wrong = error.status >= 400 && error.status < 500 && error.status !== 429;
