@@ -22,7 +22,8 @@ def main() -> None:
         arguments.add_argument(f"--{name}", required=True)
     for name in ("data", "health", "keys", "ledger", "dropin", "sources"):
         arguments.add_argument(f"--{name}", required=True, type=Path)
-    arguments.add_argument("--jmx", action="append", default=[])
+    for name in ("jmx", "receive"):
+        arguments.add_argument(f"--{name}", action="append", default=[])
     given = arguments.parse_args()
     settings = AgentConfig(given.name, given.data, given.zookeeper, given.level, keys=given.keys, health=given.health)
     polls = SourceConfig(
@@ -32,6 +33,7 @@ def main() -> None:
         parse_duration(given.poll),
         dropin=given.dropin,
         jmx=tuple(map(parse_target, given.jmx)),
+        receive=tuple(given.receive),
         sources=given.sources,
     )
     run_agent_process(settings, polls, lambda sink: LedgerSink(sink, given.ledger))
