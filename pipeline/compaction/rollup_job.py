@@ -27,8 +27,7 @@ from artimon.rawtable.rollup_rows import (
 )
 from artimon.rawtable.rollups import LEVELS_MS, RollupTable, partition_of, rollup_folder, stem_of
 from artimon.rawtable.schema import DataFile, LiveFile
-from artimon.runtime import file_access as files
-from pipeline.compaction.job import DigestMismatchError, JobStopped
+from pipeline.compaction.job import DigestMismatchError, JobStopped, delete_files
 from pipeline.compaction.rollup_plan import RollupJob
 from pipeline.compaction.sorted_files import ROW_GROUP, HdfsSink, SortedFileWriter
 from pipeline.compaction.sorted_runs import ParquetRun, RunError
@@ -89,7 +88,7 @@ class RollupRunner:
             }
             version = self._table.change(job.stale, new, note, began)
         except (RunError, DigestMismatchError, FileSuperseded, JobStopped, FileNotFoundError):
-            self._discard(writers)
+            delete_files(self._table.uri, [name for writer in writers for name in writer.names])
             raise
         finally:
             for writer in writers:
@@ -132,14 +131,6 @@ class RollupRunner:
         if counted != samples:
             raise DigestMismatchError(f"{self._table.uri}/{made.path} counts {counted} of {samples} samples")
         return made
-
-    def _discard(self, writers: list[SortedFileWriter]) -> None:
-        """Delete files that will never be part of the table; a file that cannot be deleted becomes an orphan."""
-        for name in (name for writer in writers for name in writer.names):
-            try:
-                files.delete_file(f"{self._table.uri}/{name}")
-            except (OSError, RuntimeError) as error:
-                log.warning("%s could not be deleted yet: %s", name, error)
 
 
 def rolled(batches: Iterator[Any], fine_ms: int, coarse_ms: int) -> Iterator[RollupRows]:

@@ -1,4 +1,4 @@
-"""Command `artimon history`: raw samples from the table on HDFS, within their retention."""
+"""Command `artimon history`: raw samples from the table on HDFS, within their retention; imports."""
 
 from __future__ import annotations
 
@@ -7,17 +7,29 @@ from typing import Annotated, Literal
 
 import typer
 
+from artimon.cli.clusters import DefaultListGroup
 from artimon.cli.common import DataOption, HdfsOption, JsonOption, Panel, ZookeeperOption, locate_settings, print_error
 
 PANEL = Panel.QUERY
 app = typer.Typer()
 
 
-@app.command()
+class _ReadGroup(DefaultListGroup):
+    default_command = "read"
+
+
+history_app = typer.Typer(cls=_ReadGroup, help="Samples from the raw table on HDFS: read, import.")
+app.add_typer(history_app, name="history")
+SelectorArgument = Annotated[str, typer.Argument(help="A selector, such as 'rack.temp{rack=\"r1\"}'.")]
+StartOption = Annotated[str, typer.Option("--from", help="Start time, exclusive: ISO 8601 (UTC), or such as now-6h.")]
+EndOption = Annotated[str, typer.Option("--to", help="End time, inclusive.")]
+
+
+@history_app.command("read")
 def history(
-    selector: Annotated[str, typer.Argument(help="A selector, such as 'rack.temp{rack=\"r1\"}'.")],
-    start: Annotated[str, typer.Option("--from", help="Start time, exclusive: ISO 8601 (UTC), or such as now-6h.")],
-    end: Annotated[str, typer.Option("--to", help="End time, inclusive.")] = "now",
+    selector: SelectorArgument,
+    start: StartOption,
+    end: EndOption = "now",
     hdfs: HdfsOption = None,
     zookeeper: ZookeeperOption = None,
     data: DataOption = None,
@@ -28,7 +40,7 @@ def history(
     engine: Annotated[Literal["auto", "local", "spark"], typer.Option(help="Engine that reads the files.")] = "auto",
     stream: Annotated[bool, typer.Option(help="With --arrow: any number of samples, file by file.")] = False,
 ) -> None:
-    """Print samples from the raw table on HDFS, as they were collected."""
+    """Print samples from the raw table on HDFS, as they were collected. `artimon history SELECTOR` is the same."""
     from artimon.cli.history_output import show_history, write_batches
     from artimon.progress_bar import ProgressBar
     from artimon.runtime.process_setup import limit_library_logs
@@ -59,3 +71,40 @@ def history(
     except OSError as problem:
         print_error(f"artimon: {arrow or 'standard output'}: {problem.strerror}")
     raise typer.Exit(code)
+
+
+@history_app.command("import")
+def import_files(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files; .gz is decompressed.")],
+    form: Annotated[
+        Literal["dump", "openmetrics", "victoriametrics", "csv", "parquet", "arrow"] | None,
+        typer.Option("--format", help="Format; by default as the name of the file ends."),
+    ] = None,
+    mapping: Annotated[
+        Path | None, typer.Option(help="YAML file: columns of CSV, Parquet and Arrow, and their meaning.")
+    ] = None,
+    source: Annotated[str, typer.Option(help="Source of the samples, where the file names none.")] = "import",
+    keep: Annotated[str, typer.Option(help="Retention class.")] = "default",
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="Files at a time.")] = 1,
+    hdfs: HdfsOption = None,
+    data: DataOption = None,
+) -> None:
+    """Import samples of any age, each file once: repeat it after any failure."""
+    from artimon.cli.history_import import ImportJob, import_all, read_mapping
+    from artimon.runtime.config_file import ConfigFileError
+    from artimon.runtime.process_setup import limit_library_logs
+
+    place = locate_settings(data)
+    limit_library_logs()
+    try:
+        found = read_mapping(mapping) if mapping else None
+        todo = [ImportJob.of(file, form, found, source, keep, hdfs or place.hdfs, place.data) for file in files]
+    except ConfigFileError as problem:
+        print_error(f"artimon: {problem}")
+        raise typer.Exit(2) from None
+    except OSError as problem:
+        print_error(f"artimon: {mapping}: {problem.strerror}")
+        raise typer.Exit(2) from None
+    except ValueError as problem:
+        raise typer.BadParameter(str(problem)) from None
+    raise typer.Exit(0 if import_all(todo, jobs) else 1)

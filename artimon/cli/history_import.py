@@ -1,0 +1,119 @@
+"""Import of files into the history: one after another, or several processes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from artimon.cli.common import print_error
+from artimon.model.batch import MAX_NAME_BYTES, MAX_SOURCE_BYTES
+from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.failpoints import Failpoint, no_failpoint
+from artimon.rawtable.delta import first_line
+from artimon.rawtable.schema import TableError
+from artimon.runtime.config_file import read_config
+from artimon.runtime.text import printable
+from pipeline.compaction.sorted_runs import RunError
+from pipeline.history.importer import Importer, ImportResult
+from sources.base.source_errors import FileRefusedError, RejectCounts
+from sources.history.column_mapping import ColumnMapping
+from sources.history.import_builder import ImportBuilder
+from sources.history.import_reader import ImportFormat, ImportSettings, format_of
+
+TABLE_FORMATS = ("csv", "parquet", "arrow")
+
+
+class ImportFailure(RuntimeError):
+    """A file was not imported as a whole. The text says why; repeating the import adds what is missing."""
+
+
+def read_mapping(file: Path) -> ColumnMapping:
+    """Read a mapping of columns. Raises ConfigFileError, OSError."""
+    return read_config(file).validate(ColumnMapping)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportJob:
+    """Import of one file. `data`: local folder; about 60 bytes a sample are used below it."""
+
+    file: Path
+    settings: ImportSettings
+    keep: str
+    hdfs: str
+    data: Path
+
+    @classmethod
+    def of(
+        cls,
+        file: Path,
+        form: ImportFormat | None,
+        mapping: ColumnMapping | None,
+        source: str,
+        keep: str,
+        hdfs: str,
+        data: Path,
+    ) -> ImportJob:
+        """Return a checked job. Raises ValueError."""
+        form = form or format_of(file)
+        if form is None:
+            raise ValueError(f"{file}: its name does not tell the format: give --format")
+        if mapping and form not in TABLE_FORMATS:
+            raise ValueError(f"--mapping is for {', '.join(TABLE_FORMATS)}; {file} is {form}")
+        if not 0 < len(source.encode()) <= MAX_SOURCE_BYTES or not 0 < len(keep.encode()) <= MAX_NAME_BYTES:
+            raise ValueError(f"a source has 1 to {MAX_SOURCE_BYTES} bytes, a retention class 1 to {MAX_NAME_BYTES}")
+        return cls(file, ImportSettings(form, source, mapping), keep, hdfs, data)
+
+    def run(self, clock: Clock = SYSTEM_CLOCK, probe: Failpoint = no_failpoint) -> tuple[ImportResult, RejectCounts]:
+        """Import the file; return counts of stored and of refused samples. Raises ImportFailure."""
+        try:
+            identity = self.settings.identity(self.file, self.keep)
+            builder = ImportBuilder(self.settings.source, clock.now_ms())
+            importer = Importer(self.hdfs, self.data / "import" / identity, self.keep, clock, probe)
+            return importer.run(identity, self.settings.read(self.file, builder)), builder.rejects
+        except FileRefusedError as problem:
+            raise ImportFailure(str(problem)) from problem
+        except (TableError, RunError, OSError, EOFError) as problem:
+            raise ImportFailure(f"{self.file}: {first_line(problem)}") from problem
+
+
+def import_all(todo: Sequence[ImportJob], jobs: int) -> bool:
+    """Run jobs, at most `jobs` at a time, and print each result; return False if one failed."""
+    good = True
+    if jobs == 1 or len(todo) == 1:
+        for job in todo:
+            try:
+                _show(job.file, *job.run())
+            except ImportFailure as problem:
+                print_error(f"artimon: {problem}")
+                good = False
+        return good
+    with ProcessPoolExecutor(min(jobs, len(todo)), get_context("spawn")) as pool:
+        running = {pool.submit(job.run): job for job in todo}
+        for done in as_completed(running):
+            try:
+                _show(running[done].file, *done.result())
+            except ImportFailure as problem:
+                print_error(f"artimon: {problem}")
+                good = False
+    return good
+
+
+def _show(file: Path, result: ImportResult, rejects: RejectCounts) -> None:
+    for line, text in rejects.named:
+        print_error(f"artimon: {file}{f':{line}' if line else ''}: {printable(text)}")
+    if result.is_known:
+        print(f"{file}: imported before, nothing to do")
+        return
+    print(
+        f"{file}: {result.samples:,} samples of {len(result.series):,} series, {result.days:,} days,"
+        f" {result.bytes:,} bytes"
+        + (f"; {result.known:,} samples were imported before" if result.known else "")
+        + (f"; refused: {_counts(rejects)}" if rejects.counts.total() else "")
+    )
+
+
+def _counts(rejects: RejectCounts) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in sorted(rejects.counts.items()) if count)
