@@ -143,9 +143,8 @@ class _OpenMetricsLines:
         one = parse_sample(text + b" 0")
         family = self._families.family_of(one.name)
         created = self._families.created(one.name)
-        code = self._builder.series(
-            one.name, one.labels, line, family.kind(one.name), unit=family.unit, help=family.help
-        )
+        kind = family.kind(one.name) if family.type else kind_by_name(one.name)
+        code = self._builder.series(one.name, one.labels, line, kind, unit=family.unit, help=family.help)
         outer = frozenset((label, value) for label, value in one.labels.items() if label not in ("le", "quantile"))
         group = self._groups.setdefault((created or family.name, outer), len(self._groups))
         if code != REFUSED:

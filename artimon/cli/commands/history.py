@@ -18,7 +18,7 @@ class _ReadGroup(DefaultListGroup):
     default_command = "read"
 
 
-history_app = typer.Typer(cls=_ReadGroup, help="Samples from the raw table on HDFS: read, import.")
+history_app = typer.Typer(cls=_ReadGroup, help="Samples from the raw table on HDFS: read, import, export.")
 app.add_typer(history_app, name="history")
 SelectorArgument = Annotated[str, typer.Argument(help="A selector, such as 'rack.temp{rack=\"r1\"}'.")]
 StartOption = Annotated[str, typer.Option("--from", help="Start time, exclusive: ISO 8601 (UTC), or such as now-6h.")]
@@ -41,7 +41,7 @@ def history(
     stream: Annotated[bool, typer.Option(help="With --arrow: any number of samples, file by file.")] = False,
 ) -> None:
     """Print samples from the raw table on HDFS, as they were collected. `artimon history SELECTOR` is the same."""
-    from artimon.cli.history_output import show_history, write_batches
+    from artimon.cli.history_output import show_history, write_arrow, write_batches
     from artimon.progress_bar import ProgressBar
     from artimon.runtime.process_setup import limit_library_logs
     from query_dsl import QueryError
@@ -57,7 +57,9 @@ def history(
     try:
         with History(hdfs or place.hdfs, zookeeper or place.zookeeper) as opened:
             if stream and arrow is not None:
-                print_error(f"artimon: {write_batches(opened.batches(selector, start, end), arrow):,} samples")
+                print_error(
+                    f"artimon: {write_batches(opened.batches(selector, start, end), arrow, write_arrow):,} samples"
+                )
                 return
             with ProgressBar() as bar:
                 answer = opened.read(selector, start, end, samples=limit, engine=engine, progress=bar)
@@ -108,3 +110,47 @@ def import_files(
     except ValueError as problem:
         raise typer.BadParameter(str(problem)) from None
     raise typer.Exit(0 if import_all(todo, jobs) else 1)
+
+
+@history_app.command("export")
+def export(
+    selector: SelectorArgument,
+    start: StartOption,
+    end: EndOption = "now",
+    output: Annotated[Path, typer.Option("--output", "-o", help="File, - for stdout.")] = Path("-"),
+    form: Annotated[
+        Literal["parquet", "arrow", "csv", "openmetrics"] | None,
+        typer.Option("--format", help="Format; by default as the name of the file ends."),
+    ] = None,
+    series: Annotated[int, typer.Option(min=1, help="Fail if there are more series.")] = 100_000,
+    hdfs: HdfsOption = None,
+    zookeeper: ZookeeperOption = None,
+    data: DataOption = None,
+) -> None:
+    """Write samples to a file that can be imported again: any number, in little memory."""
+    from artimon.cli.history_export import EXPORT_FORMATS, export_samples
+    from artimon.runtime.process_setup import limit_library_logs
+    from query_dsl import QueryError
+    from query_dsl.stores.history.engine import History
+
+    wanted = form or {".om": "openmetrics"}.get(output.suffix, output.suffix[1:])
+    if wanted not in EXPORT_FORMATS:
+        raise typer.BadParameter(f"give --format: one of {', '.join(EXPORT_FORMATS)}")
+    place = locate_settings(data)
+    limit_library_logs()
+    code = 1
+    try:
+        with History(hdfs or place.hdfs, zookeeper or place.zookeeper) as opened:
+            described = opened.described(selector, start, end, series=series)
+            batches = opened.batches(selector, start, end, series=series, described=True)
+            for note in export_samples(batches, described, output, wanted, place.data):
+                print_error(f"artimon: {note}")
+        return
+    except QueryError as problem:
+        print_error(f"artimon: {problem}")
+    except KeyboardInterrupt:
+        print_error("artimon: interrupted; no new file is kept")
+        code = 130
+    except OSError as problem:
+        print_error(f"artimon: {output}: {problem.strerror or problem}")
+    raise typer.Exit(code)
