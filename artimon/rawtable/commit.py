@@ -332,7 +332,7 @@ class CompactionLog(MaintainedTable[LiveFile]):
         wanted, added = {file.path for file in old}, {file.path for file in new}
 
         def check(live: set[str]) -> bool:
-            if added <= live:
+            if added <= live and wanted.isdisjoint(live):
                 return True
             if not wanted <= live:
                 gone = sorted(wanted - live)

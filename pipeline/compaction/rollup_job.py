@@ -178,11 +178,11 @@ def counted_samples(uri: str) -> int:
     return sum(pc.sum(reader.read(group, ["count"]).column("count")).as_py() or 0 for group in range(reader.groups))
 
 
-def write_empty(output: SortedFileWriter) -> DataFile:
+def write_empty(output: SortedFileWriter, schema: pa.Schema = ROLLUP_FILE_SCHEMA) -> DataFile:
     """Write a file without rows: the raw file has no samples that count, and needs no further job."""
     path = output.new_path()
     sink = HdfsSink(f"{output.table}/{path}")
-    with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), ROLLUP_FILE_SCHEMA):
+    with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema):
         pass
     sink.close()
     return DataFile(path, sink.size, 0, output.partition, '{"numRecords": 0}')

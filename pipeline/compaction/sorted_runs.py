@@ -72,7 +72,7 @@ class ParquetRun:
         source, file = self._open()
         for group in range(file.metadata.num_row_groups):
             for batch in _coalesced(self._group(source, file, group, rows), rows):
-                fitting = batch if batch.schema.equals(FILE_SCHEMA) else _conform(batch)
+                fitting = batch if batch.schema.equals(FILE_SCHEMA) else conform(batch)
                 if self._on_batch:
                     self._on_batch(fitting)
                 yield fitting
@@ -224,7 +224,7 @@ def _join_batches(batches: list[Any]) -> Any:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _conform(batch: Any) -> Any:
+def conform(batch: Any) -> Any:
     """Return a batch with the columns and types of FILE_SCHEMA; a column that an older file lacks is null."""
     columns = []
     for field in FILE_SCHEMA:

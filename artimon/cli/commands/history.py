@@ -8,7 +8,17 @@ from typing import Annotated, Literal
 import typer
 
 from artimon.cli.clusters import DefaultListGroup
-from artimon.cli.common import DataOption, HdfsOption, JsonOption, Panel, ZookeeperOption, locate_settings, print_error
+from artimon.cli.common import (
+    DataOption,
+    HdfsOption,
+    JsonOption,
+    Panel,
+    ZookeeperOption,
+    as_usage_error,
+    exits,
+    locate_settings,
+    print_error,
+)
 
 PANEL = Panel.QUERY
 app = typer.Typer()
@@ -18,7 +28,7 @@ class _ReadGroup(DefaultListGroup):
     default_command = "read"
 
 
-history_app = typer.Typer(cls=_ReadGroup, help="Samples from the raw table on HDFS: read, import, export.")
+history_app = typer.Typer(cls=_ReadGroup, help="Samples from the raw table on HDFS: read, import, export, delete.")
 app.add_typer(history_app, name="history")
 SelectorArgument = Annotated[str, typer.Argument(help="A selector, such as 'rack.temp{rack=\"r1\"}'.")]
 StartOption = Annotated[str, typer.Option("--from", help="Start time, exclusive: ISO 8601 (UTC), or such as now-6h.")]
@@ -154,3 +164,42 @@ def export(
     except OSError as problem:
         print_error(f"artimon: {output}: {problem.strerror or problem}")
     raise typer.Exit(code)
+
+
+@history_app.command("delete")
+def delete(
+    selector: Annotated[str, typer.Argument(help="A selector of what is deleted.")] = "",
+    start: Annotated[str, typer.Option("--from", help="Start time, exclusive.")] = "",
+    end: EndOption = "now",
+    confirm: Annotated[str, typer.Option(metavar="TOKEN", help="Delete what the dry run that printed it told.")] = "",
+    verify: Annotated[int | None, typer.Option(min=0, help="Prove the deletion that ended at this version.")] = None,
+    audit: Annotated[Path | None, typer.Option(help="Audit log; by default audit.log in the data folder.")] = None,
+    hdfs: HdfsOption = None,
+    data: DataOption = None,
+) -> None:
+    """Delete samples from HDFS for ever: a dry run first, then again with its token."""
+    from artimon.cli import history_deletion as deletion
+    from artimon.rawtable.schema import TableError
+    from artimon.runtime.process_setup import limit_library_logs
+    from pipeline.compaction.sorted_runs import RunError
+    from query_dsl import QueryError
+
+    if (verify is None) != bool(selector and start):
+        raise typer.BadParameter("give SELECTOR and --from, or --verify VERSION")
+    place = locate_settings(data)
+    limit_library_logs()
+    with exits(QueryError, TableError, RunError, OSError):
+        if verify is not None:
+            raise typer.Exit(0 if deletion.verify(hdfs or place.hdfs, verify) else 1)
+        token = as_usage_error(deletion.DeletionToken.parse, confirm) if confirm else None
+        times = (token.after_ms, token.until_ms) if token else (start, end)
+        chosen = deletion.SelectedDeletion(hdfs or place.hdfs, selector, *times)
+        if token is None:
+            deletion.show_plan(*chosen.plan(), chosen.found)
+            return
+        log = audit or place.data / "audit.log"
+        told = {"from_ms": token.after_ms, "to_ms": token.until_ms, "token": confirm}
+        deletion.audit(log, "history.delete", selector, **told)
+        result = chosen.confirm(token)
+        deletion.audit(log, "history.deleted", selector, **told, version=result.version, samples=result.samples)
+        deletion.show_result(result)
