@@ -284,10 +284,14 @@ def prove_deletion(hdfs: str, version: int, select: Select) -> DeletionProof:
         data = files.read_file(record_uri(hdfs, version))
     except FileNotFoundError:
         raise DeletionError(f"no deletion ended at version {version}: {record_uri(hdfs, version)} is missing") from None
-    record = pq.read_table(pa.BufferReader(data))
-    about = json.loads(record.schema.metadata[RECORD_KEY.encode()])
-    source, series = (record.column(name).to_numpy() for name in ("source", "series"))
-    after_ms, until_ms = about["after_us"] // 1000, about["until_us"] // 1000
+    try:
+        record = pq.read_table(pa.BufferReader(data))
+        about = json.loads((record.schema.metadata or {})[RECORD_KEY.encode()])
+        source, series = (record.column(name).to_numpy() for name in ("source", "series"))
+        gone = record.column("gone").to_numpy(zero_copy_only=False)
+        after_ms, until_ms = int(about["after_us"]) // 1000, int(about["until_us"]) // 1000
+    except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
+        raise DeletionError(f"{record_uri(hdfs, version)} cannot be read: {error!r:.200}") from error
     raw = CompactionLog(hdfs)
     raw.refresh()
     names = {stem_of(file.path) for file in raw.live()}
@@ -303,7 +307,6 @@ def prove_deletion(hdfs: str, version: int, select: Select) -> DeletionProof:
         # the roll-up of a live raw file has what that file has
         if raw_name_of(path) not in names and _holds(uri, select(source, series, after_ms, until_ms + level_ms - 1)):
             remaining.append(uri)
-    gone = record.column("gone").to_numpy(zero_copy_only=False)
     keys = _keys(source[gone], series[gone])
     for uri, path in _existing(series_uri(hdfs)) if gone.any() else ():
         searched += 1

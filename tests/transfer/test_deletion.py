@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,7 +28,7 @@ from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.rollup_job import RollupRunner
 from pipeline.compaction.rollup_plan import RollupJob
-from pipeline.history.deletion import prove_deletion
+from pipeline.history.deletion import DeletionError, prove_deletion, record_uri
 from pipeline.history.importer import Importer
 from query_dsl import evaluate, parse
 from query_dsl.stores.history.engine import History
@@ -260,6 +262,20 @@ def test_a_token_is_good_for_what_it_showed(hdfs: str, tmp_path: Path) -> None:
     for wrong in ("", "1-2-3", "a-1-2-x"):
         with pytest.raises(ValueError, match="is not a token"):
             DeletionToken.parse(wrong)
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1junk", None], ids=["empty", "junk", "another table"])
+def test_a_record_that_cannot_be_read_is_no_proof(hdfs: str, tmp_path: Path, data: bytes | None) -> None:
+    store(hdfs, tmp_path, days_of_hosts(1, 1, 2))
+    with pytest.raises(DeletionError, match="no deletion ended at version 7"):
+        prove_deletion(hdfs, 7, select)
+    if data is None:
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"source": [1]}), sink)
+        data = sink.getvalue().to_pybytes()
+    files.write_file(record_uri(hdfs, 7), data)
+    with pytest.raises(DeletionError, match="cannot be read"):
+        prove_deletion(hdfs, 7, select)
 
 
 def test_the_audit_log(tmp_path: Path) -> None:
