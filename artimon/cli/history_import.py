@@ -31,7 +31,7 @@ class ImportFailure(RuntimeError):
 
 
 def read_mapping(file: Path) -> ColumnMapping:
-    """Read a mapping of columns. Raises ConfigFileError, OSError."""
+    """Read a mapping of columns. Raises ConfigFileError."""
     return read_config(file).validate(ColumnMapping)
 
 

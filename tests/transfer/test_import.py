@@ -225,8 +225,10 @@ def test_twice_is_once(hdfs: str, tmp_path: Path) -> None:
     ("point", "nth"),
     [
         ("written", 3),
-        ("committed", 8),
-        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("described", 1), ("spilled", 1), ("committed", 1))),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (("described", 1), ("spilled", 1), ("committed", 1), ("committed", 8))
+        ),
     ],
 )
 def test_killed_and_repeated_is_once(hdfs: str, tmp_path: Path, point: str, nth: int) -> None:

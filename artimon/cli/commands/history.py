@@ -114,9 +114,6 @@ def import_files(
     except ConfigFileError as problem:
         print_error(f"artimon: {problem}")
         raise typer.Exit(2) from None
-    except OSError as problem:
-        print_error(f"artimon: {mapping}: {problem.strerror}")
-        raise typer.Exit(2) from None
     except ValueError as problem:
         raise typer.BadParameter(str(problem)) from None
     raise typer.Exit(0 if import_all(todo, jobs) else 1)
