@@ -36,7 +36,7 @@ def samples(hdfs: str, selector: str = '{__name__!=""}', after: object = 0) -> l
         return list(history.read(selector, after, "now", engine="local").samples())
 
 
-def dump_text(series: int = 5, polls: int = 60, step_ms: int = 3 * 3_600_000) -> str:
+def dump_text(series: int = 5, polls: int = 30, step_ms: int = 3 * 3_600_000) -> str:
     """A dump of counters that are reset at times, over several days."""
     lines = []
     for n in range(series):

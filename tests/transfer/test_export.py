@@ -65,7 +65,7 @@ def described(hdfs: str) -> list[Any]:
 
 @pytest.mark.parametrize("form", ["parquet", "arrow", "csv"])
 @given(rows=ROWS)
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_import_of_an_export_is_the_same(hdfs: str, tmp_path: Path, form: str, rows: list[Row]) -> None:
     one, other = (f"{hdfs}/{uuid.uuid4().hex}" for _ in range(2))
     store(one, tmp_path, rows)
