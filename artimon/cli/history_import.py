@@ -102,7 +102,7 @@ def import_all(todo: Sequence[ImportJob], jobs: int) -> bool:
 
 
 def _show(file: Path, result: ImportResult, rejects: RejectCounts) -> None:
-    for line, text in rejects.named:
+    for line, text in sorted(rejects.named):
         print_error(f"artimon: {file}{f':{line}' if line else ''}: {printable(text)}")
     if result.is_known:
         print(f"{file}: imported before, nothing to do")

@@ -19,8 +19,8 @@ def open_input(file: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(file, "rb")) if file.suffix == ".gz" else file.open("rb")
 
 
-def line_blocks(file: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """Yield the number of the first line and the lines of one block after another, without their newlines. Raises
+def text_blocks(file: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the number of the first line, and whole lines without the last newline, of one block after another. Raises
     FileRefusedError for a line beyond the limit, OSError, EOFError."""
     number, held = 1, b""
     with open_input(file) as stream:
@@ -31,9 +31,14 @@ def line_blocks(file: Path) -> Iterator[tuple[int, list[bytes]]]:
                 if len(held) > MAX_LINE_BYTES:
                     raise FileRefusedError("line", f"{file}:{number}: longer than {MAX_LINE_BYTES >> 20} MiB")
                 continue
-            lines = (held + head).split(b"\n")
+            lines = held + head
             held = tail
             yield number, lines
-            number += len(lines)
+            number += lines.count(b"\n") + 1
     if held:
-        yield number, [held]
+        yield number, held
+
+
+def line_blocks(file: Path) -> Iterator[tuple[int, list[bytes]]]:
+    """As `text_blocks`, as lists of lines."""
+    return ((number, block.split(b"\n")) for number, block in text_blocks(file))

@@ -180,7 +180,8 @@ def _type_of_each(types: Any, series: Any, source: Any) -> dict[tuple[str, str],
 
 def _kept(builder: ImportBuilder, given: ParsedColumns, bad_time: Bools, bad_value: Bools) -> ParsedColumns:
     """Return the rows that have a series, a time and a value; others are counted."""
-    builder.rejects.counts["bad series"] += int((given.code == REFUSED).sum())
+    if refused := int((given.code == REFUSED).sum()):
+        builder.rejects.counts["bad series"] += refused
     for wrong, text in ((bad_time, "not a time"), (bad_value, "not a value of the column's type, or none")):
         if count := int(wrong.sum()):
             builder.rejects.add("bad row", text, count, int(given.line[np.argmax(wrong)]))

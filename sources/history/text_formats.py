@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,52 +14,44 @@ from artimon.model.import_chunk import FIND_START_MS, ImportChunk
 from artimon.model.values import ValueType
 from sources.base.line_text import SPACE, decode_text, printable
 from sources.base.source_errors import LineError
-from sources.history.file_lines import line_blocks
+from sources.history.file_lines import text_blocks
 from sources.history.import_builder import CHUNK_ROWS, REFUSED, ImportBuilder, Ints, ParsedColumns, kind_by_name
+from sources.history.line_columns import Floats, split_columns
 from sources.scrape.prometheus.exposition_text import parse_labels, parse_sample, parse_value, split_sample
 from sources.scrape.prometheus.metric_families import MetricFamilies
 
-Floats = npt.NDArray[np.float64]
+IRREGULAR = -2
+"""Code of a text before two numbers that is not a series."""
 MAX_FAMILIES = 100_000
 _GO_ESCAPE = re.compile(r'\\(x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[abfnrtv\\"])')
 _GO_PLAIN = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\", '"': '"'}
 
 
-class _LineColumns:
-    """Samples of lines that were split but not converted yet."""
+class _ParsedLines:
+    """Samples of one chunk: columns of whole blocks, and single lines. Times are numbers as in the file."""
 
     def __init__(self) -> None:
-        self.codes: list[int] = []
-        self.values: list[bytes] = []
-        self.times: list[bytes] = []
-        self.lines: list[int] = []
+        self._parts: list[tuple[Ints, Floats, Floats, Ints]] = []
+        self._single: list[tuple[int, float, float, int]] = []
+        self.rows = 0
 
-    def numbers(self, builder: ImportBuilder, time_factor: int) -> tuple[Ints, Floats, Ints, Ints]:
-        """Return codes, values, times in ms and lines; those that are not numbers are left out and counted."""
-        values, bad = _floats(self.values, self.lines, builder)
-        times, wrong = _floats(self.times, self.lines, builder)
-        times = np.rint(times * time_factor)
-        wrong |= ~(np.abs(times) < 2**62)
-        good = ~(bad | wrong)
-        codes, lines = np.array(self.codes, np.int64), np.array(self.lines, np.int64)
-        return codes[good], values[good], times[good].astype(np.int64), lines[good]
+    def add(self, code: Ints, value: Floats, time: Floats, line: Ints) -> None:
+        self._parts.append((code, value, time, line))
+        self.rows += len(code)
 
+    def add_line(self, code: int, value: bytes, time: bytes, line: int) -> None:
+        """Add one sample. Raises LineError."""
+        self._single.append((code, parse_value(value), parse_value(time), line))
+        self.rows += 1
 
-def _floats(texts: list[bytes], lines: list[int], builder: ImportBuilder) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    bad = np.zeros(len(texts), np.bool_)
-    try:
-        if b"_" not in b" ".join(texts):
-            return np.array(texts or [b"0"]).astype(np.float64)[: len(texts)], bad
-    except ValueError:
-        pass
-    found = np.zeros(len(texts))
-    for at, text in enumerate(texts):
-        try:
-            found[at] = parse_value(text)
-        except LineError as problem:
-            bad[at] = True
-            builder.rejects.add("bad line", str(problem), line=lines[at])
-    return found, bad
+    def numbers(self, time_factor: int) -> tuple[Ints, Floats, Ints, Ints]:
+        """Return codes, values, times in ms and lines. A time out of all range is -1."""
+        single: Any = zip(*self._single, strict=True) if self._single else ((), (), (), ())
+        types = (np.int64, np.float64, np.float64, np.int64)
+        last: Any = tuple(np.array(column, type_) for column, type_ in zip(single, types, strict=True))
+        code, value, time, line = (np.concatenate(columns) for columns in zip(*self._parts, last, strict=True))
+        time = np.rint(time * time_factor)
+        return code, value, np.where(np.abs(time) < 2**62, time, -1).astype(np.int64), line
 
 
 class _DumpLines:
@@ -86,8 +78,8 @@ class _DumpLines:
         name = labels.get("__name__", "")
         return self._builder.series(name, labels, line, kind_by_name(name))
 
-    def columns(self, held: _LineColumns) -> ParsedColumns:
-        code, value, time_ms, line = held.numbers(self._builder, 1)
+    def columns(self, held: _ParsedLines) -> ParsedColumns:
+        code, value, time_ms, line = held.numbers(1)
         return ParsedColumns(code, time_ms, *doubles_or_ends(value), line)
 
 
@@ -151,8 +143,8 @@ class _OpenMetricsLines:
             (self._creates if created else self._group)[code] = group
         return code
 
-    def columns(self, held: _LineColumns) -> ParsedColumns:
-        code, value, time_ms, line = held.numbers(self._builder, 1000)
+    def columns(self, held: _ParsedLines) -> ParsedColumns:
+        code, value, time_ms, line = held.numbers(1000)
         birth_ms = np.full(len(code), FIND_START_MS, np.int64)
         told = np.isin(code, np.array(list(self._creates), np.int64))
         if told.any():
@@ -183,7 +175,7 @@ class LineForm(Protocol):
         """Return the code of a series."""
         ...
 
-    def columns(self, held: _LineColumns) -> ParsedColumns:
+    def columns(self, held: _ParsedLines) -> ParsedColumns:
         """Convert samples."""
         ...
 
@@ -204,39 +196,75 @@ def read_openmetrics(file: Path, builder: ImportBuilder) -> Iterator[ImportChunk
 
 
 def _read(file: Path, builder: ImportBuilder, form: LineForm) -> Iterator[ImportChunk]:
-    """Split lines into series, value and time; a series is parsed once."""
-    known: dict[bytes, int] = {}
-    held = _LineColumns()
-    for first, lines in line_blocks(file):
-        for number, line in enumerate(lines, first):
-            rest, _, time = line.rpartition(b" ")
-            text, _, value = rest.rpartition(b" ")
-            code = known.get(text)
-            if code is None:
-                if not (line := line.strip(SPACE)) or line.startswith(b"#"):
-                    form.comment(line)
-                    continue
-                try:
-                    text, value, time = form.split(line)
-                    code = known.get(text)
-                    if code is None:
-                        code = known[text] = form.series(text, number)
-                except LineError as problem:
-                    builder.rejects.add("bad line", str(problem), line=number)
-                    continue
+    """Split lines into series, value and time, nearly all of them as columns; a series is parsed once."""
+    reader = _LineReader(builder, form)
+    for first, block in text_blocks(file):
+        reader.read(block, first)
+        if reader.held.rows >= CHUNK_ROWS:
+            yield reader.take()
+    if reader.held.rows:
+        yield reader.take()
+
+
+class _LineReader:
+    """Reader of blocks of lines."""
+
+    def __init__(self, builder: ImportBuilder, form: LineForm) -> None:
+        self._builder, self._form = builder, form
+        self._known: dict[bytes, int] = {}
+        """Code of each text, IRREGULAR for a text that is not that of a series."""
+        self.held = _ParsedLines()
+
+    def read(self, block: bytes, first: int) -> None:
+        found = split_columns(block)
+        others = sorted(found.others)
+        lines = block.split(b"\n") if found.comments or others else []
+        for row in found.comments:
+            self._form.comment(lines[row].strip(SPACE))
+        firsts = dict(zip(found.code[::-1].tolist(), found.row[::-1].tolist(), strict=True))
+        codes = np.array([self._code(text, first + firsts[at]) for at, text in enumerate(found.series)], np.int64)
+        code = codes[found.code] if len(codes) else found.code
+        if irregular := found.row[code == IRREGULAR].tolist():
+            others, lines = sorted([*others, *irregular]), lines or block.split(b"\n")
+        if refused := int((code == REFUSED).sum()):
+            self._builder.rejects.counts["bad series"] += refused
+        good = code >= 0
+        self.held.add(code[good], found.value[good], found.time[good], found.row[good] + first)
+        for row in others:
+            self._read_line(lines[row], first + row)
+
+    def take(self) -> ImportChunk:
+        """Return the samples read so far as a chunk."""
+        held, self.held = self.held, _ParsedLines()
+        chunk = self._builder.chunk(self._form.columns(held))
+        if self._builder.is_full:
+            self._builder.forget()
+            self._form.forget()
+            self._known.clear()
+        return chunk
+
+    def _code(self, text: bytes, line: int) -> int:
+        code = self._known.get(text)
+        if code is None:
+            try:
+                regular = self._form.split(text + b" 1 1")[0] == text
+                code = self._form.series(text, line) if regular else IRREGULAR
+            except LineError:
+                code = IRREGULAR
+            self._known[text] = code
+        return code
+
+    def _read_line(self, line: bytes, number: int) -> None:
+        if not (line := line.strip(SPACE)):
+            return
+        try:
+            text, value, time = self._form.split(line)
+            code = self._known.get(text, IRREGULAR)
+            if code == IRREGULAR:
+                code = self._known[text] = self._form.series(text, number)
             if code == REFUSED:
-                builder.rejects.counts["bad series"] += 1
-                continue
-            held.codes.append(code)
-            held.values.append(value)
-            held.times.append(time)
-            held.lines.append(number)
-        if len(held.codes) >= CHUNK_ROWS:
-            yield builder.chunk(form.columns(held))
-            held = _LineColumns()
-            if builder.is_full:
-                builder.forget()
-                form.forget()
-                known.clear()
-    if held.codes:
-        yield builder.chunk(form.columns(held))
+                self._builder.rejects.counts["bad series"] += 1
+            else:
+                self.held.add_line(code, value, time, number)
+        except LineError as problem:
+            self._builder.rejects.add("bad line", str(problem), line=number)

@@ -13,7 +13,8 @@ from artimon.model.import_chunk import ImportChunk
 from sources.base.source_errors import LineError
 from sources.history.file_lines import line_blocks
 from sources.history.import_builder import CHUNK_ROWS, REFUSED, ImportBuilder, Ints, ParsedColumns, kind_by_name
-from sources.history.text_formats import Floats, doubles_or_ends
+from sources.history.line_columns import Floats
+from sources.history.text_formats import doubles_or_ends
 
 
 def read_victoria(file: Path, builder: ImportBuilder) -> Iterator[ImportChunk]:

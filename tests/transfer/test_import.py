@@ -137,7 +137,7 @@ def test_csv_with_a_mapping(hdfs: str, tmp_path: Path) -> None:
     result, rejects = run(file, hdfs, mapping=read_mapping(mapping))
     found = values(samples(hdfs))
     assert found == {'room.temp{floor="1",room="a, \\"b\\""}': [(0, big)], 'room.temp{room="c"}': [(1, -2)]}
-    assert (result.samples, dict(rejects.counts)) == (2, {"bad row": 3, "bad series": 0})
+    assert (result.samples, dict(rejects.counts)) == (2, {"bad row": 3})
 
 
 def test_parquet_with_a_mapping(hdfs: str, tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_what_is_refused_is_counted_and_named(hdfs: str, tmp_path: Path) -> None
     result, rejects = run(file, hdfs)
     assert result.samples == 1
     assert rejects.counts == {"bad line": 3, "future": 1, "time": 1, "bad series": 1}
-    assert rejects.named[0] == (2, "want {labels} value time: 'nothing'")
+    assert (2, "want {labels} value time: 'nothing'") in rejects.named
     assert sorted(line for line, _ in rejects.named) == [2, 3, 4, 6, 7]
 
 
