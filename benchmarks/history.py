@@ -9,7 +9,8 @@ relation to those of samples alone, for a day of the counters; `@mixed`: for the
 `history.import`: samples a second that `artimon history import` stores, of two days of the counters as the peer exports
 them, one process; the peer's line is its import of the same lines until they can be read, with all its threads.
 
-artimon bench history [--days 30] [--hosts 30] [--year-days 365] [--year-hosts 10] [--only 30d|365d|bytes|import] [--no-peers]
+artimon bench history [--days 30] [--hosts 30] [--year-days 365] [--year-hosts 10] [--only 30d|365d|bytes|import]
+                      [--no-peers]
 """
 
 from __future__ import annotations

@@ -59,9 +59,9 @@ def _parse(line: bytes) -> tuple[dict[str, str], Floats, Ints]:
         labels, values, times = told["metric"], told["values"], told["timestamps"]
         if not all(isinstance(one, str) for pair in labels.items() for one in pair):
             raise TypeError("a label is not a text")
-        if not all(type(time) is int for time in times):
+        columns = np.array(values, np.float64), np.array(times)
+        if len(times) and columns[1].dtype != np.int64:
             raise TypeError("a time is not a whole number of ms")
-        columns = np.array(values, np.float64), np.array(times, np.int64)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise LineError(f"not a line of VictoriaMetrics' export: {error!r:.100}") from None
     if columns[0].ndim != 1 or len(columns[0]) != len(columns[1]):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from artimon.cli.history_deletion import DeletionToken, SelectedDeletion, audit, select, verify
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.rawtable.commit import CompactionLog
+from artimon.rawtable.commit import CompactionLog, RawTable
 from artimon.rawtable.rollups import LEVELS_MS, RollupTable, stem_of
 from artimon.rawtable.series_delta import SeriesTable
 from artimon.runtime import file_access as files
@@ -37,6 +37,9 @@ from query_dsl.stores.history.sample_query import HistoryError
 from query_dsl.stores.history_store import HistoryStore
 from query_dsl.tree.query_errors import NothingSelected
 from tests.compaction.later import Later
+from tests.history.world import START_MS as HOURS_MS
+from tests.history.world import Given, HistoryWorld
+from tests.series.world import block
 from tests.transfer.importing import samples
 from tests.transfer.rows import Row, chunk_of
 from tests.transfer.test_export import ROWS
@@ -244,6 +247,61 @@ def test_with_compaction_and_imports_at_the_same_time(hdfs: str, tmp_path: Path)
     assert len(samples(hdfs)) == 2 * 24
     compact(hdfs, tmp_path)
     assert len(samples(hdfs)) == 2 * 24
+
+
+def test_beside_appends(hdfs: str, tmp_path: Path) -> None:
+    """Files of open hours are rewritten too; appends, an import of the same day and compaction go on."""
+    world = HistoryWorld(hdfs)
+    texts = [f'load{{host="h{n}"}}' for n in range(3)]
+    world.announce([block("plc/a", 0, 1, texts)])
+    begin = HOURS_MS
+
+    def append(hour: int) -> None:
+        rows: list[Given] = [("plc/a", text, begin + hour * 3_600_000 + 1, hour) for text in texts]
+        for _ in range(2):
+            world.append(begin + hour * 3_600_000 + 5, rows)
+
+    for hour in range(4):
+        append(hour)
+    store(hdfs, tmp_path, [("plc/a", "load", {"host": "h1"}, begin + 77 + n, 1, n) for n in range(5)])
+    met: list[str] = []
+
+    def probe(point: str) -> None:
+        met.append(point)
+        if met.count("rewritten") == 2 and point == "rewritten":
+            append(4)
+
+    version, deleted = delete(hdfs, texts[1], begin + 1, begin + 3 * 3_600_000, probe=probe)
+    assert deleted == 5 + 2 * 2
+    for _ in range(2):
+        left = samples(hdfs)
+        assert len([one for one in left if one.series == texts[1]]) == 10 - 4
+        assert len(left) == 3 * 10 - 4
+        world.builder.settle(begin + DAY_MS)
+        compact(hdfs, tmp_path)
+    assert RawTable(hdfs).head()[1].key == world.builder.state.key
+    assert not prove_deletion(hdfs, version, select).remaining
+    live = CompactionLog(hdfs)
+    live.refresh()
+    assert {file.period for file in live.live()} == {"2026-11-18"}
+
+
+@pytest.mark.parametrize("hours", [2, 4])
+def test_hours_without_samples_are_compacted(hdfs: str, tmp_path: Path, hours: int) -> None:
+    """Their empty files go; with all of a day's no file remains."""
+    world = HistoryWorld(hdfs)
+    world.announce([block("plc/a", 0, 1, ["load{}"])])
+    for hour in range(4):
+        for _ in range(2):
+            world.append(HOURS_MS + hour * 3_600_000 + 5, [("plc/a", "load{}", HOURS_MS + hour * 3_600_000 + 1, hour)])
+    _, deleted = delete(hdfs, "load", HOURS_MS, HOURS_MS + hours * 3_600_000)
+    assert deleted == 2 * hours
+    world.builder.settle(HOURS_MS + DAY_MS)
+    table = CompactionLog(hdfs)
+    for _ in range(2):
+        compact(hdfs, tmp_path)
+        table.refresh()
+        assert [file.rows for file in table.live()] == [8 - 2 * hours][: 4 - hours]
 
 
 def test_a_token_is_good_for_what_it_showed(hdfs: str, tmp_path: Path) -> None:
