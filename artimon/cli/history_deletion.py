@@ -53,7 +53,7 @@ class SelectedDeletion:
     ) -> None:
         asked = parse_sample_query(selector, start, end, clock.now_ms(), NO_LIMIT, NO_LIMIT)
         if asked.after_ms < 0:
-            raise HistoryError("samples begin in 1970: give --from 0 or later")
+            raise HistoryError("samples begin in 1970: give --from 1970-01-01T00:00:00Z or later")
         self.found: FoundSeries = find_series(hdfs, asked)
         source, series = (self.found.table.column(name).cast("int64").to_numpy() for name in ("source", "series"))
         self.selection = select(source, series, asked.after_ms, asked.until_ms)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -87,7 +87,7 @@ def history(
 
 @history_app.command("import")
 def import_files(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files; .gz is decompressed.")],
+    files: Annotated[list[Path] | None, typer.Argument(metavar="FILE...", help="Files; .gz is decompressed.")] = None,
     form: Annotated[
         Literal["dump", "openmetrics", "victoriametrics", "csv", "parquet", "arrow"] | None,
         typer.Option("--format", help="Format; by default as the name of the file ends."),
@@ -98,20 +98,34 @@ def import_files(
     source: Annotated[str, typer.Option(help="Source of the samples, where the file names none.")] = "import",
     keep: Annotated[str, typer.Option(help="Retention class.")] = "default",
     jobs: Annotated[int, typer.Option(min=1, max=64, help="Files at a time.")] = 1,
+    remote_read: Annotated[
+        str, typer.Option(metavar="URL", help="Read from a server instead: http://HOST:PORT/api/v1/read.")
+    ] = "",
+    select: Annotated[str, typer.Option(help="With --remote-read: a selector.")] = "",
+    start: Annotated[str, typer.Option("--from", help="With --remote-read: start time, exclusive.")] = "",
+    end: Annotated[str, typer.Option("--to", help="With --remote-read: end time, inclusive.")] = "",
+    window: Annotated[str, typer.Option(help="With --remote-read: time of one request.")] = "1h",
+    token_file: Annotated[Path | None, typer.Option(help="With --remote-read: file with a bearer token.")] = None,
     hdfs: HdfsOption = None,
     data: DataOption = None,
 ) -> None:
     """Import samples of any age, each file once: repeat it after any failure."""
-    from artimon.cli.history_import import ImportJob, import_all, read_mapping
+    from artimon.cli.history_import import ImportJob, RemoteJob, import_all, read_mapping
     from artimon.runtime.config_file import ConfigFileError
     from artimon.runtime.process_setup import limit_library_logs
+    from query_dsl import QueryError
 
+    if bool(files) == bool(remote_read) or bool(remote_read) != bool(select and start and end):
+        raise typer.BadParameter("give files, or --remote-read with --select, --from and --to")
     place = locate_settings(data)
     limit_library_logs()
     try:
         found = read_mapping(mapping) if mapping else None
-        todo = [ImportJob.of(file, form, found, source, keep, hdfs or place.hdfs, place.data) for file in files]
-    except ConfigFileError as problem:
+        at: dict[str, Any] = {"source": source, "keep": keep, "hdfs": hdfs or place.hdfs, "data": place.data}
+        todo: list[ImportJob | RemoteJob] = [ImportJob.of(file, form, found, **at) for file in files or ()]
+        if remote_read:
+            todo.append(RemoteJob.of(remote_read, select, start, end, window, token_file, **at))
+    except (ConfigFileError, QueryError, OSError) as problem:
         print_error(f"artimon: {problem}")
         raise typer.Exit(2) from None
     except ValueError as problem:
