@@ -120,7 +120,16 @@ class Deletion:
     # --- the plan
 
     def plan(self) -> DeletionPlan:
-        """Find the selected rows. Raises TableError, OSError, FileNotFoundError if compaction removes a file."""
+        """Find the selected rows; again if compaction removes a file meanwhile. Raises TableError, OSError."""
+        for attempt in range(MAX_ROUNDS):
+            try:
+                return self._plan()
+            except FileNotFoundError:
+                if attempt == MAX_ROUNDS - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _plan(self) -> DeletionPlan:
         table = self._raw.refresh()
         plan = DeletionPlan(int(table.version()))
         live = self._raw.live()
@@ -187,7 +196,7 @@ class Deletion:
                 except FileSuperseded as error:
                     log.info("%s: planned again", error)
             rewritten += self._clean_rollups()
-            plan = self._plan_again()
+            plan = self.plan()
         if not plan.is_empty:
             raise DeletionError(f"{plan.samples:,} samples remain after {MAX_ROUNDS} rounds: stop their source, repeat")
         version, rollup_version = int(self._raw.refresh().version()), self._rollup_version()
@@ -198,15 +207,6 @@ class Deletion:
             keys = _keys(self._selection.source[gone], self._selection.series[gone])
             SeriesTable(self._hdfs, self._clock).remove(lambda rows: np.isin(_row_keys(rows), keys))
         return DeletionResult(version, rollup_version, samples, rewritten, int(gone.sum()))
-
-    def _plan_again(self) -> DeletionPlan:
-        for attempt in range(MAX_ROUNDS):
-            try:
-                return self.plan()
-            except FileNotFoundError:
-                if attempt == MAX_ROUNDS - 1:
-                    raise
-        raise AssertionError("unreachable")
 
     def _clean_rollups(self) -> int:
         """Remove the roll-ups of replaced raw files, and rewrite those of expired samples. Returns the number of

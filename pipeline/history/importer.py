@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -86,22 +88,22 @@ class Importer:
             runs = DayRuns(self._folder / "days")
             try:
                 for chunk in chunks:
-                    self._take(chunk, runs, result)
+                    self._take(identity, chunk, runs, result)
                 self._probe("spilled")
                 self._store(identity, position, runs, result)
             finally:
                 runs.close()
         return result
 
-    def _take(self, chunk: ImportChunk, runs: DayRuns, result: ImportResult) -> None:
+    def _take(self, identity: str, chunk: ImportChunk, runs: DayRuns, result: ImportResult) -> None:
         ids = self._sources.assign(chunk.sources) if chunk.sources else {}
         if chunk.series:
-            self._describe(chunk.series, ids)
+            self._describe(identity, chunk.series, ids)
             result.series |= {(source, info.text) for source, info in chunk.series}
         if len(chunk.samples):
             runs.add(file_rows(chunk, np.array([ids[name] for name in chunk.sources], np.int64)))
 
-    def _describe(self, series: Iterable[tuple[str, SeriesInfo]], ids: dict[str, int]) -> None:
+    def _describe(self, identity: str, series: Iterable[tuple[str, SeriesInfo]], ids: dict[str, int]) -> None:
         """Add series to the table of series. What is added twice is merged."""
         by_source: dict[str, list[SeriesInfo]] = {}
         for source, info in series:
@@ -110,10 +112,10 @@ class Importer:
         rows, refused = rows_of((SeriesBlock(name, 0, now, tuple(held)) for name, held in by_source.items()), ids)
         for one in refused:
             log.error("series of %s left out: %s", one.source, one.reason)
-        topic = f"import-{now}"
+        topic = f"import-{identity}"
         start = self._series.positions(topic, 1)
         if not self._series.add(rows, topic, start, {0: start[0] + 1}):
-            raise TableError(f"{self._series.uri}: another import described series at the same time: repeat this one")
+            raise TableError(f"{self._series.uri}: another process imports the same file: wait for it, then repeat")
         self._probe("described")
 
     def _store(self, identity: str, position: int, runs: DayRuns, result: ImportResult) -> None:
@@ -180,10 +182,15 @@ class Importer:
 def _locked(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder. Raises TableError if another process has it."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    path = folder / "lock"
+    with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(lock.fileno()).st_ino != path.stat().st_ino:  # the owner before has just removed it
+                raise FileExistsError(path)
         except OSError:
-            raise TableError(f"another process imports the same file with {folder}: wait for it") from None
-        yield
-        (folder / "lock").unlink(missing_ok=True)
+            raise TableError(f"another process imports the same file with {folder}: wait for it, then repeat") from None
+        try:
+            yield
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -263,6 +263,20 @@ def run_elsewhere(file: Path, hdfs: str, data: Path) -> None:
     job(file, hdfs, data).run()
 
 
+def test_one_process_at_a_time_has_the_folder(hdfs: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.dump"
+    file.write_text(dump_text(1, 2))
+
+    def probe(point: str) -> None:
+        if point == "spilled":
+            with pytest.raises(ImportFailure, match="wait for it, then repeat"):
+                run(file, hdfs)
+
+    job(file, hdfs, file.parent / "data").run(probe=probe)
+    assert len(samples(hdfs)) == 2
+    assert not list((tmp_path / "data" / "import").iterdir())
+
+
 def test_chunks_do_not_change_what_is_stored(hdfs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a.dump"
     file.write_text(dump_text())
