@@ -54,7 +54,8 @@ class ImportResult:
     files: int = 0
     bytes: int = 0
     known: int = 0
-    series: set[tuple[str, str]] = field(default_factory=set)
+    series: set[int] = field(default_factory=set)
+    """Hashes of the sources and texts."""
     is_known: bool = False
     """The whole file was stored before: it was not read."""
 
@@ -99,7 +100,7 @@ class Importer:
         ids = self._sources.assign(chunk.sources) if chunk.sources else {}
         if chunk.series:
             self._describe(identity, chunk.series, ids)
-            result.series |= {(source, info.text) for source, info in chunk.series}
+            result.series |= {hash((source, info.text)) for source, info in chunk.series}
         if len(chunk.samples):
             runs.add(file_rows(chunk, np.array([ids[name] for name in chunk.sources], np.int64)))
 
