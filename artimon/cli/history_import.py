@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -184,8 +185,9 @@ def import_all(todo: Sequence[ImportJob | RemoteJob], jobs: int) -> bool:
         for done in as_completed(running):
             try:
                 _show(running[done].name, *done.result())
-            except ImportFailure as problem:
-                print_error(f"artimon: {problem}")
+            except (ImportFailure, BrokenProcessPool) as problem:
+                where = f"{running[done].name}: " if isinstance(problem, BrokenProcessPool) else ""
+                print_error(f"artimon: {where}{problem}")
                 good = False
     return good
 

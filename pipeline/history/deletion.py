@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 MAX_ROUNDS = 20
 """Rounds of a deletion: appends and compaction may make new files with selected rows during each."""
 EVER = (-(2**62), 2**62)
+RECORD_KEY = "artimon"
+"""Key of the times in the metadata of a record."""
 Prune = Callable[[Any, RowSelection], set[str]]
 """Returns the paths of the files of an open DeltaTable that may hold selected rows."""
 Select = Callable[[Ints, Ints, int, int], RowSelection]
@@ -257,16 +259,13 @@ class Deletion:
         files.write_file(record_uri(self._hdfs, version), sink.getvalue())
 
 
-RECORD_KEY = "artimon"
-
-
 def record_uri(hdfs: str, version: int) -> str:
     """Return the URI of the record of the deletion that ended at a version of the raw table."""
     return f"{hdfs.rstrip('/')}/artimon/deletions/{version:020d}.parquet"
 
 
 def _keys(source: Ints, series: Ints) -> Any:
-    """Return a hash of pairs, one to one for equal sources."""
+    """Return a 64-bit hash of each pair. Of one source, no two series share one."""
     return series.view(np.uint64) + source.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
 
 
