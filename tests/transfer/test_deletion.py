@@ -84,7 +84,7 @@ def counts(hdfs: str, level: str, days: int = 3) -> dict[str, list[Any]]:
 
 
 @given(rows=ROWS, cut=st.tuples(st.integers(0, 29), st.integers(0, 29)), compacted=st.booleans())
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_exactly_the_selected_samples_go(
     hdfs: str, tmp_path: Path, rows: list[Row], cut: tuple[int, int], compacted: bool
 ) -> None:

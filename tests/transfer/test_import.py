@@ -329,7 +329,7 @@ def test_files_of_a_day_are_merged_with_later_imports(hdfs: str, tmp_path: Path)
         max_size=4,
     )
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_found_starts_are_those_of_a_plain_loop(tables: list[list[tuple[int, int | None]]]) -> None:
     found, known = FoundStarts(), dict[int, tuple[float, int, int]]()
     time = 1_000
