@@ -6,14 +6,18 @@ answer, which is compared with the stored samples; the best of several in a runn
 of a new process. The peer's line is with its cache of results off, `@cached` with it on: a question asked before.
 `history.rollup`: samples a second that the compactor rolls up. `history.bytes`: bytes of samples and roll-ups in
 relation to those of samples alone, for a day of the counters; `@mixed`: for the recorded hour of a whole stack.
+`history.import`: samples a second that `artimon history import` stores, of two days of the counters as the peer exports
+them, one process; the peer's line is its import of the same lines until they can be read, with all its threads.
 
-artimon bench history [--days 30] [--hosts 30] [--year-days 365] [--year-hosts 10] [--only 30d|365d|bytes] [--no-peers]
+artimon bench history [--days 30] [--hosts 30] [--year-days 365] [--year-hosts 10] [--only 30d|365d|bytes|import]
+                      [--no-peers]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -35,19 +39,23 @@ from artimon.rawtable.schema import raw_uri
 from artimon.stack.stack import Stack
 from benchmarks.common import Parts, emit, fail
 from benchmarks.peers.process import drain
-from benchmarks.peers.victoria import Victoria
+from benchmarks.peers.victoria import Victoria, export_line
 from benchmarks.storage import find_peers, say
 from benchmarks.storing import recorded, table, years
 from pipeline.compaction.rollup_job import RollupRunner
 from pipeline.compaction.rollup_plan import RollupRetention, plan_rollups
+from pipeline.history.importer import Importer
 from query_dsl import Matrix, evaluate, parse
 from query_dsl.stores.history.engine import History
 from query_dsl.stores.history_store import HistoryStore
+from sources.history.import_builder import ImportBuilder
+from sources.history.import_reader import ImportSettings
 from tests.compaction.builder import DAY_MS
 
 BASE_PORT = 34_500
 HOUR_MS = 3_600_000
 TURNS = 3
+IMPORT_DAYS = 2
 FAST_LEVEL = 1
 """Level of zstd of samples that no question reads."""
 Floats = npt.NDArray[np.float64]
@@ -209,6 +217,30 @@ def measure_bytes(hdfs: str, folder: Path, hosts: int) -> None:
     _emit_bytes("history.bytes@mixed", hdfs)
 
 
+def measure_import(hdfs: str, folder: Path, peers: Sequence[Victoria], hosts: int) -> None:
+    """Measure an import, and compare the number of stored samples."""
+    load = years.make_load(folder, "load.requests", Kind.COUNTER, _midnight(4), IMPORT_DAYS, hosts)
+    file = folder / "export.jsonl"
+    with file.open("wb") as out:
+        out.writelines(map(export_line, load.peer_series()))
+    settings = ImportSettings("victoriametrics", "import")
+    began = time.perf_counter()
+    importer = Importer(hdfs, folder / "import", "default")
+    builder = ImportBuilder("import", SYSTEM_CLOCK.now_ms())
+    result = importer.run(settings.identity(file, "default"), settings.read(file, builder))
+    pace = load.samples / (time.perf_counter() - began)
+    if result.samples != load.samples:
+        raise WrongHistory(f"{result.samples:,} of {load.samples:,} samples were imported")
+    unit = f"samples/s of {load.samples:,} of {len(load.values):,} series, from its export to HDFS"
+    for peer in peers:
+        theirs = load.samples / peer.load(load.peer_series())
+        emit("history.import", pace, unit, peer.name, pace / theirs)
+        emit(f"peer.{peer.name}.history.import", theirs, f"samples/s of the same, {os.cpu_count()} cores", peer.name)
+    if not peers:
+        emit("history.import", pace, unit)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def _emit_bytes(line: str, hdfs: str) -> None:
     """Roll up, and print the bytes of data files of both tables."""
     _, samples = roll_up_all(hdfs)
@@ -235,6 +267,8 @@ def _run_part(options: argparse.Namespace, folder: Path, part: str) -> None:
         hdfs, values = f"{stack.hdfs}/{part}", folder / f"values-{part}"
         if part == "bytes":
             measure_bytes(hdfs, values, options.hosts)
+        elif part == "import":
+            measure_import(hdfs, values, _victoria(options, folder / part, "history.import"), options.hosts)
         elif part == "30d":
             peers = _victoria(options, folder / part, "history.30d")
             start = _midnight(options.days + 1)
@@ -256,12 +290,12 @@ def run(args: Sequence[str]) -> None:
     parser.add_argument("--hosts", type=int, default=30, help="hosts of history.30d, 100 series each")
     parser.add_argument("--year-days", type=int, default=365, help="days of history.365d")
     parser.add_argument("--year-hosts", type=int, default=10, help="hosts of history.365d")
-    parser.add_argument("--only", choices=["30d", "365d", "bytes"], help="omit the others")
+    parser.add_argument("--only", choices=["30d", "365d", "bytes", "import"], help="omit the others")
     parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args(args)
     folder, parts = Path(tempfile.mkdtemp(prefix="artimon-bench-")), Parts()
     try:
-        for part in ("30d", "365d", "bytes"):
+        for part in ("30d", "365d", "bytes", "import"):
             if options.only in (None, part):
                 parts.run(f"history.{part}.part", lambda part=part: _run_part(options, folder, part))  # type: ignore[misc]
     finally:

@@ -15,8 +15,7 @@ from google.protobuf.message import DecodeError
 from artimon.api.api_errors import ApiError
 from artimon.api.xor_chunks import encode_chunks, varint
 from artimon.model.select import Matcher, SelectError
-from artimon.runtime.protobuf_classes import MessageField as _Field
-from artimon.runtime.protobuf_classes import message_classes
+from artimon.runtime.remote_read_messages import MESSAGES
 from artimon.runtime.snappy_block import SnappyError, compress_block, decompress_block
 from query_dsl.promql.samples import SeriesSamples
 from varstore.index.matchers import compile_matcher
@@ -30,32 +29,6 @@ STREAMED = 1
 XOR = 1
 _OPS = ("=", "!=", "=~", "!~")
 _TIME_MAX_MS = 1 << 62
-
-MESSAGES = message_classes(
-    "remote_read.proto",
-    {
-        "ReadLabel": (_Field(1, "name", "string"), _Field(2, "value", "string")),
-        "ReadSample": (_Field(1, "value", "double"), _Field(2, "timestamp", "int64")),
-        "ReadMatcher": (_Field(1, "type", "uint32"), _Field(2, "name", "string"), _Field(3, "value", "string")),
-        "ReadQuery": (
-            _Field(1, "start_timestamp_ms", "int64"),
-            _Field(2, "end_timestamp_ms", "int64"),
-            _Field(3, "matchers", "ReadMatcher", True),
-        ),
-        "ReadRequest": (_Field(1, "queries", "bytes", True), _Field(2, "accepted_response_types", "uint32", True)),
-        "ReadSeries": (_Field(1, "labels", "ReadLabel", True), _Field(2, "samples", "ReadSample", True)),
-        "ReadResult": (_Field(1, "timeseries", "ReadSeries", True),),
-        "ReadResponse": (_Field(1, "results", "ReadResult", True),),
-        "Chunk": (
-            _Field(1, "min_time_ms", "int64"),
-            _Field(2, "max_time_ms", "int64"),
-            _Field(3, "type", "uint32"),
-            _Field(4, "data", "bytes"),
-        ),
-        "ChunkedSeries": (_Field(1, "labels", "ReadLabel", True), _Field(2, "chunks", "Chunk", True)),
-        "ChunkedResponse": (_Field(1, "series", "ChunkedSeries", True), _Field(2, "query_index", "int64")),
-    },
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,11 +36,13 @@ class Cluster(NamedTuple):
 
 
 class DefaultListGroup(TyperGroup):
-    """Group of commands whose default command is `list`."""
+    """Group of commands with a default command, which is added to arguments that begin with no command."""
+
+    default_command = "list"
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if not args or (args[0] not in self.commands and args[0] not in ("--help", "--show-completion")):
-            args = ["list", *args]
+            args = [self.default_command, *args]
         return super().parse_args(ctx, args)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, TextIO
@@ -33,24 +33,34 @@ def show_history(answer: HistoryAnswer, form: str, arrow: Path | None) -> None:
         print(f"artimon: {note}", file=sys.stderr)
 
 
-def write_batches(batches: Iterator[Any], arrow: Path) -> int:
-    """Write tables of RESULT_SCHEMA as they come, as one Arrow stream, to a file ("-": standard output). Returns the
-    number of rows. A failure after the first table leaves no file."""
-    if str(arrow) == "-":
-        return _write_stream(batches, sys.stdout.buffer)
-    first = next(batches, None)  # an invalid query fails here and leaves an older file as it was
+Writer = Callable[[Iterable[Any], IO[bytes]], int]
+"""Writes tables and returns the number of samples."""
+
+
+def write_batches(batches: Iterator[Any], target: Path, write: Writer) -> int:
+    """Write tables as they come to a file ("-": standard output). Returns the number of samples. The file appears once
+    it is complete; a failure leaves an older one as it was."""
+    if str(target) == "-":
+        return write(batches, sys.stdout.buffer)
+    first = next(batches, None)  # an invalid query fails here, before there is any file
+    if not target.is_file() and target.exists():  # a device or a pipe
+        with target.open("wb") as out:
+            return write(chain([] if first is None else [first], batches), out)
+    part = target.with_name(f".{target.name}.part")
     try:
-        with arrow.open("wb") as out:
-            return _write_stream(chain([] if first is None else [first], batches), out)
+        with part.open("wb") as out:
+            rows = write(chain([] if first is None else [first], batches), out)
+        part.replace(target)
     except BaseException:
-        if arrow.is_file():
-            arrow.unlink()
+        part.unlink(missing_ok=True)
         raise
+    return rows
 
 
-def _write_stream(batches: Iterable[Any], out: IO[bytes]) -> int:
+def write_arrow(batches: Iterable[Any], out: IO[bytes], schema: Any = RESULT_SCHEMA) -> int:
+    """Write an Arrow IPC stream."""
     rows = 0
-    with pa.ipc.new_stream(out, RESULT_SCHEMA) as stream:
+    with pa.ipc.new_stream(out, schema) as stream:
         for batch in batches:
             stream.write_table(batch)
             rows += len(batch)

@@ -28,6 +28,7 @@ from artimon.runtime import file_access as files
 log = logging.getLogger(__name__)
 
 APP_ID = "artimon.raw"
+IMPORT_ID = "artimon.import"
 COMPACTION_KEY = "artimonCompaction"
 """Key of the note in `commitInfo` of commits of compaction and expiry. Never the key of appends."""
 APPEND_ATTEMPTS = 10
@@ -247,6 +248,7 @@ class MaintainedTable(DeltaHandle, Generic[F]):
         actions: list[Any],
         note: dict[str, Any],
         on_success: Callable[[], None] = lambda: None,
+        apps: Sequence[Transaction] = (),
     ) -> int:
         """Commit on the newest version until `check`, called with its live files, returns True."""
         failure = ""
@@ -255,7 +257,7 @@ class MaintainedTable(DeltaHandle, Generic[F]):
             if check(self._live_paths()):
                 return version
             try:
-                self.commit(actions, metadata={COMPACTION_KEY: note})
+                self.commit(actions, apps, {COMPACTION_KEY: note})
                 on_success()
             except (DeltaError, OSError) as error:
                 failure = first_line(error)
@@ -275,26 +277,62 @@ class MaintainedTable(DeltaHandle, Generic[F]):
 
 
 class CompactionLog(MaintainedTable[LiveFile]):
-    """The raw table for compaction: live and removed files, and commits that replace or remove files."""
+    """The raw table for compaction, imports and deletions: live and removed files, and commits that replace, remove or
+    add files. None of them is an append."""
 
-    def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        super().__init__(raw_uri(hdfs), RAW_SCHEMA, PARTITION_BY, made=False, clock=clock)
+    def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK, made: bool = False) -> None:
+        super().__init__(raw_uri(hdfs), RAW_SCHEMA, PARTITION_BY, PROPERTIES, made, clock)
 
     def live(self) -> list[LiveFile]:
         """Return the files of the version last refreshed. Raises TableError."""
         names = ("path", "size_bytes", "num_records", "partition.period", "partition.keep")
         return [LiveFile(*row) for row in self.list_files(*names)]
 
-    def replace(self, old: Sequence[LiveFile], new: Sequence[DataFile], note: dict[str, Any], began: float) -> int:
-        """Replace `old` by `new`, which hold the same rows, in one commit; return its version. `began`: start of the
-        first of `new` by the monotonic clock.
+    def imported(self, identity: str) -> int:
+        """Return the position that imports of this identity have reached, 0 at first. Raises TableError, OSError."""
+        return self.refresh().transaction_version(import_id(identity)) or 0
+
+    def add(
+        self, new: Sequence[DataFile], identity: str, before: int, after: int, note: dict[str, Any], began: float
+    ) -> bool:
+        """Add files of an import and advance its position from `before` to `after` in one commit. Returns False,
+        without adding, if the position is `after` or beyond: another process added the same rows.
+
+        Raises FileSuperseded if it is another one, TableError if the outcome is uncertain."""
+        added = {file.path for file in new}
+        done: list[bool] = []
+
+        def check(live: set[str]) -> bool:
+            position = self._opened().transaction_version(import_id(identity)) or 0
+            if position == before:
+                self._check_age(began, bool(new))
+                return False
+            if position < after:
+                raise FileSuperseded(f"{self.uri}: the import {identity} is at {position}, expected {before}")
+            done.append(bool(added) and added <= live)
+            return True
+
+        apps = [Transaction(import_id(identity), after)]
+        self._commit_once(check, self._actions([], new, data_change=True), note, apps=apps)
+        return done[-1]
+
+    def replace(
+        self,
+        old: Sequence[LiveFile],
+        new: Sequence[DataFile],
+        note: dict[str, Any],
+        began: float,
+        data_change: bool = False,
+    ) -> int:
+        """Replace `old` by `new` in one commit; return its version. Without `data_change` they hold the same rows.
+        `began`: start of the first of `new` by the monotonic clock.
 
         Raises FileSuperseded if one of `old` is gone (`new` will then never be part of the table), TableError if the
         outcome is uncertain."""
         wanted, added = {file.path for file in old}, {file.path for file in new}
 
         def check(live: set[str]) -> bool:
-            if added <= live:
+            if added <= live and wanted.isdisjoint(live):
                 return True
             if not wanted <= live:
                 gone = sorted(wanted - live)
@@ -302,6 +340,11 @@ class CompactionLog(MaintainedTable[LiveFile]):
             self._check_age(began)
             return False
 
-        version = self._commit_once(check, self._actions(old, new, data_change=False), note)
+        version = self._commit_once(check, self._actions(old, new, data_change), note)
         self._removed |= wanted
         return version
+
+
+def import_id(identity: str) -> str:
+    """Return the transaction id of an import."""
+    return f"{IMPORT_ID}/{identity}"

@@ -103,13 +103,14 @@ class RollupTable(MaintainedTable[RollupFile]):
         Raises FileSuperseded if another file is a roll-up of the same raw file and level, TableError if the outcome is
         uncertain or the files are too old to commit."""
         wanted = {(file.partition["level"], raw_name_of(file.path)) for file in new}
-        added = {file.path for file in new}
+        added, removed = {file.path for file in new}, {file.path for file in old}
 
         def check(live: set[str]) -> bool:
-            if added <= live and not live & {file.path for file in old}:
+            if added <= live and not live & removed:
                 return True
             for file in self.live():
-                if (str(file.level_ms // 1000), file.raw_name) in wanted and file.path not in added:
+                made = (str(file.level_ms // 1000), file.raw_name) in wanted
+                if made and file.path not in added and file.path not in removed:
                     raise FileSuperseded(f"{self.uri}: {file.path} is a roll-up of the same raw file")
             self._check_age(began, bool(new))
             return False

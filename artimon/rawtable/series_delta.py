@@ -83,6 +83,14 @@ class SeriesTable(MergedTable):
             return None
         return self.merge(live, True, go_on, lambda rows: {BASE: rows.filter(pa.array(is_kept(rows)))})
 
+    def remove(self, is_removed: Callable[[pa.Table], Any]) -> None:
+        """Merge all files, and drop the rows for which the mask `is_removed` is True. Raises TableError, OSError."""
+        for _ in range(MAX_ATTEMPTS):
+            live = self.live()
+            if not live or self.merge(live, True, split=lambda rows: {BASE: rows.filter(pa.array(~is_removed(rows)))}):
+                return
+        raise TableError(f"{self.uri}: other merges were first {MAX_ATTEMPTS} times")
+
     def _spans(self, passes: int) -> list[tuple[int, int]]:
         return split_fingerprints(passes)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -57,7 +57,7 @@ class JobResult:
 
 
 @dataclass(slots=True)
-class _DigestingReader:
+class DigestingReader:
     """Digest of the batches that it saw; `beat` is called with each, and may raise JobStopped."""
 
     heartbeat: Callable[[], None]
@@ -98,10 +98,10 @@ class JobRunner:
             self._probe("verified")
             version = self._table.replace(job.inputs, new, note, began)
         except FileNotFoundError as error:
-            self._discard(output)
+            delete_files(self._table.uri, output.names)
             raise self._missing_reason(job, error) from error
         except (RunError, DigestMismatchError, FileSuperseded, JobStopped):
-            self._discard(output)
+            delete_files(self._table.uri, output.names)
             raise
         finally:
             output.discard()
@@ -121,7 +121,7 @@ class JobRunner:
 
     def _write(self, job: Job, output: SortedFileWriter) -> tuple[list[DataFile], RowDigest]:
         """Write the new files; return them, closed, with the digest that they share with the old ones."""
-        read = _DigestingReader(self._heartbeat)
+        read = DigestingReader(self._heartbeat)
         runs = [ParquetRun(f"{self._table.uri}/{f.path}", f.rows, f.size, read.add) for f in job.inputs]
         self._probe("planned")
         for rows in merge_all(runs, self._folder, self._limits):
@@ -129,32 +129,36 @@ class JobRunner:
             self._probe("window")
         new = output.close()
         self._probe("written")
-        written = self._digest_of_files(new)
+        written = digest_of_files(self._table.uri, new, self._heartbeat)
         if written != read.digest:
             raise DigestMismatchError(f"{self._table.uri}, {job}: {read.digest} were read and {written} were written")
         return new, written
 
-    def _digest_of_files(self, new: list[DataFile]) -> RowDigest:
-        seen = _DigestingReader(self._heartbeat)
-        for file in new:
-            last = None
-            run = ParquetRun(f"{self._table.uri}/{file.path}", file.rows, file.size, seen.add)
-            for batch in run.batches(MAX_BATCH_ROWS):
-                keys = SortKeys.of(batch)
-                check_order(keys, last, run.name)
-                last = keys.at(len(keys) - 1)
-        return seen.digest
-
-    def _discard(self, output: SortedFileWriter) -> None:
-        """Delete files that will never be part of the table; a file that cannot be deleted becomes an orphan."""
-        for name in output.names:
-            try:
-                files.delete_file(f"{self._table.uri}/{name}")
-            except (OSError, RuntimeError) as error:
-                log.warning("%s could not be deleted yet: %s", name, error)
-
     def _clear_folder(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def digest_of_files(uri: str, new: Sequence[DataFile], beat: Callable[[], None] = lambda: None) -> RowDigest:
+    """Read files of the table at `uri` back, check their order, and return the digest of their rows. Raises RunError,
+    OSError."""
+    seen = DigestingReader(beat)
+    for file in new:
+        last = None
+        run = ParquetRun(f"{uri}/{file.path}", file.rows, file.size, seen.add)
+        for batch in run.batches(MAX_BATCH_ROWS):
+            keys = SortKeys.of(batch)
+            check_order(keys, last, run.name)
+            last = keys.at(len(keys) - 1)
+    return seen.digest
+
+
+def delete_files(uri: str, names: Iterable[str]) -> None:
+    """Delete files that will never be part of the table; a file that cannot be deleted becomes an orphan."""
+    for name in names:
+        try:
+            files.delete_file(f"{uri}/{name}")
+        except (OSError, RuntimeError) as error:
+            log.warning("%s could not be deleted yet: %s", name, error)
 
 
 def _partition(job: Job) -> dict[str, str]:

@@ -27,8 +27,7 @@ from artimon.rawtable.rollup_rows import (
 )
 from artimon.rawtable.rollups import LEVELS_MS, RollupTable, partition_of, rollup_folder, stem_of
 from artimon.rawtable.schema import DataFile, LiveFile
-from artimon.runtime import file_access as files
-from pipeline.compaction.job import DigestMismatchError, JobStopped
+from pipeline.compaction.job import DigestMismatchError, JobStopped, delete_files
 from pipeline.compaction.rollup_plan import RollupJob
 from pipeline.compaction.sorted_files import ROW_GROUP, HdfsSink, SortedFileWriter
 from pipeline.compaction.sorted_runs import ParquetRun, RunError
@@ -89,7 +88,7 @@ class RollupRunner:
             }
             version = self._table.change(job.stale, new, note, began)
         except (RunError, DigestMismatchError, FileSuperseded, JobStopped, FileNotFoundError):
-            self._discard(writers)
+            delete_files(self._table.uri, [name for writer in writers for name in writer.names])
             raise
         finally:
             for writer in writers:
@@ -132,14 +131,6 @@ class RollupRunner:
         if counted != samples:
             raise DigestMismatchError(f"{self._table.uri}/{made.path} counts {counted} of {samples} samples")
         return made
-
-    def _discard(self, writers: list[SortedFileWriter]) -> None:
-        """Delete files that will never be part of the table; a file that cannot be deleted becomes an orphan."""
-        for name in (name for writer in writers for name in writer.names):
-            try:
-                files.delete_file(f"{self._table.uri}/{name}")
-            except (OSError, RuntimeError) as error:
-                log.warning("%s could not be deleted yet: %s", name, error)
 
 
 def rolled(batches: Iterator[Any], fine_ms: int, coarse_ms: int) -> Iterator[RollupRows]:
@@ -187,11 +178,11 @@ def counted_samples(uri: str) -> int:
     return sum(pc.sum(reader.read(group, ["count"]).column("count")).as_py() or 0 for group in range(reader.groups))
 
 
-def write_empty(output: SortedFileWriter) -> DataFile:
+def write_empty(output: SortedFileWriter, schema: pa.Schema = ROLLUP_FILE_SCHEMA) -> DataFile:
     """Write a file without rows: the raw file has no samples that count, and needs no further job."""
     path = output.new_path()
     sink = HdfsSink(f"{output.table}/{path}")
-    with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), ROLLUP_FILE_SCHEMA):
+    with pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema):
         pass
     sink.close()
     return DataFile(path, sink.size, 0, output.partition, '{"numRecords": 0}')

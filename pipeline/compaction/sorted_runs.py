@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -72,7 +72,7 @@ class ParquetRun:
         source, file = self._open()
         for group in range(file.metadata.num_row_groups):
             for batch in _coalesced(self._group(source, file, group, rows), rows):
-                fitting = batch if batch.schema.equals(FILE_SCHEMA) else _conform(batch)
+                fitting = batch if batch.schema.equals(FILE_SCHEMA) else conform(batch)
                 if self._on_batch:
                     self._on_batch(fitting)
                 yield fitting
@@ -107,31 +107,34 @@ class ParquetRun:
 
 
 class SpilledRun:
-    """A run in a local file, made by `spill`."""
+    """A run in a local file, made by `spill`, at an offset of the file."""
 
-    def __init__(self, path: Path) -> None:
-        self.name, self.path = str(path), path
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self.name, self.path, self._offset = str(path), path, offset
 
     @property
     def weight(self) -> int:
         return SPILL_BYTES
 
     def batches(self, rows: int) -> Iterator[Any]:
-        with pa.OSFile(str(self.path)) as source, pa.ipc.open_stream(source) as reader:
-            for whole in reader:
-                for start in range(0, len(whole), rows):
-                    yield whole.slice(start, rows)
+        with pa.OSFile(str(self.path)) as source:
+            source.seek(self._offset)
+            with pa.ipc.open_stream(source) as reader:
+                for whole in reader:
+                    for start in range(0, len(whole), rows):
+                        yield whole.slice(start, rows)
 
 
-def spill(path: Path, tables: Iterator[Any], batch_rows: int) -> SpilledRun:
-    """Write sorted tables to a local file."""
+def spill(path: Path, tables: Iterable[Any], batch_rows: int) -> SpilledRun:
+    """Append sorted tables, as one run, to a local file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, FILE_SCHEMA, options=options) as writer:
+    offset = path.stat().st_size if path.exists() else 0
+    with pa.OSFile(str(path), "ab") as sink, pa.ipc.new_stream(sink, FILE_SCHEMA, options=options) as writer:
         for table in tables:
             for piece in slices_of(table, batch_rows, SPILL_BYTES):
                 writer.write_table(piece)
-    return SpilledRun(path)
+    return SpilledRun(path, offset)
 
 
 def check_order(keys: SortKeys, before: Key | None, name: str) -> None:
@@ -221,7 +224,7 @@ def _join_batches(batches: list[Any]) -> Any:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
-def _conform(batch: Any) -> Any:
+def conform(batch: Any) -> Any:
     """Return a batch with the columns and types of FILE_SCHEMA; a column that an older file lacks is null."""
     columns = []
     for field in FILE_SCHEMA:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from artimon.api.api_limits import ApiLimits
-from artimon.api.remote_read import MESSAGES
 from artimon.api.xor_chunks import encode_chunks
+from artimon.runtime.remote_read_messages import MESSAGES
 from artimon.runtime.snappy_block import compress_block, decompress_block
 from tests.api.serving import EDGE, Answer, Client, everything, minutes, served
 from tests.query_dsl.plain_store import MINUTE, PlainStore

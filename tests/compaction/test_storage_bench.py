@@ -15,7 +15,7 @@ from artimon.rawtable.table_reader import read_raw
 from benchmarks.peers import prometheus, victoria
 from benchmarks.peers.prometheus import _write
 from benchmarks.peers.series import Content, PeerFailed, PeerSeries, plain_name, series_of
-from benchmarks.peers.victoria import _line
+from benchmarks.peers.victoria import export_line
 from benchmarks.storing import recorded, table, walk
 from pipeline.compaction.row_order import sort_rows
 from tests.compaction.builder import HOUR_MS, START_MS, Builder, Row, expected, file_table, held
@@ -84,7 +84,7 @@ def test_forms_of_the_peers() -> None:
     out = io.StringIO()
     assert _write(out, one) == 2
     assert out.getvalue() == 'a_b_c{x="q\\"é"} 3 1.000\na_b_c{x="q\\"é"} 1099511627776 2.500\n'
-    assert _line(one).decode() == (
+    assert export_line(one).decode() == (
         '{"metric":{"__name__": "a_b_c", "x": "q\\"é"},"values":[3,1099511627776],"timestamps":[1000,2500]}\n'
     )
 

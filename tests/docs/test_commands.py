@@ -55,6 +55,10 @@ def whole_command() -> Any:
     return typer.main.get_command(app)
 
 
+def takes_arguments(command: Any) -> bool:
+    return any(param.param_type_name == "argument" for param in command.params)
+
+
 def problem_of(line: str) -> str:
     """Return the error of a command line, "" if it is valid."""
     command = whole_command()
@@ -63,6 +67,10 @@ def problem_of(line: str) -> str:
         if words[0].startswith("-") or PLACEHOLDER.match(words[0]):
             return ""
         name = words.pop(0).rstrip(")\"'")
+        default = command.commands.get(getattr(command, "default_command", ""))
+        if name not in command.commands and default is not None and takes_arguments(default):
+            command = default
+            break
         if name not in command.commands:
             return f"there is no command {name!r}"
         command = command.commands[name]
@@ -107,7 +115,7 @@ def test_what_does_not_exist_is_found() -> None:
     text = "```\nexport A=1; artimon nothing  # really\n```\nand `artimon history X --til now`\n"
     assert [problem_of(line) for line in lines_of(text)] == [
         "there is no command 'nothing'",
-        "history has no option --til",
+        "read has no option --til",
     ]
 
 

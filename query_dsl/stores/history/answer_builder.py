@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from query_dsl.stores.history.file_pruning import Ints, RowFilter
 from query_dsl.stores.history.local_reader import combine_chunks, to_numpy
-from query_dsl.stores.history.result import RESULT_SCHEMA
+from query_dsl.stores.history.result import DESCRIPTION_COLUMNS, RESULT_SCHEMA
 from query_dsl.stores.history.row_layout import RowLayout, RowMoves, RowPlaces, Runs, runs_of
 from query_dsl.stores.history.series_lookup import FoundSeries
 from query_dsl.stores.history.task_pool import THREADS
@@ -30,6 +30,19 @@ def build_answer(rows: Any, found: FoundSeries, wanted: RowFilter) -> Any:
     for at, batch in enumerate(batches):
         assembly.put(at, batch)
     return assembly.table()
+
+
+def describe(answer: Any, found: FoundSeries) -> Any:
+    """Return an answer with kind, unit and help of the series of each row, as EXPORT_SCHEMA."""
+    coded = combine_chunks(answer.column("series"))
+    first: dict[str, int] = {}
+    for at, text in enumerate(found.table.column("text").to_pylist()):
+        first.setdefault(text, at)
+    rows = pa.array([first[text] for text in coded.dictionary.to_pylist()])
+    for name in DESCRIPTION_COLUMNS:
+        texts = found.table.column(name).take(rows).combine_chunks()
+        answer = answer.append_column(name, texts.take(coded.indices).dictionary_encode())
+    return answer
 
 
 class AnswerBuilder:

@@ -30,7 +30,7 @@ from artimon.rawtable.schema import FILE_SCHEMA, TableError, raw_uri
 from artimon.rawtable.table_reader import open_leased, read_with_retry
 from artimon.runtime import file_access as files
 from artimon.runtime.zookeeper_client import close_client, zookeeper_client
-from query_dsl.stores.history.answer_builder import build_answer
+from query_dsl.stores.history.answer_builder import build_answer, describe
 from query_dsl.stores.history.file_pruning import PrunedFiles, RowFilter, prune
 from query_dsl.stores.history.local_reader import LocalReader, Progress, no_progress
 from query_dsl.stores.history.result import HistoryAnswer, ReadStats
@@ -149,9 +149,11 @@ class History:
         *,
         series: int = MAX_SERIES,
         stop: threading.Event | None = None,
+        described: bool = False,
     ) -> Iterator[Any]:
         """Yield the same samples as Arrow tables of RESULT_SCHEMA, without a limit of samples: one row group of one
         file is in memory at a time. Each table is sorted by series, source and time, but a series may come in several.
+        `described`: with kind, unit and help of their series, as EXPORT_SCHEMA.
 
         Reads in this process. Raises as `read`; HistoryError if compaction removes a file meanwhile, as tables already
         yielded cannot be withdrawn."""
@@ -164,7 +166,14 @@ class History:
                 pruned = prune(table, wanted)
                 reader = LocalReader(uri, wanted, asked, stop or threading.Event())
                 for rows in reader.stream(pruned.files):
-                    yield build_answer(rows, found, wanted)
+                    answer = build_answer(rows, found, wanted)
+                    yield describe(answer, found) if described else answer
+
+    def described(self, selector: str, start: object, end: object = "now", *, series: int = MAX_SERIES) -> Any:
+        """Return what was announced of the matching series, a row for each source, sorted by text. Raises as `read`."""
+        asked = parse_sample_query(selector, start, end, self._clock.now_ms(), NO_LIMIT, series)
+        with self.lease_client():
+            return find_series(self._hdfs, asked).table
 
     def frame(self, selector: str, start: object, end: object = "now", *, series: int = MAX_SERIES) -> DataFrame:
         """Return the same samples as a Spark frame, without a limit of samples: columns series (text), name,

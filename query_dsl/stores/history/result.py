@@ -30,6 +30,9 @@ RESULT_SCHEMA = pa.schema(
         *VALUE_FIELDS,
     ]
 )
+DESCRIPTION_COLUMNS = ("kind", "unit", "help")
+EXPORT_SCHEMA = pa.schema([*RESULT_SCHEMA, *((name, _CODED) for name in DESCRIPTION_COLUMNS)])
+"""Columns of an export: the samples, and what was announced of their series."""
 COLUMNS = ("series", "source", "time", "birth", "type", "value")
 
 
@@ -97,10 +100,11 @@ class HistoryAnswer:
             plain = {**one._asdict(), "value": json_value(one.value)}
             out.write(json.dumps(plain, ensure_ascii=False, allow_nan=False) + "\n")
 
-    def write_csv(self, out: IO[str]) -> None:
+    def write_csv(self, out: IO[str], header: bool = True) -> None:
         """Write a header of COLUMNS and one line per sample; times are ISO 8601 in UTC."""
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(COLUMNS)
+        if header:
+            writer.writerow(COLUMNS)
         for one in self.samples():
             value = json_value(one.value)
             value = "" if value is None else str(value).lower() if one.type == "boolean" else value

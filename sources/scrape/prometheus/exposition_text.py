@@ -9,6 +9,7 @@ In quotes `\\`, `\"` and `\n` are the escapes; any other backslash is literal, a
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from sources.base.line_text import MAX_METADATA_BYTES, MAX_NUMBER_BYTES, SPACE, decode_text, printable
@@ -55,13 +56,27 @@ def parse_sample(line: bytes) -> ParsedSample:
     found = _SAMPLE.fullmatch(line)
     if found is None:
         raise LineError(f"not a sample: {printable(line)}")
-    labels = _labels(found[2]) if found[2] else {}
+    labels = parse_labels(found[2]) if found[2] else {}
     end = found.end(2) + 1 if found[2] is not None else found.end(1)
     name = found[1].decode("ascii")
     return ParsedSample(line[:end], name, labels, parse_value(found[3]), found[4] is not None, found[5] is not None)
 
 
-def _labels(text: bytes) -> dict[str, str]:
+def split_sample(line: bytes) -> tuple[bytes, bytes, bytes]:
+    """Return series, value and time of a line as they are written; b"" for no time. Raises LineError."""
+    found = _SAMPLE.fullmatch(line.strip(SPACE))
+    if found is None:
+        raise LineError(f"not a sample: {printable(line)}")
+    end = found.end(2) + 1 if found[2] is not None else found.end(1)
+    return found.string[:end], found[3], found[4] or b""
+
+
+def _unescape_value(text: bytes) -> str:
+    return _unescaped(decode_text(text), _ESCAPE)
+
+
+def parse_labels(text: bytes, unescape: Callable[[bytes], str] = _unescape_value) -> dict[str, str]:
+    """Parse the labels between braces; `unescape` decodes a value. Raises LineError."""
     labels: dict[str, str] = {}
     at = 0
     while not _BLANK.match(text, at):
@@ -71,7 +86,7 @@ def _labels(text: bytes) -> dict[str, str]:
         label = pair[1].decode("ascii")
         if label in labels:
             raise LineError(f"label {label} occurs twice")
-        labels[label] = _unescaped(decode_text(pair[2]), _ESCAPE)
+        labels[label] = unescape(pair[2])
         at = pair.end()
     return labels
 

@@ -1,0 +1,69 @@
+"""Lines of JSON of VictoriaMetrics' /api/v1/export: a series with its samples, or a part of them, each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from artimon.model.import_chunk import ImportChunk
+from sources.base.source_errors import LineError
+from sources.history.file_lines import line_blocks
+from sources.history.import_builder import CHUNK_ROWS, REFUSED, ImportBuilder, Ints, ParsedColumns, kind_by_name
+from sources.history.line_columns import Floats
+from sources.history.text_formats import doubles_or_ends
+
+
+def read_victoria(file: Path, builder: ImportBuilder) -> Iterator[ImportChunk]:
+    """Yield the samples of an export. A null or NaN ends a series. Raises OSError, FileRefusedError."""
+    held: list[tuple[Ints, Ints, Floats, Ints]] = []
+    rows = 0
+    for first, lines in line_blocks(file):
+        for number, line in enumerate(lines, first):
+            if not line.strip():
+                continue
+            try:
+                labels, values, times = _parse(line)
+            except LineError as problem:
+                builder.rejects.add("bad line", str(problem), line=number)
+                continue
+            name = labels.get("__name__", "")
+            code = builder.series(name, labels, number, kind_by_name(name))
+            if code == REFUSED:
+                builder.rejects.counts["bad series"] += len(times)
+                continue
+            held.append((np.full(len(times), code), times, values, np.full(len(times), number)))
+            rows += len(times)
+            if rows >= CHUNK_ROWS:
+                yield _chunk(builder, held)
+                rows = 0
+                if builder.is_full:
+                    builder.forget()
+    if held:
+        yield _chunk(builder, held)
+
+
+def _chunk(builder: ImportBuilder, held: list[tuple[Ints, Ints, Floats, Ints]]) -> ImportChunk:
+    """Return the samples as a chunk; empties the list."""
+    code, time_ms, value, line = (np.concatenate(column) for column in zip(*held, strict=True))
+    held.clear()
+    return builder.chunk(ParsedColumns(code, time_ms, *doubles_or_ends(value), line))
+
+
+def _parse(line: bytes) -> tuple[dict[str, str], Floats, Ints]:
+    try:
+        told: Any = orjson.loads(line)
+        labels, values, times = told["metric"], told["values"], told["timestamps"]
+        if not all(isinstance(one, str) for pair in labels.items() for one in pair):
+            raise TypeError("a label is not a text")
+        columns = np.array(values, np.float64), np.array(times)
+        if len(times) and columns[1].dtype != np.int64:
+            raise TypeError("a time is not a whole number of ms")
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise LineError(f"not a line of VictoriaMetrics' export: {error!r:.100}") from None
+    if columns[0].ndim != 1 or len(columns[0]) != len(columns[1]):
+        raise LineError(f"{columns[0].size} values and {len(columns[1])} times: want as many of both")
+    return labels, *columns

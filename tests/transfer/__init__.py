@@ -1,0 +1,1 @@
+"""Import into the history, export from it, deletion."""
