@@ -62,7 +62,7 @@ def varied_jobs(address: str) -> list[dict[str, Any]]:
         return {"job_name": name, "consul_sd_configs": [{**consul, **more}], "relabel_configs": rules or []}
 
     shop, both = {"names": ["shop"]}, {"names": ["shop", "other"]}
-    attached = {"attach_metadata": {"node": True}}
+    attached: dict[str, Any] = {"attach_metadata": {"node": True}}
     return [
         kubernetes("annotated pods", "pod", ANNOTATED),
         kubernetes("annotated endpoints", "endpoints", SERVICE_ENDPOINTS),
