@@ -85,7 +85,7 @@ def parse_address(job: ScrapeJob, text: str, labels: Mapping[str, str]) -> Prome
         raise TargetError(f"target {shown!r:.200}: want HOST:PORT, or a URL, in printable ASCII")
     try:
         parts = urlsplit(url)
-        port = parts.port or PORTS.get(parts.scheme, 0)
+        port = PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
     except ValueError as error:
         raise TargetError(f"target {shown!r:.200}: {error}") from error
     if parts.scheme not in PORTS or not parts.hostname or parts.username is not None or parts.fragment:

@@ -95,21 +95,24 @@ class SimAgent:
     def __init__(self, fleet: Fleet, host: str) -> None:
         self.fleet, self.host, self._timeline = fleet, host, fleet.timeline
         self.session = SimSession(fleet.ensemble)
-        self.coordinator = SimCoordinator(
+        self.coordinator: Any = self._coordinator()
+        self.processes: dict[str, frozenset[EndpointAddress]] = {}
+        self.units: frozenset[str] = frozenset()
+        self.leaving: frozenset[str] = frozenset()
+        self.alive, self.linked, self.paused_until = True, True, 0.0
+        self._busy, self._turn_at, self._free_at = False, float("inf"), 0.0
+
+    def _coordinator(self) -> Any:
+        return SimCoordinator(
             self.session,  # type: ignore[arg-type]
-            host,
-            lambda: (host,),
+            self.host,
+            lambda: (self.host,),
             (),
             listed=self._on_listed,
             assigned=self._on_assigned,
             grace_s=GRACE_S,
             reconcile_s=RECONCILE_S,
         )
-        self.processes: dict[str, frozenset[EndpointAddress]] = {}
-        self.units: frozenset[str] = frozenset()
-        self.leaving: frozenset[str] = frozenset()
-        self.alive, self.linked, self.paused_until = True, True, 0.0
-        self._busy, self._turn_at, self._free_at = False, float("inf"), 0.0
 
     def start(self) -> None:
         """Connect and begin."""
@@ -219,7 +222,7 @@ class SimAgent:
             self.alive
             and self.paused_until <= self._timeline.now
             and process in self.processes.get(process.unit, ())
-            and self.coordinator.holds_lease(process.unit)
+            and bool(self.coordinator.holds_lease(process.unit))
         )
 
 
@@ -242,19 +245,25 @@ class Fleet:
         self.timeline = Timeline(seed)
         self.ensemble = Ensemble(self.timeline)
         self.agents: dict[str, SimAgent] = {}
+        self.started: list[SimAgent] = []
         self.processes: list[SimProcess] = []
         self.pollers: dict[str, set[SimAgent]] = {}
         """Unit -> agents that poll it or are about to give it up."""
         self.excused: dict[str, float] = {}
         """Unit -> time of the last fault that concerns it; "" for all."""
-        self.polls = 0
+        self.polls = self.polls_older = 0
+        self.older: set[str] = set()
+        """Hosts whose agent is of the version before when it starts next."""
+        self.agent_before: Callable[[Fleet, str], SimAgent] = SimAgent
         for path in (HOSTS, CONTEXTS):
             self.ensemble.commit(create_node(f"{path}/x", b"", 0, True))
             self.ensemble.commit(delete_node(f"{path}/x"))
 
     def join(self, host: str) -> SimAgent:
         """Start an agent on a host."""
-        self.agents[host] = agent = SimAgent(self, host)
+        make = self.agent_before if host in self.older else SimAgent
+        self.agents[host] = agent = make(self, host)
+        self.started.append(agent)
         client = agent.session.client
         client.arrived = agent.told
         self.excuse(host)
@@ -303,6 +312,7 @@ class Fleet:
         if polling:
             process.polled = now
             self.polls += 1
+            self.polls_older += not isinstance(self.agents[polling[0]].coordinator, SimCoordinator)
         excused = max(self.excused.get("", 0.0), self.excused.get(unit, 0.0)) + RECOVERY_S
         if now - max(process.polled, process.began, excused) > 2 * PERIOD_S:
             holders = sorted(agent.host for agent in self.pollers.get(unit, ()))

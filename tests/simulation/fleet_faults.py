@@ -8,6 +8,7 @@ from ipaddress import ip_network
 from typing import Any
 from unittest import mock
 
+from sources.poll import unit_leases
 from sources.poll.agent_election import AgentElection
 from sources.poll.host_coordinator import HostCoordinator
 from sources.poll.unit_leases import UnitLeases, _is_ours
@@ -66,6 +67,10 @@ FAULTS: dict[str, tuple[str, Patch]] = {
     "no agent is elected": (
         "free slots are not taken",
         lambda: mock.patch.object(AgentElection, "_take_slot", return_value=False),
+    ),
+    "leases in another place": (
+        "leases are at a path where agents of the version before do not look",
+        lambda: mock.patch.object(unit_leases, "LEASES", "/artimon/polling/leases2"),
     ),
     "every agent watches all hosts": (
         "the start of a process costs messages on every host",

@@ -257,9 +257,10 @@ class SimCollector:
 
 
 class LinkedAgent:
-    """One agent."""
+    """One agent. `is_old`: of the version before, which calls no collector for notices and reads ZooKeeper alone."""
 
-    def __init__(self, links: FleetLinks, name: str) -> None:
+    def __init__(self, links: FleetLinks, name: str, is_old: bool = False) -> None:
+        self.is_old = is_old
         self.links, self.name = links, name
         self.zookeeper, clock = SimZooKeeper(links.ensemble), links.clock
         self.client = CollectorClient(CollectorLink(Collectors(name)), clock)
@@ -272,8 +273,9 @@ class LinkedAgent:
         controls = AgentControls(lambda _mode: None, lambda: 0, lambda: "")
         controls.on_setting(SETTING, self._apply)
         client: Any = self.zookeeper
-        self.plane = ControlPlane(client, name, (GROUP,), Path(name), controls, clock, notices=self.notices)
-        self.watcher = AckWatcher(client, self, "artimon.samples", self.notices, clock)
+        told = None if is_old else self.notices
+        self.plane = ControlPlane(client, name, (GROUP,), Path(name), controls, clock, notices=told)
+        self.watcher = AckWatcher(client, self, "artimon.samples", told, clock)
         self.plane._every_s = IDLE_S
         self.notices.on_acks, self.notices.on_config = self.watcher.wake, self.plane.read_soon
 
@@ -285,7 +287,8 @@ class LinkedAgent:
         for watcher in (self.watcher, self.plane):
             WatcherThread(self.links.timeline, watcher).start(self.zookeeper)
         self.zookeeper.start()
-        self.links.timeline.begin(self._follow)
+        if not self.is_old:
+            self.links.timeline.begin(self._follow)
 
     def _follow(self) -> None:
         """Thread of the notices."""

@@ -44,6 +44,8 @@ class LinksOutcome:
     """Messages of ZooKeeper at rest."""
     calls: float = 0.0
     """Calls to collectors at rest."""
+    older: float = 0.0
+    """Messages of an agent of the version before at rest; all other figures are those of present agents."""
     end_zookeeper: float = 0.0
     """Messages of ZooKeeper in the minute after the end of a collector."""
     end_connects: float = 0.0
@@ -77,7 +79,8 @@ def run_links(
 
 
 class LinksRun:
-    """One history. In odd seeds one collector is of the version before."""
+    """One history. In odd seeds one collector and a quarter of the agents begin in the version before; a collector that
+    ends may return in the other version."""
 
     def __init__(self, links: FleetLinks, outcome: LinksOutcome, trace: Callable[[str], None]) -> None:
         self._links, self._outcome, self._trace = links, outcome, trace
@@ -110,23 +113,36 @@ class LinksRun:
             collector.start()
         self._advance(1.0)
         for n in range(agents):
-            agent = LinkedAgent(self._links, f"a{n:05d}")
+            agent = LinkedAgent(self._links, f"a{n:05d}", self._mixed and n % 4 == 0)
             self._links.agents.append(agent)
             self._timeline.later(JOIN_S * n / agents, agent.start)
         self._advance(JOIN_S)
 
     def _advance(self, seconds: float) -> tuple[float, float, float]:
-        """Let time pass; return messages of ZooKeeper, calls and connections meanwhile."""
+        """Let time pass; return messages of ZooKeeper, calls and connections of present agents meanwhile."""
         links = self._links
-        before = links.ensemble.messages, links.calls, links.connects
+        before = links.ensemble.messages - self._messages_of_older(), links.calls, links.connects
         self._timeline.run(self._timeline.now + seconds)
-        after = links.ensemble.messages, links.calls, links.connects
+        after = links.ensemble.messages - self._messages_of_older(), links.calls, links.connects
         messages, calls, connects = (float(b - a) for a, b in zip(before, after, strict=True))
         return messages, calls, connects
 
+    def _messages_of_older(self) -> int:
+        return sum(one.zookeeper.messages for one in self._links.agents if one.is_old)
+
+    @property
+    def _present(self) -> int:
+        """Agents of the present version."""
+        return sum(not one.is_old for one in self._links.agents)
+
     def _measure_rest(self) -> None:
+        older = self._messages_of_older()
         messages, calls, connects = self._advance(REST_S)
-        each = self._outcome.agents * REST_S / 60
+        each = self._present * REST_S / 60
+        if self._mixed:
+            self._outcome.older = (
+                (self._messages_of_older() - older) * 60 / REST_S / (len(self._links.agents) - self._present)
+            )
         self._outcome.zookeeper, self._outcome.calls = messages / each, calls / each
         self._trace(f"at rest: {messages / each:.2f} messages, {calls / each:.2f} calls of an agent a minute")
         if messages / each > MAX_STEADY or calls / each > MAX_STEADY:
@@ -157,7 +173,7 @@ class LinksRun:
         for minute in range(round(SETTLE_S / 60)):
             messages, calls, connects = self._advance(60.0)
             self._check_storm(f"minute {minute} after the end of a collector", messages, calls)
-            self._outcome.end_zookeeper = max(self._outcome.end_zookeeper, messages / self._outcome.agents)
+            self._outcome.end_zookeeper = max(self._outcome.end_zookeeper, messages / self._present)
             self._outcome.end_connects = max(self._outcome.end_connects, connects / agents)
             if connects > STORM * agents:
                 raise Violation(f"{connects:g} connections in a minute after a collector of {agents} agents ended")
@@ -168,7 +184,7 @@ class LinksRun:
         self._check_balance("after its return")
 
     def _check_storm(self, when: str, messages: float, calls: float) -> None:
-        agents, rest = self._outcome.agents, self._outcome
+        agents, rest = self._present, self._outcome
         self._outcome.peak = max(self._outcome.peak, (messages + calls) / agents)
         if messages / agents > STORM * max(1.0, rest.zookeeper) or calls / agents > STORM * max(1.0, rest.calls):
             told = f"{messages / agents:.1f} messages and {calls / agents:.1f} calls of an agent"
@@ -204,9 +220,9 @@ class LinksRun:
                 messages += self._advance(1.0)[0]
             took = self._timeline.now - began
             self._check_applied()
-            rest = self._outcome.zookeeper * self._outcome.agents * took / 60
+            rest = self._outcome.zookeeper * self._present * took / 60
             self._outcome.push_s = max(self._outcome.push_s, took)
-            self._outcome.push = max(self._outcome.push, (messages - rest) / self._outcome.agents)
+            self._outcome.push = max(self._outcome.push, (messages - rest) / self._present)
             if self._outcome.push > MAX_PUSH:
                 raise Violation(f"{self._outcome.push:.1f} messages of an agent for one push")
             self._advance(60.0)
@@ -228,10 +244,10 @@ class LinksRun:
             self._push()
         messages, calls, _ = self._advance(60.0)
         # who was cut off in the minute before reads what was pushed then
-        reads, self._pushes = (pushes + self._pushes) * MAX_PUSH * self._outcome.agents, pushes
-        self._outcome.peak = max(self._outcome.peak, (messages + calls) / self._outcome.agents)
-        if max(messages - reads, calls) > MAX_FAULTY * self._outcome.agents:
-            told = f"{messages / self._outcome.agents:.1f} messages and {calls / self._outcome.agents:.1f} calls"
+        reads, self._pushes = (pushes + self._pushes) * MAX_PUSH * self._present, pushes
+        self._outcome.peak = max(self._outcome.peak, (messages + calls) / self._present)
+        if max(messages - reads, calls) > MAX_FAULTY * self._present:
+            told = f"{messages / self._present:.1f} messages and {calls / self._present:.1f} calls"
             raise Violation(f"{told} of an agent in a minute with faults: a storm")
 
     def _change_leader(self) -> None:
@@ -255,4 +271,5 @@ class LinksRun:
         for collector in collectors:
             if collector.alive:
                 collector.kill()
+                collector.is_old ^= self._mixed and self._chance.random() < 0.5  # it returns upgraded or downgraded
                 self._timeline.later(self._chance.uniform(1.0, 40.0), collector.start)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sources.poll.unit_leases import CLAIMS
-from tests.simulation.fleet import PERIOD_S, RECONNECT_S, RECOVERY_S, Fleet, SimAgent, simulated
+from tests.simulation.fleet import PERIOD_S, RECONNECT_S, RECOVERY_S, Fleet, SimAgent
+from tests.simulation.fleet_before import AgentBefore, simulated_with_older
 from tests.simulation.fleet_zookeeper import delete_node
 from tests.simulation.scheduler import Violation
 
@@ -18,6 +19,9 @@ REST_S = 600.0
 MAX_STEADY = 6.0
 MAX_CHANGE = 20.0
 STORM = 10.0
+OLDER_PART = 0.25
+MAX_OLDER = 20
+"""Limit of the agents of the version before: each reads all others of its version at every change."""
 
 
 @dataclass(slots=True)
@@ -27,6 +31,10 @@ class FleetOutcome:
     seed: int
     agents: int
     violation: str = ""
+    older: int = 0
+    """Agents of the version before at the beginning: in odd seeds."""
+    steady_older: float = 0.0
+    """Messages of one of these a minute at rest; the other figures are those of present agents."""
     steady: float = 0.0
     """Messages of an agent a minute at rest."""
     start: float = 0.0
@@ -35,6 +43,8 @@ class FleetOutcome:
     peak: float = 0.0
     """Greatest messages of an agent in a minute with faults."""
     polls: int = 0
+    polls_older: int = 0
+    """Those by agents of the version before."""
     events: int = 0
     faults: dict[str, int] = field(default_factory=dict)
 
@@ -48,13 +58,14 @@ def run_fleet(
 ) -> FleetOutcome:
     """Run one history."""
     outcome = FleetOutcome(seed, agents)
-    with simulated(seed) as fleet:
+    with simulated_with_older(seed) as fleet:
         run = FleetRun(fleet, outcome, trace or (lambda _text: None))
         try:
             run.run(agents, minutes)
         except Violation as violation:
             outcome.violation = str(violation)
         outcome.polls, outcome.events = fleet.polls, fleet.timeline.events
+        outcome.polls_older = fleet.polls_older
     return outcome
 
 
@@ -65,6 +76,8 @@ class FleetRun:
         self._fleet, self._outcome, self._trace = fleet, outcome, trace
         self._timeline, self._chance = fleet.timeline, fleet.timeline.random
         self._next_host = 0
+        self._of_older = 0.0
+        """Messages of the agents of the version before, in the time that passed last."""
 
     def run(self, agents: int, minutes: float) -> None:
         """Run all parts. Raises Violation."""
@@ -79,6 +92,9 @@ class FleetRun:
         self._check_end()
 
     def _populate(self, agents: int) -> None:
+        if self._outcome.seed % 2:
+            self._outcome.older = max(2, min(MAX_OLDER, round(OLDER_PART * agents)))
+            self._fleet.older = {f"h{n + 1:05d}" for n in self._chance.sample(range(agents), self._outcome.older)}
         for n in range(agents):
             self._timeline.at(JOIN_S * n / agents, self._join_new)
         for n in range(max(3, agents // 30)):
@@ -89,6 +105,11 @@ class FleetRun:
         for agent in self._fleet.live_agents():
             self._fleet.start_process(agent.host)
 
+    @property
+    def _present(self) -> int:
+        """Agents of the present version at the beginning."""
+        return self._outcome.agents - self._outcome.older
+
     def _join_new(self) -> None:
         self._fleet.join(self._new_host())
 
@@ -97,14 +118,21 @@ class FleetRun:
         return f"h{self._next_host:05d}"
 
     def _advance(self, seconds: float) -> float:
-        """Let time pass, and return the messages of the whole fleet meanwhile."""
-        before = self._fleet.ensemble.messages
+        """Let time pass, and return the messages of the present agents of the whole fleet meanwhile."""
+        before, older = self._fleet.ensemble.messages, self._messages_of_older()
         self._timeline.run(self._timeline.now + seconds)
-        return self._fleet.ensemble.messages - before
+        self._of_older = self._messages_of_older() - older
+        return self._fleet.ensemble.messages - before - self._of_older
+
+    def _messages_of_older(self) -> float:
+        """Return the messages of all agents of the version before, also of those that have ended."""
+        return sum(one.session.client.messages for one in self._fleet.started if isinstance(one, AgentBefore))
 
     def _measure_rest(self) -> None:
         messages = self._advance(REST_S)
-        self._outcome.steady = steady = messages / self._outcome.agents / (REST_S / 60)
+        older, minutes = self._outcome.older, REST_S / 60
+        self._outcome.steady = steady = messages / self._present / minutes
+        self._outcome.steady_older = self._of_older / max(1, older) / minutes
         self._trace(f"at rest: {steady:.2f} messages of an agent a minute")
         if steady > MAX_STEADY:
             raise Violation(f"{steady:.2f} messages of an agent a minute at rest: at most {MAX_STEADY:g}")
@@ -120,11 +148,11 @@ class FleetRun:
             for _ in range(count):
                 act()
                 messages += self._advance(PERIOD_S)
-            value = max(0.0, messages / count - self._outcome.steady * self._outcome.agents)
+            value = max(0.0, messages / count - self._outcome.steady * self._present)
             setattr(self._outcome, name, value)
         self._trace(f"start of a process: {self._outcome.start:.1f} messages, restart {self._outcome.restart:.1f}")
         # the rest between two minutes differs by chance: by its square root
-        noise = 3 * (self._outcome.steady * self._outcome.agents / count) ** 0.5
+        noise = 3 * (self._outcome.steady * self._present / count) ** 0.5
         for name in ("start", "restart"):
             if getattr(self._outcome, name) > MAX_CHANGE + noise:
                 raise Violation(f"{getattr(self._outcome, name):.1f} messages in the fleet for one {name} of a process")
@@ -133,6 +161,7 @@ class FleetRun:
         acts: list[Callable[[], None]] = [
             *([self._start_process, self._stop_process, self._join, self._leave, self._kill, self._pause] * 2),
             *(self._restart, self._lose_sessions, self._cut_site, self._change_leader, self._delete_claim),
+            *([self._change_version] * 4 if self._outcome.older else []),
         ]
         for _ in range(self._chance.randint(1, 4)):
             act = self._chance.choice(acts)
@@ -140,7 +169,7 @@ class FleetRun:
             self._outcome.faults[name] = self._outcome.faults.get(name, 0) + 1
             self._trace(f"{self._timeline.now:8.1f} {name}")
             self._timeline.later(self._chance.random() * 55, act)
-        each = self._advance(PERIOD_S) / self._outcome.agents
+        each = self._advance(PERIOD_S) / self._present
         self._outcome.peak = max(self._outcome.peak, each)
         if each > STORM * max(1.0, self._outcome.steady) and self._outcome.agents >= 100:
             raise Violation(f"{each:.1f} messages of an agent in a minute, at rest {self._outcome.steady:.2f}: a storm")
@@ -178,6 +207,16 @@ class FleetRun:
         agent = self._some_agent()
         self._end(agent, SimAgent.stop)
         self._timeline.later(self._chance.uniform(1.0, 8.0), lambda: self._return(agent.host))
+
+    def _change_version(self) -> None:
+        """Upgrade or downgrade an agent: half of the time one of each version, so that their share stays."""
+        hosts = [one.host for one in self._fleet.live_agents()]
+        older = [host for host in hosts if host in self._fleet.older]
+        upgrades = len(older) > 1 and (len(older) >= MAX_OLDER or self._chance.random() < 0.5)
+        host = self._chance.choice(older if upgrades else [one for one in hosts if one not in older])
+        self._fleet.older ^= {host}
+        self._end(self._fleet.agents[host], self._chance.choice([SimAgent.stop, SimAgent.kill]))
+        self._timeline.later(self._chance.uniform(0.5, 20.0), lambda: self._return(host))
 
     def _end(self, agent: SimAgent, act: Callable[[SimAgent], None]) -> None:
         self._fleet.excuse_agent(agent)
@@ -232,5 +271,19 @@ class FleetRun:
 
 def main_result(outcome: FleetOutcome) -> dict[str, Any]:
     """Return the figures of a run."""
-    names = ("seed", "agents", "violation", "steady", "start", "restart", "peak", "polls", "events", "faults", "replay")
+    names = (
+        "seed",
+        "agents",
+        "violation",
+        "older",
+        "steady",
+        "steady_older",
+        "start",
+        "restart",
+        "peak",
+        "polls",
+        "events",
+        "faults",
+        "replay",
+    )
     return {name: getattr(outcome, name) for name in names}

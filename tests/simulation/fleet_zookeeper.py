@@ -236,6 +236,8 @@ class Session:
         self.watchers: set[Watcher] = set()
         self.connection = 0
         """Number of connections; watches and answers of an earlier one are not delivered."""
+        self.messages = 0
+        """Requests and watch events of this client."""
 
     @property
     def client_id(self) -> tuple[int, bytes]:
@@ -271,6 +273,10 @@ class Session:
         self.connection += 1
         self._expire()
 
+    def _count(self) -> None:
+        self.messages += 1
+        self._ensemble.messages += 1
+
     def _expire(self) -> None:
         session, self.id = self.id, 0
         if self._ensemble.up:
@@ -287,7 +293,7 @@ class Session:
     def notify(self, watcher: Watcher, connection: int) -> None:
         """Deliver a watch event, before any later answer."""
         if connection == self.connection:
-            self._ensemble.messages += 1
+            self._count()
             self.watchers.discard(watcher)
             self._deliver(lambda: watcher[2](Event(watcher[1])))
 
@@ -314,7 +320,7 @@ class Session:
     def _request(self, act: Callable[[Server], object]) -> Answer:
         """Send a request; requests of a session are answered in order."""
         answer = Answer()
-        self._ensemble.messages += 1
+        self._count()
         if self.server is None:
             answer.resolve(ConnectionLoss() if self.id else SessionExpiredError())
             return answer
@@ -409,6 +415,12 @@ class Session:
 
     def exists(self, path: str, watch: Watch | None = None) -> object:
         return self.exists_async(path, watch).get()
+
+    def get(self, path: str, watch: Watch | None = None) -> object:
+        return self.get_async(path, watch).get()
+
+    def set(self, path: str, data: bytes) -> object:
+        return self._write(set_node(path, data), True).get()
 
     def get_children(self, path: str, watch: Watch | None = None) -> object:
         return self.get_children_async(path, watch).get()

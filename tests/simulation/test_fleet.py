@@ -38,6 +38,19 @@ def test_every_process_is_polled_by_exactly_one_agent(seed: int) -> None:
     kept(seed, 25)
 
 
+def test_agents_of_two_versions_share_processes() -> None:
+    """A quarter of the agents is of the version before; agents are upgraded and downgraded during the run."""
+    outcome = kept(105, 25)
+    assert outcome.older
+    assert outcome.faults["change version"]
+    assert 0 < outcome.polls_older < outcome.polls
+
+
+def test_leases_that_the_version_before_does_not_find_are_noticed() -> None:
+    with planted("leases in another place"):
+        assert "is polled by" in run_fleet(1, 25).violation
+
+
 def test_a_run_repeats_itself() -> None:
     seed = drawn("fleet, twice")
     assert run_fleet(seed, 10, 2.0) == run_fleet(seed, 10, 2.0)
@@ -51,7 +64,7 @@ def test_common_planted_faults_are_found(name: str) -> None:
 
 @pytest.mark.parametrize("seed", fixed_and_drawn([1, 2], "links of a fleet"))
 def test_agents_spread_over_collectors_and_take_their_configuration(seed: int) -> None:
-    """In odd seeds one collector is of the version before."""
+    """In odd seeds one collector and a quarter of the agents are of the version before."""
     outcome = run_links(seed, 40)
     assert not outcome.violation, f"{outcome.violation}\n  replay: {outcome.replay}"
     assert outcome.push_s > 0

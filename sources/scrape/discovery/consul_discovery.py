@@ -18,6 +18,7 @@ _META = "__meta_consul_"
 WAIT_S = 120
 """Longest time in seconds that Consul holds a query open."""
 _DEADLINE_S = WAIT_S + 15.0
+_BY_SEVERITY = ("maintenance", "critical", "warning")
 MAX_SERVICES = 1_000
 """Limit of the services that are followed; each has one open query."""
 
@@ -188,12 +189,15 @@ class ConsulDiscovery(Discovery):
 
 
 def _health(checks: Any) -> str:
-    """Return the worst status of the checks of an instance."""
-    names = [str(one.get("CheckID", "")) for one in checks]
-    if any(name == "_node_maintenance" or name.startswith("_service_maintenance:") for name in names):
-        return "maintenance"
-    states = {one.get("Status") for one in checks}
-    return next((state for state in ("critical", "warning") if state in states), "passing")
+    """Return the worst status of the checks of an instance, "" if one has a status that Consul does not define."""
+    states = set()
+    for one in checks:
+        name = str(one.get("CheckID", ""))
+        is_maintenance = name == "_node_maintenance" or name.startswith("_service_maintenance:")
+        states.add("maintenance" if is_maintenance else one.get("Status"))
+    if not states <= {*_BY_SEVERITY, "passing"}:
+        return ""
+    return next((state for state in _BY_SEVERITY if state in states), "passing")
 
 
 def _checked(found: Any, kind: type) -> Any:

@@ -48,7 +48,7 @@ def keep_pod(found: Any) -> Any:
             "name": one["name"],
             "image": one.get("image", ""),
             "ports": [
-                (int(port["containerPort"]), port.get("name", ""), port.get("protocol", "TCP"))
+                (int(port["containerPort"]), port.get("name", ""), port.get("protocol", ""))
                 for port in one.get("ports", ())
             ],
             "init": is_init,
@@ -162,7 +162,7 @@ def pod_group(pod: Any, node: Any = None) -> DiscoveredGroup:
 def service_group(service: Any) -> DiscoveredGroup:
     """Return a target for each port of a service, at its name in the cluster's DNS."""
     meta, spec = service["metadata"], service["spec"]
-    kind, targets = spec.get("type", "ClusterIP"), []
+    kind, targets = spec.get("type"), []
     if kind == "ExternalName":
         own = {"external_name": spec.get("externalName")}
     else:
@@ -173,7 +173,7 @@ def service_group(service: Any) -> DiscoveredGroup:
         values = {
             "port_name": port.get("name"),
             "port_number": port["port"],
-            "port_protocol": port.get("protocol", "TCP"),
+            "port_protocol": port.get("protocol"),
             "type": kind,
             **own,
         }
@@ -219,11 +219,12 @@ class _PodPorts:
         if port is None:
             return labels
         covered.add(port)
+        own: Labels = {}  # of the last container with this port
         for container in _running(pod):
             match = next((one for one in container["ports"] if one[0] == port), None)
             if match is not None:
-                labels |= _container_labels(container, (port, match[1], protocol or match[2]))
-        return labels
+                own = _container_labels(container, (port, match[1], match[2] if protocol is None else protocol))
+        return labels | own
 
     def rest(self) -> Iterator[Labels]:
         """Yield a target for each container port of these pods that no target covers."""
@@ -260,7 +261,7 @@ def endpoints_group(found: Any, pods: Find, services: Find, nodes: Find) -> Disc
 
 
 def _endpoint(address: Any, port: Any, ready: str, pods: _PodPorts, nodes: Find) -> Labels:
-    number, protocol, ref = int(port["port"]), port.get("protocol", "TCP"), address.get("targetRef")
+    number, protocol, ref = int(port["port"]), port.get("protocol"), address.get("targetRef")
     values = {
         "port_name": port.get("name"),
         "port_protocol": protocol,
@@ -273,7 +274,7 @@ def _endpoint(address: Any, port: Any, ready: str, pods: _PodPorts, nodes: Find)
     return {
         **_named("endpoint_", values),
         **_on_node(address.get("nodeName"), nodes),
-        **pods.labels(ref, number, protocol),
+        **pods.labels(ref, number, protocol or ""),
         ADDRESS: join_host_port(address["ip"], number),
     }
 

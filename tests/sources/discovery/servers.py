@@ -14,6 +14,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from tests.waiting import LIMIT_S
 
 Query = dict[str, list[str]]
+Change = tuple[int, str, Any, Any, Any]
+"""Version, resource, the object before and after (None: absent), and as events show it."""
 KINDS = {"pods": "Pod", "services": "Service", "nodes": "Node", "endpoints": "Endpoints",
          "endpointslices": "EndpointSlice"}  # fmt: skip
 
@@ -31,7 +33,7 @@ class DiscoveryServer:
         self._services: dict[str, tuple[int, list[Any]]] = {}
         self._catalogue = 100
         self._objects: dict[str, dict[str, Any]] = {resource: {} for resource in KINDS}
-        self._events: list[tuple[int, str, str, Any]] = []
+        self._events: list[Change] = []
         self._oldest = 0
         self._breaks = 0
         self.token, self.refusing = "", False
@@ -69,8 +71,7 @@ class DiscoveryServer:
             shown["metadata"] = {**shown["metadata"], "resourceVersion": str(self._version)}
             if found is not None:
                 self._objects[resource][key] = shown
-            word = "DELETED" if found is None else "ADDED" if known is None else "MODIFIED"
-            self._events.append((self._version, resource, word, shown))
+            self._events.append((self._version, resource, known, shown if found is not None else None, shown))
             self._changed.notify_all()
 
     def break_watches(self, expire: bool = False) -> None:
@@ -108,12 +109,17 @@ class DiscoveryServer:
             return body(), told
 
     def _names(self) -> Any:
-        return {name: sorted({tag for one in entries for tag in one["Service"]["Tags"]})
+        return {name: sorted({tag for one in entries for tag in one["Service"]["Tags"] or ()})
                 for name, (_, entries) in self._services.items()}  # fmt: skip
 
     def _of(self, name: str, query: Query) -> Any:
         tags = set(query.get("tag", ()))
-        return [one for one in self._services.get(name, (1, []))[1] if tags <= set(one["Service"]["Tags"])]
+        meta = dict(one.split(":", 1) for one in query.get("node-meta", ()))
+        return [
+            one
+            for one in self._services.get(name, (1, []))[1]
+            if tags <= set(one["Service"]["Tags"] or ()) and meta.items() <= (one["Node"]["Meta"] or {}).items()
+        ]
 
     def _selected(self, path: str, query: Query) -> tuple[str, Any]:
         *_, resource = path.split("/")
@@ -141,7 +147,7 @@ class DiscoveryServer:
         api = "discovery.k8s.io/v1" if resource == "endpointslices" else "v1"
         return {"kind": f"{KINDS[resource]}List", "apiVersion": api, "metadata": meta, "items": found[begin:end]}
 
-    def _wait(self, last: int, breaks: int) -> list[tuple[int, str, str, Any]]:
+    def _wait(self, last: int, breaks: int) -> list[Change]:
         """Return the events after `last`, once there are some; none if the watches break."""
         with self._changed:
             self._changed.wait_for(lambda: self._version > last or self._breaks != breaks, LIMIT_S)
@@ -159,7 +165,17 @@ class DiscoveryServer:
                 return
         while new := self._wait(last, breaks):
             last = new[-1][0]
-            yield from ({"type": word, "object": one} for _, of, word, one in new if of == resource and fits(one))
+            for _, of, before, after, shown in new:
+                word = _event(of == resource and before and fits(before), of == resource and after and fits(after))
+                if word:
+                    yield {"type": word, "object": shown}
+
+
+def _event(was: bool, is_now: bool) -> str:
+    """Return what a watch is told of an object that was or is among those it selects, "" for nothing."""
+    if is_now:
+        return "MODIFIED" if was else "ADDED"
+    return "DELETED" if was else ""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -206,12 +222,17 @@ class _Handler(BaseHTTPRequestHandler):
         """Write no log."""
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 512
+    """Discoveries of many jobs connect at once."""
+
+
 @contextlib.contextmanager
 def discovery_server() -> Iterator[DiscoveryServer]:
     """Run the servers at one address."""
     state = DiscoveryServer()
     handler = type("Handler", (_Handler,), {"state": state})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with _Server(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
         server.block_on_close = False
         state.address = f"127.0.0.1:{server.server_port}"
@@ -326,5 +347,8 @@ def endpoint_slice(name: str, of: str, namespace: str = "shop") -> Any:
             },
             {"addresses": ["10.9.9.9"], "conditions": {}},
         ],
-        "ports": [{"name": "http", "port": 8080, "protocol": "TCP", "appProtocol": "http"}, {"name": "none"}],
+        "ports": [
+            {"name": "http", "port": 8080, "protocol": "TCP", "appProtocol": "http"},
+            {"name": "none", "protocol": "TCP"},
+        ],
     }

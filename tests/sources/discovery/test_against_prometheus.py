@@ -1,6 +1,6 @@
 """The targets of one configuration, discovered by us and by Prometheus 2.42: equal labels and URLs.
 
-Debian's Prometheus is built without discovery by Consul and Kubernetes: `test_kinds` has their labels.
+Debian's Prometheus is built without discovery by Consul and Kubernetes: `test_against_packages` compares these.
 """
 
 from __future__ import annotations
