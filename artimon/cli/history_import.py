@@ -29,7 +29,7 @@ from sources.base.source_errors import FileRefusedError, RejectCounts
 from sources.history.column_mapping import ColumnMapping
 from sources.history.import_builder import ImportBuilder
 from sources.history.import_reader import ImportFormat, ImportSettings, format_of
-from sources.history.remote_read import RemoteRead, check_url
+from sources.history.remote_read_client import RemoteRead, check_url
 
 TABLE_FORMATS = ("csv", "parquet", "arrow")
 

@@ -56,7 +56,7 @@ class DeletionPlan:
     raw: list[tuple[LiveFile, int]] = field(default_factory=list)
     rollups: list[tuple[RollupFile, int]] = field(default_factory=list)
     stale: list[RollupFile] = field(default_factory=list)
-    """Roll-ups of raw files that are no longer live, beside live ones: nobody reads them."""
+    """Roll-ups of raw files that are no longer live, beside live ones. No question reads them."""
     digest: RowDigest = field(default_factory=RowDigest)
     pairs: set[int] = field(default_factory=set)
 

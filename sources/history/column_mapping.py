@@ -28,7 +28,7 @@ class ValueColumn(Section):
 
 
 class ColumnMapping(Section):
-    """One of `name` and `name_column`. `labels`: column by label; an empty cell is no label."""
+    """One of `name` and `name_column`. `labels`: column by label; an empty cell gives no label."""
 
     time: TimeColumn = Field(description="the column of the times, such as time: {column: ts, unit: s}")
     value: ValueColumn = Field(description="the column of the values, such as value: {column: v, type: double}")
