@@ -30,6 +30,8 @@ APPLY_OLD_S = 60.0
 CATCH_UP_S = 360.0
 """The same after faults, in which notices were lost: ZooKeeper is read every 300 s at least."""
 MAX_PUSH = 15.0
+MAX_OLDER = 200
+"""Limit of the agents of the version before, each of which causes more messages than ten others."""
 FIRST_VALUE = 1 << 20
 
 
@@ -113,7 +115,7 @@ class LinksRun:
             collector.start()
         self._advance(1.0)
         for n in range(agents):
-            agent = LinkedAgent(self._links, f"a{n:05d}", self._mixed and n % 4 == 0)
+            agent = LinkedAgent(self._links, f"a{n:05d}", self._mixed and n % 4 == 0 and n < 4 * MAX_OLDER)
             self._links.agents.append(agent)
             self._timeline.later(JOIN_S * n / agents, agent.start)
         self._advance(JOIN_S)

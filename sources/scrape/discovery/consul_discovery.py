@@ -173,7 +173,7 @@ class ConsulDiscovery(Discovery):
             "service_address": service.get("Address"),
             "service_port": str(port),
             "service_id": service.get("ID"),
-            "health": _health(entry.get("Checks") or ()),
+            "health": aggregated_status(entry.get("Checks") or ()),
         }
         for prefix, given in (
             ("metadata_", node.get("Meta")),
@@ -188,7 +188,7 @@ class ConsulDiscovery(Discovery):
         return f"Consul at {self._config.server}"
 
 
-def _health(checks: Any) -> str:
+def aggregated_status(checks: Any) -> str:
     """Return the worst status of the checks of an instance, "" if one has a status that Consul does not define."""
     states = set()
     for one in checks:

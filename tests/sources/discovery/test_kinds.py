@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 
 from sources.scrape.discovery import kubernetes_labels as kubernetes
+from sources.scrape.discovery.consul_discovery import aggregated_status
 from sources.scrape.discovery.discovered_targets import JobDiscovery
 from sources.scrape.discovery.scrape_job import DiscoveryJob, distinct
 from sources.scrape.discovery.target_group import ADDRESS, DiscoveredGroup
-from sources.targets.prometheus_target import ScrapeJob
+from sources.targets.prometheus_target import ScrapeJob, parse_address
 from tests.sources.discovery.servers import discovery_server, endpoint_slice, endpoints, node, pod, service
 from tests.sources.discovery.test_against_prometheus import change, configuration, our_sets, populate, with_ours
 from tests.waiting import until
@@ -164,3 +165,28 @@ def test_equal_instances_are_told_apart() -> None:
     assert names[0] == "prometheus/j/c:1"
     assert all(name.startswith("prometheus/j/x@") for name in names[1:])
     assert names == [one.source("") for one in distinct(reversed(found))]
+
+
+def test_nothing_is_made_up_where_a_server_names_nothing() -> None:
+    """No protocol, type, name of another container's port, health or port; found by comparison with Prometheus."""
+    two = pod("two", "10.2.0.9")
+    two["spec"]["containers"] = [
+        {"name": "a", "ports": [{"containerPort": 80, "name": "web", "protocol": "TCP"}]},
+        {"name": "b", "ports": [{"containerPort": 80}]},
+    ]
+    kept = kubernetes.keep_pod(two)
+    ref = {"kind": "Pod", "namespace": "shop", "name": "two"}
+    subset = {"addresses": [{"ip": "10.2.0.9", "targetRef": ref}], "ports": [{"port": 80}]}
+    found = {"metadata": {"name": "two", "namespace": "shop"}, "subsets": [subset]}
+    group = kubernetes.endpoints_group(found, {"shop/two": kept}.get, lambda _: None, lambda _: None)
+    (target,) = group.label_sets()
+    assert target["__meta_kubernetes_pod_container_name"] == "b"
+    assert not [name for name in target if name.endswith(("_port_name", "_protocol"))]
+    bare = kubernetes.keep_service({"metadata": {"name": "s", "namespace": "n"}, "spec": {"ports": [{"port": 1}]}})
+    (service_labels,) = kubernetes.service_group(bare).label_sets()
+    assert not [name for name in service_labels if name.endswith(("_protocol", "_type"))]
+    assert aggregated_status([{"CheckID": "x", "Status": "odd"}, {"CheckID": "_node_maintenance"}]) == ""
+    assert (
+        aggregated_status([{"CheckID": "_node_maintenance"}, {"CheckID": "x", "Status": "critical"}]) == "maintenance"
+    )
+    assert parse_address(ScrapeJob("j"), "http://a:0/metrics", {}).url == "http://a:0/metrics"
