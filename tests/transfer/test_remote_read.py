@@ -16,7 +16,7 @@ from artimon.cli.history_import import ImportFailure, RemoteJob
 from artimon.model.values import STALE
 from artimon.runtime.remote_read_messages import MESSAGES
 from artimon.runtime.snappy_block import compress_block
-from sources.history import remote_read
+from sources.history import remote_read_client
 from tests.programs import require
 from tests.sockets import free_port
 from tests.transfer.importing import MINUTE_MS, START_MS, samples
@@ -113,7 +113,7 @@ def test_other_answers_are_errors(hdfs: str, tmp_path: Path, server: Server, sta
 
 
 def test_a_large_answer_is_refused(hdfs: str, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_read, "MAX_ANSWER_BYTES", 1_000)
+    monkeypatch.setattr(remote_read_client, "MAX_ANSWER_BYTES", 1_000)
     with pytest.raises(ImportFailure, match="a shorter --window"):
         job(server.url, hdfs, tmp_path).run()
     with pytest.raises(ValueError, match="is not an address"):
