@@ -14,6 +14,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from alerts.state.conditions import Value
 from artimon.model.znode import parse_json_object
+from artimon.runtime.http.engine_client import EngineError
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,21 @@ def read_alerts(client: KazooClient) -> dict[str, Any]:
         problems.append("no alert engine runs: start one with `artimon alerts`, or `artimon up`")
     merged["problem"] = "; ".join(problems)
     return merged
+
+
+def leading_engine(found: Mapping[str, Any]) -> str:
+    """Return host:port of the API of the only engine, or of the one that leads its pair, from what `read_alerts`
+    found. Raises EngineError."""
+    engines = [one for one in found["engines"] if one["api"]]
+    if len({one["pair"].get("name", one["id"]) for one in engines}) == 1:  # each engine of a pair takes every request
+        engines = sorted(engines, key=lambda one: not one["pair"].get("leads"))[:1]
+    addresses = {one["api"]: one["id"] for one in engines}
+    if len(addresses) == 1:
+        return str(next(iter(addresses)))
+    if not addresses:
+        raise EngineError(found["problem"] or "no alert engine with an API is registered")
+    names = ", ".join(f"{id} at {address}" for address, id in addresses.items())
+    raise EngineError(f"several alert engines run: {names}")
 
 
 def _merge(merged: dict[str, Any], shown: Mapping[str, Any]) -> None:

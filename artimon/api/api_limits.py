@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Annotated
 
 from artimon.runtime.http.http_limits import HttpLimits, KiB
@@ -145,6 +146,10 @@ class ApiConfig:
     ] = ()
     access: AccessFile = None
     insecure: Insecure = False
+    alerts_token: Annotated[
+        Path | None,
+        Option("File with the token of the alert engine's API, for actions of the page."),
+    ] = None
     health: Health = None
     id: Annotated[str | None, process_name("Name of this API; default: api-PORT.")] = None
     promql: PromqlSettings = field(default_factory=PromqlSettings)

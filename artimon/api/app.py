@@ -17,6 +17,7 @@ from artimon.access.authenticator import Authenticator
 from artimon.access.principal import Level
 from artimon.access.route_rules import requires
 from artimon.api import schemas
+from artimon.api.alert_routes import AlertRoutes, add_alert_routes
 from artimon.api.api_errors import ApiError
 from artimon.api.api_limits import ApiLimits
 from artimon.api.fast_path import FastQueryMiddleware
@@ -26,7 +27,7 @@ from artimon.api.pages import Pages
 from artimon.api.prometheus_routes import add_prometheus_routes, error_response, is_of_prometheus
 from artimon.api.query_executor import QueryExecutor
 from artimon.api.request_counters import CountingMiddleware, RequestCounters
-from artimon.api.routes import Alerts, Routes, Status, plain_headers
+from artimon.api.routes import NO_ENGINE, Alerts, Routes, Status, plain_headers
 from artimon.model.clock import Clock
 from artimon.model.select import Store
 from artimon.runtime.exposure import is_loopback
@@ -63,13 +64,15 @@ def make_app(
     hard: ApiLimits | None = None,
     promql: PromqlSettings | None = None,
     access: Authenticator | None = None,
+    alerts_token: str = "",
 ) -> FastAPI:
     """Create the application; `app.state.desk` executes its queries.
 
     `status` and `alerts` return the answers of /api/status and /api/alerts and may block; `hosts` are the accepted
     values of the header Host (protection against DNS rebinding). `history` opens the history as a store; without it
     queries read only memory. `hard`: limits up to which a request may ask for more. `promql`: what queries in PromQL
-    get without asking. `access`: verifier of credentials; without it everybody is the administrator."""
+    get without asking. `access`: verifier of credentials; without it everybody is the administrator. `alerts_token`:
+    token of the API of the alert engine, "" without one."""
     bounds = limits or ApiLimits()
     desk = QueryExecutor(store, clock, bounds, history, hard, access.audit if access else None)
     routes = Routes(desk, status, alerts)
@@ -81,6 +84,7 @@ def make_app(
             requires(Level.VIEWER)(route.endpoint)
     add_login_routes(app, login)
     add_prometheus_routes(app, desk, routes.read_alerts, routes.endpoint_reader, promql or PromqlSettings())
+    add_alert_routes(app, AlertRoutes(alerts or (lambda: NO_ENGINE), alerts_token, clock, bounds))
     _add_query_routes(app, routes)
     _add_pages(app, pages or Pages())
     app.add_exception_handler(HttpError, _on_api_error)

@@ -288,6 +288,17 @@ POSTED = {
         "content": {kind: {"schema": QUERY_BODY} for kind in ("application/json", "application/x-www-form-urlencoded")},
     }
 }
+ENGINE_ANSWERS: Mapping[str, dict[int | str, dict[str, Any]]] = {
+    "groups": _good(_object({"groups": _list(ANY_OBJECT)}), "Groups of alerts that fire, as Alertmanager has them"),
+    "matching": _good(_object({"alerts": _list(ANY_OBJECT)}), "Alerts that match, as Alertmanager has them"),
+    "silences": _good(_object({"silences": _list(ANY_OBJECT)}), "Silences, as Alertmanager has them"),
+    "history": _good(_object({"history": _list(ANY_OBJECT)}), "Messages and actions, the newest first"),
+    "silence": _good(_object({"silenceID": TEXT}), "The silence exists"),
+    "expire": _good(_object({"expired": TEXT}), "The silence has ended"),
+    "acknowledge": _good(_object({"acknowledged": TEXTS}), "Fingerprints of the acknowledged alerts"),
+    "withdraw": _good(_object({"withdrawn": {}}), "Acknowledgements that were withdrawn"),
+}
+"""Responses by handler."""
 ANSWERS: Mapping[str, dict[int | str, dict[str, Any]]] = {
     "find": _good(SERIES_LIST, "Series in canonical order"),
     "completeness": _good(COMPLETENESS, "Samples that the query reads, those that are missing, and silent hosts"),

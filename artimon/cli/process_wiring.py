@@ -124,6 +124,7 @@ def run_api_process(config: ApiConfig) -> None:
     """Run the HTTP and Thrift API over the memory shards until SIGTERM. This process reads the history itself."""
     from alerts.state.publication import read_alerts
     from artimon.access.authenticator import open_access
+    from artimon.api.alert_routes import read_engine_token
     from artimon.api.api_server import run_server
     from artimon.api.app import make_app, served_hosts
     from artimon.api.fleet_status import ClusterReader
@@ -155,6 +156,7 @@ def run_api_process(config: ApiConfig) -> None:
             hard=config.hard,
             promql=config.promql,
             access=access,
+            alerts_token=read_engine_token(config.alerts_token),
         )
         run_server(
             app,

@@ -83,7 +83,7 @@ def _client(
 def _engine_address(zookeeper: str) -> str:
     from kazoo.handlers.threading import KazooTimeoutError
 
-    from alerts.state.publication import read_alerts
+    from alerts.state.publication import leading_engine, read_alerts
     from artimon.runtime.zookeeper_client import zookeeper_session
 
     try:
@@ -91,16 +91,10 @@ def _engine_address(zookeeper: str) -> str:
             found = read_alerts(client)
     except KazooTimeoutError as error:
         raise EngineError(f"ZooKeeper at {zookeeper} does not answer: give --engine host:port") from error
-    engines = [one for one in found["engines"] if one["api"]]
-    if len({one["pair"].get("name", one["id"]) for one in engines}) == 1:  # each engine of a pair takes every request
-        engines = sorted(engines, key=lambda one: not one["pair"].get("leads"))[:1]
-    addresses = {one["api"]: one["id"] for one in engines}
-    if len(addresses) == 1:
-        return str(next(iter(addresses)))
-    if not addresses:
-        raise EngineError(found["problem"] or "no alert engine with an API is registered: give --engine host:port")
-    names = ", ".join(f"{id} at {address}" for address, id in addresses.items())
-    raise EngineError(f"several alert engines run: give one by --engine: {names}")
+    try:
+        return leading_engine(found)
+    except EngineError as error:
+        raise EngineError(f"{error}: give one by --engine host:port") from None
 
 
 def _labels_text(labels: Mapping[str, Any]) -> str:
