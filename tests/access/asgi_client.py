@@ -165,12 +165,20 @@ def asked(
     clock: Clock | None = None,
     alerts: Any = None,
     history: Store | None = None,
+    alerts_token: str = "",
 ) -> Iterator[AsgiClient]:
     """A client of an application over the small store."""
     past = None if history is None else lambda: history
     time = clock or ManualClock(NOW)
     app = make_app(
-        store or small_store(), lambda _: STATUS, time, access=access, alerts=alerts, history=past, pages=pages()
+        store or small_store(),
+        lambda _: STATUS,
+        time,
+        access=access,
+        alerts=alerts,
+        history=past,
+        pages=pages(),
+        alerts_token=alerts_token,
     )
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)

@@ -70,12 +70,30 @@ export function address(route, parameters = {}) {
  * @throws {ApiError} also if no answer comes; AbortError if `signal` aborts
  */
 export async function ask(route, parameters, signal, deadline_ms = DEADLINE_MS) {
+  return exchange(address(route, parameters), { headers: { accept: "application/json" } }, signal, deadline_ms);
+}
+
+/**
+ * Sends a change.
+ * @param {string} method
+ * @param {string} route
+ * @param {object} body
+ * @returns {Promise<any>}
+ * @throws {ApiError} also if no answer comes
+ */
+export async function send(method, route, body) {
+  const headers = { accept: "application/json", "content-type": "application/json" };
+  return exchange(address(route), { method, headers, body: JSON.stringify(body) });
+}
+
+/** @param {string} url @param {RequestInit} request @param {AbortSignal} [signal] @param {number} [deadline_ms] */
+async function exchange(url, request, signal, deadline_ms = DEADLINE_MS) {
   const deadline = new AbortController();
   const timer = setTimeout(() => deadline.abort(), deadline_ms);
   const both = signal ? AbortSignal.any([signal, deadline.signal]) : deadline.signal;
-  const init = { signal: both, headers: { accept: "application/json" }, cache: /** @type {RequestCache} */ ("no-store") };
+  const init = { ...request, signal: both, cache: /** @type {RequestCache} */ ("no-store") };
   try {
-    const answer = await fetch(address(route, parameters), init);
+    const answer = await fetch(url, init);
     const text = await answer.text();
     if (answer.status === 401 && answer.headers.get("www-authenticate") === "Bearer") logIn();
     if (!answer.ok) throw refusal(answer, text);
@@ -91,7 +109,8 @@ export async function ask(route, parameters, signal, deadline_ms = DEADLINE_MS) 
 
 /** Opens the page of the login, which leads back: the session has ended. */
 function logIn() {
-  location.assign(`login?next=${encodeURIComponent(`/${location.search}${location.hash}`)}`);
+  const page = location.pathname.split("/").pop();
+  location.assign(`login?next=${encodeURIComponent(`/${page}${location.search}${location.hash}`)}`);
 }
 
 /** @param {Response} answer @param {string} text @returns {ApiError} */

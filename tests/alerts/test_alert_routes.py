@@ -1,0 +1,163 @@
+"""Alerts of the page: calls that the API passes on to a real engine, with the user of the request as the author."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alerts.api.engine_server import EngineServer
+from alerts.api.handlers import AlertHandlers
+from artimon.api.alert_routes import read_engine_token
+from artimon.runtime.settings import SettingsError
+from tests.access.asgi_client import ACCESS, AsgiClient, asked, opened
+from tests.access.conftest import basic
+from tests.alerts.test_silences import routed  # noqa: F401
+from tests.alerts.worlds import World
+from tests.api.serving import small_store
+
+VERA, EDDIE, SAM = basic("vera"), basic("eddie"), basic("sam")
+TOKEN = "a token of sixteen and more characters"
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def told_of(address: str, **more: Any) -> dict[str, Any]:
+    engine = {"id": "alerts", "time_ms": 0, "mail": {}, "problems": [], "api": address, "pair": {}}
+    return {"engines": [engine], "rules": [], "alerts": [], "truncated": 0, "problem": "", **more}
+
+
+class Page:
+    """What a browser sends."""
+
+    def __init__(self, client: AsgiClient) -> None:
+        self.client = client
+
+    def get(self, path: str, user: Mapping[str, str] = VERA, **query: str) -> Any:
+        answer = self.client.get(f"/api/alerts/{path}", user, **query)
+        return answer.json if answer.status == 200 else (answer.status, answer.text)
+
+    def send(self, method: str, path: str, user: Mapping[str, str], **body: Any) -> Any:
+        answer = self.client.send(method, f"/api/alerts/{path}", json.dumps(body).encode(), user)
+        return answer.json if answer.status == 200 else (answer.status, answer.text)
+
+
+@pytest.fixture
+def page(routed: World, tmp_path: Path) -> Iterator[Page]:  # noqa: F811
+    """`sam` sees host="a" only; two hosts fire."""
+    routed.tick({"a": 0, "b": 0})
+    routed.engine.flush_due()
+    token = tmp_path / "engine-token"
+    token.write_text(TOKEN)
+    handlers = AlertHandlers(routed.engine, routed.database, routed.clock, routed.page)
+    server = EngineServer(handlers, "127.0.0.1", token=token)
+    server.start()
+    access = opened(ACCESS.replace('route="/a"', 'host="a"'), tmp_path)
+    try:
+        with asked(access, small_store(), routed.clock, lambda: told_of(server.address), alerts_token=TOKEN) as client:
+            yield Page(client)
+    finally:
+        server.stop()
+
+
+def test_groups_are_those_of_the_engine_and_a_role_sees_its_alerts(page: Page) -> None:
+    groups = page.get("groups")["groups"]
+    assert sorted(one["labels"]["host"] for group in groups for one in group["alerts"]) == ["a", "b"]
+    (seen,) = [one for group in page.get("groups", SAM)["groups"] for one in group["alerts"]]
+    assert seen["labels"]["host"] == "a"
+    (found,) = [one for group in page.get("groups", filter='host="b"')["groups"] for one in group["alerts"]]
+    assert found["labels"]["host"] == "b"
+
+
+def test_a_silence_is_previewed_made_and_ended_in_the_name_of_the_user(page: Page) -> None:
+    assert [one["labels"]["host"] for one in page.get("matching", filter='host=~"a|c"')["alerts"]] == ["a"]
+    forged = {"matchers": 'host="a"', "duration": "2h", "comment": HOSTILE, "author": "ada", "createdBy": "ada"}
+    id_ = page.send("POST", "silences", EDDIE, **forged)["silenceID"]
+    (made,) = page.get("silences")["silences"]
+    assert (made["createdBy"], made["comment"], made["status"]["state"]) == ("eddie", HOSTILE, "active")
+    (hidden,) = [one for group in page.get("groups", filter='host="a"')["groups"] for one in group["alerts"]]
+    assert hidden["status"]["silencedBy"] == [id_]
+    assert page.send("DELETE", f"silences/{id_}", EDDIE) == {"expired": id_}
+    (ended,) = page.get("silences")["silences"]
+    assert ended["status"]["state"] == "expired"
+
+
+def test_a_silence_for_everything_needs_to_be_confirmed(page: Page) -> None:
+    wanted = {"matchers": 'host=~".*"', "duration": "1h", "comment": "all"}
+    status, text = page.send("POST", "silences", EDDIE, **wanted)
+    assert 400 <= status < 500, text
+    assert "force" in text
+    assert page.get("silences")["silences"] == []
+    assert page.send("POST", "silences", EDDIE, force=True, **wanted)["silenceID"]
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({"matchers": "host", "duration": "1h"}, "matchers: "),
+        ({"matchers": 'host="a"', "duration": "soon"}, "duration: "),
+        ({"matchers": 'host="a"', "duration": "900d"}, "duration: "),
+        ({"matchers": "", "duration": "1h"}, "matchers"),
+    ],
+)
+def test_a_bad_silence_is_an_error_that_says_where(page: Page, body: dict[str, str], told: str) -> None:
+    status, text = page.send("POST", "silences", EDDIE, comment="x", **body)
+    assert status == 400
+    assert told in text
+
+
+def test_an_alert_is_acknowledged_and_the_history_tells_who(page: Page) -> None:
+    (alert,) = [one for group in page.get("groups", filter='host="a"')["groups"] for one in group["alerts"]]
+    name = alert["fingerprint"]
+    assert len(page.send("POST", "acknowledgements", EDDIE, alerts=[name], comment="looking")["acknowledged"]) == 1
+    (known,) = [one for group in page.get("groups", filter='host="a"')["groups"] for one in group["alerts"]]
+    assert (known["acknowledged"]["author"], known["acknowledged"]["comment"]) == ("eddie", "looking")
+    assert page.get("history", fingerprint=name)["history"]
+    page.send("DELETE", "acknowledgements", EDDIE, alerts=[name])
+    (free,) = [one for group in page.get("groups", filter='host="a"')["groups"] for one in group["alerts"]]
+    assert free["acknowledged"] is None
+
+
+def test_viewers_and_restricted_roles_change_nothing(page: Page) -> None:
+    for user in (VERA, SAM):
+        for method, path in (
+            ("POST", "silences"),
+            ("DELETE", "silences/x"),
+            ("POST", "acknowledgements"),
+            ("DELETE", "acknowledgements"),
+        ):
+            assert page.send(method, path, user)[0] == 403, path
+    assert page.get("silences", SAM)[0] == 403
+    assert page.get("history", SAM)[0] == 403
+
+
+def test_without_an_engine_or_its_token_the_page_is_told_what_to_do(
+    routed: World,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    token = tmp_path / "engine-token"
+    token.write_text(TOKEN)
+    handlers = AlertHandlers(routed.engine, routed.database, routed.clock, routed.page)
+    server = EngineServer(handlers, "127.0.0.1", token=token)
+    server.start()
+    nobody = {**told_of(""), "engines": [], "problem": "no alert engine runs"}
+    for told, status, text in (
+        (nobody, 404, "no alert engine runs"),
+        (told_of(server.address), 502, "--alerts-token"),
+        (told_of("127.0.0.1:1"), 503, "does not answer"),
+    ):
+        with asked(opened(ACCESS, tmp_path), small_store(), alerts=lambda told=told: told) as client:
+            answer = Page(client).get("groups")
+            assert answer[0] == status
+            assert text in answer[1]
+    server.stop()
+
+
+def test_a_token_file_that_cannot_be_read_is_an_error_of_the_settings(tmp_path: Path) -> None:
+    assert read_engine_token(None) == ""
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    assert read_engine_token(tmp_path / "token") == TOKEN
+    with pytest.raises(SettingsError, match=r"--alerts-token: .*none cannot be read"):
+        read_engine_token(tmp_path / "none")
