@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 
 import pytest
 
-from artimon.model.clock import SYSTEM_CLOCK
 from artimon.stack.stack import Stack
 from tests.waiting import eventually
 
@@ -72,13 +71,11 @@ def test_find_lists_canonical_texts(whole_stack: Stack, host_known: None) -> Non
     ],
 )
 def test_a_bad_question_gets_a_clear_answer(whole_stack: Stack, host_known: None, text: str, told: str) -> None:
-    began = SYSTEM_CLOCK.monotonic()
     answer = artimon(whole_stack, "query", text)
     assert answer.returncode == 1
     assert not answer.stdout
     assert told in answer.stderr
     assert "Traceback" not in answer.stderr
-    assert SYSTEM_CLOCK.monotonic() - began < 30
 
 
 def test_status_says_how_every_hop_is(whole_stack: Stack, host_known: None) -> None:
