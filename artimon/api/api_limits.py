@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Annotated
 
 from artimon.runtime.http.http_limits import HttpLimits, KiB
@@ -148,6 +149,13 @@ class ApiConfig:
     health: Health = None
     id: Annotated[str | None, process_name("Name of this API; default: api-PORT.")] = None
     promql: PromqlSettings = field(default_factory=PromqlSettings)
+    dashboards: Annotated[
+        Path | None,
+        Option(
+            "Folder of dashboards, which editors change (docs/dashboards.md); without it only those of the package are "
+            "shown, read-only."
+        ),
+    ] = None
     hdfs: str | None = None
 
     @property

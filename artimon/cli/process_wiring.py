@@ -128,6 +128,7 @@ def run_api_process(config: ApiConfig) -> None:
     from artimon.api.app import make_app, served_hosts
     from artimon.api.fleet_status import ClusterReader
     from artimon.api.timed_call import TimedCall
+    from artimon.dashboards.dashboard_store import DashboardStore
     from artimon.runtime.zookeeper_client import zookeeper_session
     from varstore.cluster.varstore_client import VarstoreClient
 
@@ -155,6 +156,7 @@ def run_api_process(config: ApiConfig) -> None:
             hard=config.hard,
             promql=config.promql,
             access=access,
+            dashboards=DashboardStore(config.dashboards),
         )
         run_server(
             app,
