@@ -70,10 +70,23 @@ export function address(route, parameters = {}) {
  * @throws {ApiError} also if no answer comes; AbortError if `signal` aborts
  */
 export async function ask(route, parameters, signal, deadline_ms = DEADLINE_MS) {
+  return send("GET", route, parameters, {}, signal, deadline_ms);
+}
+
+/**
+ * Sends a request of any method.
+ * @param {string} method @param {string} route @param {Record<string, string|number>} parameters
+ * @param {{body?: string, headers?: Record<string, string>}} content
+ * @param {AbortSignal} [signal]
+ * @param {number} [deadline_ms]
+ * @returns {Promise<any>} as `ask`
+ */
+export async function send(method, route, parameters, content, signal, deadline_ms = DEADLINE_MS) {
   const deadline = new AbortController();
   const timer = setTimeout(() => deadline.abort(), deadline_ms);
   const both = signal ? AbortSignal.any([signal, deadline.signal]) : deadline.signal;
-  const init = { signal: both, headers: { accept: "application/json" }, cache: /** @type {RequestCache} */ ("no-store") };
+  const headers = { accept: "application/json", ...content.headers };
+  const init = { method, signal: both, headers, body: content.body, cache: /** @type {RequestCache} */ ("no-store") };
   try {
     const answer = await fetch(address(route, parameters), init);
     const text = await answer.text();
@@ -91,7 +104,7 @@ export async function ask(route, parameters, signal, deadline_ms = DEADLINE_MS) 
 
 /** Opens the page of the login, which leads back: the session has ended. */
 function logIn() {
-  location.assign(`login?next=${encodeURIComponent(`/${location.search}${location.hash}`)}`);
+  location.assign(`login?next=${encodeURIComponent(`/${location.pathname.split("/").pop()}${location.search}${location.hash}`)}`);
 }
 
 /** @param {Response} answer @param {string} text @returns {ApiError} */
