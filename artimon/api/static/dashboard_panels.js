@@ -30,9 +30,10 @@ export class PanelView {
     this.choice = { only: "", hidden: /** @type {Set<string>} */ (new Set()) };
     this.body = el("div", { class: `panel-body ${panel.kind}` });
     this.problem = el("p", { class: "problem", role: "status" });
+    this.notes = el("span", {});
     const id = `panel-${number}-${Math.random().toString(36).slice(2, 8)}`;
     const full = el("button", { type: "button", class: "plain full", "aria-label": `Whole window: ${this.title || panel.kind}`, title: "Whole window (f)", text: "⤢", onclick: () => actions.full(number) });
-    const head = el("div", { class: "panel-head" }, el("h3", { id, text: this.title || (panel.kind === "text" ? "Text" : "Panel"), class: this.title ? "" : "unseen", title: panel.description || null }), linksOf(panel.links, chosen), full);
+    const head = el("div", { class: "panel-head" }, el("h3", { id, text: this.title || (panel.kind === "text" ? "Text" : "Panel"), class: this.title ? "" : "unseen", title: panel.description || null }), this.notes, linksOf(panel.links, chosen), full);
     this.card = el("section", { class: "card panel", "aria-labelledby": id, "data-panel": number }, head, this.problem, this.body);
     this.card.style.gridColumn = `span ${panel.width}`;
     this.card.style.minHeight = this.card.style.height = `${panel.height * ROW_PX}px`;
@@ -60,12 +61,11 @@ export class PanelView {
     this.card.setAttribute("aria-busy", "true");
     try {
       this.found = await answers(round, this.panel, this.chosen);
-      this.problem.textContent = this.found.notes.length ? `Note: ${this.found.notes[0]}` : "";
-      this.problem.classList.toggle("note", this.found.notes.length > 0);
+      this.problem.textContent = "";
+      fill(this.notes, this.found.notes.length ? [noteOf(this.found.notes)] : []);
       this.draw();
     } catch (error) {
       if (round.signal.aborted) throw error;
-      this.problem.classList.remove("note");
       this.problem.textContent = error instanceof Error ? error.message : String(error);
       throw error;
     } finally {
@@ -104,6 +104,11 @@ export class PanelView {
     this.chart?.recolour();
     this.draw();
   }
+}
+
+/** Returns a mark with the notes of an answer. @param {string[]} notes */
+function noteOf(notes) {
+  return el("span", { class: "note", role: "img", "aria-label": `Notes: ${notes.join("; ")}`, title: notes.join("\n"), text: "ⓘ" });
 }
 
 /** @param {any[]} links @param {Record<string, Chosen>} chosen */
