@@ -11,6 +11,9 @@ from artimon.dashboards.dashboard_file import Dashboard, read_dashboard
 from artimon.dashboards.grafana_export import export_grafana
 from artimon.dashboards.grafana_import import import_grafana
 
+JOBS = "label_values(up, job)"
+STEPS = [{"color": "green"}, {"color": "dark-red", "value": 80}]
+UP = {"type": "value", "options": {"1": {"text": "up", "color": "green"}}}
 PROM = {"type": "prometheus", "uid": "${ds}"}
 MODEL: dict[str, Any] = {
     "title": "Shop",
@@ -21,7 +24,7 @@ MODEL: dict[str, Any] = {
     "templating": {
         "list": [
             {"name": "ds", "type": "datasource", "query": "prometheus"},
-            {"name": "job", "type": "query", "multi": True, "query": {"query": "label_values(up, job)"}, "label": "Job"},
+            {"name": "job", "type": "query", "multi": True, "query": {"query": JOBS}, "label": "Job"},
             {"name": "zone", "type": "custom", "query": "a, B : b", "current": {"value": "b"}},
             {"name": "step", "type": "interval", "query": "auto,1m,5m"},
             {"name": "fixed", "type": "constant", "query": "prod"},
@@ -48,7 +51,7 @@ MODEL: dict[str, Any] = {
                 {"refId": "D", "expr": "up", "hide": True},
             ],
             "fieldConfig": {
-                "defaults": {"unit": "reqps", "min": 0, "thresholds": {"steps": [{"color": "green"}, {"color": "dark-red", "value": 80}]}},
+                "defaults": {"unit": "reqps", "min": 0, "thresholds": {"steps": STEPS}},
                 "overrides": [{"matcher": {}}],
             },
             "transformations": [{"id": "merge"}],
@@ -58,7 +61,7 @@ MODEL: dict[str, Any] = {
             "title": "Up",
             "targets": [{"expr": 'min(up{zone="$zone"})'}],
             "options": {"reduceOptions": {"calcs": ["mean"]}},
-            "fieldConfig": {"defaults": {"unit": "furlongs", "mappings": [{"type": "value", "options": {"1": {"text": "up", "color": "green"}}}]}},
+            "fieldConfig": {"defaults": {"unit": "furlongs", "mappings": [UP]}},
         },
         {"type": "heatmap", "title": "Broken", "targets": [{"expr": "rate(x["}]},
         {"type": "logs", "title": "Logs"},

@@ -173,7 +173,7 @@ export class Chart {
   }
 
   _size() {
-    return { width: Math.max(200, this.figure.clientWidth), height: Math.max(160, this.figure.clientHeight) };
+    return { width: Math.max(200, this.figure.clientWidth), height: Math.max(this.more.sync ? 100 : 160, this.figure.clientHeight) };
   }
 
   _resize() {

@@ -39,7 +39,7 @@ export async function edit(place, stored, actions) {
     if (found) problem.textContent = found.message;
     else actions.close();
   };
-  const file = /** @type {HTMLInputElement} */ (el("input", { type: "file", accept: ".json,application/json", class: "unseen", id: "edit-file", tabindex: "-1" }));
+  const file = /** @type {HTMLInputElement} */ (el("input", { type: "file", accept: ".json,application/json", hidden: true, "aria-label": "File of Grafana", id: "edit-file" }));
   file.addEventListener("change", async () => {
     const body = await file.files?.[0]?.text();
     if (body === undefined) return;

@@ -9,7 +9,7 @@ import { answers, judged, readable, reduced, unitText } from "./dashboard_values
 import { DRAWN_MOST, isDark } from "./series.js";
 
 const SHOWN_MOST = 100;
-const ROW_PX = 34;
+const ROW_PX = 36;
 const STATE_WORDS = /** @type {Record<string, string>} */ ({ good: "good", warn: "warning", bad: "bad" });
 
 /** @typedef {import("./dashboard_values.js").Chosen} Chosen */
@@ -168,7 +168,7 @@ function drawTable(view, rows) {
 
 /** @param {PanelView} view @param {...(Node|null)} children */
 function scrolled(view, ...children) {
-  return el("div", { class: "panel-scroll", tabindex: "0", role: "region", "aria-label": view.title || view.panel.kind, "data-key": "scroll" }, ...children);
+  return el("div", { class: "panel-scroll", tabindex: "0", role: "region", "aria-label": `Values: ${view.title || view.panel.kind}`, "data-key": "scroll" }, ...children);
 }
 
 /** Returns the rows of a heat map, lowest first: buckets of a histogram without the ones below them. @param {Row[]} rows */
