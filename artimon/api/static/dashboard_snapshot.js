@@ -8,7 +8,7 @@ const POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
  * Returns the text of the file.
  * @param {string} title @param {HTMLElement} board @param {import("./dashboard_panels.js").PanelView[]} views
  */
-export async function snapshot(title, board, views) {
+export function snapshot(title, board, views) {
   const copy = /** @type {HTMLElement} */ (board.cloneNode(true));
   const drawn = [...board.querySelectorAll("canvas")];
   [...copy.querySelectorAll("canvas")].forEach((canvas, i) => {
@@ -23,32 +23,31 @@ export async function snapshot(title, board, views) {
   copy.querySelectorAll(".full, .tooltip, .u-cursor-x, .u-cursor-y, .u-cursor-pt, .u-select").forEach((one) => one.remove());
   copy.querySelectorAll("button").forEach((one) => { const text = document.createElement("span"); text.append(...one.childNodes); one.replaceWith(text); });
   copy.querySelectorAll("a").forEach((one) => { if (!/^https?:/.test(one.getAttribute("href") ?? "")) one.removeAttribute("href"); });
-  const page = document.implementation.createHTMLDocument(`${title} · Artimon`);
-  page.documentElement.lang = "en";
   const theme = document.documentElement.dataset.theme;
-  if (theme) page.documentElement.dataset.theme = theme;
-  const meta = (/** @type {Record<string, string>} */ values) => {
-    const made = page.createElement("meta");
-    for (const [name, value] of Object.entries(values)) made.setAttribute(name, value);
-    return made;
-  };
-  const style = page.createElement("style");
-  style.textContent = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules].map((rule) => rule.cssText)).filter((text) => !text.includes("url(")).join("\n");
-  const data = page.createElement("script");
-  data.type = "application/json";
-  data.id = "data";
+  const style = [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules].map((rule) => rule.cssText)).filter((text) => !text.includes("url(")).join("\n");
   const panels = views.map(({ title: name, found }) => ({ title: name, ends_ms: found ? endsOf(found.grid) : [], series: found?.rows.map((row) => ({ name: row.short, labels: row.series.labels, values: row.series.values.map(plain) })) ?? [] }));
-  data.textContent = JSON.stringify({ title, taken_ms: Date.now(), panels }).replace(/</g, "\\u003c");
-  page.head.prepend(meta({ charset: "utf-8" }), meta({ "http-equiv": "Content-Security-Policy", content: POLICY }), meta({ name: "viewport", content: "width=device-width, initial-scale=1" }));
-  page.head.append(style);
-  const main = page.createElement("main"), head = page.createElement("h1"), when = page.createElement("p");
-  main.className = "boards";
-  head.textContent = title;
-  when.textContent = `Snapshot of ${new Date().toISOString()}`;
-  main.append(head, when, copy);
-  page.body.append(main, data);
-  return `<!doctype html>\n${page.documentElement.outerHTML}\n`;
+  const data = JSON.stringify({ title, taken_ms: Date.now(), panels }).replace(/</g, "\\u003c");
+  return `<!doctype html>
+<html lang="en"${theme ? ` data-theme="${theme}"` : ""}>
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="${POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${escaped(title)} · Artimon</title>
+<style>${style}</style>
+</head>
+<body>
+<main class="boards"><h1>${escaped(title)}</h1><p>Snapshot of ${new Date().toISOString()}</p>
+${copy.outerHTML}
+</main>
+<script type="application/json" id="data">${data}</script>
+</body>
+</html>
+`;
 }
+
+/** @param {string} text @returns {string} as the content of an element */
+const escaped = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
 /** @param {import("./format.js").Value} value */
 const plain = (value) => (typeof value === "bigint" ? String(value) : value);

@@ -140,8 +140,8 @@ function toggleSide(view) {
   showSide();
 }
 
-async function save() {
-  const text = await snapshot(stored.dashboard.title, byId("board"), views);
+function save() {
+  const text = snapshot(stored.dashboard.title, byId("board"), views);
   const link = /** @type {HTMLAnchorElement} */ (el("a", { download: `${name}.html`, href: URL.createObjectURL(new Blob([text], { type: "text/html" })) }));
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
@@ -159,7 +159,7 @@ function drawHead() {
     el("h2", { text: dashboard?.title ?? name, title: dashboard?.description || null }),
     ...(dashboard ? [linksOf(dashboard.links, {})] : []),
     el("p", { id: "age", class: "age" }),
-    el("div", { class: "tools" }, ...(dashboard ? [select("Range", "range", RANGES, range()), select("Refresh", "refresh", REFRESHES, refresh()), button("Snapshot", () => void save())] : []), button("Edit", () => toggleSide("edit")), button("Versions", () => toggleSide("versions"))),
+    el("div", { class: "tools" }, ...(dashboard ? [select("Range", "range", RANGES, range()), select("Refresh", "refresh", REFRESHES, refresh()), button("Snapshot", save)] : []), button("Edit", () => toggleSide("edit")), button("Versions", () => toggleSide("versions"))),
   ]);
   document.title = `${dashboard?.title ?? name} · Artimon`;
 }
