@@ -116,13 +116,14 @@ export class Round {
 
   /** @param {() => Promise<any>} work */
   async _queued(work) {
-    if (this.running >= CONCURRENT) await new Promise((go) => this.waiting.push(() => go(null)));
-    this.running += 1;
+    if (this.running < CONCURRENT) this.running += 1;
+    else await new Promise((go) => this.waiting.push(() => go(null)));
     try {
       return await work();
     } finally {
-      this.running -= 1;
-      this.waiting.shift()?.();
+      const next = this.waiting.shift(); // it takes over this place
+      if (next) next();
+      else this.running -= 1;
     }
   }
 }
