@@ -34,6 +34,8 @@ class Area(StrEnum):
     """Alerts, rules, silences, acknowledgements."""
     STATUS = "status"
     """State of the platform."""
+    DASHBOARDS = "dashboards"
+    """Dashboards: read and change them."""
 
 
 class LoginMethod(StrEnum):

@@ -153,6 +153,13 @@ class ApiConfig:
     health: Health = None
     id: Annotated[str | None, process_name("Name of this API; default: api-PORT.")] = None
     promql: PromqlSettings = field(default_factory=PromqlSettings)
+    dashboards: Annotated[
+        Path | None,
+        Option(
+            "Folder of dashboards, which editors change (docs/dashboards.md); without it only those of the package are "
+            "shown, read-only."
+        ),
+    ] = None
     hdfs: str | None = None
 
     @property

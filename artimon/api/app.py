@@ -20,6 +20,7 @@ from artimon.api import schemas
 from artimon.api.alert_routes import AlertRoutes, add_alert_routes
 from artimon.api.api_errors import ApiError
 from artimon.api.api_limits import ApiLimits
+from artimon.api.dashboard_routes import add_dashboard_routes
 from artimon.api.fast_path import FastQueryMiddleware
 from artimon.api.guard import AccessMiddleware, LoginState
 from artimon.api.login_routes import add_login_routes
@@ -28,6 +29,7 @@ from artimon.api.prometheus_routes import add_prometheus_routes, error_response,
 from artimon.api.query_executor import QueryExecutor
 from artimon.api.request_counters import CountingMiddleware, RequestCounters
 from artimon.api.routes import NO_ENGINE, Alerts, Routes, Status, plain_headers
+from artimon.dashboards.dashboard_store import DashboardStore
 from artimon.model.clock import Clock
 from artimon.model.select import Store
 from artimon.runtime.exposure import is_loopback
@@ -65,14 +67,16 @@ def make_app(
     promql: PromqlSettings | None = None,
     access: Authenticator | None = None,
     alerts_token: str = "",
+    dashboards: DashboardStore | None = None,
 ) -> FastAPI:
     """Create the application; `app.state.desk` executes its queries.
 
     `status` and `alerts` return the answers of /api/status and /api/alerts and may block; `hosts` are the accepted
     values of the header Host (protection against DNS rebinding). `history` opens the history as a store; without it
     queries read only memory. `hard`: limits up to which a request may ask for more. `promql`: what queries in PromQL
-    get without asking. `access`: verifier of credentials; without it everybody is the administrator. `alerts_token`:
-    token of the API of the alert engine, "" without one."""
+    get without asking. `access`: verifier of credentials; without it everybody is the administrator.
+    `alerts_token`: token of the API of the alert engine, "" without one. `dashboards`: without them those of the
+    package, read-only."""
     bounds = limits or ApiLimits()
     desk = QueryExecutor(store, clock, bounds, history, hard, access.audit if access else None)
     routes = Routes(desk, status, alerts)
@@ -86,6 +90,7 @@ def make_app(
     add_prometheus_routes(app, desk, routes.read_alerts, routes.endpoint_reader, promql or PromqlSettings())
     add_alert_routes(app, AlertRoutes(alerts or (lambda: NO_ENGINE), alerts_token, clock, bounds))
     _add_query_routes(app, routes)
+    add_dashboard_routes(app, dashboards or DashboardStore(), bounds)
     _add_pages(app, pages or Pages())
     app.add_exception_handler(HttpError, _on_api_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)

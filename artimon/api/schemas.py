@@ -228,10 +228,12 @@ ERRORS: Mapping[int, str] = {
     400: "Invalid query, selector or parameter; unknown Host",
     401: "No valid credentials",
     403: "The role, the scope of the token or the origin does not allow it",
-    404: "There is no such query",
+    404: "There is no such query, dashboard or version",
+    409: "Another change came first: load the dashboard again",
     408: "The body did not arrive in time",
     413: "A limit is exceeded, which the message names",
     415: "Unsupported content type or encoding of the body",
+    428: "If-Match or If-None-Match is missing",
     429: "Too many failed logins, or too many queries of this user: see Retry-After",
     431: "URL and headers are too long",
     500: "Internal error: see the log",
@@ -311,4 +313,59 @@ ANSWERS: Mapping[str, dict[int | str, dict[str, Any]]] = {
     "status": _good(STATUS, "Parts, hops and shards"),
     "whoami": _good(WHOAMI, "User, role and level of the request"),
     "health": _good(_object({"state": TEXT}), "This process answers"),
+}
+_DASHBOARD_ERRORS = (*_FAST_PATH_ERRORS, 404, 409, 415, 428)
+
+
+def _dashboards(schema: Schema, description: str) -> dict[int | str, dict[str, Any]]:
+    return {**_good(schema, description), **_errors(_DASHBOARD_ERRORS)}
+
+
+DASHBOARDS = _dashboards(
+    _object(
+        {
+            "dashboards": _list(
+                _object(
+                    {
+                        "name": TEXT,
+                        "title": TEXT,
+                        "description": TEXT,
+                        "shipped": {**FLAG, "description": "True for one of the package"},
+                        "problem": {**TEXT, "description": "First error of the file, or empty"},
+                    }
+                )
+            ),
+            "writable": {**FLAG, "description": "False if the API has no folder of dashboards"},
+        }
+    ),
+    "Dashboards, sorted by name",
+)
+DASHBOARD = _dashboards(
+    _object(
+        {
+            "name": TEXT,
+            "etag": TEXT,
+            "shipped": FLAG,
+            "writable": FLAG,
+            "text": {**TEXT, "description": "YAML"},
+            "dashboard": {"type": ["object", "null"], "additionalProperties": True},
+            "problem": TEXT,
+        }
+    ),
+    "Text and content of a dashboard",
+)
+DASHBOARD_SAVED = _dashboards(_object({"name": TEXT, "etag": TEXT}), "The dashboard is saved")
+DASHBOARD_DELETED = _dashboards(_object({"deleted": TEXT}), "The dashboard is deleted; its versions are kept")
+DASHBOARD_VERSIONS = _dashboards(
+    _object({"versions": _list(_object({"number": INT64, "time_ms": TIME, "user": TEXT, "deleted": FLAG}))}),
+    "Versions, newest first",
+)
+DASHBOARD_DIFF = _dashboards(_object({"diff": {**TEXT, "description": "Unified diff"}}), "Difference of two versions")
+DASHBOARD_IMPORTED = _dashboards(
+    _object({"text": {**TEXT, "description": "YAML"}, "problems": {**TEXTS, "description": "What was not converted"}}),
+    "The dashboard in the form of Artimon",
+)
+DASHBOARD_BODIES: Mapping[str, Schema] = {
+    "PUT/{name}": {"requestBody": {"required": True, "content": {"application/yaml": {"schema": TEXT}}}},
+    "POST/import": {"requestBody": {"required": True, "content": {"application/json": {"schema": ANY_OBJECT}}}},
 }

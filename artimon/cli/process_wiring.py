@@ -129,6 +129,7 @@ def run_api_process(config: ApiConfig) -> None:
     from artimon.api.app import make_app, served_hosts
     from artimon.api.fleet_status import ClusterReader
     from artimon.api.timed_call import TimedCall
+    from artimon.dashboards.dashboard_store import DashboardStore
     from artimon.runtime.zookeeper_client import zookeeper_session
     from varstore.cluster.varstore_client import VarstoreClient
 
@@ -157,6 +158,7 @@ def run_api_process(config: ApiConfig) -> None:
             promql=config.promql,
             access=access,
             alerts_token=read_engine_token(config.alerts_token),
+            dashboards=DashboardStore(config.dashboards),
         )
         run_server(
             app,

@@ -192,7 +192,9 @@ class ApiPart(ArtimonPart):
 
     def arguments(self, context: StackContext) -> list[str]:
         ports = _listen(context, self.name, http="--port", thrift="--thrift-port")
-        return ["api", "--id", self.name, *_servers(context, "zookeeper"), "--data", str(context.data), *ports]
+        dashboards = ("--dashboards", str(context.data / "dashboards"))
+        servers = _servers(context, "zookeeper")
+        return ["api", "--id", self.name, *servers, "--data", str(context.data), *ports, *dashboards]
 
     def addresses(self, context: StackContext) -> dict[str, str]:
         http, thrift = context.address(f"{self.name}.http"), context.address(f"{self.name}.thrift")

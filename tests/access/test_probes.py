@@ -165,6 +165,8 @@ def test_no_route_of_a_change_answers_get() -> None:
         "/api/alerts/silences",
         "/api/alerts/silences/{id}",
         "/api/alerts/acknowledgements",
+        "/api/dashboards/{name}",
+        "/api/dashboards/{name}/restore",
     }
     rules = {(method, path): rule_of(handler) for method, path, handler in routes()}
     assert not any(rule.changes for (method, _), rule in rules.items() if rule and method == "GET")

@@ -20,6 +20,7 @@ from artimon.api.fleet_status import FleetPage
 from artimon.api.matrix_service import MatrixServer
 from artimon.api.pages import Pages
 from artimon.api.query_executor import QueryExecutor
+from artimon.dashboards.dashboard_store import DashboardStore
 from artimon.model.clock import Clock, ManualClock
 from artimon.model.select import Store
 from artimon.model.values import Kind
@@ -117,12 +118,21 @@ def served(
     clock: Clock | None = None,
     history: Callable[[], Store] | None = None,
     promql: PromqlSettings | None = None,
+    dashboards: DashboardStore | None = None,
 ) -> Iterator[Client]:
     """A server for as long as the block lasts."""
     bounds = limits or ApiLimits()
     time = clock or ManualClock(NOW)
     app = make_app(
-        store or small_store(), status, time, bounds, alerts=alerts, pages=pages, history=history, promql=promql
+        store or small_store(),
+        status,
+        time,
+        bounds,
+        alerts=alerts,
+        pages=pages,
+        history=history,
+        promql=promql,
+        dashboards=dashboards,
     )
     server, matrices = ApiServer(app, bounds), MatrixServer(app.state.desk)
     server.start()

@@ -12,7 +12,10 @@ from artimon.api.schemas import ANSWERS, ERRORS
 from tests.api.serving import STATUS, Client, served, small_app
 from tests.api.test_listings import polled_store
 
-PAGES = {"/", "/static/{name:path}", "/openapi.json"}
+PAGES = {"/", "/dashboards", "/static/{name:path}", "/openapi.json"}
+DASHBOARDS = {f"dashboards{path}" for path in ("", "/import", "/{name}", "/{name}/versions", "/{name}/diff")} | {
+    "dashboards/{name}/restore"
+}
 KINDS: dict[str, Any] = {
     "object": dict,
     "array": list,
@@ -70,7 +73,7 @@ def test_every_route_is_described(paths: dict[str, Any]) -> None:
     assert told == {(path, method) for path, method in there if path not in PAGES}
     assert {path for path, _ in there} - set(paths) == PAGES
     told_paths = {path.removeprefix("/api/") for path in paths}
-    assert told_paths == {"query", "queries/{id}", *ANSWERS, *ALERT_PATHS}
+    assert told_paths == {"query", "queries/{id}", *ANSWERS, *ALERT_PATHS, *DASHBOARDS}
 
 
 def test_every_operation_says_all_of_itself(paths: dict[str, Any]) -> None:
@@ -115,6 +118,7 @@ def test_a_matrix_comes_in_three_forms(paths: dict[str, Any]) -> None:
         ("/api/status", {}),
         ("/api/whoami", {}),
         ("/api/health", {}),
+        ("/api/dashboards", {}),
     ],
 )
 def test_answers_are_as_described(path: str, parameters: dict[str, str], paths: dict[str, Any]) -> None:

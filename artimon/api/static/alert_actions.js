@@ -1,6 +1,6 @@
 // Dialog that makes a silence, with a preview of what it hides, or acknowledges an alert.
 
-import { ask, send } from "./api.js";
+import { ask, sendJson } from "./api.js";
 import { byId, el, fill, later } from "./dom.js";
 import { plural } from "./format.js";
 import { keep, kept } from "./state.js";
@@ -63,8 +63,8 @@ async function submit(action, dialog) {
   const said = { duration: input("duration").value.trim(), comment: input("comment").value, author: input("author").value };
   if (action.needs_author) keep("author", said.author);
   try {
-    if (action.what === "silence") await send("POST", "alerts/silences", { ...said, matchers: input("matchers").value, force: input("force").checked });
-    else await send("POST", "alerts/acknowledgements", { ...said, alerts: action.alerts });
+    if (action.what === "silence") await sendJson("POST", "alerts/silences", { ...said, matchers: input("matchers").value, force: input("force").checked });
+    else await sendJson("POST", "alerts/acknowledgements", { ...said, alerts: action.alerts });
     dialog.close();
     action.done(action.what === "silence" ? "The silence is in force" : "Acknowledged");
   } catch (problem) {

@@ -1,7 +1,7 @@
 // Page of the alerts: groups as they are sent, silences, acknowledgements, history and rules.
 
 import { showAction } from "./alert_actions.js";
-import { ask, send } from "./api.js";
+import { ask, sendJson } from "./api.js";
 import { announce, byId, el, fill, later, mark } from "./dom.js";
 import { duration, moment, plural } from "./format.js";
 import { buildFrame } from "./frame.js";
@@ -107,7 +107,7 @@ function act(what, one) {
 /** @param {string} method @param {string} route @param {object} body @param {string} done */
 async function change(method, route, body, done) {
   try {
-    await send(method, route, body);
+    await sendJson(method, route, body);
     announce(done);
     refresh();
   } catch (problem) {

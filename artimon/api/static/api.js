@@ -70,30 +70,25 @@ export function address(route, parameters = {}) {
  * @throws {ApiError} also if no answer comes; AbortError if `signal` aborts
  */
 export async function ask(route, parameters, signal, deadline_ms = DEADLINE_MS) {
-  return exchange(address(route, parameters), { headers: { accept: "application/json" } }, signal, deadline_ms);
+  return send("GET", route, parameters, {}, signal, deadline_ms);
 }
 
 /**
- * Sends a change.
- * @param {string} method
- * @param {string} route
- * @param {object} body
- * @returns {Promise<any>}
- * @throws {ApiError} also if no answer comes
+ * Sends a request of any method.
+ * @param {string} method @param {string} route @param {Record<string, string|number>} parameters
+ * @param {{body?: string, headers?: Record<string, string>}} content
+ * @param {AbortSignal} [signal]
+ * @param {number} [deadline_ms]
+ * @returns {Promise<any>} as `ask`
  */
-export async function send(method, route, body) {
-  const headers = { accept: "application/json", "content-type": "application/json" };
-  return exchange(address(route), { method, headers, body: JSON.stringify(body) });
-}
-
-/** @param {string} url @param {RequestInit} request @param {AbortSignal} [signal] @param {number} [deadline_ms] */
-async function exchange(url, request, signal, deadline_ms = DEADLINE_MS) {
+export async function send(method, route, parameters, content, signal, deadline_ms = DEADLINE_MS) {
   const deadline = new AbortController();
   const timer = setTimeout(() => deadline.abort(), deadline_ms);
   const both = signal ? AbortSignal.any([signal, deadline.signal]) : deadline.signal;
-  const init = { ...request, signal: both, cache: /** @type {RequestCache} */ ("no-store") };
+  const headers = { accept: "application/json", ...content.headers };
+  const init = { method, signal: both, headers, body: content.body, cache: /** @type {RequestCache} */ ("no-store") };
   try {
-    const answer = await fetch(url, init);
+    const answer = await fetch(address(route, parameters), init);
     const text = await answer.text();
     if (answer.status === 401 && answer.headers.get("www-authenticate") === "Bearer") logIn();
     if (!answer.ok) throw refusal(answer, text);
@@ -107,10 +102,18 @@ async function exchange(url, request, signal, deadline_ms = DEADLINE_MS) {
   }
 }
 
+/**
+ * Sends a change as JSON.
+ * @param {string} method @param {string} route @param {object} body
+ * @returns {Promise<any>} as `ask`
+ */
+export async function sendJson(method, route, body) {
+  return send(method, route, {}, { body: JSON.stringify(body), headers: { "content-type": "application/json" } });
+}
+
 /** Opens the page of the login, which leads back: the session has ended. */
 function logIn() {
-  const page = location.pathname.split("/").pop();
-  location.assign(`login?next=${encodeURIComponent(`/${page}${location.search}${location.hash}`)}`);
+  location.assign(`login?next=${encodeURIComponent(`/${location.pathname.split("/").pop()}${location.search}${location.hash}`)}`);
 }
 
 /** @param {Response} answer @param {string} text @returns {ApiError} */

@@ -22,9 +22,12 @@ export class Chart {
   /**
    * @param {HTMLElement} figure
    * @param {(zoom: [number, number]|null) => void} onZoom called with each zoom, epoch s
+   * @param {{sync?: string, format?: (value: number) => string, min?: number|null, max?: number|null}} [more] `sync`: charts with the
+   *   same one share the cursor; `format` of the y axis; ends of the y axis
    */
-  constructor(figure, onZoom) {
+  constructor(figure, onZoom, more = {}) {
     this.figure = figure;
+    this.more = more;
     this.onZoom = onZoom;
     this.tooltip = new Tooltip(figure);
     /** @type {any} */ this.plot = null;
@@ -94,21 +97,22 @@ export class Chart {
     const many = this.rows.length > HOVER_MOST;
     return {
       ...this._size(), padding: [10, right, 0, 0], legend: { show: false }, focus: { alpha: 0.22 },
-      scales: { x: { time: true, range: () => this.zoom ?? this.whole }, y: { range: yRange } },
+      scales: { x: { time: true, range: () => this.zoom ?? this.whole }, y: { range: (/** @type {any} */ u, /** @type {number|null} */ min, /** @type {number|null} */ max) => this._range(u, min, max) } },
       axes: [
         { ...axis, space: 70, size: days(this.whole) ? 46 : 32, values: (/** @type {any} */ _u, /** @type {number[]} */ at, ...rest) => times(at, rest[2]) },
-        { ...axis, size: room, values: (/** @type {any} */ _u, /** @type {number[]} */ at) => at.map((v) => compact(v, 6)) },
+        { ...axis, size: room, values: (/** @type {any} */ _u, /** @type {number[]} */ at) => at.map((v) => this.more.format?.(v) ?? compact(v, 6)) },
       ],
       series: [{}, ...this.rows.map((row, i) => this._look(row, i, shown(row)))],
       cursor: {
         y: false, focus: { prox: many ? -1 : 24 }, points: { show: !many, size: 7 },
+        ...(this.more.sync ? { sync: { key: this.more.sync, setSeries: false } } : {}),
         drag: { x: true, y: false, setScale: false, dist: DRAG_LEAST_PX },
         bind: { dblclick: () => () => { this.zoomTo(null); return null; } },
       },
       hooks: {
         setSelect: [(/** @type {any} */ u) => this._dragged(u)],
         draw: [() => this._drawn()],
-        setCursor: [(/** @type {any} */ u) => this.tooltip.follow(u, this.rows, this.at)],
+        setCursor: [(/** @type {any} */ u) => this._moved(u)],
       },
     };
   }
@@ -119,6 +123,19 @@ export class Chart {
     const alone = lonely(row.numbers ?? []);
     const points = { show: false, size: 5, fill: colour, stroke: colour, filter: () => (alone.length ? alone : null) };
     return { label: row.key, show, stroke: colour, width: 1.75, dash, spanGaps: false, points };
+  }
+
+  /** Shows the values at the cursor; a chart whose cursor only follows another's shows the line. @param {any} u */
+  _moved(u) {
+    if (!this.more.sync || this.figure.matches(":hover, :focus")) this.tooltip.follow(u, this.rows, this.at);
+    else this.tooltip.hide();
+  }
+
+  /** Returns the y range with the ends that were given. @param {any} u @param {number|null} min @param {number|null} max */
+  _range(u, min, max) {
+    const found = yRange(u, min, max);
+    const low = this.more.min ?? found[0], high = this.more.max ?? found[1];
+    return low < high ? [low, high] : found;
   }
 
   /** Records the drawing time on the figure; uPlot draws asynchronously. */
@@ -156,7 +173,7 @@ export class Chart {
   }
 
   _size() {
-    return { width: Math.max(200, this.figure.clientWidth), height: Math.max(160, this.figure.clientHeight) };
+    return { width: Math.max(200, this.figure.clientWidth), height: Math.max(this.more.sync ? 100 : 160, this.figure.clientHeight) };
   }
 
   _resize() {

@@ -8,6 +8,7 @@ import { keep, kept } from "./state.js";
 /** Pages by path, relative so that a proxy may add a prefix. */
 const PAGES = [
   ["./", "Explore"],
+  ["dashboards", "Dashboards"],
   ["alerts", "Alerts"],
 ];
 const THEMES = [["auto", "Auto"], ["light", "Light"], ["dark", "Dark"]];

@@ -89,7 +89,7 @@ export class Legend {
     const line = el("tr", { class: off ? "off" : null }, el("td", { class: "swatch-cell" }, hide), el("td", { class: "name-cell" }, name));
     for (const column of COLUMNS) {
       const value = stats[column];
-      const text = value === null ? "–" : column === "mean" ? compact(value) : shortText(row, value);
+      const text = value === null ? "–" : column === "mean" && !row.format ? compact(value) : shortText(row, value);
       line.append(el("td", { class: "number", text }));
     }
     line.addEventListener("mouseenter", () => this.actions.point(off ? null : row.key));

@@ -19,6 +19,7 @@ const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
  * @property {string} short the same without the common name and labels
  * @property {import("./api.js").Series} series
  * @property {(number|null)[]|null} numbers values to draw, one per bucket; null for a series of texts
+ * @property {(value: number) => string} [format] of values with a unit
  */
 
 /**
@@ -100,6 +101,7 @@ export function statistics(row) {
 
 /** Formats a value of `row` in short form; true or false for a BOOLEAN. @param {Row} row @param {number} value */
 export function shortText(row, value) {
+  if (row.format) return row.format(value);
   return row.series.type === "BOOLEAN" && (value === 0 || value === 1) ? String(value === 1) : compact(value);
 }
 

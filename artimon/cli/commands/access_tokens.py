@@ -46,7 +46,7 @@ def create(
     access: AccessOption,
     role: Annotated[str, typer.Option(help="Role: viewer, editor, admin, or one of the access file.")] = "viewer",
     scope: Annotated[
-        list[str] | None, typer.Option(help="Area: query, alerts or status; may be repeated. Default: all.")
+        list[str] | None, typer.Option(help="Area: query, alerts, status or dashboards; may be repeated. Default: all.")
     ] = None,
     expires: Annotated[str, typer.Option(help="Lifetime, such as 90d; never: no expiry.")] = "90d",
 ) -> None:

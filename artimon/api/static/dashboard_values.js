@@ -1,0 +1,158 @@
+// Values of dashboards without any element: units, thresholds, variables in texts, questions and their rows. Pure but for the requests.
+
+import { ask, endsOf, QUERY_DEADLINE_MS } from "./api.js";
+import { compact } from "./format.js";
+import { withRange } from "./language.js";
+import { rangeOf, ROUTE, toMatrix, WINDOWS } from "./promql.js";
+import { rowsOf, statistics } from "./series.js";
+
+/** Requests at a time. */
+const CONCURRENT = 6;
+const REFERENCE = /\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))/g;
+const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+/** @typedef {{values: string[], all: boolean, multi: boolean}} Chosen values of a variable; `all`: no restriction */
+
+/** @param {number} value @param {string} unit one of the units of docs/dashboards.md */
+export function unitText(value, unit) {
+  if (!Number.isFinite(value)) return compact(value);
+  if (unit === "bytes" || unit === "bytes/s") {
+    const power = Math.min(BINARY.length - 1, Math.max(0, Math.floor(Math.log2(Math.abs(value) || 1) / 10)));
+    return `${compact(value / 1024 ** power, 3)} ${BINARY[power]}${unit === "bytes/s" ? "/s" : ""}`;
+  }
+  if (unit === "bits/s") return `${compact(value, 3)}bit/s`;
+  if (unit === "percent") return `${compact(value, 3)} %`;
+  if (unit === "ratio") return `${compact(value * 100, 3)} %`;
+  if (unit === "/s") return `${compact(value, 3)}/s`;
+  if (unit === "s" || unit === "ms") return span(unit === "s" ? value : value / 1000);
+  return compact(value, 4);
+}
+
+/** @param {number} s */
+function span(s) {
+  const size = Math.abs(s);
+  const [divisor, word] = /** @type {[number, string]} */ (
+    size === 0 ? [1, "s"] : size < 1e-3 ? [1e-6, "µs"] : size < 1 ? [1e-3, "ms"] : size < 120 ? [1, "s"] : size < 7200 ? [60, "min"] : size < 172_800 ? [3600, "h"] : [86_400, "d"]
+  );
+  return `${compact(s / divisor, 3)} ${word}`;
+}
+
+/** Returns text and state of a value by the names and thresholds of a panel. @param {any} panel @param {number} value */
+export function judged(panel, value) {
+  const named = panel.names.find((/** @type {any} */ one) => one.value === value);
+  const met = panel.thresholds.findLast((/** @type {any} */ one) => (one.above !== null ? value > one.above : value < one.below));
+  return { text: named?.text ?? unitText(value, panel.unit), state: named?.state ?? met?.state ?? "" };
+}
+
+/** Returns the value of a row over the range; null if there is none. @param {import("./series.js").Row} row @param {string} how */
+export function reduced(row, how) {
+  if (how === "sum") {
+    const numbers = (row.numbers ?? []).filter((one) => one !== null);
+    return numbers.length ? numbers.reduce((a, b) => a + b, 0) : null;
+  }
+  return statistics(row)[/** @type {"last"} */ (how)];
+}
+
+/** @param {string} value @returns {string} a regular expression of just this text */
+const literal = (value) => value.replace(/[.+*?()[\]{}|$^\\]/g, (one) => (one === "^" || one === "\\" ? `\\${one}` : `[${one}]`));
+
+/**
+ * Returns a query with its variables filled in: quoted for a text in a selector, several values as a regular expression.
+ * @param {string} text @param {string} lang @param {Record<string, Chosen>} chosen
+ */
+export function filled(text, lang, chosen) {
+  return text.replace(REFERENCE, (whole, braced, plain) => {
+    const found = chosen[braced ?? plain];
+    if (!found) return whole;
+    const value = found.all ? ".*" : found.multi ? found.values.map(literal).join("|") : (found.values[0] ?? "");
+    const quoted = value.replace(/["\\]/g, "\\$&").replace(/\n/g, "\\n");
+    return lang === "artimon" ? quoted.replace(/['"\\]/g, "\\$&") : quoted;
+  });
+}
+
+/** Returns a text with variables as people read them, or encoded for an address. @param {string} text @param {Record<string, Chosen>} chosen @param {boolean} [encoded] */
+export function readable(text, chosen, encoded = false) {
+  return text.replace(REFERENCE, (whole, braced, plain) => {
+    const found = chosen[braced ?? plain];
+    if (!found) return whole;
+    const value = found.all ? (encoded ? "" : "all") : found.values.join(", ");
+    return encoded ? encodeURIComponent(value) : value;
+  });
+}
+
+/** Returns variables that every dashboard has. @param {string} range */
+export function builtIn(range) {
+  const { range_s, step_s } = WINDOWS[range];
+  const one = (/** @type {number} */ s) => ({ values: [`${s}s`], all: false, multi: false });
+  return { __interval: one(step_s), __rate_interval: one(Math.max(4 * step_s, 300)), __range: one(range_s) };
+}
+
+/** Questions of one round: equal ones are asked once, at most CONCURRENT at a time. */
+export class Round {
+  /** @param {AbortSignal} signal @param {string} range */
+  constructor(signal, range) {
+    this.signal = signal;
+    this.range = range;
+    /** @type {Map<string, Promise<any>>} */ this.asked = new Map();
+    /** @type {(() => void)[]} */ this.waiting = [];
+    this.running = 0;
+    this.now_ms = Date.now();
+  }
+
+  /** @param {string} query @param {string} lang @returns {Promise<import("./api.js").Matrix>} */
+  matrix(query, lang) {
+    const key = `${lang} ${query}`;
+    const found = this.asked.get(key) ?? this._queued(() => this._ask(query, lang));
+    this.asked.set(key, found);
+    return found;
+  }
+
+  /** @param {string} query @param {string} lang */
+  async _ask(query, lang) {
+    if (lang === "artimon") return ask("query", { q: withRange(query, this.range).q }, this.signal, QUERY_DEADLINE_MS);
+    const asked = rangeOf(query, this.range, this.now_ms);
+    return toMatrix(await ask(ROUTE, asked, this.signal, QUERY_DEADLINE_MS), asked);
+  }
+
+  /** @param {() => Promise<any>} work */
+  async _queued(work) {
+    if (this.running < CONCURRENT) this.running += 1;
+    else await new Promise((go) => this.waiting.push(() => go(null)));
+    try {
+      return await work();
+    } finally {
+      const next = this.waiting.shift(); // it takes over this place
+      if (next) next();
+      else this.running -= 1;
+    }
+  }
+}
+
+/**
+ * Asks the queries of a panel. All series get the grid of the first answer.
+ * @param {Round} round @param {any} panel @param {Record<string, Chosen>} chosen
+ */
+export async function answers(round, panel, chosen) {
+  const every = { ...builtIn(round.range), ...chosen };
+  const found = await Promise.all(panel.queries.map((/** @type {any} */ one) => round.matrix(filled(one.q, one.lang, every), one.lang)));
+  const grid = found[0].grid, ends = endsOf(grid);
+  const format = (/** @type {number} */ value) => unitText(value, panel.unit);
+  const rows = found.flatMap((matrix, i) => {
+    const own = new Map(endsOf(matrix.grid).map((ms, at) => [ms, at]));
+    const moved = ends.map((ms) => own.get(ms) ?? -1);
+    return rowsOf(matrix).rows.map((row) => ({
+      ...row, format,
+      key: found.length > 1 ? `${i + 1} ${row.key}` : row.key,
+      short: legendText(panel.queries[i].legend, row) || row.short || panel.title || "value",
+      numbers: row.numbers && moved.map((at) => row.numbers?.[at] ?? null),
+      series: { ...row.series, values: moved.map((at) => row.series.values[at] ?? null) },
+    }));
+  });
+  const notes = [...new Set(found.flatMap((matrix) => matrix.notes))];
+  return { rows, grid, notes };
+}
+
+/** @param {string} legend @param {import("./series.js").Row} row */
+function legendText(legend, row) {
+  return legend.replace(/\{([A-Za-z_][\w.]*)\}/g, (_whole, label) => (label === "__name__" ? row.series.name : (row.series.labels[label] ?? ""))).trim();
+}

@@ -1,0 +1,213 @@
+// Page of dashboards: the list, or one dashboard whose whole state is in the address.
+
+import { ApiError, ask } from "./api.js";
+import { edit, showVersions } from "./dashboard_editor.js";
+import { linksOf, PanelView } from "./dashboard_panels.js";
+import { snapshot } from "./dashboard_snapshot.js";
+import { Round } from "./dashboard_values.js";
+import { controls, resolved } from "./dashboard_variables.js";
+import { announce, byId, el, fill } from "./dom.js";
+import { duration } from "./format.js";
+import { buildFrame, onTheme } from "./frame.js";
+import { Feed, sayAge, Scheduler } from "./scheduler.js";
+import { RANGES, REFRESHES } from "./state.js";
+
+const INTERVALS = /** @type {Record<string, number>} */ ({ off: 0, "10s": 10_000, "60s": 60_000 });
+const REPEATED_MOST = 24;
+const EXAMPLE = `title: My dashboard
+range: 1h
+variables:
+- {name: host, title: Host, label: host, series: host.load, multi: true}
+panels:
+- title: Load over five minutes
+  queries:
+  - q: fetch('host.load{host=~"$host",window="5m"}')
+    legend: "{host}"
+`;
+
+const parameters = new URLSearchParams(location.search);
+const name = parameters.get("name") ?? "";
+const scheduler = new Scheduler();
+/** @type {PanelView[]} */ let views = [];
+/** @type {any} */ let stored = null;
+let shape = "";
+
+/** Writes the address; null removes a parameter. @param {Record<string, string|string[]|null>} changes @param {boolean} [fresh] */
+function remember(changes, fresh = true) {
+  for (const [key, value] of Object.entries(changes)) {
+    parameters.delete(key);
+    for (const one of Array.isArray(value) ? value : value === null ? [] : [value]) parameters.append(key, one);
+  }
+  const target = `${location.pathname}?${parameters}`;
+  if (fresh) history.pushState(null, "", target);
+  else history.replaceState(null, "", target);
+}
+
+const range = () => known(RANGES, parameters.get("range")) ?? stored?.dashboard?.range ?? "1h";
+const refresh = () => known(REFRESHES, parameters.get("refresh")) ?? stored?.dashboard?.refresh ?? "60s";
+
+/** @param {string[]} words @param {string|null} given */
+const known = (words, given) => (given !== null && words.includes(given) ? given : null);
+
+const feed = new Feed({
+  load: async (signal) => {
+    const round = new Round(signal, range());
+    const found = await resolved(stored.dashboard.variables, round, (one) => parameters.getAll(`var-${one}`));
+    lay(found);
+    const loaded = await Promise.allSettled(visible().map((view) => view.load(round)));
+    const failed = loaded.filter((one) => one.status === "rejected").map((one) => one.reason);
+    if (signal.aborted) throw new ApiError("another question came first", 0);
+    byId("problem").textContent = found.problems.join("; ");
+    const asking = loaded.length - visible().filter((view) => view.panel.kind === "text").length;
+    if (asking && failed.length === asking) throw failed[0];
+  },
+  show: () => undefined,
+  age: (one) => { const line = document.getElementById("age"); if (line && (one.shown_ms || one.running)) sayAge(line, one, { ago: duration }); },
+});
+
+/** Panels that can be seen: all, or the one in the whole window. */
+function visible() {
+  const number = parameters.get("panel");
+  return number === null ? views : views.filter((view) => String(view.number) === number);
+}
+
+/** Creates panels and controls, if they have changed. @param {Awaited<ReturnType<typeof resolved>>} found */
+function lay({ chosen, offered }) {
+  const { panels, variables } = stored.dashboard;
+  const now = JSON.stringify([chosen, offered]);
+  if (now === shape) return;
+  shape = now;
+  const open = new Set([...document.querySelectorAll(".menu[open]")].map((one) => /** @type {HTMLElement} */ (one).dataset.name));
+  fill(byId("variables"), controls(variables, chosen, offered, (one, values) => { remember({ [`var-${one}`]: values }); again(); }));
+  document.querySelectorAll(".menu").forEach((one) => { if (open.has(/** @type {HTMLElement} */ (one).dataset.name)) one.setAttribute("open", ""); });
+  byId("variables").hidden = !variables.length;
+  let number = 0;
+  views.forEach((view) => view.chart?.clear());
+  views = panels.flatMap((/** @type {any} */ panel) => {
+    const values = panel.repeat ? chosen[panel.repeat].values.slice(0, REPEATED_MOST) : [null];
+    return values.map((/** @type {string|null} */ value) => {
+      const own = value === null ? chosen : { ...chosen, [panel.repeat]: { values: [value], all: false, multi: chosen[panel.repeat].multi } };
+      number += 1;
+      return new PanelView(panel, number, own, { full, zoom });
+    });
+  });
+  fill(byId("board"), views.map((view) => view.card));
+  showFull();
+}
+
+let zooming = false;
+/** Zooms all charts with one. @param {import("./chart.js").Chart} chart @param {[number, number]|null} to */
+function zoom(chart, to) {
+  if (zooming) return;
+  zooming = true;
+  for (const view of views) if (view.chart && view.chart !== chart && view.chart.plot) view.chart.zoomTo(to);
+  zooming = false;
+}
+
+/** Shows one panel in the whole window, or all again. @param {number} number */
+function full(number) {
+  remember({ panel: parameters.get("panel") === String(number) ? null : String(number) });
+  showFull();
+  void feed.restart();
+}
+
+function showFull() {
+  const number = parameters.get("panel");
+  byId("board").classList.toggle("one", number !== null);
+  for (const view of views) {
+    view.card.hidden = number !== null && String(view.number) !== number;
+    view.card.classList.toggle("whole", !view.card.hidden && number !== null);
+  }
+}
+
+/** Asks again, because something was chosen. */
+function again() {
+  void feed.restart();
+}
+
+/** Shows the editor, the versions, or neither, as the address says. */
+function showSide() {
+  const actions = { saved: (/** @type {string} */ one) => location.assign(`dashboards?name=${encodeURIComponent(one)}`), close: () => { remember({ view: null }); showSide(); if (!name) location.assign("dashboards"); } };
+  const view = parameters.get("view"), place = byId("side");
+  if (view === "edit" && stored) void edit(place, stored, actions);
+  else if (view === "versions" && stored) void showVersions(place, stored, actions);
+  else fill(place, []);
+}
+
+/** @param {string} view */
+function toggleSide(view) {
+  remember({ view: parameters.get("view") === view ? null : view });
+  showSide();
+}
+
+function save() {
+  const text = snapshot(stored.dashboard.title, byId("board"), views);
+  const link = /** @type {HTMLAnchorElement} */ (el("a", { download: `${name}.html`, href: URL.createObjectURL(new Blob([text], { type: "text/html" })) }));
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  announce("Snapshot saved");
+}
+
+function drawHead() {
+  const { dashboard } = stored;
+  const choose = (/** @type {string} */ key) => (/** @type {Event} */ event) => { remember({ [key]: /** @type {HTMLSelectElement} */ (event.target).value }); scheduler.every(INTERVALS[refresh()]); again(); };
+  const select = (/** @type {string} */ text, /** @type {string} */ key, /** @type {string[]} */ words, /** @type {string} */ now) =>
+    el("label", { class: "field" }, el("span", { class: "field-name", text }), el("select", { id: key, onchange: choose(key) }, ...words.map((word) => el("option", { value: word, text: word, selected: word === now }))));
+  const button = (/** @type {string} */ text, /** @type {() => void} */ onclick) => el("button", { type: "button", text, onclick });
+  fill(byId("head"), [
+    el("nav", { "aria-label": "Path" }, el("a", { href: "dashboards", text: "Dashboards" }), " /"),
+    el("h2", { text: dashboard?.title ?? name, title: dashboard?.description || null }),
+    ...(dashboard ? [linksOf(dashboard.links, {})] : []),
+    el("p", { id: "age", class: "age" }),
+    el("div", { class: "tools" }, ...(dashboard ? [select("Range", "range", RANGES, range()), select("Refresh", "refresh", REFRESHES, refresh()), button("Snapshot", save)] : []), button("Edit", () => toggleSide("edit")), button("Versions", () => toggleSide("versions"))),
+  ]);
+  document.title = `${dashboard?.title ?? name} · Artimon`;
+}
+
+async function showList() {
+  const { dashboards, writable } = await ask("dashboards", {});
+  const told = writable ? null : el("p", { class: "faint", text: "These dashboards are read-only: start the API with --dashboards FOLDER to change them and to add others." });
+  fill(byId("head"), [el("h2", { text: "Dashboards" }), el("div", { class: "tools" }, writable ? el("a", { class: "button", href: "dashboards?view=edit", text: "New dashboard" }) : null)]);
+  const card = (/** @type {any} */ one) => el("li", { class: "card" }, el("h3", {}, el("a", { href: `dashboards?name=${encodeURIComponent(one.name)}`, text: one.title })), el("p", { class: "faint", text: one.description }), one.problem ? el("p", { class: "problem", text: one.problem }) : null);
+  fill(byId("board"), [...(told ? [told] : []), el("ul", { class: "board-list" }, ...dashboards.map(card))]);
+  byId("board").classList.add("list");
+  if (parameters.get("view") !== "edit") return;
+  stored = { name: "", etag: "", text: EXAMPLE, writable, shipped: false };
+  showSide();
+}
+
+async function start() {
+  buildFrame("dashboards");
+  onTheme(() => views.forEach((view) => view.recolour()));
+  document.addEventListener("keydown", pressed);
+  window.addEventListener("popstate", () => location.reload());
+  try {
+    if (!name) return await showList();
+    stored = await ask(`dashboards/${encodeURIComponent(name)}`, {});
+    drawHead();
+    showSide();
+    byId("problem").textContent = stored.problem;
+    if (!stored.dashboard) return;
+    scheduler.add(feed);
+    scheduler.every(INTERVALS[refresh()]);
+    void feed.refresh();
+  } catch (error) {
+    byId("problem").textContent = error instanceof Error ? error.message : String(error);
+  }
+}
+
+/** @param {KeyboardEvent} event */
+function pressed(event) {
+  const target = /** @type {HTMLElement} */ (event.target);
+  const help = /** @type {HTMLDialogElement} */ (byId("help"));
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || help.open || target.matches("textarea, select, input")) return;
+  const number = /** @type {HTMLElement|null} */ (target.closest("[data-panel]"))?.dataset.panel ?? parameters.get("panel");
+  /** @type {Record<string, () => void>} */
+  const keys = { "?": () => help.showModal() };
+  if (stored?.name) Object.assign(keys, { r: again, e: () => toggleSide("edit"), v: () => toggleSide("versions"), ...(number ? { f: () => full(Number(number)) } : {}) });
+  if (!(event.key in keys)) return;
+  event.preventDefault();
+  keys[event.key]();
+}
+
+void start();

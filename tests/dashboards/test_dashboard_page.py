@@ -1,0 +1,195 @@
+"""The page of dashboards in a browser, over the API with a small fleet in memory and a folder of dashboards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlencode
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from artimon.dashboards.dashboard_store import DashboardStore
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.values import Kind
+from artimon.stack.demo_fleet import METRICS, MINUTE_MS, DemoFleet
+from tests.api.serving import served
+from tests.chromium import chromium
+from tests.page.watched import WAIT_MS, Watched
+from tests.query_dsl.plain_store import PlainStore, Sample
+
+MARK = "<img src=x onerror=alert(1)>"
+HOSTILE = f"""\
+title: '{MARK}'
+description: '{MARK}'
+variables:
+- {{name: v, title: '{MARK}', values: ['{MARK}', b], multi: true}}
+panels:
+- {{kind: text, title: '{MARK}', text: '{MARK}', links: [{{title: '{MARK}', url: 'https://example.org/$v'}}]}}
+- {{kind: value, title: '$v', repeat: v, queries: [{{q: fetch('host.load'), legend: '{MARK}'}}]}}
+"""
+SHOP = """\
+title: Shop
+panels:
+- {kind: value, title: Load, queries: [{q: "fetch('host.load{window=\\"5m\\"}').max(by=[])"}]}
+- {kind: table, title: Again, queries: [{q: "fetch('host.load{window=\\"5m\\"}').max(by=[])"}]}
+- kind: states
+  title: Busy
+  names: [{value: 0, text: idle, state: good}, {value: 1, text: busy, state: warn}]
+  queries: [{q: "(fetch('host.load{window=\\"5m\\"}') > 3).max(by=['host'])", legend: "{host}"}]
+"""
+Opener = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    expect.set_options(timeout=WAIT_MS)
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("boards")
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
+    """Half an hour of six hosts up to now."""
+    end_ms = int(time.time() * 1000) // MINUTE_MS * MINUTE_MS
+    fleet, store = DemoFleet(6, 1, end_ms), PlainStore()
+    times = np.arange(end_ms - 30 * MINUTE_MS, end_ms + 1, MINUTE_MS, dtype=np.int64)
+    found = fleet.at(times, MINUTE_MS)
+    for (name, labels), values in zip(fleet.series, found.values, strict=True):
+        samples = [Sample(int(at), float(value), 1) for at, value in zip(times, values, strict=True)]
+        store.add(name, labels, samples, Kind[METRICS[name].kind.upper()])
+    (folder / "hostile.yaml").write_text(HOSTILE)
+    with served(store, clock=SYSTEM_CLOCK, dashboards=DashboardStore(folder)) as client:
+        yield f"http://127.0.0.1:{client.port}"
+
+
+@pytest.fixture
+def opener(browser: Browser, address: str) -> Iterator[Opener]:
+    made: list[Watched] = []
+
+    def new(scheme: str = "light", **state: str) -> Page:
+        made.append(Watched(browser, address, scheme, 1440, 1000))
+        made[-1].may_refuse = True
+        made[-1].page.goto(f"{address}/dashboards?{urlencode(state)}")
+        return made[-1].page
+
+    yield new
+    for one in made:
+        one.close()
+
+
+def findings(page: Page) -> list[str]:
+    found = Axe().run(page).response["violations"]
+    return [f"{one['id']}: {node['html'][:150]}" for one in found for node in one["nodes"]]
+
+
+def filled(page: Page) -> None:
+    """Wait until every panel has its answer."""
+    expect(page.locator("#age")).to_contain_text("ago")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_shipped_dashboards_are_shown_and_accessible(opener: Opener, scheme: str) -> None:
+    page = opener(scheme)
+    expect(page.get_by_role("link", name="Web application")).to_be_visible()
+    assert findings(page) == []
+    page.get_by_role("link", name="Web application").click()
+    filled(page)
+    expect(page.locator(".panel .big").first).to_contain_text("/s")
+    expect(page.locator(".heat")).to_be_visible()
+    expect(page.locator(".panel .problem:not(:empty)")).to_have_count(0)
+    assert findings(page) == []
+
+
+def test_a_panel_fills_the_window_by_keyboard_and_the_address_says_so(opener: Opener) -> None:
+    page = opener(name="hosts")
+    filled(page)
+    page.locator('[data-panel="5"] .full').focus()
+    page.keyboard.press("f")
+    expect(page.locator(".panel:visible")).to_have_count(1)
+    assert "panel=5" in page.url
+    page.reload()
+    expect(page.locator(".panel:visible")).to_have_count(1)
+    page.locator(".menu summary").click()
+    page.get_by_role("checkbox", name="demo-web-001").check()
+    expect(page.locator(".menu strong")).to_have_text("demo-web-001")
+    assert "var-host=demo-web-001" in page.url
+    expect(page.locator(".panel:visible .legend tbody tr")).to_have_count(1)
+
+
+def test_equal_questions_are_asked_once_and_a_snapshot_needs_no_server(
+    opener: Opener, folder: Path, tmp_path: Path, browser: Browser
+) -> None:
+    (folder / "shop.yaml").write_text(SHOP)
+    page = opener(name="hosts")
+    asked: list[str] = []
+    page.on("request", lambda one: asked.append(one.url) if "/api/query" in one.url else None)
+    page.goto(page.url.replace("hosts", "shop"))
+    filled(page)
+    assert len(asked) == 2
+    expect(page.locator(".part.good, .part.warn").first).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Snapshot").click()
+    file = tmp_path / "shop.html"
+    download.value.save_as(file)
+    text = file.read_text()
+    assert "<script src" not in text
+    assert "http://127.0.0.1" not in text
+    alone = browser.new_page()
+    requests: list[str] = []
+    alone.on("request", lambda one: requests.append(one.url))
+    alone.goto(file.as_uri())
+    expect(alone.locator(".panel .big")).to_have_text(page.locator(".panel .big").inner_text())
+    assert [one for one in requests if not one.startswith(("file:", "data:"))] == []
+    alone.close()
+
+
+def test_stored_html_is_a_text(opener: Opener) -> None:
+    page = opener(name="hostile")
+    page.on("dialog", lambda _: pytest.fail("a stored text ran"))
+    filled(page)
+    expect(page.locator(".board-head h2")).to_have_text(MARK)
+    expect(page.locator(".panel-body.text")).to_contain_text(MARK)
+    expect(page.locator(".panel")).to_have_count(3)
+    assert page.locator("img").count() == 0
+    assert page.locator(".panel-links a").first.get_attribute("href") == "https://example.org/"
+
+
+def test_a_dashboard_is_made_changed_and_restored(opener: Opener) -> None:
+    page = opener(view="edit")
+    page.get_by_label("Name").fill("mine")
+    area = page.get_by_label("Text of the dashboard")
+    good = area.input_value()
+    area.fill(good.replace("window=", "windows?="))
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("#edit-problem")).to_contain_text("mine.yaml:8:")
+    script = "() => { const a = document.activeElement; return a.value.slice(a.selectionStart, a.selectionEnd); }"
+    assert page.evaluate(script).startswith("  - q: fetch")
+    area.fill(good)
+    page.get_by_role("button", name="Save").click()
+    filled(page)
+    other = opener(name="mine", view="edit")
+    other.get_by_label("Text of the dashboard").fill(good.replace("My dashboard", "Theirs"))
+    page.keyboard.press("e")
+    page.get_by_label("Text of the dashboard").fill(good.replace("My dashboard", "Ours"))
+    other.get_by_role("button", name="Save").click()
+    expect(other.locator(".board-head h2")).to_have_text("Theirs")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("#edit-problem")).to_contain_text("changed since")
+    page.get_by_role("button", name="Show the present text").click()
+    expect(page.locator("#edit-problem pre")).to_contain_text("title: Theirs")
+    assert findings(page) == []
+    page.goto(page.url.split("?")[0] + "?name=mine&view=versions")
+    page.get_by_role("button", name="Difference of version 1").click()
+    expect(page.locator(".diff .removed")).to_have_text("-title: My dashboard")
+    assert findings(page) == []
+    page.get_by_role("button", name="Restore version 1").click()
+    expect(page.locator(".board-head h2")).to_have_text("My dashboard")

@@ -1,0 +1,162 @@
+"""Dashboards of Grafana: what becomes YAML, and what is listed because it cannot."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from artimon.dashboards.dashboard_file import Dashboard, read_dashboard
+from artimon.dashboards.grafana_export import export_grafana
+from artimon.dashboards.grafana_import import import_grafana
+
+JOBS = "label_values(up, job)"
+STEPS = [{"color": "green"}, {"color": "dark-red", "value": 80}]
+UP = {"type": "value", "options": {"1": {"text": "up", "color": "green"}}}
+PROM = {"type": "prometheus", "uid": "${ds}"}
+MODEL: dict[str, Any] = {
+    "title": "Shop",
+    "time": {"from": "now-6h", "to": "now"},
+    "refresh": "30s",
+    "links": [{"title": "runbook", "url": "https://example.org/?a=$job"}, {"title": "bad", "url": "javascript:x"}],
+    "annotations": {"list": [{"name": "deploys"}]},
+    "templating": {
+        "list": [
+            {"name": "ds", "type": "datasource", "query": "prometheus"},
+            {"name": "job", "type": "query", "multi": True, "query": {"query": JOBS}, "label": "Job"},
+            {"name": "zone", "type": "custom", "query": "a, B : b", "current": {"value": "b"}},
+            {"name": "step", "type": "interval", "query": "auto,1m,5m"},
+            {"name": "fixed", "type": "constant", "query": "prod"},
+            {"name": "odd", "type": "query", "query": "metrics(x)"},
+            {"name": "filters", "type": "adhoc"},
+        ]
+    },
+    "panels": [
+        {"type": "row", "title": "Traffic", "panels": []},
+        {
+            "type": "timeseries",
+            "title": "Requests of $job",
+            "gridPos": {"w": 8, "h": 7},
+            "repeat": "job",
+            "datasource": PROM,
+            "targets": [
+                {
+                    "refId": "A",
+                    "expr": 'sum by (code) (rate(http_requests_total{job=~"${job:regex}"}[$__rate_interval]))',
+                    "legendFormat": "{{code}} of {{ job }}",
+                },
+                {"refId": "B", "expr": "up{x='$nothing'}"},
+                {"refId": "C", "datasource": {"type": "loki"}},
+                {"refId": "D", "expr": "up", "hide": True},
+            ],
+            "fieldConfig": {
+                "defaults": {"unit": "reqps", "min": 0, "thresholds": {"steps": STEPS}},
+                "overrides": [{"matcher": {}}],
+            },
+            "transformations": [{"id": "merge"}],
+        },
+        {
+            "type": "stat",
+            "title": "Up",
+            "targets": [{"expr": 'min(up{zone="$zone"})'}],
+            "options": {"reduceOptions": {"calcs": ["mean"]}},
+            "fieldConfig": {"defaults": {"unit": "furlongs", "mappings": [UP]}},
+        },
+        {"type": "heatmap", "title": "Broken", "targets": [{"expr": "rate(x["}]},
+        {"type": "logs", "title": "Logs"},
+        {"type": "text", "title": "Note", "options": {"mode": "html", "content": "<script>alert(1)</script>"}},
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def found() -> tuple[Dashboard, str]:
+    made = import_grafana(json.dumps(MODEL))
+    return read_dashboard(made.text, "shop.yaml"), "\n".join(made.problems)
+
+
+def test_panels_with_promql_are_converted(found: tuple[Dashboard, str]) -> None:
+    board, _ = found
+    assert [(one.kind, one.title) for one in board.panels] == [
+        ("text", "Traffic"), ("chart", "Requests of $job"), ("value", "Up"), ("text", "Note"),
+    ]  # fmt: skip
+    chart, value, note = board.panels[1:]
+    (query,) = chart.queries
+    assert query.q == 'sum by (code) (rate(http_requests_total{job=~"${job}"}[$__rate_interval]))'
+    assert (query.lang, query.legend) == ("promql", "{code} of {job}")
+    assert (chart.width, chart.height, chart.unit, chart.min, chart.repeat) == (8, 7, "/s", 0, "job")
+    assert [(one.above, one.state) for one in chart.thresholds] == [(80, "bad")]
+    assert (value.reduce, value.names[0].text, value.names[0].state) == ("mean", "up", "good")
+    assert note.text == "<script>alert(1)</script>"
+    assert (board.range, board.refresh) == ("12h", "60s")
+
+
+def test_variables_are_converted(found: tuple[Dashboard, str]) -> None:
+    job, zone, step, fixed = found[0].variables
+    assert (job.label, job.query, job.lang, job.multi, job.title) == ("job", "up", "promql", True, "Job")
+    assert (zone.values, zone.default) == (("a", "b"), ("b",))
+    assert (step.values, fixed.default) == (("1m", "5m"), ("prod",))
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "range 6h: 12h instead",
+        "annotations: not supported",
+        "panel 'the dashboard': the link 'bad': only addresses of the web are converted",
+        "variable 'odd': only label_values",
+        "variable 'filters': the type 'adhoc' is not supported",
+        "variable 'step': the value auto was left out",
+        "panel 'Requests of $job': query B needs the variable $nothing",
+        "panel 'Requests of $job': query C of the data source loki",
+        "panel 'Requests of $job': query D is hidden",
+        "panel 'Requests of $job': transformations are not supported",
+        "panel 'Requests of $job': overrides of fields are not supported",
+        "panel 'Up': the unit 'furlongs' is not known",
+        "panel 'Broken': panels[0].queries[0].q: ",
+        "panel 'Logs': the type 'logs' is not supported",
+        "panel 'Note': html is shown as plain text",
+    ],
+)
+def test_what_is_not_converted_is_listed(found: tuple[Dashboard, str], told: str) -> None:
+    assert told in found[1]
+
+
+def test_an_export_can_be_imported_again(found: tuple[Dashboard, str]) -> None:
+    board, _ = found
+    exported = export_grafana(board)
+    assert exported.problems == []
+    again = read_dashboard(import_grafana(exported.text).text, "again.yaml")
+    assert [(one.kind, one.title, one.queries, one.unit, one.thresholds) for one in again.panels] == [
+        (one.kind, one.title, one.queries, one.unit, one.thresholds) for one in board.panels
+    ]
+    assert [(one.name, one.label, one.values, one.multi) for one in again.variables] == [
+        (one.name, one.label, one.values, one.multi) for one in board.variables
+    ]
+
+
+def test_an_export_lists_queries_of_another_language() -> None:
+    board = read_dashboard("title: T\npanels: [{title: A, queries: [{q: fetch('host.load')}]}]\n", "t.yaml")
+    assert export_grafana(board).problems == ["panel 'A': a query is not in PromQL"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '"a"', "[" * 100_000, '{"panels": 1}', '{"dashboard": {"panels": "x"}}', "\0"],
+)
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not JSON|not a dashboard of Grafana"):
+        import_grafana(text)
+
+
+@pytest.mark.parametrize("value", [None, 1, 1e999, float("nan"), "x", [], {}, [1], [{}], {"a": {}}, True])
+def test_members_of_any_type_do_no_harm(value: Any) -> None:
+    """Each member in turn is replaced by something else."""
+    for at in range(len(MODEL["panels"])):
+        for key in MODEL["panels"][at]:
+            panels = [*MODEL["panels"]]
+            panels[at] = {**panels[at], key: value}
+            read_dashboard(import_grafana(json.dumps({**MODEL, "panels": panels})).text, "t.yaml")
+    for key in set(MODEL) - {"panels"}:
+        read_dashboard(import_grafana(json.dumps({**MODEL, key: value})).text, "t.yaml")
