@@ -152,6 +152,13 @@ def test_equal_questions_are_asked_once_and_a_snapshot_needs_no_server(
     alone.close()
 
 
+def test_variables_that_nobody_sends_are_no_error(opener: Opener) -> None:
+    page = opener(name="kafka")
+    filled(page)
+    expect(page.locator(".nothing").first).to_contain_text("No data: kafka.")
+    expect(page.locator(".panel .problem:not(:empty)")).to_have_count(0)
+
+
 def test_stored_html_is_a_text(opener: Opener) -> None:
     page = opener(name="hostile")
     page.on("dialog", lambda _: pytest.fail("a stored text ran"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -159,7 +160,7 @@ def test_a_crash_between_writes_loses_nothing(
 ) -> None:
     """The version is written first, then the file: whichever fails, the old text stands and saving works again."""
     first = store.save("shop", text("One"), None, "")
-    real, count = dashboard_store.os.fsync, 0
+    real, count = os.fsync, 0
 
     def crash(file: int) -> None:
         nonlocal count
@@ -168,7 +169,7 @@ def test_a_crash_between_writes_loses_nothing(
             raise OSError("no power")
         real(file)
 
-    monkeypatch.setattr(dashboard_store.os, "fsync", crash)
+    monkeypatch.setattr(os, "fsync", crash)
     with pytest.raises(OSError, match="no power"):
         store.save("shop", text("Two"), first.etag, "")
     monkeypatch.undo()

@@ -150,7 +150,7 @@ def test_other_texts_are_refused(text: str) -> None:
         import_grafana(text)
 
 
-@pytest.mark.parametrize("value", [None, 1, 1e999, float("nan"), "x", [], {}, [1], [{}], {"a": {}}, True])
+@pytest.mark.parametrize("value", [None, 1e999, float("nan"), "x", [{}], {"a": {}}])
 def test_members_of_any_type_do_no_harm(value: Any) -> None:
     """Each member in turn is replaced by something else."""
     for at in range(len(MODEL["panels"])):

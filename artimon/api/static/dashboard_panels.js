@@ -5,7 +5,7 @@ import { Chart } from "./chart.js";
 import { announce, el, fill } from "./dom.js";
 import { moment } from "./format.js";
 import { Legend } from "./legend.js";
-import { answers, judged, readable, reduced, unitText } from "./dashboard_values.js";
+import { answers, judged, readable, reduced, selectsNothing, unitText } from "./dashboard_values.js";
 import { DRAWN_MOST, isDark } from "./series.js";
 
 const SHOWN_MOST = 100;
@@ -66,7 +66,9 @@ export class PanelView {
       this.draw();
     } catch (error) {
       if (round.signal.aborted) throw error;
-      this.problem.textContent = error instanceof Error ? error.message : String(error);
+      const told = error instanceof Error ? error.message : String(error);
+      this.problem.textContent = selectsNothing(error) ? "" : told;
+      if (selectsNothing(error)) return this._empty(`No data: ${told.split(";")[0]}`);
       throw error;
     } finally {
       this.card.setAttribute("aria-busy", "false");
@@ -89,14 +91,15 @@ export class PanelView {
     }
   }
 
-  _empty() {
+  /** @param {string} [text] */
+  _empty(text = "No series in this range") {
     if (this.chart && this.legend) {
       this.chart.clear();
       this.chart.figure.hidden = this.legend.place.hidden = true;
       this.body.querySelector(".nothing")?.remove();
-      this.body.append(el("p", { class: "nothing", text: "No series in this range" }));
+      this.body.append(el("p", { class: "nothing", text }));
     } else {
-      fill(this.body, [el("p", { class: "nothing", text: "No series in this range" })]);
+      fill(this.body, [el("p", { class: "nothing", text })]);
     }
   }
 

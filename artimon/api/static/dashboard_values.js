@@ -134,10 +134,15 @@ export class Round {
  */
 export async function answers(round, panel, chosen) {
   const every = { ...builtIn(round.range), ...chosen };
-  const found = await Promise.all(panel.queries.map((/** @type {any} */ one) => round.matrix(filled(one.q, one.lang, every), one.lang)));
+  const asked = panel.queries.map((/** @type {any} */ one) => round.matrix(filled(one.q, one.lang, every), one.lang));
+  const settled = await Promise.allSettled(/** @type {Promise<import("./api.js").Matrix>[]} */ (asked));
+  const failed = settled.flatMap((one) => (one.status === "rejected" ? [one.reason] : []));
+  const real = failed.find((error) => !selectsNothing(error));
+  if (real || failed.length === settled.length) throw real ?? failed[0];
+  const found = settled.flatMap((one, i) => (one.status === "fulfilled" ? [{ ...one.value, i }] : []));
   const grid = found[0].grid, ends = endsOf(grid);
   const format = (/** @type {number} */ value) => unitText(value, panel.unit);
-  const rows = found.flatMap((matrix, i) => {
+  const rows = found.flatMap(({ i, ...matrix }) => {
     const own = new Map(endsOf(matrix.grid).map((ms, at) => [ms, at]));
     const moved = ends.map((ms) => own.get(ms) ?? -1);
     return rowsOf(matrix).rows.map((row) => ({
@@ -151,6 +156,9 @@ export async function answers(round, panel, chosen) {
   const notes = [...new Set(found.flatMap((matrix) => matrix.notes))];
   return { rows, grid, notes };
 }
+
+/** True for the refusal of a query whose variables nobody sends. @param {any} error */
+export const selectsNothing = (error) => / selects nothing\b/.test(String(error?.message));
 
 /** @param {string} legend @param {import("./series.js").Row} row */
 function legendText(legend, row) {
