@@ -35,7 +35,7 @@ TIMEOUT_S = 10.0
 CONCURRENT_CALLS = 2
 MAX_SILENCE_MS = 366 * 86_400_000
 PAGE_AUTHOR = "page"
-"""Author of an action without a login that names nobody."""
+"""Author of an action without a login and without a name."""
 MatchersParameter = Annotated[str, Query(max_length=8_000, description='Matchers, such as host="a", job=~"b.*"')]
 FingerprintParameter = Annotated[str, Query(max_length=200, description="Fingerprint of an alert")]
 EntriesParameter = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of entries")]

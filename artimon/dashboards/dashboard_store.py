@@ -118,7 +118,7 @@ class DashboardStore:
         return sorted(found)[:MAX_DASHBOARDS]
 
     def get(self, name: str) -> DashboardText:
-        """Return a dashboard. Raises DashboardNotFoundError, OSError, ConfigFileError if it is no text."""
+        """Return a dashboard. Raises DashboardNotFoundError, OSError, ConfigFileError if it is not text."""
         check_name(name)
         if (
             self._folder is not None
