@@ -4,7 +4,6 @@ The text of a token is `artimon_ID_SECRET`; the file has only its SHA-256. JSON,
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import hmac
 import json
@@ -14,13 +13,13 @@ import re
 import secrets
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from artimon.access.principal import Area
+from artimon.runtime.file_lock import exclusive_lock
 from bookkeeper.rpc.tls import FileStamp, file_stamp
 
 log = logging.getLogger(__name__)
@@ -161,7 +160,7 @@ class TokenFile:
 
     def _change(self, change: Callable[[dict[str, TokenRecord]], None]) -> None:
         """Read, change and replace the file while no other process does."""
-        with self._lock, _exclusive(self.path.with_name(f"{self.path.name}.lock")):
+        with self._lock, exclusive_lock(self.path.with_name(f"{self.path.name}.lock")):
             records, _ = self._read()
             change(records)
             fresh = self.path.with_name(f"{self.path.name}.new")
@@ -172,16 +171,6 @@ class TokenFile:
                 os.fsync(opened.fileno())
             fresh.replace(self.path)
             self._records, self._stamp = records, file_stamp(str(self.path))
-
-
-@contextmanager
-def _exclusive(path: Path) -> Iterator[None]:
-    opened = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(opened)
 
 
 def _digest(text: str) -> str:

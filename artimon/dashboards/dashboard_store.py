@@ -6,7 +6,6 @@ edited by others, too, such as a version control: what they wrote becomes a vers
 from __future__ import annotations
 
 import difflib
-import fcntl
 import hashlib
 import json
 import os
@@ -21,6 +20,7 @@ from pathlib import Path
 from artimon.dashboards.dashboard_file import MAX_BYTES, Dashboard, check_name, read_dashboard
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.config_file import ConfigFileError, read_config_text
+from artimon.runtime.file_lock import exclusive_lock
 
 SUFFIX = ".yaml"
 VERSIONS = ".versions"
@@ -202,7 +202,7 @@ class DashboardStore:
             )
         history = folder / VERSIONS
         history.mkdir(parents=True, exist_ok=True)
-        with self._lock, _exclusive(history / ".lock"):
+        with self._lock, exclusive_lock(history / ".lock"):
             try:
                 before: DashboardText | None = self.get(name)
             except DashboardNotFoundError:
@@ -271,15 +271,5 @@ def _sync(folder: Path) -> None:
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(opened)
-    finally:
-        os.close(opened)
-
-
-@contextmanager
-def _exclusive(path: Path) -> Iterator[None]:
-    opened = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX)
-        yield
     finally:
         os.close(opened)
