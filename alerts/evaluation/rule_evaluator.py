@@ -11,16 +11,18 @@ from time import perf_counter
 
 from alerts.evaluation.promql_answer import ask_promql, vector_of
 from alerts.evaluation.recordings import RecordedSeries
-from alerts.evaluation.rule_answer import RULE_LIMITS, SHAPE_LIMITS, STEP_MS, RuleAnswer, read_answer
+from alerts.evaluation.rule_answer import RULE_LIMITS, SHAPE_LIMITS, STEP_MS, RuleAnswer, read_matrix
 from alerts.evaluation.rule_history import RuleHistory
-from alerts.evaluation.rule_shapes import ShapedAnswers
+from alerts.evaluation.rule_shapes import ShapeAnswer, ShapedAnswers
 from alerts.evaluation.shared_store import BucketsSource, SharedStore, popular_names
+from alerts.evaluation.value_ranges import ValueRanges
 from alerts.evaluation.verdicts import (
     AlertStep,
     HasEnded,
     RuleFailedError,
     advance,
     end_alert,
+    newest_values,
     recorded_series,
     values_by_alert,
 )
@@ -28,12 +30,13 @@ from alerts.state.alert import Alert, AlertPhase, RuleMemory
 from alerts.state.rule import Labels, Question, RecordingRule, Rule
 from alerts.templates.template_functions import TemplateContext
 from artimon.model.select import NAME, Buckets, SelectError, Store
-from query_dsl import Expr, evaluate
+from query_dsl import Expr, Matrix
+from query_dsl.evaluation.evaluator import QueryEvaluator, prepare, require_matrix
 from query_dsl.promql import Query, query_store
 from query_dsl.results.result_cells import SeriesKey
 from query_dsl.stores.engine_store import MemoryStore
 from query_dsl.stores.levels import SETTLE_MS
-from query_dsl.stores.query_limits import make_budget
+from query_dsl.stores.query_limits import Limits, make_budget
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +83,8 @@ class RuleEvaluator:
         self._store = SharedStore(
             store, popular_names(rule.query.node for rule in rules if isinstance(rule.query, Expr))
         )
-        self._shaped = ShapedAnswers(rules, self._evaluated)
+        self._shaped = ShapedAnswers(rules, self._shape)
+        self._ranges = ValueRanges()
         self._indexes: dict[int, _SeriesIndex] = {}
         """Series behind the answers that several rules share, by the identity of their list."""
         asked = Counter(rule.question for rule in rules)
@@ -121,6 +125,8 @@ class RuleEvaluator:
         self, rule: Rule, alerts: Mapping[Labels, Alert], answer: RuleAnswer, history: RuleHistory | None
     ) -> tuple[list[AlertStep], str, Mapping[Labels, SeriesKey]]:
         """(steps, reason why some alerts cannot be judged, series of alerts)."""
+        if not alerts and self._ranges.exclude_alerts(rule, answer.newest):
+            return [], "", {}
         values, failed, series = values_by_alert(rule, answer.newest, self.context)
         endings = self._endings(rule, answer)
         open_ = [labels for labels, one in alerts.items() if one.phase is AlertPhase.FIRING and labels not in values]
@@ -190,15 +196,25 @@ class RuleEvaluator:
         return lambda labels: index.have_ended([*answer.selected, *(pair for pair in labels if pair[0] not in own)])
 
     def _evaluated(self, rule: Rule, query: Expr) -> RuleAnswer:
-        now_ms, limits = self._time_ms + SETTLE_MS, RULE_LIMITS if query is rule.query else SHAPE_LIMITS
+        found = self._evaluate(rule, query, RULE_LIMITS)
+        return found.answer if found.matrix is None else replace(found.answer, newest=newest_values(found.matrix))
+
+    def _shape(self, rule: Rule, query: Expr) -> ShapeAnswer:
+        return self._evaluate(rule, query, SHAPE_LIMITS)
+
+    def _evaluate(self, rule: Rule, query: Expr, limits: Limits) -> ShapeAnswer:
+        made: list[QueryEvaluator] = []
+
+        def ask() -> Matrix:
+            budget = make_budget(limits, None)
+            made.append(prepare(query, self._store, self._time_ms + SETTLE_MS, budget, rule.accepts_partial))
+            return require_matrix(made[0].answer())
+
         self._store.begin()
-        answer = read_answer(
-            rule,
-            lambda: evaluate(query, self._store, now_ms, limits=limits, partial_windows=rule.accepts_partial),
-        )
+        matrix, answer = read_matrix(rule, ask)
         partial = self._store.partial
         error = answer.error or (f"the answer is incomplete: {partial}" if partial else "")
-        return replace(answer, error=error, sources=self._store.answers)
+        return ShapeAnswer(replace(answer, error=error, sources=self._store.answers), matrix, made[0] if made else None)
 
 
 class _SeriesIndex:

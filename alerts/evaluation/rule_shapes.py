@@ -1,40 +1,64 @@
-"""One answer for rules whose queries differ only in the values of labels that they select."""
+"""One answer for rules whose queries differ only in the values of labels that they select, and in constants."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from alerts.evaluation.rule_answer import RuleAnswer
 from alerts.evaluation.shared_store import MIN_SHARED_SELECTORS
-from alerts.state.conditions import Value
+from alerts.evaluation.verdicts import NewestValues, bucket_at, newest_values
 from alerts.state.rule import Rule, ShapeKey
 from alerts.state.rule_shape import LabelValues, RuleShape
-from query_dsl import Expr
-from query_dsl.results.result_cells import SeriesKey
+from query_dsl import Expr, Matrix, QueryError
+from query_dsl.evaluation.evaluator import QueryEvaluator
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeAnswer:
+    """Answer to the query of a shape. `matrix` None: it has no values. `evaluator`: that of the query."""
+
+    answer: RuleAnswer
+    matrix: Matrix | None = None
+    evaluator: QueryEvaluator | None = None
 
 
 class _DividedAnswer:
     """Answer to a shape, by the values of its labels."""
 
-    def __init__(self, shape: RuleShape, answer: RuleAnswer) -> None:
-        self._labels, self._answer = shape.labels, answer
-        self._newest: dict[LabelValues, list[tuple[SeriesKey, Value | None]]] = {}
-        for key, value in answer.newest:
-            known = dict(key.labels)
-            self._newest.setdefault(tuple(known.get(label, "") for label in shape.labels), []).append((key, value))
+    def __init__(self, shape: RuleShape, found: ShapeAnswer) -> None:
+        self._labels, self._found = shape.labels, found
+        self._rows: dict[LabelValues, list[int]] = {}
+        self._newest: NewestValues = ()
+        if found.matrix is not None:
+            self._newest = newest_values(found.matrix)
+            for row, key in enumerate(found.matrix.keys):
+                known = dict(key.labels)
+                self._rows.setdefault(tuple(known.get(label, "") for label in shape.labels), []).append(row)
 
-    def of(self, values: LabelValues) -> RuleAnswer:
-        """Return the part with these values."""
-        selected = tuple(zip(self._labels, values, strict=True))
-        return replace(self._answer, newest=self._newest.get(values, ()), selected=selected)
+    def of(self, shape: RuleShape) -> RuleAnswer | None:
+        """Return the answer to the rule of a shape; None if its operators do not take the values, or if the note that
+        series were left out may be about its own: then the rule has to say so."""
+        rows = self._rows.get(shape.values, [])
+        if not rows and self._found.matrix is not None and self._found.matrix.notes:
+            return None
+        selected = tuple(zip(self._labels, shape.values, strict=True))
+        newest = [self._newest[row] for row in rows]
+        matrix, evaluator = self._found.matrix, self._found.evaluator
+        if shape.operators and rows and matrix is not None and evaluator is not None:
+            try:
+                made = evaluator.apply_operators(shape.operators, bucket_at(matrix, matrix.grid.n - 1, rows))
+            except QueryError:
+                return None
+            newest = list(newest_values(made))
+        return replace(self._found.answer, newest=newest, selected=selected)
 
 
 class ShapedAnswers:
     """Answers to the shapes that several rules of an evaluation have, each asked once and divided by label."""
 
-    def __init__(self, rules: Iterable[Rule], ask: Callable[[Rule, Expr], RuleAnswer]) -> None:
+    def __init__(self, rules: Iterable[Rule], ask: Callable[[Rule, Expr], ShapeAnswer]) -> None:
         """`ask`: answer a query as that of a rule."""
         self._ask = ask
         counts = Counter(key for rule in rules if (key := rule.shape_key) is not None)
@@ -49,9 +73,9 @@ class ShapedAnswers:
         if key not in self._answers:
             self._answers[key] = self._divided(rule, shape)
         found = self._answers[key]
-        return None if found is None else found.of(shape.values)
+        return None if found is None else found.of(shape)
 
     def _divided(self, rule: Rule, shape: RuleShape) -> _DividedAnswer | None:
         """Return the answer to a shape; None if it is not exact, for a reason that may concern only some rules."""
         found = self._ask(rule, shape.query)
-        return None if found.error or found.truncated else _DividedAnswer(shape, found)
+        return None if found.answer.error or found.answer.truncated else _DividedAnswer(shape, found)

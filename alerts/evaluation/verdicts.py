@@ -47,12 +47,17 @@ def values_at(matrix: Matrix, at: int, rows: Sequence[int] | None = None) -> New
     """Each series, or those of `rows`, with its value in bucket `at`; None without one."""
     if not matrix.keys:
         return []
+    bucket = bucket_at(matrix, at, rows)
+    return list(zip(bucket.keys, bucket.latest(), strict=True))
+
+
+def bucket_at(matrix: Matrix, at: int, rows: Sequence[int] | None = None) -> Matrix:
+    """Return bucket `at` of all series, or of those of `rows`."""
     chosen = slice(None) if rows is None else rows
     keys = matrix.keys if rows is None else tuple(matrix.keys[row] for row in rows)
     column, one = matrix.column, slice(at, at + 1)
     cells = type(column)(column.types[chosen], column.cells[chosen, one], column.present[chosen, one])
-    values = Matrix(keys, Grid(int(matrix.grid.ends()[at]), 1, 1), cells, matrix.strings).latest()
-    return list(zip(keys, values, strict=True))
+    return Matrix(keys, Grid(int(matrix.grid.ends()[at]), 1, 1), cells, matrix.strings)
 
 
 def values_by_alert(

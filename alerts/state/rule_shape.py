@@ -1,4 +1,5 @@
-"""Query of a rule without the values of labels that it selects. Pure."""
+"""Query of a rule without the values of labels that it selects, and without the constants it is combined with at last.
+Pure."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ _ONE_CHILD = (
 )  # fmt: skip
 """Nodes with one operand; all but `Reduce` make each series from the one with the same labels."""
 
+_TIMES = (nodes.Range, nodes.Between, nodes.At)
 LabelValues = tuple[str, ...]
 
 
@@ -29,20 +31,46 @@ class RuleShape:
     labels: tuple[str, ...]
     """Sorted names of these labels; each series of the answer has them."""
     values: LabelValues
+    operators: tuple[nodes.Binary, ...] = ()
+    """Operators above the query of the shape, the innermost first; the other operand of each is a plain number."""
 
 
 def shape_of(query: Expr) -> RuleShape | None:
     """Return the shape of a query; None if its answer is not the part of the shape's with these values."""
-    fetch = _only_fetch(query.node)
+    below, operators = _without_operators(query.node)
+    fetch = _only_fetch(below)
     if fetch is None:
         return None
     kept, freed = _divided(fetch.selector.matchers)
     labels = tuple(sorted(freed))
-    if not labels or not all(_keeps(node, labels) for node in nodes.walk(query.node)):
+    if not (labels or operators) or not all(_keeps(node, labels) for node in nodes.walk(query.node)):
         return None
-    node = _replaced(query.node, replace(fetch, selector=replace(fetch.selector, matchers=kept)))
+    node = _replaced(below, replace(fetch, selector=replace(fetch.selector, matchers=kept))) if labels else below
     whole = Expr(node, query.depth, parts=query.parts)
-    return RuleShape(str(whole), whole, labels, tuple(freed[label] for label in labels))
+    return RuleShape(str(whole), whole, labels, tuple(freed[label] for label in labels), operators)
+
+
+def _without_operators(node: Node) -> tuple[Node, tuple[nodes.Binary, ...]]:
+    """Return the tree below the operators at its top that combine it with a number, and these operators. Nodes that
+    only choose the time stay above the tree."""
+    if isinstance(node, _TIMES):
+        below, operators_below = _without_operators(node.child)
+        return replace(node, child=below), operators_below
+    operators: list[nodes.Binary] = []
+    while isinstance(node, nodes.Binary) and node.match == nodes.LabelMatching():
+        if _is_number(node.right):
+            below = node.left
+        elif _is_number(node.left):
+            below = node.right
+        else:
+            break
+        operators.append(node)
+        node = below
+    return node, tuple(reversed(operators))
+
+
+def _is_number(node: Node) -> bool:
+    return isinstance(node, nodes.Scalar) and not isinstance(node.value, str)
 
 
 def _only_fetch(node: Node) -> nodes.Fetch | None:

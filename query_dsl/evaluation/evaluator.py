@@ -151,6 +151,17 @@ class QueryEvaluator(QueryExecution):
         notes = (*self.notes, *self.budget.notes())
         return value.with_notes(notes, self.complete, self.partial, self.origin())
 
+    def apply_operators(self, operators: Sequence[Binary], matrix: Matrix) -> Matrix:
+        """Apply operators with a number on their other side, in this order, to series of an answer of this evaluator,
+        as if the query had them at its end. Raises QueryError."""
+        found = Operand(matrix)
+        for node in operators:
+            on_left = isinstance(node.left, nodes.Scalar)
+            number = self.side(node.left if on_left else node.right, matrix.grid, node.op)
+            left, right = (number, found) if on_left else (found, number)
+            found = combine_operands(node, left, right, matrix.grid, self)
+        return self.matrix_of(found.value, operators[-1].op)
+
     def _whole(self) -> Value | RawSeries:
         """Evaluate the tree. If it selects nothing and has a default, return one series of that value."""
         try:
