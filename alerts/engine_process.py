@@ -32,6 +32,7 @@ from alerts.state.rule import AlertsError
 from artimon.access.authenticator import open_access
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.select import Store
+from artimon.runtime.gc_tuning import gc_tuned
 from artimon.runtime.health import HealthFile, Publish, unpublished
 from artimon.runtime.process_options import (
     AccessFile,
@@ -167,6 +168,7 @@ def run_alerts(
         may_send = always if pair is None else pair.member.may_send
         senders = LetterSenders(database, config.receivers, config.page, clock, may_send)
         running = AlertsProcess(engine, senders, database, clock, damage, server, pair)
+        closing.enter_context(gc_tuned())
         running.registration = EphemeralNode(client, f"{ALERTS_PATH}/{config.id}", running.display())
         running.run(HealthFile(config.health, "alerts", clock, publish), stop, topics)
 

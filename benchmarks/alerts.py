@@ -3,6 +3,7 @@
     alerts.10000          nothing changes: rules of four kinds, most with a selector of their own
     alerts.10000.firing   4,000 alerts begin to fire, and each puts a mail into the outbox
     alerts.10000.load     the rule file is read and checked for the first time
+    peer.prometheus.alerts.10000  one evaluation of the same rules by Prometheus, as one group over the same series
 
 An evaluation covers the rule files, queries over TCP, decisions, the fsynced commit and the JSON of the display.
 """
@@ -10,6 +11,7 @@ An evaluation covers the rule files, queries over TCP, decisions, the fsynced co
 import json
 import multiprocessing
 import statistics
+import sys
 import tempfile
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -25,8 +27,14 @@ from artimon.model.feed_codec import FeedEntry, FeedRange, concat_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Kind, ValueType
 from artimon.model.vshards import ALL_VSHARDS
-from benchmarks.common import emit
+from artimon.runtime.gc_tuning import gc_tuned
+from artimon.runtime.settings import load as load_settings
+from artimon.stack.port_leases import PortLeases
+from benchmarks.common import emit, fail
+from benchmarks.peers.prometheus_rules import INTERVAL_S, evaluation_seconds
+from benchmarks.peers.series import PeerFailed
 from bookkeeper.rpc.framed_server import FramedServer
+from scripts.programs import ProgramsMissing, ensure
 from varstore.cluster.cluster_directory import ClusterState, ShardAddress
 from varstore.cluster.membership import Membership
 from varstore.cluster.varstore_client import VarstoreClient
@@ -36,6 +44,7 @@ from varstore.shard.shard_service import ShardService, idl
 HOSTS = 5_000
 START = 1_800_000_000_000
 MINUTE = 60_000
+PEER_PORT = 9090
 WARM = 10
 ROUNDS = 5
 
@@ -107,8 +116,8 @@ def one(engine: AlertEngine, clock: ManualClock, port: Connection, minute: int, 
     return took
 
 
-def measure(port: Connection, folder: Path) -> None:
-    """Print all lines."""
+def measure(port: Connection, folder: Path) -> float:
+    """Print the lines of firing, loading and questions; return the seconds of an evaluation without a change."""
     (folder / "rules").mkdir()
     (folder / "rules" / "rules.yaml").write_text(rule_file())
     clock = ManualClock(START + 15_000)
@@ -131,23 +140,61 @@ def measure(port: Connection, folder: Path) -> None:
     firing = one(engine, clock, port, WARM + ROUNDS, True)
     if engine.result.alerts != {"pending": 0, "firing": 4_000} or database.counts()["pending"] != 4_000:
         raise RuntimeError(f"expected 4,000 alerts and mails: {engine.result}, {database.counts()}")
-    emit("alerts.10000", statistics.median(steady), "s")
     emit("alerts.10000.firing", firing, "s")
     emit("alerts.10000.load", first - statistics.median(steady), "s")
     emit("alerts.10000.questions", engine.result.queries, "selects")
     store.close()
     database.close()
+    return statistics.median(steady)
+
+
+def say(text: str) -> None:
+    print(f"# {text}", file=sys.stderr, flush=True)
+
+
+def scraped(scrape: int) -> str:
+    """The same 10,000 series as text; requests grow."""
+    found = [f'bench_requests{{host="h{i}",rack="r{i % 100}"}} {scrape * 600 + i}' for i in range(HOSTS)]
+    found += [f'bench_up{{host="h{i}",rack="r{i % 100}"}} 1' for i in range(HOSTS)]
+    return "\n".join(found) + "\n"
+
+
+def prometheus_rules() -> list[dict[str, Any]]:
+    """The same 10,000 rules in PromQL; a rate reads five samples, as ours."""
+    window = f"{5 * INTERVAL_S}s"
+    found = [(f"down_{i}", f'bench_up{{host="h{i}"}} < 1') for i in range(4_000)]
+    found += [(f"busy_{i}", f'rate(bench_requests{{host="h{i}"}}[{window}]) > 1e9') for i in range(3_000)]
+    found += [(f"rack_{i}", f'sum by (rack) (bench_up{{rack="r{i % 100}"}}) + {i} < 0') for i in range(2_000)]
+    found += [(f"all_{i}", f"sum by (rack) (bench_up) < -{i + 1}") for i in range(1_000)]
+    return [{"alert": name, "expr": expr, "labels": {"a": "b"}} for name, expr in found]
+
+
+def measure_prometheus(folder: Path) -> float | None:
+    """Print the line of Prometheus and return its seconds; None without the program."""
+    name = "peer.prometheus.alerts.10000"
+    try:
+        program = ensure(("prometheus",), load_settings().cache, say)["prometheus"]
+        port = PortLeases().lease(PEER_PORT)  # held until this process ends
+        seconds = evaluation_seconds(program, folder / "prometheus", port, scraped, prometheus_rules())
+    except (ProgramsMissing, PeerFailed) as problem:
+        fail(name, str(problem))
+        return None
+    emit(name, seconds, "s")
+    return seconds
 
 
 def main() -> None:
-    """Start the shard and measure."""
+    """Start the shard and measure; then Prometheus."""
     ours, theirs = multiprocessing.Pipe()
     shard = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
     shard.start()
     with tempfile.TemporaryDirectory() as folder:
-        measure(ours, Path(folder))
-    ours.send(None)
-    shard.join(10)
+        with gc_tuned():
+            seconds = measure(ours, Path(folder))
+        ours.send(None)
+        shard.join(10)
+        peer = measure_prometheus(Path(folder))
+    emit("alerts.10000", seconds, "s", "prometheus" if peer else None, peer / seconds if peer else None)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ AIMS: Mapping[str, Aim] = {
     "increment.snapshot": _most(1),
     "increment.web": _most(1),
     "poll.1000x1500": _most(3),
-    "alerts.10000": _most(5),
+    "alerts.10000": _times(3),
     "storage.mixed": _most(1.5),
     "storage.walk": _most(0.6),
     "varstore.ingest": Aim(5_000_000),

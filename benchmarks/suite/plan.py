@@ -92,7 +92,7 @@ PLAN = (
         "alerts",
         "benchmarks.alerts",
         1.0,
-        promised=_family("alerts.10000", "", ".firing", ".load", ".questions"),
+        promised=(*_family("alerts.10000", "", ".firing", ".load", ".questions"), "peer.prometheus.alerts.10000"),
     ),
     Entry(
         "api",
