@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from time import perf_counter
 
 import numpy as np
 
@@ -19,7 +20,15 @@ from query_dsl.evaluation.bucketize import bucketize_data, bucketize_samples
 from query_dsl.evaluation.calendar_buckets import equal_runs, join_columns
 from query_dsl.evaluation.class_reduction import reduce_classes
 from query_dsl.evaluation.defaults import Operand, constant_series, empty_operand
-from query_dsl.evaluation.execution import Answer, QueryExecution, TimedScalar, Value, grid_required, to_scalar
+from query_dsl.evaluation.execution import (
+    Answer,
+    NodeCost,
+    QueryExecution,
+    TimedScalar,
+    Value,
+    grid_required,
+    to_scalar,
+)
 from query_dsl.evaluation.fetches import evaluate_absent, explain_empty, fetch_data
 from query_dsl.evaluation.newest_times import read_newest_times
 from query_dsl.evaluation.operands import combine_operands, combine_udf
@@ -219,12 +228,24 @@ class QueryEvaluator(QueryExecution):
     def evaluate(self, node: Node, grid: Grid) -> Value | RawSeries:
         """Return the value of a node on `grid`. Errors get the position of the innermost node."""
         self.check()
+        began = perf_counter()
         try:
             value = _EVALUATE[type(node)](self, node, grid)
         except QueryError as problem:
             _attach_position(problem, node)
             raise
-        return value.filled() if isinstance(value, RawSeries) else value
+        found = value.filled() if isinstance(value, RawSeries) else value
+        if self.costs is not None:
+            points = found.samples if isinstance(found, RawSeries) else _points(found)
+            self._measure(node, began, len(found) if isinstance(found, Matrix | RawSeries) else 1, points)
+        return found
+
+    def _measure(self, node: Node, began: float, series: int, points: int) -> None:
+        """Add what a node took, if costs are measured."""
+        if self.costs is not None:
+            cost = self.costs.setdefault(id(node), NodeCost())
+            cost.ms = max(cost.ms, (perf_counter() - began) * 1000)  # a fetch alone is measured as its window, too
+            cost.series, cost.points = series, points
 
     def statistics(self, node: Node, grid: Grid, names: Sequence[str]) -> BucketData:
         """Return the statistics of a fetch, possibly shifted in time. For other nodes return their values as buckets of
@@ -236,7 +257,11 @@ class QueryEvaluator(QueryExecution):
                 ms = _offset_ms(node, grid)
                 return self.statistics(node.child, _earlier(grid, ms), names).shifted(ms)
             case nodes.Fetch():
-                return fetch_data(node, grid, names, self)
+                began = perf_counter()
+                data = fetch_data(node, grid, names, self)
+                if self.costs is not None:
+                    self._measure(node, began, len(data.keys), int(data.present.sum()))
+                return data
         if nodes.gives_samples(node):
             return bucketize_data(self.raw(node, grid.start_ms, grid.end_ms), grid, self)
         found = self.matrix(node, grid, "a window function")
@@ -249,6 +274,11 @@ class QueryEvaluator(QueryExecution):
     def newest_times(self, node: Node, grid: Grid, back_ms: int | None, function: str) -> NewestTimes:
         """Return the times of the newest samples of a fetch (possibly shifted in time)."""
         return read_newest_times(node, grid, back_ms, function, self)
+
+
+def _points(value: Value) -> int:
+    """Return the number of present values; 1 of a plain value."""
+    return int(value.present.sum()) if isinstance(value, Matrix) else 1
 
 
 # --- leaves and times

@@ -40,6 +40,15 @@ class TimedScalar:
     strings: tuple[str, ...] = ()
 
 
+@dataclass(slots=True)
+class NodeCost:
+    """Milliseconds of the longest evaluation of a node with those below it, and the size of what it gave."""
+
+    ms: float = 0.0
+    series: int = 0
+    points: int = 0
+
+
 Value = Matrix | nodes.Scalar | TimedScalar
 """Operands of operators."""
 Answer = Matrix | RawSeries
@@ -66,6 +75,8 @@ class QueryExecution(ABC):
         self.notes: list[str] = []
         self.folded: dict[int, nodes.Scalar] = {}
         """Defaults of the operators evaluated so far, by the id of their node."""
+        self.costs: dict[int, NodeCost] | None = None
+        """Costs of the nodes evaluated so far, by the id of the node; None: they are not measured."""
         self.complete = True
         self.partial = False
         self.approximate = ""

@@ -6,12 +6,12 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from artimon.model.grid import Grid
 from artimon.model.select import Store
 from query_dsl.evaluation.evaluator import QueryEvaluator, prepare
-from query_dsl.evaluation.execution import QueryExecution
+from query_dsl.evaluation.execution import NodeCost, QueryExecution
 from query_dsl.evaluation.pushed_reduction import may_push
 from query_dsl.language.expression import Expr
 from query_dsl.language.printer import print_node
@@ -22,16 +22,37 @@ from query_dsl.tree import nodes
 from query_dsl.tree.calendar_units import grid_fields, step_text
 from query_dsl.tree.times import format_duration, format_time
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
 class PlanLine:
-    """One node of the plan: its depth in the tree, its text without operands, and a comment."""
+    """One node of the plan: its depth in the tree, its text without operands, and a comment. `cost`: None if the query
+    did not run, or if the node was computed in the store, as part of the node above it."""
 
     depth: int
     text: str
     comment: str
+    cost: NodeCost | None = None
+    own_ms: float = 0.0
+    """Milliseconds in the node without those below it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a dict that is ready for JSON."""
+        found: dict[str, Any] = {"depth": self.depth, "text": self.text, "about": self.comment}
+        if self.cost is not None:
+            found |= {"ms": round(self.cost.ms, 3), "own_ms": round(self.own_ms, 3)}
+            found |= {"series": self.cost.series, "points": self.cost.points}
+        return found
+
+    def __str__(self) -> str:
+        if self.cost is None:
+            return self.comment
+        size = f"{self.cost.series:,} series, {self.cost.points:,} points, {self.own_ms:,.1f} ms"
+        return f"{self.comment}; {size}" if self.comment else size
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +73,24 @@ class Explanation:
         return {
             "query": self.query,
             "grid": grid_fields(self.grid),
-            "plan": [{"depth": line.depth, "text": line.text, "about": line.comment} for line in self.lines],
+            "plan": [line.to_dict() for line in self.lines],
             "origin": self.origin.to_dict(),
             "notes": list(self.notes),
             "ran": self.ran,
             "series": self.series,
             "points": self.points,
         }
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a frame with a row for each node: its text, milliseconds with and without the nodes below, series and
+        points."""
+        import pandas as pd
+
+        texts = [f"{'  ' * line.depth}{line.text}" for line in self.lines]
+        rows = [
+            {name: line.to_dict().get(name) for name in ("ms", "own_ms", "series", "points")} for line in self.lines
+        ]
+        return pd.DataFrame(rows, index=pd.Index(texts, name="node"))
 
     def to_json(self, indent: int | None = None) -> str:
         """Return `to_dict` as JSON text."""
@@ -72,7 +104,7 @@ class Explanation:
             f"level   {format_duration(origin.step_ms)}: {origin.why}",
         ]
         width = min(WIDTH, max(2 * line.depth + len(line.text) for line in self.lines))
-        plan = [f"{'  ' * line.depth + line.text:<{width}}  {line.comment}".rstrip() for line in self.lines]
+        plan = [f"{'  ' * line.depth + line.text:<{width}}  {line}".rstrip() for line in self.lines]
         parts = [*head, "", *plan]
         if self.ran:
             parts += ["", *(_fetched(one) for one in origin.fetched)]
@@ -122,6 +154,7 @@ def explain_prepared(evaluator: QueryEvaluator, run: bool = True) -> Explanation
     series = points = 0
     notes = tuple(evaluator.notes)
     if run:
+        evaluator.costs = {}
         found = evaluator.answer()
         notes, series = found.notes, len(found)
         points = found.samples if isinstance(found, RawSeries) else int(found.present.sum())
@@ -132,11 +165,14 @@ def explain_prepared(evaluator: QueryEvaluator, run: bool = True) -> Explanation
 
 def _lines(tree: nodes.Node, execution: QueryExecution) -> tuple[PlanLine, ...]:
     """Return a line for every node, parents before children."""
-    lines = []
+    lines, costs = [], execution.costs or {}
     waiting = [(tree, 0)]
     while waiting:
         node, depth = waiting.pop()
-        lines.append(PlanLine(depth, _text(node), _comment(node, execution)))
+        cost = costs.get(id(node))
+        below = sum(costs[id(child)].ms for child in nodes.children(node) if id(child) in costs)
+        own_ms = max(0.0, cost.ms - below) if cost else 0.0
+        lines.append(PlanLine(depth, _text(node), _comment(node, execution), cost, own_ms))
         waiting.extend((child, depth + 1) for child in reversed(nodes.children(node)))
     return tuple(lines)
 
