@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from artimon import chart_widget, query_magic
 from artimon import tab_completion as tab_key
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.labels import canonical
@@ -18,10 +19,14 @@ from artimon.runtime.settings import load
 from artimon.runtime.text import printable
 from artimon.stack.stack_location import locate_settings, zookeeper_of_store
 from query_dsl import Expr, QueryError, parse_selector
+from query_dsl.evaluation.evaluator import read_query
 from query_dsl.evaluation.query_runner import QueryRunner
 from query_dsl.language.expression_runner import clear_default_runner, set_default_runner
 from query_dsl.promql.promql_settings import PromqlSettings
+from query_dsl.results.matrix import Matrix
+from query_dsl.results.query_result import Certificate
 from query_dsl.stores.auto_store import AutoStore
+from query_dsl.stores.query_limits import Limits
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +40,8 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 1_000
 COMPLETIONS = 5_000
 ENGINES = ("auto", "memory", "history")
+CERTIFICATE_LIMITS = Limits(seconds=2.0)
+"""Limits of the completeness that is shown with an answer."""
 _SHOWN = 40
 
 
@@ -109,6 +116,41 @@ class Session(QueryRunner):
             return self._history_store.with_progress(progress or ProgressBar())
 
         return past() if engine == "history" else AutoStore(memory, past, self._clock)
+
+    def query(self, query: str | Expr, at: object = None, *, engine: str = "auto", **options: Any) -> Matrix:
+        """See QueryRunner. An answer from memory is shown with its completeness."""
+        instant = self._at(at)
+        found = super().query(query, instant, engine=engine, **options)
+        if not isinstance(found, Matrix) or found.origin is None or found.origin.engine != "memory":
+            return found
+
+        def tell() -> str:
+            try:
+                return str(self.completeness(query, instant, engine="memory", limits=CERTIFICATE_LIMITS))
+            except (QueryError, SelectError):
+                return ""  # the session was closed, or memory has moved on: the answer stays as it is
+
+        return found.like(certificate=Certificate(tell))
+
+    def chart(self, query: str | Expr | Matrix, at: object = None, **options: Any) -> Any:
+        """Draw an answer: as an interactive chart in a notebook, with the extra `notebook`, else by matplotlib."""
+        return chart_widget.show(query if isinstance(query, Matrix) else self.query(query, at, **options))
+
+    def rule(
+        self, query: str | Expr, name: str, threshold: str, *, hold: str = "5m", missing: str = "keep", **keys: Any
+    ) -> str:
+        """Return an alert rule as a file for the folder of rules, checked. `missing`: the policy for missing data;
+        `keys`: more keys of the rule, such as `labels={"severity": "page"}`. Raises QueryError."""
+        from artimon import saved_queries  # alert rules and dashboards are read only if a query is saved
+
+        return saved_queries.rule_text(str(read_query(query)), name, threshold, hold, missing, keys)
+
+    def panel(self, query: str | Expr, title: str, kind: str = "chart", **keys: Any) -> str:
+        """Return a dashboard with one panel, checked: a file for the folder of dashboards, or a panel for another one.
+        `keys`: more keys of the panel, such as `unit="bytes"`. Raises QueryError."""
+        from artimon import saved_queries
+
+        return saved_queries.panel_text(str(read_query(query)), title, kind, keys)
 
     # --- history ---
 
@@ -243,6 +285,7 @@ def open_session(zookeeper: str | None = None, data: Path | str | None = None) -
     session = Session(_shard_client(where), f"ZooKeeper {where}", open_history=open_history, promql=promql)
     set_default_runner(session)
     tab_key.install(session)
+    query_magic.install(session)
     return session
 
 

@@ -45,7 +45,8 @@ def shape_of(query: Expr) -> RuleShape | None:
     labels = tuple(sorted(freed))
     if not (labels or operators) or not all(_keeps(node, labels) for node in nodes.walk(query.node)):
         return None
-    node = _replaced(below, replace(fetch, selector=replace(fetch.selector, matchers=kept))) if labels else below
+    whole_variable = replace(fetch, selector=replace(fetch.selector, matchers=kept))
+    node = nodes.map_leaves(below, lambda leaf: whole_variable if leaf is fetch else leaf) if labels else below
     whole = Expr(node, query.depth, parts=query.parts)
     return RuleShape(str(whole), whole, labels, tuple(freed[label] for label in labels), operators)
 
@@ -105,15 +106,3 @@ def _divided(matchers: Sequence[Matcher]) -> tuple[tuple[Matcher, ...], Mapping[
         if one.op == "=" and one.value and one.label != NAME and counts[one.label] == 1
     }
     return tuple(one for one in matchers if one.label not in freed), freed
-
-
-def _replaced(node: Node, fetch: nodes.Fetch) -> Node:
-    """Return the tree with another fetch."""
-    if isinstance(node, nodes.Fetch):
-        return fetch
-    if isinstance(node, nodes.Binary):
-        left, right = (
-            one if isinstance(one, nodes.Scalar) else _replaced(one, fetch) for one in (node.left, node.right)
-        )
-        return replace(node, left=left, right=right)
-    return replace(node, child=_replaced(node.child, fetch))  # type: ignore[attr-defined,call-arg]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from random import Random
 from typing import Any, cast
 
-from artimon.model.select import Store
+import re2
+
+from artimon.model.select import Matcher, Store
 from query_dsl.evaluation.completeness import Completeness, measure_completeness
 from query_dsl.evaluation.evaluator import answer, read_query
 from query_dsl.evaluation.explain import Explanation, explain
@@ -18,8 +22,13 @@ from query_dsl.promql.promql_settings import PromqlSettings
 from query_dsl.results.matrix import Matrix
 from query_dsl.stores.engine_store import as_engine_store
 from query_dsl.stores.query_limits import DEFAULT_LIMITS, make_budget
+from query_dsl.tree import nodes
 from query_dsl.tree.query_errors import QueryError
 from query_dsl.tree.times import parse_duration, parse_instant
+
+MAX_SAMPLED = 200_000
+"""Series of a selector among which a sample is chosen."""
+_SELECTING = (nodes.Fetch, nodes.Samples, nodes.Absent)
 
 
 class QueryRunner:
@@ -105,6 +114,29 @@ class QueryRunner:
         budget = make_budget(found["limits"], None, found.get("stop"))
         with self._engine(engine) as store:
             return measure_completeness(query, store, self._at(at), budget)
+
+    def sample(self, query: str | Expr, count: int = 20, *, label: str = "host", seed: int = 0) -> Expr:
+        """Return the query over at most `count` values of a label, chosen at random among those of the series that it
+        selects; the same `seed` chooses the same ones while the series stay. Raises QueryError, SelectError."""
+        if count < 1:
+            raise QueryError("a sample has at least one value: give a count of 1 or more")
+        expression = read_query(query)
+        selectors = [leaf.selector for leaf in nodes.walk(expression.node) if isinstance(leaf, _SELECTING)]
+        with self._engine("memory") as store:
+            series = [one for selector in selectors for one in store.find(selector.matchers, MAX_SAMPLED)]
+        values = sorted({one.labels.get(label, "") for one in series} - {""})
+        if not values:
+            raise QueryError(f"no series of {expression} has the label {label}: name another one with label=")
+        chosen = sorted(Random(seed).sample(values, min(count, len(values))))
+        matcher = Matcher(label, "=~", "|".join(re2.escape(value) for value in chosen))
+
+        def narrowed(leaf: nodes.Node) -> nodes.Node:
+            if not isinstance(leaf, _SELECTING):
+                return leaf
+            return replace(leaf, selector=replace(leaf.selector, matchers=(*leaf.selector.matchers, matcher)))
+
+        return Expr(nodes.map_leaves(expression.node, narrowed), expression.depth, None, expression.collector or self,
+                    expression.parts)  # fmt: skip
 
     def _limited(self, options: dict[str, Any]) -> dict[str, Any]:
         return options if options.get("limits") else options | {"limits": self.default_limits}

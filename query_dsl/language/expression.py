@@ -108,6 +108,16 @@ class Expr:
         """Return the query plan: grid, level, engine and the reason; see the session's `explain`."""
         return runner_of(self.collector).explain(self, at, **options)
 
+    def profile(self, at: object = None, **options: Any) -> Any:
+        """Run the query and return its plan with the time and the size of each node; `.to_pandas()` makes a frame."""
+        return runner_of(self.collector).explain(self, at, run=True, **options)
+
+    def sample(self, count: int = 20, *, label: str = "host", seed: int = 0) -> Expr:
+        """Return the query over at most `count` hosts, or values of another label, chosen at random: to try a query on
+        some of many series. See the session's `sample`."""
+        found: Expr = runner_of(self.collector).sample(self, count, label=label, seed=seed)
+        return found
+
     def to_pandas(self, at: object = None) -> pd.DataFrame:
         """Run `collect` and `Matrix.to_pandas`."""
         return self.collect(at).to_pandas()

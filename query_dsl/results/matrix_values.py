@@ -11,7 +11,7 @@ import numpy.typing as npt
 from artimon.model.grid import Grid
 from artimon.model.values import ValueType
 from query_dsl.results.provenance import Origin
-from query_dsl.results.query_result import QueryResult, Scalar, json_value, typed_values
+from query_dsl.results.query_result import Certificate, QueryResult, Scalar, json_value, typed_values
 from query_dsl.results.result_cells import (
     BOOLEAN,
     DOUBLE,
@@ -37,11 +37,12 @@ class MatrixValues(QueryResult):
 
     `keys`, `types`: one per series. `cells`, `present`: (series, grid.n), read-only; a cell is 64 bits of its series'
     type. `notes`: remarks for the reader. `complete`: True if the store held the whole grid. `partial`: True if a shard
-    did not answer. `query`: its text if known; `origin`: engine and level of a query's answer. Equality ignores notes,
-    flags, query and origin.
+    did not answer. `query`: its text if known; `origin`: engine and level of a query's answer; `certificate`: gives the
+    completeness of what was read as a line of the display, computed when it is shown. Equality ignores notes, flags,
+    query, origin and certificate.
     """
 
-    __slots__ = ("_column", "complete", "grid", "keys", "notes", "origin", "partial", "query", "strings")
+    __slots__ = ("_column", "certificate", "complete", "grid", "keys", "notes", "origin", "partial", "query", "strings")
 
     def __init__(
         self,
@@ -54,7 +55,9 @@ class MatrixValues(QueryResult):
         partial: bool = False,
         query: str = "",
         origin: Origin | None = None,
+        certificate: Certificate | None = None,
     ) -> None:
+        self.certificate = certificate
         self.keys, self.grid, self.strings, self.notes = keys, grid, strings, notes
         self.complete, self.partial, self.query, self.origin = complete, partial, query, origin
         self._column = Cells(*map(read_only, column))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +20,23 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Scalar = int | float | bool | str | None
+
+
+class Certificate:
+    """Line about the completeness of an answer, computed when it is first shown. A pickled one is only its line."""
+
+    __slots__ = ("_compute", "_text")
+
+    def __init__(self, compute: Callable[[], str] | None = None, text: str = "") -> None:
+        self._compute, self._text = compute, text
+
+    def __str__(self) -> str:
+        if self._compute is not None:
+            self._text, self._compute = self._compute(), None
+        return self._text
+
+    def __reduce__(self) -> tuple[type[Certificate], tuple[None, str]]:
+        return Certificate, (None, "" if self._compute is not None else self._text)
 
 
 class QueryResult:

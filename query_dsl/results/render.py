@@ -116,7 +116,8 @@ def _rows(matrix: MatrixValues, max_series: int, first: int) -> list[list[str]]:
 def remarks_of(answer: QueryResult, max_series: int) -> list[str]:
     """Return the lines below a table: the number of omitted series, and the notes."""
     more = [f"... and {len(answer) - max_series} more series"] if len(answer) > max_series else []
-    return [*more, *(f"note: {printable(note)}" for note in answer.notes)]
+    certificate = printable(str(getattr(answer, "certificate", None) or ""))
+    return [*more, *([certificate] if certificate else []), *(f"note: {printable(note)}" for note in answer.notes)]
 
 
 def _title(matrix: MatrixValues, first: int) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from query_dsl.tree.calendar_units import CalendarUnit
@@ -252,6 +252,21 @@ def walk(node: Node) -> Iterator[Node]:
         current = waiting.pop()
         yield current
         waiting.extend(reversed(children(current)))
+
+
+def map_leaves(node: Node, change: Callable[[Node], Node]) -> Node:
+    """Return the tree with `change` applied to each node without operands."""
+    below = children(node)
+    if not below:
+        return change(node)
+    made = tuple(map_leaves(one, change) for one in below)
+    if isinstance(node, Binary):
+        return replace(node, left=made[0], right=made[1])
+    if isinstance(node, Apply):
+        return replace(node, operands=made)
+    if isinstance(node, Transform):
+        return replace(node, child=made[0], operands=made[1:])
+    return replace(node, child=made[0])  # type: ignore[call-arg]
 
 
 def selects_series(node: Node) -> bool:
