@@ -1,7 +1,7 @@
 // Main module: connects the state in the URL, the query box, the answer, and the panels with their refresh timer.
 
 import { showAlerts } from "./alerts.js";
-import { ask, QUERY_DEADLINE_MS } from "./api.js";
+import { ask } from "./api.js";
 import { Asking } from "./asking.js";
 import { CompletenessLine } from "./completeness.js";
 import { byId, el } from "./dom.js";
@@ -11,62 +11,67 @@ import { Find } from "./find.js";
 import { duration } from "./format.js";
 import { buildFrame, onTheme } from "./frame.js";
 import { listen } from "./keys.js";
-import { withRange } from "./language.js";
-import { rangeOf, ROUTE, toMatrix } from "./promql.js";
+import { QueryList } from "./query_list.js";
+import { answerOf, questionOf } from "./question.js";
+import { RangePicker } from "./range_picker.js";
 import { Result } from "./result.js";
 import { Feed, sayAge, Scheduler } from "./scheduler.js";
-import { read, remember } from "./state.js";
+import { letter, read, remember } from "./state.js";
 import { Suggestions } from "./suggestions.js";
 import { setHealth, showSystem } from "./system.js";
+import { leastInterval, spanOf } from "./time_range.js";
 
 const INTERVALS = /** @type {Record<string, number>} */ ({ off: 0, "10s": 10_000, "60s": 60_000 });
 const WORDS = { ago: duration };
 const PANEL_LONGEST_MS = 10_000;
+/** Longest range whose completeness is measured: that of memory. */
+const MEASURED_MS = 259_200_000;
 
 const state = read(location.search);
 const scheduler = new Scheduler();
-const result = new Result(state);
+const picker = new RangePicker(byId("range-place"), state, chooseRange);
+const result = new Result(state, (from_ms, to_ms) => picker.between(from_ms, to_ms));
 const asking = new Asking((text) => run(text));
+const list = new QueryList(state, { edit: (index) => void edit(index), changed: () => { remember(state, true); start(false); } });
 const completeness = new CompletenessLine();
 const find = new Find(state, (text) => use(text));
 new Suggestions(asking);
 
 const query = new Feed({
   load: async (signal) => {
-    const asked = request();
+    const span = spanOf(state.range, Date.now());
+    const asked = state.queries.flatMap(({ q, lang, hidden }, i) => (q && !hidden ? [{ i, question: questionOf(q, lang, span) }] : []));
     byId("result").setAttribute("aria-busy", "true");
-    query_asked = asked;
-    const answer = await ask(asked.route, asked.parameters, signal, QUERY_DEADLINE_MS);
-    return { asked, matrix: asked.range ? toMatrix(answer, asked.range) : answer };
+    query_asked = asked.find((one) => one.i === state.edited)?.question ?? { text: "", shift: 0 };
+    const settled = await Promise.allSettled(asked.map((one) => answerOf(one.question, signal)));
+    signal.throwIfAborted();
+    const failed = new Map(settled.flatMap((one, at) => (one.status === "rejected" ? [[asked[at].i, one.reason]] : [])));
+    list.show(failed);
+    if (failed.size && failed.size === asked.length) throw failed.get(state.edited) ?? [...failed.values()][0];
+    const found = settled.flatMap((one, at) => (one.status === "fulfilled" ? [{ name: letter(asked[at].i), ...asked[at], matrix: one.value }] : []));
+    return { found, span, problem: failed.get(state.edited) };
   },
-  show: ({ asked, matrix }) => {
-    asking.accept();
-    result.show(matrix, asked);
-    void completeness.show(asked.range ? "" : asked.q);
+  show: ({ found, span, problem }) => {
+    if (problem) asking.refuse(problem, query_asked.text, query_asked.shift);
+    else asking.accept();
+    if (!found.length) return result.clear([el("p", { class: "empty-title", text: "Every query is hidden" })]);
+    const { question } = found.find((one) => one.i === state.edited) ?? found[0];
+    result.show(found, question);
+    void completeness.show(question.range || !span.live || span.end_ms - span.start_ms > MEASURED_MS ? "" : question.q);
   },
   fail: (error) => {
     const wrong = error.status >= 400 && error.status < 500 && error.status !== 429;
-    if (wrong || !result.matrix) asking.refuse(error, query_asked.text, query_asked.shift);
-    if (!result.matrix) result.clear([el("p", { class: "empty-title", text: "No answer" }), el("p", { text: "The message under the query says why." })]);
+    if (wrong || !result.some) asking.refuse(error, query_asked.text, query_asked.shift);
+    if (!result.some) result.clear([el("p", { class: "empty-title", text: "No answer" }), el("p", { text: "The message under the query says why." })]);
   },
+  least_ms: () => leastInterval(state.range, Date.now()),
   age: (feed) => {
     byId("result").setAttribute("aria-busy", String(feed.running));
     if (state.q && (feed.shown_ms || feed.running)) sayAge(byId("result-age"), feed, WORDS);
     else byId("result-age").textContent = "";
   },
 });
-let query_asked = { text: "", shift: 0 };
-
-/** Returns the request of the current query. */
-function request() {
-  const text = state.q;
-  if (state.lang === "promql") {
-    const range = rangeOf(text, state.range, Date.now());
-    return { text, q: text, shift: 0, route: ROUTE, parameters: range, range };
-  }
-  const { q, shift } = withRange(text, state.range);
-  return { text, q, shift, route: "query", parameters: { q }, range: null };
-}
+/** @type {{text: string, shift: number}} */ let query_asked = { text: "", shift: 0 };
 
 /**
  * Creates a panel that polls one route.
@@ -99,7 +104,8 @@ function run(text) {
 
 /** @param {boolean} fresh forget the answer that is shown */
 function start(fresh) {
-  query.enabled = state.q !== "";
+  query.enabled = state.queries.some((one) => one.q);
+  list.show();
   if (fresh) {
     query.shown_ms = 0;
     result.clear([]);
@@ -118,6 +124,18 @@ async function use(text, lang = "artimon") {
   asking.write(text);
   asking.submit();
   byId("ask").scrollIntoView({ block: "nearest" });
+}
+
+/** Puts another query of the list in the box. @param {number} index */
+async function edit(index) {
+  state.edited = index;
+  remember(state, false);
+  list.show();
+  choose("lang", state.lang);
+  await asking.speak(state.lang);
+  asking.accept();
+  asking.write(state.q);
+  asking.focus();
 }
 
 /** Changes the language of the query. @param {string} lang */
@@ -163,7 +181,7 @@ function adopt() {
   choose("lang", state.lang);
   void asking.speak(state.lang).then(() => asking.write(state.q));
   result.adopt();
-  choose("range", state.range);
+  picker.adopt(state);
   /** @type {HTMLSelectElement} */ (byId("refresh")).value = state.refresh;
   scheduler.every(INTERVALS[state.refresh]);
   show(state.view);
@@ -177,6 +195,14 @@ function choose(name, value) {
   if (chosen) chosen.checked = true;
 }
 
+/** @param {{range: string, zone: string}} chosen */
+function chooseRange(chosen) {
+  Object.assign(state, { ...chosen, zoom: "" });
+  result.adopt();
+  remember(state, true);
+  start(false);
+}
+
 function wire() {
   for (const view of /** @type {const} */ (["chart", "table"])) {
     byId(`tab-${view}`).addEventListener("click", () => show(view));
@@ -188,12 +214,6 @@ function wire() {
     });
   }
   byId("lang").addEventListener("change", (event) => void switchTo(/** @type {HTMLInputElement} */ (event.target).value));
-  byId("range").addEventListener("change", (event) => {
-    Object.assign(state, { range: /** @type {HTMLInputElement} */ (event.target).value, zoom: "" });
-    result.adopt();
-    remember(state, true);
-    start(false);
-  });
   byId("refresh").addEventListener("change", (event) => {
     state.refresh = /** @type {HTMLSelectElement} */ (event.target).value;
     remember(state, false);
@@ -201,7 +221,7 @@ function wire() {
   });
   onTheme(recolour);
   addEventListener("popstate", () => { Object.assign(state, read(location.search)); adopt(); });
-  listen({ view: show, refresh: () => scheduler.feeds.forEach((feed) => feed.enabled && void feed.refresh()), ask: () => asking.focus() });
+  listen({ view: show, refresh: () => scheduler.feeds.forEach((feed) => feed.enabled && void feed.refresh()), ask: () => asking.focus(), range: (key) => picker.press(key) });
 }
 
 function recolour() {

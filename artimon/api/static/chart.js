@@ -2,7 +2,7 @@
 
 import { endsOf, stepOf } from "./api.js";
 import { announce } from "./dom.js";
-import { clock, compact, day, minute, moment } from "./format.js";
+import { clock, compact, day, minute, moment, zone } from "./format.js";
 import { cellText, isDark, styleOf } from "./series.js";
 import { Tooltip } from "./tooltip.js";
 
@@ -56,7 +56,7 @@ export class Chart {
     this.whole = [xs[0] - half, xs[xs.length - 1] + half];
     Object.assign(this, { rows, shown, xs });
     const data = [xs, ...rows.map((row) => row.numbers)];
-    const signature = JSON.stringify([isDark(), stepOf(grid), rows.map((row) => row.key)]);
+    const signature = JSON.stringify([isDark(), zone(), stepOf(grid), rows.map((row) => row.key)]);
     if (this.plot && signature === this.signature) {
       this.plot.batch(() => {
         this.plot.setData(data, false);
@@ -97,6 +97,7 @@ export class Chart {
     const many = this.rows.length > HOVER_MOST;
     return {
       ...this._size(), padding: [10, right, 0, 0], legend: { show: false }, focus: { alpha: 0.22 },
+      ...(zone() ? { tzDate: (/** @type {number} */ s) => (/** @type {any} */ (window).uPlot.tzDate(new Date(s * 1000), zone())) } : {}),
       scales: { x: { time: true, range: () => this.zoom ?? this.whole }, y: { range: (/** @type {any} */ u, /** @type {number|null} */ min, /** @type {number|null} */ max) => this._range(u, min, max) } },
       axes: [
         { ...axis, space: 70, size: days(this.whole) ? 46 : 32, values: (/** @type {any} */ _u, /** @type {number[]} */ at, ...rest) => times(at, rest[2]) },
@@ -252,11 +253,8 @@ function yRange(_u, min, max) {
 
 /** Returns the indices of values between two missing ones, which no line connects. @param {(number|null)[]} values @returns {number[]} */
 function lonely(values) {
-  const found = [];
-  for (let i = 0; i < values.length; i += 1) {
-    if (values[i] !== null && (values[i - 1] ?? null) === null && (values[i + 1] ?? null) === null) found.push(i);
-  }
-  return found;
+  const own = values.flatMap((value, i) => (value === undefined ? [] : [i])); // undefined: not a time of this series
+  return own.filter((i, at) => values[i] !== null && (values[own[at - 1]] ?? null) === null && (values[own[at + 1]] ?? null) === null);
 }
 
 /** @type {CanvasRenderingContext2D|null} */

@@ -1,5 +1,6 @@
 // Conversion of the series of a matrix to rows that chart, legend and table share.
 
+import { endsOf, stepOf } from "./api.js";
 import { compact, seriesText } from "./format.js";
 
 /** Maximum number of series drawn and listed at once. */
@@ -35,6 +36,35 @@ export function rowsOf(matrix) {
     return { key: seriesText(series.name, series.labels), short, series, numbers: numbersOf(series) };
   });
   return { rows, common: shared.name || Object.keys(shared.labels).length ? seriesText(shared.name, shared.labels) : "" };
+}
+
+/**
+ * @typedef {object} Answered answer of one of several queries
+ * @property {import("./api.js").Matrix} matrix
+ * @property {string} name of the query, "" for the only one
+ */
+
+/**
+ * Puts the series of several answers on one grid, that of all their times.
+ * @param {Answered[]} found
+ * @param {null|undefined} absent cell at a time that an answer does not have; the line of a chart crosses undefined ones
+ */
+export function united(found, absent) {
+  const { rows, common } = rowsOf({ .../** @type {any} */ (found[0].matrix), series: found.flatMap((one) => one.matrix.series) });
+  if (found.length === 1) return { rows, common, grid: found[0].matrix.grid };
+  const ends = [...new Set(found.flatMap((one) => endsOf(one.matrix.grid)))].sort((a, b) => a - b);
+  const grids = found.map((one) => one.matrix.grid), step_ms = Math.min(...grids.map(stepOf));
+  const grid = { start_ms: Math.min(...grids.map((one) => one.start_ms)), end_ms: ends[ends.length - 1], step_ms, n: ends.length, ends_ms: ends };
+  const left = [...rows];
+  const moved = found.flatMap((one) => {
+    const own = new Map(endsOf(one.matrix.grid).map((ms, at) => [ms, at])), places = ends.map((ms) => own.get(ms) ?? -1);
+    const put = (/** @type {any[]} */ values) => places.map((at) => (at < 0 ? absent : values[at]));
+    return left.splice(0, one.matrix.series.length).map((row) => ({
+      ...row, key: `${one.name} ${row.key}`, short: `${one.name} ${row.short}`,
+      numbers: row.numbers && put(row.numbers), series: { ...row.series, values: put(row.series.values) },
+    }));
+  });
+  return { rows: moved, common, grid };
 }
 
 /** @param {import("./api.js").Series[]} all @returns {{name: string, labels: Record<string, string>}} */
@@ -87,7 +117,7 @@ export function styleOf(index, dark, count) {
 export function statistics(row) {
   let last = null, min = Infinity, max = -Infinity, sum = 0, count = 0;
   for (const cell of row.numbers ? row.series.values : []) {
-    if (cell === null) continue;
+    if (cell === null || cell === undefined) continue;
     const value = (last = Number(cell)); // "NaN" and "Infinity" are texts in JSON
     if (Number.isNaN(value)) continue;
     if (value < min) min = value;
