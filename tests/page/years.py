@@ -61,6 +61,11 @@ def years(
         for host in HOSTS:
             times = range(now_ms - 3 * DAY_MS, now_ms, 60_000)
             memory.add("host.load", {"host": host}, [Sample(at, load(host, at), 1) for at in times], Kind.GAUGE)
+        begun, changed = now_ms - 5 * HOUR_MS, now_ms - 30 * 60_000
+        ups = [(at, at - (begun if at < changed else changed)) for at in range(changed - HOUR_MS, now_ms, 60_000)]
+        memory.add("artimon.process.uptime.ms", {"instance": MARK}, ups, Kind.GAUGE)
+        versions = [(at, f"1.{int(at >= changed)}{MARK}") for at in range(changed - HOUR_MS, now_ms, 60_000)]
+        memory.add("shop.version", {}, versions)
         with History(world.hdfs) as history:
             past = HistoryStore(history, engine="local")
             store = DashboardStore(boards) if boards else None

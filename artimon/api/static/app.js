@@ -11,15 +11,16 @@ import { Find } from "./find.js";
 import { duration } from "./format.js";
 import { buildFrame, onTheme } from "./frame.js";
 import { listen } from "./keys.js";
+import { DEFAULT_STARTS, marksIn } from "./marks.js";
 import { QueryList } from "./query_list.js";
 import { answerOf, questionOf } from "./question.js";
 import { RangePicker } from "./range_picker.js";
 import { Result } from "./result.js";
 import { Feed, sayAge, Scheduler } from "./scheduler.js";
-import { letter, read, remember } from "./state.js";
+import { letter, MARKS, read, remember } from "./state.js";
 import { Suggestions } from "./suggestions.js";
 import { setHealth, showSystem } from "./system.js";
-import { leastInterval, spanOf } from "./time_range.js";
+import { earlier, leastInterval, parseDuration, spanOf } from "./time_range.js";
 
 const INTERVALS = /** @type {Record<string, number>} */ ({ off: 0, "10s": 10_000, "60s": 60_000 });
 const WORDS = { ago: duration };
@@ -40,23 +41,28 @@ new Suggestions(asking);
 const query = new Feed({
   load: async (signal) => {
     const span = spanOf(state.range, Date.now());
-    const asked = state.queries.flatMap(({ q, lang, hidden }, i) => (q && !hidden ? [{ i, question: questionOf(q, lang, span) }] : []));
+    const visible = state.queries.flatMap((one, i) => (one.q && !one.hidden ? [{ ...one, i }] : [])), back_ms = parseDuration(state.compare);
+    const name = (/** @type {number} */ i) => (visible.length > 1 ? letter(i) : "");
+    const asked = visible.map(({ q, lang, i }) => ({ i, name: name(i), back_ms: 0, question: questionOf(q, lang, span) }));
+    if (back_ms) asked.push(...visible.map(({ q, lang, i }) => ({ i, name: name(i), back_ms, question: questionOf(q, lang, earlier(span, back_ms)) })));
     byId("result").setAttribute("aria-busy", "true");
     query_asked = asked.find((one) => one.i === state.edited)?.question ?? { text: "", shift: 0 };
     const settled = await Promise.allSettled(asked.map((one) => answerOf(one.question, signal)));
     signal.throwIfAborted();
-    const failed = new Map(settled.flatMap((one, at) => (one.status === "rejected" ? [[asked[at].i, one.reason]] : [])));
+    const refused = settled.flatMap((one, at) => (one.status === "rejected" ? [{ ...asked[at], problem: one.reason }] : []));
+    const failed = new Map(refused.filter((one) => !one.back_ms).map((one) => [one.i, one.problem]));
     list.show(failed);
-    if (failed.size && failed.size === asked.length) throw failed.get(state.edited) ?? [...failed.values()][0];
-    const found = settled.flatMap((one, at) => (one.status === "fulfilled" ? [{ name: letter(asked[at].i), ...asked[at], matrix: one.value }] : []));
-    return { found, span, problem: failed.get(state.edited) };
+    if (failed.size && failed.size === visible.length) throw failed.get(state.edited) ?? [...failed.values()][0];
+    const found = settled.flatMap((one, at) => (one.status === "fulfilled" ? [{ ...asked[at], matrix: one.value }] : []));
+    const notes = refused.filter((one) => one.back_ms && !failed.has(one.i)).map((one) => `${one.name || "Query"}, ${state.compare} before: ${one.problem.message}`);
+    return { found, span, notes, problem: failed.get(state.edited) };
   },
-  show: ({ found, span, problem }) => {
+  show: ({ found, span, notes, problem }) => {
     if (problem) asking.refuse(problem, query_asked.text, query_asked.shift);
     else asking.accept();
     if (!found.length) return result.clear([el("p", { class: "empty-title", text: "Every query is hidden" })]);
     const { question } = found.find((one) => one.i === state.edited) ?? found[0];
-    result.show(found, question);
+    result.show(found, question, notes);
     void completeness.show(question.range || !span.live || span.end_ms - span.start_ms > MEASURED_MS ? "" : question.q);
   },
   fail: (error) => {
@@ -87,7 +93,16 @@ function panel(route, lines, show, fail, parameters = () => ({})) {
   return feed;
 }
 
+const marks = new Feed({
+  load: (signal) => marksIn(state, spanOf(state.range, Date.now()), signal),
+  show: (found) => { result.mark(found); byId("marks-problem").textContent = ""; },
+  fail: (error) => { byId("marks-problem").textContent = error.message; },
+  least_ms: () => Math.max(60_000, leastInterval(state.range, Date.now())),
+  age: () => undefined,
+});
+
 scheduler.add(query);
+scheduler.add(marks);
 panel("status", ["system-age", "parts-age"], showSystem, () => setHealth("idle", "No answer"));
 panel("alerts", ["alerts-age"], (data) => showAlerts(data, use));
 const endpoints = new Endpoints(use, () => void endpoints_feed.restart());
@@ -111,6 +126,9 @@ function start(fresh) {
     result.clear([]);
     asking.accept();
   }
+  marks.enabled = query.enabled && state.marks !== "";
+  if (marks.enabled) void marks.restart();
+  else result.mark([]);
   if (query.enabled) return void query.restart();
   query.stop();
   query.error = null;
@@ -182,6 +200,9 @@ function adopt() {
   void asking.speak(state.lang).then(() => asking.write(state.q));
   result.adopt();
   picker.adopt(state);
+  field("compare").value = state.compare;
+  field("starts").value = state.starts || DEFAULT_STARTS;
+  for (const one of MARKS) field(`marks-${one}`).checked = state.marks.split(" ").includes(one);
   /** @type {HTMLSelectElement} */ (byId("refresh")).value = state.refresh;
   scheduler.every(INTERVALS[state.refresh]);
   show(state.view);
@@ -193,6 +214,21 @@ function adopt() {
 function choose(name, value) {
   const chosen = /** @type {HTMLInputElement|null} */ (document.querySelector(`input[name="${name}"][value="${value}"]`));
   if (chosen) chosen.checked = true;
+}
+
+/** @param {string} id @returns {HTMLInputElement} */
+const field = (id) => byId(id);
+
+/** Takes over what is compared and marked. */
+function chooseMore() {
+  const compare = field("compare").value.trim(), starts = field("starts").value.trim();
+  const wrong = compare !== "" && compare !== "off" && parseDuration(compare) === null;
+  field("compare").setAttribute("aria-invalid", String(wrong));
+  byId("compare-problem").textContent = wrong ? `${compare} is not a duration: write such as 7d, or nothing.` : "";
+  if (wrong) return;
+  Object.assign(state, { compare: compare === "off" ? "" : compare, starts: starts === DEFAULT_STARTS ? "" : starts, marks: MARKS.filter((one) => field(`marks-${one}`).checked).join(" ") });
+  remember(state, true);
+  start(false);
 }
 
 /** @param {{range: string, zone: string}} chosen */
@@ -214,6 +250,7 @@ function wire() {
     });
   }
   byId("lang").addEventListener("change", (event) => void switchTo(/** @type {HTMLInputElement} */ (event.target).value));
+  for (const id of ["compare", "starts", ...MARKS.map((one) => `marks-${one}`)]) byId(id).addEventListener("change", chooseMore);
   byId("refresh").addEventListener("change", (event) => {
     state.refresh = /** @type {HTMLSelectElement} */ (event.target).value;
     remember(state, false);

@@ -3,6 +3,7 @@
 import { endsOf, stepOf } from "./api.js";
 import { announce } from "./dom.js";
 import { clock, compact, day, minute, moment, zone } from "./format.js";
+import { drawMarks, markText } from "./marks.js";
 import { cellText, isDark, styleOf } from "./series.js";
 import { Tooltip } from "./tooltip.js";
 
@@ -32,6 +33,7 @@ export class Chart {
     this.tooltip = new Tooltip(figure);
     /** @type {any} */ this.plot = null;
     /** @type {Row[]} */ this.rows = [];
+    /** @type {import("./marks.js").Mark[]} */ this.marks = [];
     /** @type {[number, number]|null} */ this.zoom = null;
     /** @type {[number, number]} */ this.whole = [0, 1];
     this.shown = (/** @type {Row} */ _row) => true;
@@ -112,7 +114,7 @@ export class Chart {
       },
       hooks: {
         setSelect: [(/** @type {any} */ u) => this._dragged(u)],
-        draw: [() => this._drawn()],
+        draw: [(/** @type {any} */ u) => drawMarks(u, this.marks, colour), () => this._drawn()],
         setCursor: [(/** @type {any} */ u) => this._moved(u)],
       },
     };
@@ -120,15 +122,15 @@ export class Chart {
 
   /** @param {Row} row @param {number} i @param {boolean} show */
   _look(row, i, show) {
-    const { colour, dash } = styleOf(i, isDark(), this.rows.length);
+    const { colour, dash, width } = styleOf(this.rows, i, isDark());
     const alone = lonely(row.numbers ?? []);
     const points = { show: false, size: 5, fill: colour, stroke: colour, filter: () => (alone.length ? alone : null) };
-    return { label: row.key, show, stroke: colour, width: 1.75, dash, spanGaps: false, points };
+    return { label: row.key, show, stroke: colour, width, dash, spanGaps: false, points };
   }
 
   /** Shows the values at the cursor; a chart whose cursor only follows another's shows the line. @param {any} u */
   _moved(u) {
-    if (!this.more.sync || this.figure.matches(":hover, :focus")) this.tooltip.follow(u, this.rows, this.at);
+    if (!this.more.sync || this.figure.matches(":hover, :focus")) this.tooltip.follow(u, this.rows, this.at, this.marks);
     else this.tooltip.hide();
   }
 
@@ -164,6 +166,12 @@ export class Chart {
   _applyZoom() {
     const [min, max] = this.zoom ?? this.whole;
     this.plot.setScale("x", { min, max });
+  }
+
+  /** Draws vertical marks. @param {import("./marks.js").Mark[]} marks */
+  mark(marks) {
+    this.marks = marks;
+    this.plot?.redraw(false);
   }
 
   /** Highlights the series of `key`; null removes the highlight. @param {string|null} key */
@@ -214,7 +222,8 @@ export class Chart {
     const top = value === null ? 0 : this.plot.valToPos(value, "y");
     this.plot.setCursor({ left: this.plot.valToPos(x, "x"), top });
     this.plot.setSeries(next + 1, { focus: true });
-    announce(`${moment(x * 1000)}, ${row.short}: ${text}`);
+    const from = this.plot.data[0][index - 1] ?? -Infinity, here = this.marks.filter((one) => one.time_ms > from * 1000 && one.time_ms <= x * 1000);
+    announce([`${moment(x * 1000)}, ${row.short}: ${text}`, ...here.map(markText)].join("; "));
   }
 
   /** @param {number} index of a bucket */

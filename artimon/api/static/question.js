@@ -41,9 +41,9 @@ export async function answerOf({ route, parameters, range }, signal) {
  * @param {import("./api.js").Matrix[]} matrices
  */
 export function originText(matrices) {
-  const engines = [...new Set(matrices.map((one) => one.engine).filter(Boolean))];
+  const engines = [...new Set(matrices.flatMap((one) => one.engine?.split(" and ") ?? []))].sort().reverse();
   const read = new Set(matrices.flatMap((one) => [...one.notes, ...(one.read ?? [])]).filter(isOrigin));
-  return engines.length ? [`Read from ${engines.join(", ")}`, ...read].join(" · ") : "";
+  return engines.length ? [`Read from ${engines.join(" and ")}`, ...read].join(" · ") : "";
 }
 
 /** True for a note that says what the history has read. @param {string} note */

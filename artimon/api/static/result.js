@@ -4,6 +4,7 @@ import { address } from "./api.js";
 import { Chart } from "./chart.js";
 import { byId, copy, el, fill } from "./dom.js";
 import { duration, moment, plural } from "./format.js";
+import { markText } from "./marks.js";
 import { isOrigin, originText } from "./question.js";
 import { Legend } from "./legend.js";
 import { DRAWN_MOST, matching, united } from "./series.js";
@@ -24,6 +25,7 @@ export class Result {
     /** @type {Matrix["grid"]} */ this.grid = { start_ms: 0, end_ms: 0, step_ms: 1, n: 0 };
     /** @type {import("./series.js").Row[]} */ this.rows = [];
     this.common = "";
+    /** @type {string[]} */ this.notes = [];
     this.asked = /** @type {Asked} */ ({ q: "", route: "query", parameters: {} });
     this.hidden = /** @type {Set<string>} */ (new Set());
     this.chart = new Chart(byId("chart"), (zoom) => this._zoomed(zoom));
@@ -55,10 +57,11 @@ export class Result {
    * Shows new answers.
    * @param {import("./series.js").Answered[]} found at least one
    * @param {Asked} asked the query of CSV and curl
+   * @param {string[]} notes further ones
    */
-  show(found, asked) {
+  show(found, asked, notes) {
     if (asked.q !== this.asked.q) this.table.rewind();
-    Object.assign(this, { matrices: found.map((one) => one.matrix), asked }, united(found, undefined));
+    Object.assign(this, { matrices: found.map((one) => one.matrix), asked, notes }, united(found, undefined));
     const csv = /** @type {HTMLAnchorElement} */ (byId("csv"));
     csv.href = address("query", { ...asked.parameters, format: "csv" });
     this.update();
@@ -76,6 +79,14 @@ export class Result {
     fill(byId("empty"), words);
   }
 
+  /** Shows marks in the chart, and as a list. @param {import("./marks.js").Mark[]} marks */
+  mark(marks) {
+    this.chart.mark(marks);
+    byId("mark-list").hidden = !marks.length;
+    byId("mark-count").textContent = plural(marks.length, "mark");
+    fill(byId("mark-lines"), marks.map((one) => el("li", { text: `${moment(one.time_ms)} ${markText(one)}` })));
+  }
+
   /** Draws the current answer as the state says. */
   update() {
     if (!this.some) return;
@@ -84,7 +95,7 @@ export class Result {
     this._summary();
     byId("origin").textContent = originText(this.matrices);
     this._panels(this.rows.length > 0);
-    const lines = notes(this.matrices);
+    const lines = [...this.notes.map((text) => el("li", { text })), ...notes(this.matrices)];
     byId("notes").hidden = !this.rows.length || !lines.length;
     fill(byId("notes"), this.rows.length ? lines : []);
     fill(byId("empty"), this.rows.length ? [] : nothing(lines));

@@ -2,6 +2,7 @@
 
 import { endsOf, stepOf } from "./api.js";
 import { compact, seriesText } from "./format.js";
+import { durationText } from "./time_range.js";
 
 /** Maximum number of series drawn and listed at once. */
 export const DRAWN_MOST = 200;
@@ -13,6 +14,7 @@ export const DASHED_MOST = 28;
 const LIGHT = ["#004c9c", "#e46c0f", "#1c9b5e", "#c766a0", "#683e04", "#322446", "#8633ec"];
 const DARK = ["#66a9ef", "#ff713b", "#22e296", "#c999c1", "#e9de42", "#d2e9e7", "#8f7bff"];
 const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
+const BEFORE = [5, 4];
 
 /**
  * @typedef {object} Row
@@ -21,6 +23,7 @@ const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
  * @property {import("./api.js").Series} series
  * @property {(number|null)[]|null} numbers values to draw, one per bucket; null for a series of texts
  * @property {(value: number) => string} [format] of values with a unit
+ * @property {string} [like] key of the row of now, for one of an earlier time that is compared with it
  */
 
 /**
@@ -42,6 +45,7 @@ export function rowsOf(matrix) {
  * @typedef {object} Answered answer of one of several queries
  * @property {import("./api.js").Matrix} matrix
  * @property {string} name of the query, "" for the only one
+ * @property {number} [back_ms] the answer is of this long before, and is drawn at the times of now
  */
 
 /**
@@ -52,15 +56,17 @@ export function rowsOf(matrix) {
 export function united(found, absent) {
   const { rows, common } = rowsOf({ .../** @type {any} */ (found[0].matrix), series: found.flatMap((one) => one.matrix.series) });
   if (found.length === 1) return { rows, common, grid: found[0].matrix.grid };
-  const ends = [...new Set(found.flatMap((one) => endsOf(one.matrix.grid)))].sort((a, b) => a - b);
-  const grids = found.map((one) => one.matrix.grid), step_ms = Math.min(...grids.map(stepOf));
-  const grid = { start_ms: Math.min(...grids.map((one) => one.start_ms)), end_ms: ends[ends.length - 1], step_ms, n: ends.length, ends_ms: ends };
+  const endsNow = (/** @type {Answered} */ one) => endsOf(one.matrix.grid).map((ms) => ms + (one.back_ms ?? 0));
+  const ends = [...new Set(found.flatMap(endsNow))].sort((a, b) => a - b);
+  const step_ms = Math.min(...found.map((one) => stepOf(one.matrix.grid)));
+  const grid = { start_ms: Math.min(...found.map((one) => one.matrix.grid.start_ms + (one.back_ms ?? 0))), end_ms: ends[ends.length - 1], step_ms, n: ends.length, ends_ms: ends };
   const left = [...rows];
   const moved = found.flatMap((one) => {
-    const own = new Map(endsOf(one.matrix.grid).map((ms, at) => [ms, at])), places = ends.map((ms) => own.get(ms) ?? -1);
+    const own = new Map(endsNow(one).map((ms, at) => [ms, at])), places = ends.map((ms) => own.get(ms) ?? -1);
     const put = (/** @type {any[]} */ values) => places.map((at) => (at < 0 ? absent : values[at]));
+    const before = one.back_ms ? `, ${durationText(one.back_ms)} before` : "", name = one.name && `${one.name} `;
     return left.splice(0, one.matrix.series.length).map((row) => ({
-      ...row, key: `${one.name} ${row.key}`, short: `${one.name} ${row.short}`,
+      ...row, key: `${name}${row.key}${before}`, short: `${name}${row.short}${before}`, like: before ? `${name}${row.key}` : undefined,
       numbers: row.numbers && put(row.numbers), series: { ...row.series, values: put(row.series.values) },
     }));
   });
@@ -98,15 +104,17 @@ export function matching(rows, filter) {
 }
 
 /**
- * Line style of the drawn row `index`.
+ * Line style of the drawn row `index`. A row of an earlier time has the colour of that of now, and alone is dashed.
+ * @param {Row[]} rows drawn
  * @param {number} index
  * @param {boolean} dark
- * @param {number} count of drawn rows
- * @returns {{colour: string, dash: number[]}}
+ * @returns {{colour: string, dash: number[], width: number}}
  */
-export function styleOf(index, dark, count) {
-  const colours = dark ? DARK : LIGHT;
-  return { colour: colours[index % colours.length], dash: count > DASHED_MOST ? [] : DASHES[index % DASHES.length] };
+export function styleOf(rows, index, dark) {
+  const colours = dark ? DARK : LIGHT, { like } = rows[index];
+  const now = like === undefined ? index : Math.max(0, rows.findIndex((row) => row.key === like));
+  const solid = rows.length > DASHED_MOST || rows.some((row) => row.like !== undefined);
+  return { colour: colours[now % colours.length], dash: like !== undefined ? BEFORE : solid ? [] : DASHES[index % DASHES.length], width: like === undefined ? 1.75 : 1.25 };
 }
 
 /**

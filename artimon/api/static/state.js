@@ -1,8 +1,9 @@
 // State in the URL, so that a link shows the same view to others. Defaults are left out.
 
-import { isZone, normalized } from "./time_range.js";
+import { isZone, normalized, parseDuration } from "./time_range.js";
 
 export const LANGUAGES = ["artimon", "promql"];
+export const MARKS = ["alerts", "starts"];
 export const REFRESHES = ["off", "10s", "60s"];
 
 /** Maximum number of queries at once. */
@@ -24,11 +25,14 @@ export const QUERIES_MOST = 10;
  * @property {string} only the one series that is drawn, "" for all
  * @property {string} zoom "from-to" in epoch ms, or ""
  * @property {string} find text of the search panel
+ * @property {string} compare duration before now whose values are drawn too, "" for none
+ * @property {string} marks words of MARKS that are drawn, with spaces
+ * @property {string} starts query whose changes are marked as starts, "" for the default one
  */
 
 /** @type {Readonly<Omit<State, "queries"|"edited"|"q"|"lang">>} */
 export const DEFAULTS = Object.freeze({
-  range: "1h", zone: "", view: "chart", refresh: "10s", filter: "", only: "", zoom: "", find: "",
+  range: "1h", zone: "", view: "chart", refresh: "10s", filter: "", only: "", zoom: "", find: "", compare: "", marks: "", starts: "",
 });
 
 /** @param {string} search @returns {State} unknown values become defaults */
@@ -40,6 +44,8 @@ export function read(search) {
     if (value !== null) Object.assign(state, { [key]: value });
   }
   state.range = normalized(state.range, "UTC", Date.now()) || DEFAULTS.range;
+  if (parseDuration(state.compare) === null) state.compare = DEFAULTS.compare;
+  state.marks = MARKS.filter((one) => state.marks.split(" ").includes(one)).join(" ");
   if (!isZone(state.zone)) state.zone = DEFAULTS.zone;
   if (!REFRESHES.includes(state.refresh)) state.refresh = DEFAULTS.refresh;
   if (state.view !== "table") state.view = "chart";
