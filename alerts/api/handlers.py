@@ -173,6 +173,7 @@ class AlertHandlers:
                 ("DELETE", f"{own}/acknowledgements", EDITOR, self._withdraw),
                 ("GET", f"{own}/audit", ADMIN, self._audit),
                 ("GET", f"{own}/history", WHOLE, self._history),
+                ("GET", f"{own}/rule", ADMIN, self._rule),
                 ("POST", SHARES_PATH, ADMIN, self._share),
             )
         ]
@@ -338,6 +339,14 @@ class AlertHandlers:
 
     def _audit(self, request: ApiRequest) -> Any:
         return [asdict(one) for one in self._database.audit(request.limit())]
+
+    def _rule(self, request: ApiRequest) -> Any:
+        """Return the file of a rule in force. Its receivers may hold secrets."""
+        active, name = self._engine.view().active, request.one("name")
+        if name not in active.rules:
+            raise OperationError(f"no rule {name!r:.120} is in force", 404)
+        file = active.rules[name].file
+        return {"file": file, "text": active.files[file]}
 
     def _history(self, request: ApiRequest) -> Any:
         return [asdict(one) for one in self._database.history(request.limit(), request.one("fingerprint"))]

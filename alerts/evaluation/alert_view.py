@@ -86,6 +86,7 @@ class AlertView:
             "file": rule.file,
             "line": rule.line,
             "expr": rule.expr[:2000],
+            "lang": "promql" if rule.is_promql else "artimon",
             "threshold": rule.threshold_text,
             "for_ms": rule.hold_ms,
             "keep_firing_for_ms": rule.keep_ms,

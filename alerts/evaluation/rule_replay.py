@@ -127,6 +127,14 @@ def replay_rules(
     return Replay(start_ms, end_ms, found, total)
 
 
+def held_end_ms(store: EngineStore, end_ms: int) -> int:
+    """Return the end of a replay: not after the last minute that the history holds whole."""
+    appended_ms = store.appended_ms()
+    if appended_ms is None or end_ms <= appended_ms - STEP_MS:
+        return end_ms
+    return (appended_ms - STEP_MS) // STEP_MS * STEP_MS
+
+
 def evaluation_times(rule: Rule, start_ms: int, end_ms: int) -> list[int]:
     """Return the minutes in (start, end] at which the engine evaluates the rule."""
     interval_ms = max(rule.interval_ms, STEP_MS)

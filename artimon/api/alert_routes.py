@@ -63,7 +63,7 @@ class AlertRoutes:
     @requires(Level.VIEWER, Area.ALERTS)
     async def groups(self, filter: MatchersParameter = "") -> Response:
         """List the groups of alerts that fire, as the engine sends them; those of a role's series for that role."""
-        groups = await self._ask("GET", "/api/v2/alerts/groups", filter=_texts(filter))
+        groups = await self.ask_engine("GET", "/api/v2/alerts/groups", filter=_texts(filter))
         return _reply({"groups": _visible(groups)})
 
     @requires(Level.VIEWER, Area.ALERTS)
@@ -71,25 +71,25 @@ class AlertRoutes:
         """List the alerts that match, to see what a silence would hide."""
         if not _texts(filter):
             raise ApiError(400, 'filter: write at least one matcher, such as host="a"')
-        alerts = await self._ask("GET", "/api/v2/alerts", filter=_texts(filter))
+        alerts = await self.ask_engine("GET", "/api/v2/alerts", filter=_texts(filter))
         return _reply({"alerts": _visible([{"alerts": alerts}])[0]["alerts"] if alerts else []})
 
     @requires(Level.VIEWER, Area.ALERTS, whole=True)
     async def silences(self) -> Response:
         """List the silences: pending, active, and those that ended lately."""
-        return _reply({"silences": await self._ask("GET", "/api/v2/silences")})
+        return _reply({"silences": await self.ask_engine("GET", "/api/v2/silences")})
 
     @requires(Level.VIEWER, Area.ALERTS, whole=True)
     async def history(self, fingerprint: FingerprintParameter = "", limit: EntriesParameter = 100) -> Response:
         """List the last messages and actions, of all alerts or of one, the newest first."""
-        entries = await self._ask("GET", "/api/alerts/history", fingerprint=fingerprint or None, limit=limit)
+        entries = await self.ask_engine("GET", "/api/alerts/history", fingerprint=fingerprint or None, limit=limit)
         return _reply({"history": entries})
 
     @requires(Level.EDITOR, Area.ALERTS, whole=True, changes=True)
     async def silence(self, request: Request) -> Response:
         """Create a silence, or change the one with `id`, from `matchers`, `duration` and `comment`. One that hides
         everything needs `force`."""
-        given = _object(await request.body())
+        given = read_object(await request.body())
         matchers = _silence_matchers(str(given.get("matchers", "")))
         now_ms, length_ms = self._clock.now_ms(), _duration_ms(given)
         author = _author(given)
@@ -102,19 +102,19 @@ class AlertRoutes:
             "comment": str(given.get("comment") or ""),
         }
         force = "true" if given.get("force") is True else None
-        return _reply(await self._ask("POST", "/api/v2/silences", silence, author=author, force=force))
+        return _reply(await self.ask_engine("POST", "/api/v2/silences", silence, author=author, force=force))
 
     @requires(Level.EDITOR, Area.ALERTS, whole=True, changes=True)
     async def expire(self, id: SilenceParameter, request: Request) -> Response:
         """End a silence now."""
-        author = _author(_object(await request.body()))
-        await self._ask("DELETE", f"/api/v2/silence/{id}", author=author)
+        author = _author(read_object(await request.body()))
+        await self.ask_engine("DELETE", f"/api/v2/silence/{id}", author=author)
         return _reply({"expired": id})
 
     @requires(Level.EDITOR, Area.ALERTS, whole=True, changes=True)
     async def acknowledge(self, request: Request) -> Response:
         """Acknowledge the alerts with these fingerprints (`alerts`), for a `duration` or until they end."""
-        given = _object(await request.body())
+        given = read_object(await request.body())
         author = _author(given)
         body = {
             "alerts": given.get("alerts"),
@@ -122,16 +122,18 @@ class AlertRoutes:
             "createdBy": author,
             **({"duration": str(given["duration"])} if given.get("duration") else {}),
         }
-        return _reply(await self._ask("POST", "/api/alerts/acknowledgements", body, author=author))
+        return _reply(await self.ask_engine("POST", "/api/alerts/acknowledgements", body, author=author))
 
     @requires(Level.EDITOR, Area.ALERTS, whole=True, changes=True)
     async def withdraw(self, request: Request) -> Response:
         """Withdraw the acknowledgements of the alerts with these fingerprints (`alerts`)."""
-        given = _object(await request.body())
+        given = read_object(await request.body())
         body = {"alerts": given.get("alerts")}
-        return _reply(await self._ask("DELETE", "/api/alerts/acknowledgements", body, author=_author(given)))
+        return _reply(await self.ask_engine("DELETE", "/api/alerts/acknowledgements", body, author=_author(given)))
 
-    async def _ask(self, method: str, path: str, body: Any = None, author: str = PAGE_AUTHOR, **query: Any) -> Any:
+    async def ask_engine(
+        self, method: str, path: str, body: Any = None, author: str = PAGE_AUTHOR, **query: Any
+    ) -> Any:
         """Return the answer of the engine that leads. Raises ApiError."""
         if self._executor is None:
             self._executor = BoundedExecutor(self._limits, CONCURRENT_CALLS, "api-alerts")
@@ -170,7 +172,7 @@ def _reply(value: Any) -> Response:
     return json_response(orjson.dumps(value))
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def read_object(body: bytes) -> dict[str, Any]:
     """Return the body, an object; {} for an empty one. Raises ApiError."""
     try:
         found = json.loads(body or b"{}")

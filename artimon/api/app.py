@@ -27,6 +27,7 @@ from artimon.api.login_routes import add_login_routes
 from artimon.api.pages import Pages
 from artimon.api.prometheus_routes import add_prometheus_routes, error_response, is_of_prometheus
 from artimon.api.query_executor import QueryExecutor
+from artimon.api.replay_routes import ReplayRoutes, add_replay_route
 from artimon.api.request_counters import CountingMiddleware, RequestCounters
 from artimon.api.routes import NO_ENGINE, Alerts, Routes, Status, plain_headers
 from artimon.dashboards.dashboard_store import DashboardStore
@@ -88,7 +89,9 @@ def make_app(
             requires(Level.VIEWER)(route.endpoint)
     add_login_routes(app, login)
     add_prometheus_routes(app, desk, routes.read_alerts, routes.endpoint_reader, promql or PromqlSettings())
-    add_alert_routes(app, AlertRoutes(alerts or (lambda: NO_ENGINE), alerts_token, clock, bounds))
+    alert_routes = AlertRoutes(alerts or (lambda: NO_ENGINE), alerts_token, clock, bounds)
+    add_alert_routes(app, alert_routes)
+    add_replay_route(app, ReplayRoutes(desk, alert_routes))
     _add_query_routes(app, routes)
     add_dashboard_routes(app, dashboards or DashboardStore(), bounds)
     _add_pages(app, pages or Pages())

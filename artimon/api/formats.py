@@ -73,6 +73,15 @@ def headers_of(form: OutputFormat, matrix: Matrix) -> dict[str, str]:
     return found
 
 
+def engine_headers(engines: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Return the headers of the engines that answered, and of what each read, for an answer without these fields."""
+    if not engines:
+        return {}
+    read = [note for notes in engines.values() for note in notes]
+    found = {"x-artimon-engine": " and ".join(sorted(engines, reverse=True))}
+    return found | ({"x-artimon-notes": notes_text(read)} if read else {})
+
+
 def notes_text(notes: Iterable[str]) -> str:
     """Return notes as a JSON list in ASCII, truncated to NOTES_BYTES."""
     kept: list[str] = []

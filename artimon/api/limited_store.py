@@ -12,7 +12,7 @@ from artimon.access.scoped_store import ScopedStore
 from artimon.api.api_errors import QueryCancelledError, QueryTooLargeError
 from artimon.api.api_limits import ApiLimits
 from artimon.compute.aggregate import Aggregate, AggregateRequest
-from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, TooManySeries
+from artimon.model.select import Buckets, EngineShare, Matcher, SelectError, SelectRequest, TooManySeries
 from query_dsl import Expr, Matrix
 from query_dsl.evaluation.completeness import Completeness, measure_prepared
 from query_dsl.evaluation.evaluator import QueryEvaluator, prepare, require_matrix
@@ -21,6 +21,7 @@ from query_dsl.stores.engine_store import EngineStore, ForwardingStore
 from query_dsl.stores.query_limits import Limits as QueryLimits
 from query_dsl.stores.query_limits import QueryBudget, make_budget
 from query_dsl.stores.raw_samples import RawSamples, SampleRequest
+from query_dsl.stores.table_read import HISTORY_NOTE
 from query_dsl.tree.nodes import Window, walk
 from varstore.cluster.varstore_client import StoreUnavailable
 
@@ -47,6 +48,8 @@ class LimitedStore(ForwardingStore):
     threads: Executor | None = None
     remarks: dict[str, None] = field(default_factory=dict)
     """Reasons why a list of series, names or values is not complete."""
+    engines: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Engines that answered, and the notes of the history on what it read."""
 
     @property
     def sees(self) -> tuple[Matcher, ...]:
@@ -66,6 +69,7 @@ class LimitedStore(ForwardingStore):
             raise
         if len(found.series) > allowed:
             raise QueryTooLargeError(what)
+        self._record(found.parts, found.notes)
         return found
 
     def aggregate(self, request: AggregateRequest) -> Aggregate:
@@ -74,7 +78,9 @@ class LimitedStore(ForwardingStore):
         columns = max(self.buckets_per_series, request.grid.n)
         allowed = min(request.limit, self.limits.cells_reduced // columns)
         try:
-            return self._call(lambda: self.store.aggregate(replace(request, limit=allowed)))
+            found = self._call(lambda: self.store.aggregate(replace(request, limit=allowed)))
+            self._record((), ())
+            return found
         except TooManySeries as problem:
             raise QueryTooLargeError(
                 f"too much to reduce: over {allowed} series of {columns} buckets, more than the limit of "
@@ -124,7 +130,16 @@ class LimitedStore(ForwardingStore):
 
     def samples(self, request: SampleRequest) -> RawSamples:
         allowed, _ = self._series_limit(1)
-        return self._call(lambda: self.store.samples(replace(request, limit=min(request.limit, allowed))))
+        found = self._call(lambda: self.store.samples(replace(request, limit=min(request.limit, allowed))))
+        self._record(found.parts, found.notes)
+        return found
+
+    def _record(self, parts: tuple[EngineShare, ...], notes: tuple[str, ...]) -> None:
+        """Record which engines answered; without parts it was the memory store."""
+        read = tuple(note for note in notes if note.startswith(HISTORY_NOTE))
+        for engine in dict.fromkeys(part.engine for part in parts) or ("memory",):
+            known = self.engines.get(engine, ())
+            self.engines[engine] = known + (tuple(set(read) - set(known)) if engine == "history" else ())
 
 
 def evaluate_query(query: str | Expr, store: LimitedStore, now_ms: int, partial_windows: bool = False) -> Matrix:

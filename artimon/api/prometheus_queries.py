@@ -13,6 +13,7 @@ from artimon.access.route_rules import requires
 from artimon.api.api_errors import ApiError
 from artimon.api.api_limits import ApiLimits
 from artimon.api.buffered_answer import BufferedAnswer
+from artimon.api.formats import engine_headers
 from artimon.api.limited_store import LimitedStore, history_limits, until_cancelled
 from artimon.api.prometheus_format import Fields, answer, success
 from artimon.api.prometheus_handlers import PrometheusHandlers, json_response, origin_of, parse_query, read_fields
@@ -54,18 +55,20 @@ class PrometheusQueries(PrometheusHandlers):
         }
         seconds = self._timeout_s(fields, bounds)
         limit, wants_stats = fields.limit(), bool(fields.one("stats"))
+        headers: dict[str, str] = {}
 
         def work(store: LimitedStore) -> BufferedAnswer:
             watch, timings = make_budget(history_limits(store, seconds + LATE_S), store.check), {}
             timings["execQueueTime"] = perf_counter() - began
             found = self._run_query(query, store, options, watch)
             _check_size(found, bounds)
+            headers.update(engine_headers(store.engines))
             timings["evalTotalTime"] = perf_counter() - began - timings["execQueueTime"]
             extra = {"stats": _stats(timings, watch)} if wants_stats else {}
             return self._packed(request, until_cancelled(answer(found, limit, extra), store))
 
         engine, origin = fields.one("engine"), origin_of(request, query.text)
-        return await self._answer(request, work, engine, origin=origin, limits=bounds, seconds=seconds)
+        return await self._answer(request, work, engine, headers, origin=origin, limits=bounds, seconds=seconds)
 
     def _run_query(
         self, query: Query, store: LimitedStore, options: Mapping[str, Any], watch: QueryBudget

@@ -202,7 +202,7 @@ QUERIES = _object(
                 {
                     "id": TEXT,
                     "query": {**TEXT, "description": "At most 2,000 characters"},
-                    "language": {"type": "string", "enum": ["artimon", "promql"]},
+                    "language": {"type": "string", "enum": ["artimon", "promql", "rule"]},
                     "client": {**TEXT, "description": "Address"},
                     "user": TEXT,
                     "engine": TEXT,
@@ -298,6 +298,7 @@ ENGINE_ANSWERS: Mapping[str, dict[int | str, dict[str, Any]]] = {
     "silence": _good(_object({"silenceID": TEXT}), "The silence exists"),
     "expire": _good(_object({"expired": TEXT}), "The silence has ended"),
     "acknowledge": _good(_object({"acknowledged": TEXTS}), "Fingerprints of the acknowledged alerts"),
+    "replay": _good(_object({"from": TEXT, "to": TEXT, "rule": ANY_OBJECT}), "Firings that a rule would have had"),
     "withdraw": _good(_object({"withdrawn": {}}), "Acknowledgements that were withdrawn"),
 }
 """Responses by handler."""

@@ -11,7 +11,7 @@ from alerts.dispatch.routes import Routing
 from alerts.dispatch.routing_file import RoutingFile, check_routing
 from alerts.evaluation.alert_engine import routing_of
 from alerts.evaluation.replay_report import comparison_json, comparison_table, replay_json, replay_table
-from alerts.evaluation.rule_replay import Replay, ReplayError, replay_rules
+from alerts.evaluation.rule_replay import Replay, ReplayError, held_end_ms, replay_rules
 from alerts.rules.rule_folder import ActiveRules, read_files
 from alerts.state.rule import AlertsError
 from artimon.cli.common import print_error
@@ -75,7 +75,9 @@ def _replays(options: ReplayOptions) -> list[Replay]:
     _note_records(versions)
     with History(options.hdfs, options.zookeeper) as history:
         store = HistoryStore(history)
-        end_ms = _held_end_ms(store, end_ms)
+        asked_ms, end_ms = end_ms, held_end_ms(store, end_ms)
+        if end_ms < asked_ms:
+            print_error(f"artimon: the history does not hold later minutes: the replay ends at {format_time(end_ms)}")
         if end_ms - start_ms < MINUTE_MS:
             raise ReplayError(f"nothing to replay from {format_time(start_ms)} to {format_time(end_ms)}")
         with ProgressBar() as bar:
@@ -83,17 +85,6 @@ def _replays(options: ReplayOptions) -> list[Replay]:
                 replay_rules(version.rules, store, start_ms, end_ms, routing, bar)
                 for version, routing in zip(versions, routings, strict=True)
             ]
-
-
-def _held_end_ms(store: HistoryStore, end_ms: int) -> int:
-    """Return the end of the replay: not after the last minute that the history holds whole."""
-    appended_ms = store.appended_ms()
-    if appended_ms is None or end_ms <= appended_ms - MINUTE_MS:
-        return end_ms
-    held_ms = (appended_ms - MINUTE_MS) // MINUTE_MS * MINUTE_MS
-    print_error(f"artimon: the history holds samples appended until {format_time(appended_ms)}: the replay ends at"
-                f" {format_time(held_ms)}")  # fmt: skip
-    return held_ms
 
 
 def _routing(rules: ActiveRules, path: Path | None) -> Routing:

@@ -76,6 +76,10 @@ class EngineStore:
         """Return the history alone. Raises QueryError if there is none."""
         raise QueryError('resolution="raw" needs the history engine, and this store has none: leave it out')
 
+    def appended_ms(self) -> int | None:
+        """Return the append time of the newest batch in the history; None if unknown."""
+        return None
+
     def samples(self, request: SampleRequest) -> RawSamples:  # noqa: ARG002
         """Return raw samples. Raises as `select`, and QueryError if the store holds only buckets."""
         raise QueryError(
@@ -192,6 +196,9 @@ class ForwardingStore(MemoryStore):
 
     def history(self) -> EngineStore:
         return self.store.history()
+
+    def appended_ms(self) -> int | None:
+        return self._ask(self.store.appended_ms)
 
     def samples(self, request: SampleRequest) -> RawSamples:
         return self._ask(lambda: self.store.samples(request))

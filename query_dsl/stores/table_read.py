@@ -27,6 +27,8 @@ from query_dsl.stores.rollup_buckets import as_rollups, from_rollup_table, rollu
 from query_dsl.stores.sample_rows import ENDED, Ints, SampleRows, from_raw_table
 from query_dsl.tree.times import format_time
 
+HISTORY_NOTE = "history: "
+"""Beginning of the note on what was read."""
 MAX_COMMITS = 50
 """Maximum number of commits read to find the newest append; other commits are few."""
 MOST_BYTES = 256 * 1024 * 1024
@@ -183,7 +185,7 @@ class TableRead:
 
 
 def read_text(part: EngineShare) -> str:
-    return f"history: {part.samples:,} samples, engine {part.detail}"
+    return f"{HISTORY_NOTE}{part.samples:,} samples, engine {part.detail}"
 
 
 def appended_ms(uri: str, version: int) -> int | None:

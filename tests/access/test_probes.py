@@ -162,6 +162,7 @@ def test_no_route_of_a_change_answers_get() -> None:
     changing = {path for _, path, handler in routes() if (rule := rule_of(handler)) and rule.changes}
     assert changing == {
         "/api/queries/{id}",
+        "/api/alerts/replay",
         "/api/alerts/silences",
         "/api/alerts/silences/{id}",
         "/api/alerts/acknowledgements",

@@ -36,8 +36,11 @@ def address(routed: World) -> Iterator[str]:  # noqa: F811
         "line": 1, "duration_ms": 0.5, "for_ms": 60_000, "receivers": [],
     }  # fmt: skip
     with api_of(routed) as engine:
-        told = told_of(engine.address, rules=[rule])
-        server = ApiServer(make_app(small_store(), lambda _: STATUS, routed.clock, alerts=lambda: told))
+        in_force = {**rule, "name": "down", "expr": "fetch('up')", "error": "", "state": "firing"}
+        told = told_of(engine.address, rules=[rule, in_force])
+        past = lambda: routed.store  # noqa: E731
+        app = make_app(small_store(), lambda _: STATUS, routed.clock, alerts=lambda: told, history=past)
+        server = ApiServer(app)
         server.start()
         yield f"http://127.0.0.1:{server.port}"
         server.stop()
@@ -97,6 +100,35 @@ def test_an_alert_is_acknowledged_and_the_state_is_a_link(browser: Browser, addr
     page.get_by_role("button", name="History").click()
     expect(page).to_have_url(f"{address}/alerts?filter=host%3D%22a%22&of={page.url.rpartition('of=')[2]}")
     expect(page.locator("#history-list")).to_contain_text("firing")
+    page.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_rule_is_tried_on_the_last_days_by_keyboard(browser: Browser, address: str, scheme: str) -> None:
+    page = opened(browser, address, scheme)
+    page.get_by_role("button", name="Try down on the last 30 days").press("Enter")
+    trial = page.locator(".trial").last
+    expect(trial).to_contain_text("fired 2 times", timeout=60_000)
+    expect(trial.locator("tbody")).to_contain_text(f"host={HOSTILE}")
+    assert "range=" in (trial.locator("tbody a").first.get_attribute("href") or "")
+    page.keyboard.press("r")
+    expect(trial).to_contain_text("fired 2 times")
+    page.get_by_role("button", name=f"Try {HOSTILE}").click()
+    expect(page.locator(".trial .problem")).to_contain_text(HOSTILE)
+    assert page.locator("img").count() == 0
+    assert findings(page) == []
+    page.get_by_role("button", name="Close the trial of down").press("Enter")
+    expect(trial).to_be_empty()
+    page.context.close()
+
+
+def test_a_trial_is_cancelled(browser: Browser, address: str) -> None:
+    page = opened(browser, address)
+    page.route("**/api/alerts/replay*", lambda _asked: None)  # an answer does not come
+    page.get_by_role("button", name="Try down").click()
+    page.get_by_role("button", name="Cancel", exact=True).last.click()
+    expect(page.locator(".trial").last).to_have_text("Cancelled.")
+    page.unroute_all(behavior="ignoreErrors")
     page.context.close()
 
 

@@ -56,7 +56,8 @@ def page(routed: World, tmp_path: Path) -> Iterator[Page]:  # noqa: F811
     server.start()
     access = opened(ACCESS.replace('route="/a"', 'host="a"'), tmp_path)
     try:
-        with asked(access, small_store(), routed.clock, lambda: told_of(server.address), alerts_token=TOKEN) as client:
+        told = lambda: told_of(server.address)  # noqa: E731
+        with asked(access, small_store(), routed.clock, told, routed.store, TOKEN) as client:
             yield Page(client)
     finally:
         server.stop()

@@ -61,7 +61,8 @@ FOREIGN = ("/api/v1/", "/-/", "/federate", "/login", "/logout")
 
 
 ALERT_PATHS = {
-    f"alerts/{name}" for name in ("groups", "matching", "silences", "silences/{id}", "history", "acknowledgements")
+    f"alerts/{name}"
+    for name in ("groups", "matching", "silences", "silences/{id}", "history", "acknowledgements", "replay")
 }
 
 

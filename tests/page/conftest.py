@@ -17,6 +17,7 @@ from artimon.runtime.settings import child_environment
 from artimon.stack.stack import Stack
 from tests.chromium import chromium
 from tests.page.watched import CPU, WAIT_MS, Watched
+from tests.page.years import BOARD, years
 from tests.waiting import eventually
 
 Opener = Callable[..., Watched]
@@ -57,6 +58,23 @@ def address(whole_stack: Stack) -> str:
 
     eventually(known, seconds=240, pause=1)
     return base
+
+
+@pytest.fixture(scope="session")
+def years_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a page over a history of 400 days."""
+    boards = tmp_path_factory.mktemp("boards")
+    (boards / "years.yaml").write_text(BOARD)
+    with years(tmp_path_factory.mktemp("years"), boards) as found:
+        yield found
+
+
+@pytest.fixture
+def explorer(browser: Browser, years_address: str) -> Iterator[Watched]:
+    """A watched page over a history of 400 days."""
+    made = Watched(browser, years_address, "light", 1440, 900)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def luminance(rgb: Floats) -> float:
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("eyes", EYES)
 def test_they_differ_for_any_eyes(page: Page, dark: bool, eyes: str) -> None:
-    styles = module(page, "series.js", "Array.from({length: 7}, (_, i) => m.styleOf(i, a, 7))", dark)
+    styles = module(page, "series.js", "Array.from({length: 7}, (_, i) => m.styleOf(Array(7).fill({}), i, a))", dark)
     seen = [lab(EYES[eyes] @ linear(style["colour"])) for style in styles]
     for i, j in combinations(range(COUNT), 2):
         apart = float(np.linalg.norm(seen[i] - seen[j]))
@@ -61,11 +61,18 @@ def test_they_differ_for_any_eyes(page: Page, dark: bool, eyes: str) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_they_stand_out_from_the_ground(page: Page, dark: bool) -> None:
-    for style in module(page, "series.js", "Array.from({length: 7}, (_, i) => m.styleOf(i, a, 7))", dark):
+    for style in module(
+        page, "series.js", "Array.from({length: 7}, (_, i) => m.styleOf(Array(7).fill({}), i, a))", dark
+    ):
         one, other = sorted((luminance(linear(style["colour"])), luminance(linear(GROUNDS[dark]))))
         assert (other + 0.05) / (one + 0.05) >= 3, style["colour"]
 
 
 def test_28_series_all_look_different(page: Page) -> None:
-    styles = module(page, "series.js", "Array.from({length: 28}, (_, i) => JSON.stringify(m.styleOf(i, a, 28)))", False)
+    styles = module(
+        page,
+        "series.js",
+        "Array.from({length: 28}, (_, i) => JSON.stringify(m.styleOf(Array(28).fill({}), i, a)))",
+        False,
+    )
     assert len(set(styles)) == 28

@@ -56,7 +56,7 @@ def test_back_and_forward_go_through_the_questions(watched: Watched) -> None:
 
 
 def test_nonsense_in_the_address_does_no_harm(watched: Watched) -> None:
-    page = watched.open("", range="9y", view="<b>", refresh="1ms", zoom="x", only="none")
+    page = watched.open("", range="9 years", view="<b>", refresh="1ms", zoom="x", only="none")
     expect(page.get_by_text("Ask a question")).to_be_visible()
     expect(page.get_by_role("radio", name="1 h", exact=True)).to_be_checked()
     assert page.input_value("#refresh") == "10s"

@@ -6,8 +6,9 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode, urlparse
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Request, Response, Route, ViewportSize, expect
 
 CPU = 'fetch(\'host.cpu.ms\').increase().sum(by=["cpu", "mode"])'
@@ -86,6 +87,17 @@ def racks(count: int, n: int = 30) -> list[dict[str, Any]]:
 def asked(request: Request | Response | Route) -> str:
     """Path and parameters of a request to the API."""
     return (request.request if isinstance(request, Route) else request).url.partition("/api/")[2]
+
+
+def given(page: Page, name: str) -> str:
+    """First value of a parameter of the page's address, "" without one."""
+    return parse_qs(urlparse(page.url).query).get(name, [""])[0]
+
+
+def findings(page: Page) -> list[str]:
+    """What axe finds on the page."""
+    found = Axe().run(page).response["violations"]
+    return [f"{one['id']}: {node['html'][:150]}" for one in found for node in one["nodes"]]
 
 
 def comes(page: Page, check: Callable[[], bool]) -> None:

@@ -1,6 +1,7 @@
 // Page of the alerts: groups as they are sent, silences, acknowledgements, history and rules.
 
 import { showAction } from "./alert_actions.js";
+import { trialOf } from "./alert_replay.js";
 import { ask, sendJson } from "./api.js";
 import { announce, byId, el, fill, later, mark } from "./dom.js";
 import { duration, moment, plural } from "./format.js";
@@ -127,7 +128,7 @@ function showSilences(found) {
   }))]);
 }
 
-/** @param {{rules: {name: string, file: string, line: number, expr: string, threshold: string|null, state: string, error: string, duration_ms: number, for_ms: number}[], engines: {id: string, time_ms: number}[], problem: string}} found */
+/** @param {{rules: {name: string, file: string, line: number, expr: string, lang?: string, threshold: string|null, state: string, error: string, duration_ms: number, for_ms: number}[], engines: {id: string, time_ms: number}[], problem: string}} found */
 function showRules(found) {
   const last_ms = Math.max(0, ...(found.engines ?? []).map((one) => one.time_ms));
   const states = /** @type {Record<string, "good"|"warn"|"bad">} */ ({ firing: "bad", pending: "warn", error: "bad" });
@@ -135,8 +136,8 @@ function showRules(found) {
   fill(byId("rule-list"), [el("p", { class: "faint", text: when }), el("ul", { class: "rules" }, ...(found.rules ?? []).slice(0, LISTED).map((rule) => el("li", {},
     mark(states[rule.state] ?? "good"),
     el("div", {}, el("strong", { text: rule.name }), el("span", { class: "faint", text: ` ${rule.state}, took ${rule.duration_ms < 1 ? "below 1 ms" : duration(rule.duration_ms)}, for ${duration(rule.for_ms)}, ${rule.file}:${rule.line}` }),
-      el("div", { class: "mono" }, el("a", { href: `./?q=${encodeURIComponent(rule.expr)}`, text: rule.expr }), rule.threshold ? ` ${rule.threshold}` : ""),
-      rule.error ? el("p", { class: "problem", text: rule.error }) : null))))]);
+      el("div", { class: "mono" }, el("a", { href: `./?${new URLSearchParams({ q: rule.expr, lang: rule.lang ?? "artimon" })}`, text: rule.expr }), rule.threshold ? ` ${rule.threshold}` : ""),
+      rule.error ? el("p", { class: "problem", text: rule.error }) : null, ...(may_change ? trialOf(rule) : [])))))]);
 }
 
 /** @param {{time_ms: number, change: string, rule: string, labels: Record<string, string>, summary: string, reason: string}[]} entries */

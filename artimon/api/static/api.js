@@ -34,6 +34,8 @@ export class ApiError extends Error {
  * @property {boolean} complete
  * @property {boolean} partial
  * @property {string[]} notes
+ * @property {string} [engine] the store that answered: "memory", "history", "memory and history"
+ * @property {string[]} [read] notes in the headers, of an answer without notes of its own
  * @property {Series[]} series
  */
 
@@ -92,7 +94,7 @@ export async function send(method, route, parameters, content, signal, deadline_
     const text = await answer.text();
     if (answer.status === 401 && answer.headers.get("www-authenticate") === "Bearer") logIn();
     if (!answer.ok) throw refusal(answer, text);
-    return parse(text);
+    return withOrigin(parse(text), answer.headers);
   } catch (problem) {
     if (problem instanceof ApiError || signal?.aborted) throw problem;
     if (deadline.signal.aborted) throw new ApiError(`no answer within ${deadline_ms / 1000} s`, 0);
@@ -109,6 +111,12 @@ export async function send(method, route, parameters, content, signal, deadline_
  */
 export async function sendJson(method, route, body) {
   return send(method, route, {}, { body: JSON.stringify(body), headers: { "content-type": "application/json" } });
+}
+
+/** Adds what the headers say about the origin of an answer to a query. @param {any} found @param {Headers} headers */
+function withOrigin(found, headers) {
+  const engine = headers.get("x-artimon-engine");
+  return engine ? { ...found, engine, read: JSON.parse(headers.get("x-artimon-notes") ?? "[]") } : found;
 }
 
 /** Opens the page of the login, which leads back: the session has ended. */

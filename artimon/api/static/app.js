@@ -1,7 +1,7 @@
 // Main module: connects the state in the URL, the query box, the answer, and the panels with their refresh timer.
 
 import { showAlerts } from "./alerts.js";
-import { ask, QUERY_DEADLINE_MS } from "./api.js";
+import { ask } from "./api.js";
 import { Asking } from "./asking.js";
 import { CompletenessLine } from "./completeness.js";
 import { byId, el } from "./dom.js";
@@ -11,62 +11,73 @@ import { Find } from "./find.js";
 import { duration } from "./format.js";
 import { buildFrame, onTheme } from "./frame.js";
 import { listen } from "./keys.js";
-import { withRange } from "./language.js";
-import { rangeOf, ROUTE, toMatrix } from "./promql.js";
+import { DEFAULT_STARTS, marksIn } from "./marks.js";
+import { QueryList } from "./query_list.js";
+import { answerOf, questionOf } from "./question.js";
+import { RangePicker } from "./range_picker.js";
 import { Result } from "./result.js";
 import { Feed, sayAge, Scheduler } from "./scheduler.js";
-import { read, remember } from "./state.js";
+import { letter, MARKS, read, remember } from "./state.js";
 import { Suggestions } from "./suggestions.js";
 import { setHealth, showSystem } from "./system.js";
+import { earlier, leastInterval, parseDuration, spanOf } from "./time_range.js";
 
 const INTERVALS = /** @type {Record<string, number>} */ ({ off: 0, "10s": 10_000, "60s": 60_000 });
 const WORDS = { ago: duration };
 const PANEL_LONGEST_MS = 10_000;
+/** Longest range whose completeness is measured: that of memory. */
+const MEASURED_MS = 259_200_000;
 
 const state = read(location.search);
 const scheduler = new Scheduler();
-const result = new Result(state);
+const picker = new RangePicker(byId("range-place"), state, chooseRange);
+const result = new Result(state, (from_ms, to_ms) => picker.between(from_ms, to_ms));
 const asking = new Asking((text) => run(text));
+const list = new QueryList(state, { edit: (index) => void edit(index), changed: () => { remember(state, true); start(false); } });
 const completeness = new CompletenessLine();
 const find = new Find(state, (text) => use(text));
 new Suggestions(asking);
 
 const query = new Feed({
   load: async (signal) => {
-    const asked = request();
+    const span = spanOf(state.range, Date.now());
+    const visible = state.queries.flatMap((one, i) => (one.q && !one.hidden ? [{ ...one, i }] : [])), back_ms = parseDuration(state.compare);
+    const name = (/** @type {number} */ i) => (visible.length > 1 ? letter(i) : "");
+    const asked = visible.map(({ q, lang, i }) => ({ i, name: name(i), back_ms: 0, question: questionOf(q, lang, span) }));
+    if (back_ms) asked.push(...visible.map(({ q, lang, i }) => ({ i, name: name(i), back_ms, question: questionOf(q, lang, earlier(span, back_ms)) })));
     byId("result").setAttribute("aria-busy", "true");
-    query_asked = asked;
-    const answer = await ask(asked.route, asked.parameters, signal, QUERY_DEADLINE_MS);
-    return { asked, matrix: asked.range ? toMatrix(answer, asked.range) : answer };
+    query_asked = asked.find((one) => one.i === state.edited)?.question ?? { text: "", shift: 0 };
+    const settled = await Promise.allSettled(asked.map((one) => answerOf(one.question, signal)));
+    signal.throwIfAborted();
+    const refused = settled.flatMap((one, at) => (one.status === "rejected" ? [{ ...asked[at], problem: one.reason }] : []));
+    const failed = new Map(refused.filter((one) => !one.back_ms).map((one) => [one.i, one.problem]));
+    list.show(failed);
+    if (failed.size && failed.size === visible.length) throw failed.get(state.edited) ?? [...failed.values()][0];
+    const found = settled.flatMap((one, at) => (one.status === "fulfilled" ? [{ ...asked[at], matrix: one.value }] : []));
+    const notes = refused.filter((one) => one.back_ms && !failed.has(one.i)).map((one) => `${one.name || "Query"}, ${state.compare} before: ${one.problem.message}`);
+    return { found, span, notes, problem: failed.get(state.edited) };
   },
-  show: ({ asked, matrix }) => {
-    asking.accept();
-    result.show(matrix, asked);
-    void completeness.show(asked.range ? "" : asked.q);
+  show: ({ found, span, notes, problem }) => {
+    if (problem) asking.refuse(problem, query_asked.text, query_asked.shift);
+    else asking.accept();
+    if (!found.length) return result.clear([el("p", { class: "empty-title", text: "Every query is hidden" })]);
+    const { question } = found.find((one) => one.i === state.edited) ?? found[0];
+    result.show(found, question, notes);
+    void completeness.show(question.range || !span.live || span.end_ms - span.start_ms > MEASURED_MS ? "" : question.q);
   },
   fail: (error) => {
     const wrong = error.status >= 400 && error.status < 500 && error.status !== 429;
-    if (wrong || !result.matrix) asking.refuse(error, query_asked.text, query_asked.shift);
-    if (!result.matrix) result.clear([el("p", { class: "empty-title", text: "No answer" }), el("p", { text: "The message under the query says why." })]);
+    if (wrong || !result.some) asking.refuse(error, query_asked.text, query_asked.shift);
+    if (!result.some) result.clear([el("p", { class: "empty-title", text: "No answer" }), el("p", { text: "The message under the query says why." })]);
   },
+  least_ms: () => leastInterval(state.range, Date.now()),
   age: (feed) => {
     byId("result").setAttribute("aria-busy", String(feed.running));
     if (state.q && (feed.shown_ms || feed.running)) sayAge(byId("result-age"), feed, WORDS);
     else byId("result-age").textContent = "";
   },
 });
-let query_asked = { text: "", shift: 0 };
-
-/** Returns the request of the current query. */
-function request() {
-  const text = state.q;
-  if (state.lang === "promql") {
-    const range = rangeOf(text, state.range, Date.now());
-    return { text, q: text, shift: 0, route: ROUTE, parameters: range, range };
-  }
-  const { q, shift } = withRange(text, state.range);
-  return { text, q, shift, route: "query", parameters: { q }, range: null };
-}
+/** @type {{text: string, shift: number}} */ let query_asked = { text: "", shift: 0 };
 
 /**
  * Creates a panel that polls one route.
@@ -82,7 +93,16 @@ function panel(route, lines, show, fail, parameters = () => ({})) {
   return feed;
 }
 
+const marks = new Feed({
+  load: (signal) => marksIn(state, spanOf(state.range, Date.now()), signal),
+  show: (found) => { result.mark(found); byId("marks-problem").textContent = ""; },
+  fail: (error) => { byId("marks-problem").textContent = error.message; },
+  least_ms: () => Math.max(60_000, leastInterval(state.range, Date.now())),
+  age: () => undefined,
+});
+
 scheduler.add(query);
+scheduler.add(marks);
 panel("status", ["system-age", "parts-age"], showSystem, () => setHealth("idle", "No answer"));
 panel("alerts", ["alerts-age"], (data) => showAlerts(data, use));
 const endpoints = new Endpoints(use, () => void endpoints_feed.restart());
@@ -99,12 +119,16 @@ function run(text) {
 
 /** @param {boolean} fresh forget the answer that is shown */
 function start(fresh) {
-  query.enabled = state.q !== "";
+  query.enabled = state.queries.some((one) => one.q);
+  list.show();
   if (fresh) {
     query.shown_ms = 0;
     result.clear([]);
     asking.accept();
   }
+  marks.enabled = query.enabled && state.marks !== "";
+  if (marks.enabled) void marks.restart();
+  else result.mark([]);
   if (query.enabled) return void query.restart();
   query.stop();
   query.error = null;
@@ -118,6 +142,18 @@ async function use(text, lang = "artimon") {
   asking.write(text);
   asking.submit();
   byId("ask").scrollIntoView({ block: "nearest" });
+}
+
+/** Puts another query of the list in the box. @param {number} index */
+async function edit(index) {
+  state.edited = index;
+  remember(state, false);
+  list.show();
+  choose("lang", state.lang);
+  await asking.speak(state.lang);
+  asking.accept();
+  asking.write(state.q);
+  asking.focus();
 }
 
 /** Changes the language of the query. @param {string} lang */
@@ -163,7 +199,10 @@ function adopt() {
   choose("lang", state.lang);
   void asking.speak(state.lang).then(() => asking.write(state.q));
   result.adopt();
-  choose("range", state.range);
+  picker.adopt(state);
+  field("compare").value = state.compare;
+  field("starts").value = state.starts || DEFAULT_STARTS;
+  for (const one of MARKS) field(`marks-${one}`).checked = state.marks.split(" ").includes(one);
   /** @type {HTMLSelectElement} */ (byId("refresh")).value = state.refresh;
   scheduler.every(INTERVALS[state.refresh]);
   show(state.view);
@@ -177,6 +216,29 @@ function choose(name, value) {
   if (chosen) chosen.checked = true;
 }
 
+/** @param {string} id @returns {HTMLInputElement} */
+const field = (id) => byId(id);
+
+/** Takes over what is compared and marked. */
+function chooseMore() {
+  const compare = field("compare").value.trim(), starts = field("starts").value.trim();
+  const wrong = compare !== "" && compare !== "off" && parseDuration(compare) === null;
+  field("compare").setAttribute("aria-invalid", String(wrong));
+  byId("compare-problem").textContent = wrong ? `${compare} is not a duration: write such as 7d, or nothing.` : "";
+  if (wrong) return;
+  Object.assign(state, { compare: compare === "off" ? "" : compare, starts: starts === DEFAULT_STARTS ? "" : starts, marks: MARKS.filter((one) => field(`marks-${one}`).checked).join(" ") });
+  remember(state, true);
+  start(false);
+}
+
+/** @param {{range: string, zone: string}} chosen */
+function chooseRange(chosen) {
+  Object.assign(state, { ...chosen, zoom: "" });
+  result.adopt();
+  remember(state, true);
+  start(false);
+}
+
 function wire() {
   for (const view of /** @type {const} */ (["chart", "table"])) {
     byId(`tab-${view}`).addEventListener("click", () => show(view));
@@ -188,12 +250,7 @@ function wire() {
     });
   }
   byId("lang").addEventListener("change", (event) => void switchTo(/** @type {HTMLInputElement} */ (event.target).value));
-  byId("range").addEventListener("change", (event) => {
-    Object.assign(state, { range: /** @type {HTMLInputElement} */ (event.target).value, zoom: "" });
-    result.adopt();
-    remember(state, true);
-    start(false);
-  });
+  for (const id of ["compare", "starts", ...MARKS.map((one) => `marks-${one}`)]) byId(id).addEventListener("change", chooseMore);
   byId("refresh").addEventListener("change", (event) => {
     state.refresh = /** @type {HTMLSelectElement} */ (event.target).value;
     remember(state, false);
@@ -201,7 +258,7 @@ function wire() {
   });
   onTheme(recolour);
   addEventListener("popstate", () => { Object.assign(state, read(location.search)); adopt(); });
-  listen({ view: show, refresh: () => scheduler.feeds.forEach((feed) => feed.enabled && void feed.refresh()), ask: () => asking.focus() });
+  listen({ view: show, refresh: () => scheduler.feeds.forEach((feed) => feed.enabled && void feed.refresh()), ask: () => asking.focus(), range: (key) => picker.press(key) });
 }
 
 function recolour() {

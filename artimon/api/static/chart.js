@@ -2,7 +2,8 @@
 
 import { endsOf, stepOf } from "./api.js";
 import { announce } from "./dom.js";
-import { clock, compact, day, minute, moment } from "./format.js";
+import { clock, compact, day, minute, moment, zone } from "./format.js";
+import { drawMarks, markText } from "./marks.js";
 import { cellText, isDark, styleOf } from "./series.js";
 import { Tooltip } from "./tooltip.js";
 
@@ -32,6 +33,7 @@ export class Chart {
     this.tooltip = new Tooltip(figure);
     /** @type {any} */ this.plot = null;
     /** @type {Row[]} */ this.rows = [];
+    /** @type {import("./marks.js").Mark[]} */ this.marks = [];
     /** @type {[number, number]|null} */ this.zoom = null;
     /** @type {[number, number]} */ this.whole = [0, 1];
     this.shown = (/** @type {Row} */ _row) => true;
@@ -56,7 +58,7 @@ export class Chart {
     this.whole = [xs[0] - half, xs[xs.length - 1] + half];
     Object.assign(this, { rows, shown, xs });
     const data = [xs, ...rows.map((row) => row.numbers)];
-    const signature = JSON.stringify([isDark(), stepOf(grid), rows.map((row) => row.key)]);
+    const signature = JSON.stringify([isDark(), zone(), stepOf(grid), rows.map((row) => row.key)]);
     if (this.plot && signature === this.signature) {
       this.plot.batch(() => {
         this.plot.setData(data, false);
@@ -97,6 +99,7 @@ export class Chart {
     const many = this.rows.length > HOVER_MOST;
     return {
       ...this._size(), padding: [10, right, 0, 0], legend: { show: false }, focus: { alpha: 0.22 },
+      ...(zone() ? { tzDate: (/** @type {number} */ s) => (/** @type {any} */ (window).uPlot.tzDate(new Date(s * 1000), zone())) } : {}),
       scales: { x: { time: true, range: () => this.zoom ?? this.whole }, y: { range: (/** @type {any} */ u, /** @type {number|null} */ min, /** @type {number|null} */ max) => this._range(u, min, max) } },
       axes: [
         { ...axis, space: 70, size: days(this.whole) ? 46 : 32, values: (/** @type {any} */ _u, /** @type {number[]} */ at, ...rest) => times(at, rest[2]) },
@@ -111,7 +114,7 @@ export class Chart {
       },
       hooks: {
         setSelect: [(/** @type {any} */ u) => this._dragged(u)],
-        draw: [() => this._drawn()],
+        draw: [(/** @type {any} */ u) => drawMarks(u, this.marks, colour), () => this._drawn()],
         setCursor: [(/** @type {any} */ u) => this._moved(u)],
       },
     };
@@ -119,15 +122,15 @@ export class Chart {
 
   /** @param {Row} row @param {number} i @param {boolean} show */
   _look(row, i, show) {
-    const { colour, dash } = styleOf(i, isDark(), this.rows.length);
+    const { colour, dash, width } = styleOf(this.rows, i, isDark());
     const alone = lonely(row.numbers ?? []);
     const points = { show: false, size: 5, fill: colour, stroke: colour, filter: () => (alone.length ? alone : null) };
-    return { label: row.key, show, stroke: colour, width: 1.75, dash, spanGaps: false, points };
+    return { label: row.key, show, stroke: colour, width, dash, spanGaps: false, points };
   }
 
   /** Shows the values at the cursor; a chart whose cursor only follows another's shows the line. @param {any} u */
   _moved(u) {
-    if (!this.more.sync || this.figure.matches(":hover, :focus")) this.tooltip.follow(u, this.rows, this.at);
+    if (!this.more.sync || this.figure.matches(":hover, :focus")) this.tooltip.follow(u, this.rows, this.at, this.marks);
     else this.tooltip.hide();
   }
 
@@ -163,6 +166,12 @@ export class Chart {
   _applyZoom() {
     const [min, max] = this.zoom ?? this.whole;
     this.plot.setScale("x", { min, max });
+  }
+
+  /** Draws vertical marks. @param {import("./marks.js").Mark[]} marks */
+  mark(marks) {
+    this.marks = marks;
+    this.plot?.redraw(false);
   }
 
   /** Highlights the series of `key`; null removes the highlight. @param {string|null} key */
@@ -213,7 +222,8 @@ export class Chart {
     const top = value === null ? 0 : this.plot.valToPos(value, "y");
     this.plot.setCursor({ left: this.plot.valToPos(x, "x"), top });
     this.plot.setSeries(next + 1, { focus: true });
-    announce(`${moment(x * 1000)}, ${row.short}: ${text}`);
+    const from = this.plot.data[0][index - 1] ?? -Infinity, here = this.marks.filter((one) => one.time_ms > from * 1000 && one.time_ms <= x * 1000);
+    announce([`${moment(x * 1000)}, ${row.short}: ${text}`, ...here.map(markText)].join("; "));
   }
 
   /** @param {number} index of a bucket */
@@ -252,11 +262,8 @@ function yRange(_u, min, max) {
 
 /** Returns the indices of values between two missing ones, which no line connects. @param {(number|null)[]} values @returns {number[]} */
 function lonely(values) {
-  const found = [];
-  for (let i = 0; i < values.length; i += 1) {
-    if (values[i] !== null && (values[i - 1] ?? null) === null && (values[i + 1] ?? null) === null) found.push(i);
-  }
-  return found;
+  const own = values.flatMap((value, i) => (value === undefined ? [] : [i])); // undefined: not a time of this series
+  return own.filter((i, at) => values[i] !== null && (values[own[at - 1]] ?? null) === null && (values[own[at + 1]] ?? null) === null);
 }
 
 /** @type {CanvasRenderingContext2D|null} */

@@ -62,7 +62,8 @@ export class PanelView {
     try {
       this.found = await answers(round, this.panel, this.chosen);
       this.problem.textContent = "";
-      fill(this.notes, this.found.notes.length ? [noteOf(this.found.notes)] : []);
+      const told = [...this.found.notes, ...(this.found.origin.includes("history") ? [this.found.origin] : [])];
+      fill(this.notes, told.length ? [noteOf(told)] : []);
       this.draw();
     } catch (error) {
       if (round.signal.aborted) throw error;

@@ -1,10 +1,9 @@
 // Values of dashboards without any element: units, thresholds, variables in texts, questions and their rows. Pure but for the requests.
 
-import { ask, endsOf, QUERY_DEADLINE_MS } from "./api.js";
 import { compact } from "./format.js";
-import { withRange } from "./language.js";
-import { rangeOf, ROUTE, toMatrix, WINDOWS } from "./promql.js";
-import { rowsOf, statistics } from "./series.js";
+import { answerOf, isOrigin, originText, questionOf } from "./question.js";
+import { statistics, united } from "./series.js";
+import { stepFor } from "./time_range.js";
 
 /** Requests at a time. */
 const CONCURRENT = 6;
@@ -80,38 +79,30 @@ export function readable(text, chosen, encoded = false) {
   });
 }
 
-/** Returns variables that every dashboard has. @param {string} range */
-export function builtIn(range) {
-  const { range_s, step_s } = WINDOWS[range];
+/** Returns variables that every dashboard has. @param {import("./time_range.js").Span} span */
+export function builtIn({ start_ms, end_ms }) {
+  const range_s = Math.round((end_ms - start_ms) / 1000), step_s = stepFor(end_ms - start_ms);
   const one = (/** @type {number} */ s) => ({ values: [`${s}s`], all: false, multi: false });
   return { __interval: one(step_s), __rate_interval: one(Math.max(4 * step_s, 300)), __range: one(range_s) };
 }
 
 /** Questions of one round: equal ones are asked once, at most CONCURRENT at a time. */
 export class Round {
-  /** @param {AbortSignal} signal @param {string} range */
-  constructor(signal, range) {
+  /** @param {AbortSignal} signal @param {import("./time_range.js").Span} span */
+  constructor(signal, span) {
     this.signal = signal;
-    this.range = range;
+    this.span = span;
     /** @type {Map<string, Promise<any>>} */ this.asked = new Map();
     /** @type {(() => void)[]} */ this.waiting = [];
     this.running = 0;
-    this.now_ms = Date.now();
   }
 
   /** @param {string} query @param {string} lang @returns {Promise<import("./api.js").Matrix>} */
   matrix(query, lang) {
     const key = `${lang} ${query}`;
-    const found = this.asked.get(key) ?? this._queued(() => this._ask(query, lang));
+    const found = this.asked.get(key) ?? this._queued(() => answerOf(questionOf(query, lang, this.span), this.signal));
     this.asked.set(key, found);
     return found;
-  }
-
-  /** @param {string} query @param {string} lang */
-  async _ask(query, lang) {
-    if (lang === "artimon") return ask("query", { q: withRange(query, this.range).q }, this.signal, QUERY_DEADLINE_MS);
-    const asked = rangeOf(query, this.range, this.now_ms);
-    return toMatrix(await ask(ROUTE, asked, this.signal, QUERY_DEADLINE_MS), asked);
   }
 
   /** @param {() => Promise<any>} work */
@@ -129,32 +120,23 @@ export class Round {
 }
 
 /**
- * Asks the queries of a panel. All series get the grid of the first answer.
+ * Asks the queries of a panel. All series get one grid.
  * @param {Round} round @param {any} panel @param {Record<string, Chosen>} chosen
  */
 export async function answers(round, panel, chosen) {
-  const every = { ...builtIn(round.range), ...chosen };
+  const every = { ...builtIn(round.span), ...chosen };
   const asked = panel.queries.map((/** @type {any} */ one) => round.matrix(filled(one.q, one.lang, every), one.lang));
   const settled = await Promise.allSettled(/** @type {Promise<import("./api.js").Matrix>[]} */ (asked));
   const failed = settled.flatMap((one) => (one.status === "rejected" ? [one.reason] : []));
   const real = failed.find((error) => !selectsNothing(error));
   if (real || failed.length === settled.length) throw real ?? failed[0];
   const found = settled.flatMap((one, i) => (one.status === "fulfilled" ? [{ ...one.value, i }] : []));
-  const grid = found[0].grid, ends = endsOf(grid);
   const format = (/** @type {number} */ value) => unitText(value, panel.unit);
-  const rows = found.flatMap(({ i, ...matrix }) => {
-    const own = new Map(endsOf(matrix.grid).map((ms, at) => [ms, at]));
-    const moved = ends.map((ms) => own.get(ms) ?? -1);
-    return rowsOf(matrix).rows.map((row) => ({
-      ...row, format,
-      key: found.length > 1 ? `${i + 1} ${row.key}` : row.key,
-      short: legendText(panel.queries[i].legend, row) || row.short || panel.title || "value",
-      numbers: row.numbers && moved.map((at) => row.numbers?.[at] ?? null),
-      series: { ...row.series, values: moved.map((at) => row.series.values[at] ?? null) },
-    }));
-  });
-  const notes = [...new Set(found.flatMap((matrix) => matrix.notes))];
-  return { rows, grid, notes };
+  const joined = united(found.map((matrix) => ({ matrix, name: String(matrix.i + 1) })), panel.kind === "chart" ? undefined : null);
+  const of = found.flatMap((matrix) => matrix.series.map(() => matrix.i));
+  const rows = joined.rows.map((row, at) => ({ ...row, format, short: legendText(panel.queries[of[at]].legend, row) || row.short || panel.title || "value" }));
+  const notes = [...new Set(found.flatMap((matrix) => matrix.notes))].filter((note) => !isOrigin(note));
+  return { rows, grid: joined.grid, notes, origin: originText(found) };
 }
 
 /** True for the refusal of a query whose variables nobody sends. @param {any} error */

@@ -23,7 +23,7 @@ export async function resolved(variables, round, given) {
   for (const variable of variables) {
     offered[variable.name] = [...variable.values];
     try {
-      if (variable.label) offered[variable.name] = await labelValues(variable, round, { ...builtIn(round.range), ...chosen });
+      if (variable.label) offered[variable.name] = await labelValues(variable, round, { ...builtIn(round.span), ...chosen });
     } catch (error) {
       if (round.signal.aborted) throw error;
       problems.push(`${variable.title || variable.name}: ${error instanceof Error ? error.message : error}`);

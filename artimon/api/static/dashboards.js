@@ -9,8 +9,10 @@ import { controls, resolved } from "./dashboard_variables.js";
 import { announce, byId, el, fill } from "./dom.js";
 import { duration } from "./format.js";
 import { buildFrame, onTheme } from "./frame.js";
+import { RangePicker } from "./range_picker.js";
 import { Feed, sayAge, Scheduler } from "./scheduler.js";
-import { RANGES, REFRESHES } from "./state.js";
+import { REFRESHES } from "./state.js";
+import { isZone, leastInterval, normalized, spanOf } from "./time_range.js";
 
 const INTERVALS = /** @type {Record<string, number>} */ ({ off: 0, "10s": 10_000, "60s": 60_000 });
 const REPEATED_MOST = 24;
@@ -43,7 +45,9 @@ function remember(changes, fresh = true) {
   else history.replaceState(null, "", target);
 }
 
-const range = () => known(RANGES, parameters.get("range")) ?? stored?.dashboard?.range ?? "1h";
+/** @type {RangePicker|null} */ let picker = null;
+const range = () => normalized(parameters.get("range") ?? "", "UTC", Date.now()) || (stored?.dashboard?.range ?? "1h");
+const zone = () => (isZone(parameters.get("zone") ?? "") ? parameters.get("zone") ?? "" : "");
 const refresh = () => known(REFRESHES, parameters.get("refresh")) ?? stored?.dashboard?.refresh ?? "60s";
 
 /** @param {string[]} words @param {string|null} given */
@@ -51,7 +55,7 @@ const known = (words, given) => (given !== null && words.includes(given) ? given
 
 const feed = new Feed({
   load: async (signal) => {
-    const round = new Round(signal, range());
+    const round = new Round(signal, spanOf(range(), Date.now()));
     const found = await resolved(stored.dashboard.variables, round, (one) => parameters.getAll(`var-${one}`));
     lay(found);
     const loaded = await Promise.allSettled(visible().map((view) => view.load(round)));
@@ -62,6 +66,7 @@ const feed = new Feed({
     if (asking && failed.length === asking) throw failed[0];
   },
   show: () => undefined,
+  least_ms: () => leastInterval(range(), Date.now()),
   age: (one) => { const line = document.getElementById("age"); if (line && (one.shown_ms || one.running)) sayAge(line, one, { ago: duration }); },
 });
 
@@ -153,14 +158,16 @@ function drawHead() {
   const choose = (/** @type {string} */ key) => (/** @type {Event} */ event) => { remember({ [key]: /** @type {HTMLSelectElement} */ (event.target).value }); scheduler.every(INTERVALS[refresh()]); again(); };
   const select = (/** @type {string} */ text, /** @type {string} */ key, /** @type {string[]} */ words, /** @type {string} */ now) =>
     el("label", { class: "field" }, el("span", { class: "field-name", text }), el("select", { id: key, onchange: choose(key) }, ...words.map((word) => el("option", { value: word, text: word, selected: word === now }))));
+  const place = el("div", {});
   const button = (/** @type {string} */ text, /** @type {() => void} */ onclick) => el("button", { type: "button", text, onclick });
   fill(byId("head"), [
     el("nav", { "aria-label": "Path" }, el("a", { href: "dashboards", text: "Dashboards" }), " /"),
     el("h2", { text: dashboard?.title ?? name, title: dashboard?.description || null }),
     ...(dashboard ? [linksOf(dashboard.links, {})] : []),
     el("p", { id: "age", class: "age" }),
-    el("div", { class: "tools" }, ...(dashboard ? [select("Range", "range", RANGES, range()), select("Refresh", "refresh", REFRESHES, refresh()), button("Snapshot", save)] : []), button("Edit", () => toggleSide("edit")), button("Versions", () => toggleSide("versions"))),
+    el("div", { class: "tools" }, ...(dashboard ? [place, select("Refresh", "refresh", REFRESHES, refresh()), button("Snapshot", save)] : []), button("Edit", () => toggleSide("edit")), button("Versions", () => toggleSide("versions"))),
   ]);
+  if (dashboard) picker = new RangePicker(place, { range: range(), zone: zone() }, (now) => { remember({ range: now.range, zone: now.zone || null }); views.forEach((view) => view.chart?.zoomTo(null)); again(); });
   document.title = `${dashboard?.title ?? name} · Artimon`;
 }
 
@@ -205,9 +212,9 @@ function pressed(event) {
   /** @type {Record<string, () => void>} */
   const keys = { "?": () => help.showModal() };
   if (stored?.name) Object.assign(keys, { r: again, e: () => toggleSide("edit"), v: () => toggleSide("versions"), ...(number ? { f: () => full(Number(number)) } : {}) });
-  if (!(event.key in keys)) return;
+  if (!(event.key in keys) && !picker?.press(event.key)) return;
   event.preventDefault();
-  keys[event.key]();
+  keys[event.key]?.();
 }
 
 void start();

@@ -1,9 +1,26 @@
 // Formatting of numbers, times and series.
 
 const UNITS = /** @type {[number, string][]} */ ([[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]);
-const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-const CLOCK_S = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
-const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+/** Time zone of all shown times, "" for the browser's. */
+let shownZone = "";
+let formats = formatsOf("");
+
+/** @param {string} zone */
+function formatsOf(zone) {
+  const made = (/** @type {Intl.DateTimeFormatOptions} */ options) => new Intl.DateTimeFormat("en-GB", { timeZone: zone || undefined, hourCycle: "h23", ...options });
+  const clock = /** @type {const} */ ({ hour: "2-digit", minute: "2-digit" });
+  return { minute: made(clock), clock: made({ ...clock, second: "2-digit" }), day: made({ day: "numeric", month: "short" }), year: made({ year: "numeric" }) };
+}
+
+/** Chooses the time zone of all shown times. @param {string} zone a valid one, "" for the browser's */
+export function setZone(zone) {
+  if (zone === shownZone) return;
+  shownZone = zone;
+  formats = formatsOf(zone);
+}
+
+/** Returns the time zone of all shown times, "" for the browser's. */
+export const zone = () => shownZone;
 
 /** @typedef {number|bigint|string|boolean|null} Value cell of a matrix; null is missing */
 
@@ -45,17 +62,26 @@ export function duration(ms) {
 }
 
 /** @param {number} ms epoch @returns {string} 14:05:03 */
-export const clock = (ms) => CLOCK_S.format(ms);
+export const clock = (ms) => formats.clock.format(ms);
 
 /** @param {number} ms epoch @returns {string} 14:05 */
-export const minute = (ms) => CLOCK.format(ms);
+export const minute = (ms) => formats.minute.format(ms);
 
-/** @param {number} ms epoch @returns {string} 21 Nov */
-export const day = (ms) => DAY.format(ms);
+/** @param {number} ms epoch @returns {string} "21 Nov", with the year unless it is this one */
+export function day(ms) {
+  const year = formats.year.format(ms);
+  return year === formats.year.format(Date.now()) ? formats.day.format(ms) : `${formats.day.format(ms)} ${year}`;
+}
 
 /** @param {number} ms epoch @returns {string} "14:05", with the day unless it is today */
 export function moment(ms) {
   return day(ms) === day(Date.now()) ? minute(ms) : `${day(ms)} ${minute(ms)}`;
+}
+
+/** Names a range as people read it. @param {string} range @param {number} start_ms @param {number} end_ms */
+export function rangeLabel(range, start_ms, end_ms) {
+  const text = range.includes(" to ") ? `${moment(start_ms)} – ${range.endsWith(" to now") ? "now" : moment(end_ms)}` : `last ${range}`;
+  return shownZone ? `${text}, ${shownZone}` : text;
 }
 
 /** @param {number} count @param {string} one @param {string} [many] */

@@ -4,7 +4,7 @@ import { byId } from "./dom.js";
 
 const CHORD_MS = 1200;
 
-/** @param {{view: (view: "chart"|"table") => void, refresh: () => void, ask: () => void}} actions */
+/** @param {{view: (view: "chart"|"table") => void, refresh: () => void, ask: () => void, range: (key: string) => boolean}} actions */
 export function listen(actions) {
   const help = /** @type {HTMLDialogElement} */ (byId("help"));
   let chord_ms = -Infinity;
@@ -27,9 +27,9 @@ export function listen(actions) {
     const second = performance.now() - chord_ms < CHORD_MS;
     chord_ms = -Infinity;
     const action = (second ? places : keys)[event.key];
-    if (!action) return;
+    if (!action && !actions.range(event.key)) return;
     event.preventDefault();
-    action();
+    action?.();
   });
 }
 

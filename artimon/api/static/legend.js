@@ -51,7 +51,7 @@ export class Legend {
     const lines = rows.map((row, i) => ({ row, i, stats: statistics(row) }));
     const by = this.sorted;
     if (by) lines.sort((a, b) => descending(a.stats[by], b.stats[by]));
-    const body = el("tbody", {}, ...lines.map(({ row, i, stats }) => this._line(row, i, rows.length, stats, choice)));
+    const body = el("tbody", {}, ...lines.map(({ row, i, stats }) => this._line(row, styleOf(rows, i, isDark()), stats, choice)));
     fill(this.place, [el("table", { class: "grid" }, this._head(common), body)]);
   }
 
@@ -73,15 +73,15 @@ export class Legend {
   }
 
   /**
-   * @param {import("./series.js").Row} row @param {number} i @param {number} count
+   * @param {import("./series.js").Row} row @param {{colour: string, dash: number[]}} style
    * @param {ReturnType<typeof statistics>} stats @param {Choice} choice
    */
-  _line(row, i, count, stats, choice) {
+  _line(row, style, stats, choice) {
     const off = choice.only ? choice.only !== row.key : choice.hidden.has(row.key);
     const hide = el("button", {
       type: "button", class: "swatch-button", "aria-label": `Show ${row.short}`, "aria-pressed": String(!off), title: "Show or hide",
       "data-key": `hide ${row.key}`, onclick: () => this.actions.hide(row.key),
-    }, swatch(styleOf(i, isDark(), count)));
+    }, swatch(style));
     const name = el("button", {
       type: "button", class: "link mono", "aria-pressed": String(choice.only === row.key), title: `${row.key}\nClick: only this one`,
       "data-key": `pick ${row.key}`, text: row.short, onclick: (/** @type {MouseEvent} */ event) => this._clicked(event, row.key),

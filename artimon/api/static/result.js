@@ -4,8 +4,10 @@ import { address } from "./api.js";
 import { Chart } from "./chart.js";
 import { byId, copy, el, fill } from "./dom.js";
 import { duration, moment, plural } from "./format.js";
+import { markText } from "./marks.js";
+import { isOrigin, originText } from "./question.js";
 import { Legend } from "./legend.js";
-import { DRAWN_MOST, matching, rowsOf } from "./series.js";
+import { DRAWN_MOST, matching, united } from "./series.js";
 import { remember } from "./state.js";
 import { Table } from "./table.js";
 
@@ -16,12 +18,14 @@ const DRAWN_POINTS_MOST = 400_000;
 /** @typedef {{q: string, route: string, parameters: Record<string, string|number>}} Asked a query, range included, and its request */
 
 export class Result {
-  /** @param {import("./state.js").State} state shared with the page */
-  constructor(state) {
+  /** @param {import("./state.js").State} state shared with the page @param {(from_ms: number, to_ms: number) => void} load asks for a zoomed part */
+  constructor(state, load) {
     this.state = state;
-    /** @type {Matrix|null} */ this.matrix = null;
+    /** @type {Matrix[]} */ this.matrices = [];
+    /** @type {Matrix["grid"]} */ this.grid = { start_ms: 0, end_ms: 0, step_ms: 1, n: 0 };
     /** @type {import("./series.js").Row[]} */ this.rows = [];
     this.common = "";
+    /** @type {string[]} */ this.notes = [];
     this.asked = /** @type {Asked} */ ({ q: "", route: "query", parameters: {} });
     this.hidden = /** @type {Set<string>} */ (new Set());
     this.chart = new Chart(byId("chart"), (zoom) => this._zoomed(zoom));
@@ -30,6 +34,7 @@ export class Result {
     });
     this.table = new Table(byId("table"), byId("table-tools"));
     byId("zoom-out").addEventListener("click", () => this.chart.zoomTo(null));
+    byId("zoom-load").addEventListener("click", () => this.chart.zoom && load(this.chart.zoom[0] * 1000, this.chart.zoom[1] * 1000));
     byId("show-all").addEventListener("click", () => this._showAll());
     byId("curl").addEventListener("click", () => copy(byId("curl"), curl(this.asked)));
     byId("filter").addEventListener("input", () => this._filtered());
@@ -43,38 +48,54 @@ export class Result {
     this.chart.zoom = this.state.zoom && from < to ? [from, to] : null;
   }
 
+  /** True if an answer is shown. */
+  get some() {
+    return this.matrices.length > 0;
+  }
+
   /**
-   * Shows a new answer.
-   * @param {Matrix} matrix
-   * @param {Asked} asked
+   * Shows new answers.
+   * @param {import("./series.js").Answered[]} found at least one
+   * @param {Asked} asked the query of CSV and curl
+   * @param {string[]} notes further ones
    */
-  show(matrix, asked) {
+  show(found, asked, notes) {
     if (asked.q !== this.asked.q) this.table.rewind();
-    Object.assign(this, { matrix, asked }, rowsOf(matrix));
+    Object.assign(this, { matrices: found.map((one) => one.matrix), asked, notes }, united(found, undefined));
     const csv = /** @type {HTMLAnchorElement} */ (byId("csv"));
-    csv.href = address("query", { q: asked.q, format: "csv" });
+    csv.href = address("query", { ...asked.parameters, format: "csv" });
     this.update();
   }
 
   /** Shows `words` instead of an answer. @param {Node[]} words */
   clear(words) {
-    this.matrix = null;
+    this.matrices = [];
     this.rows = [];
     this.chart.clear();
+    byId("origin").textContent = "";
     byId("summary").textContent = "";
     byId("notes").hidden = true;
     this._panels(false);
     fill(byId("empty"), words);
   }
 
+  /** Shows marks in the chart, and as a list. @param {import("./marks.js").Mark[]} marks */
+  mark(marks) {
+    this.chart.mark(marks);
+    byId("mark-list").hidden = !marks.length;
+    byId("mark-count").textContent = plural(marks.length, "mark");
+    fill(byId("mark-lines"), marks.map((one) => el("li", { text: `${moment(one.time_ms)} ${markText(one)}` })));
+  }
+
   /** Draws the current answer as the state says. */
   update() {
-    if (!this.matrix) return;
-    const { grid } = this.matrix, table = this.state.view === "table";
+    if (!this.some) return;
+    const { grid } = this, table = this.state.view === "table";
     const chosen = matching(this.rows, this.state.filter);
-    this._summary(this.matrix);
+    this._summary();
+    byId("origin").textContent = originText(this.matrices);
     this._panels(this.rows.length > 0);
-    const lines = notes(this.matrix);
+    const lines = [...this.notes.map((text) => el("li", { text })), ...notes(this.matrices)];
     byId("notes").hidden = !this.rows.length || !lines.length;
     fill(byId("notes"), this.rows.length ? lines : []);
     fill(byId("empty"), this.rows.length ? [] : nothing(lines));
@@ -98,13 +119,13 @@ export class Result {
     byId("panel-table").hidden = !some || !table;
     byId("curl").hidden = !some;
     byId("csv").hidden = !some || this.asked.route !== "query";
-    byId("zoom-out").hidden = !some || table || !this.chart.zoom;
+    byId("zoom-out").hidden = byId("zoom-load").hidden = !some || table || !this.chart.zoom;
   }
 
-  /** @param {Matrix} matrix */
-  _summary({ grid, series }) {
+  _summary() {
+    const { grid, rows } = this;
     const span = `${moment(grid.start_ms)} – ${moment(grid.end_ms)}`;
-    byId("summary").textContent = `${plural(series.length, "series", "series")} · ${plural(grid.n, "point")} of ${grid.ends_ms ? "a calendar" : duration(grid.step_ms)} · ${span}`;
+    byId("summary").textContent = `${plural(rows.length, "series", "series")} · ${plural(grid.n, "point")} of ${grid.step_ms ? duration(grid.step_ms) : "a calendar"} · ${span}`;
   }
 
   /** @param {number} drawn @param {number} drawable @param {number} chosen */
@@ -149,7 +170,7 @@ export class Result {
   /** @param {[number, number]|null} zoom epoch s */
   _zoomed(zoom) {
     this.state.zoom = zoom ? zoom.map((s) => Math.round(s * 1000)).join("-") : "";
-    byId("zoom-out").hidden = !zoom;
+    byId("zoom-out").hidden = byId("zoom-load").hidden = !zoom;
     remember(this.state, false);
   }
 
@@ -159,12 +180,13 @@ export class Result {
   }
 }
 
-/** Creates a line for each note of an answer. @param {Matrix} matrix @returns {HTMLElement[]} */
-function notes({ notes: told, partial, complete }) {
+/** Creates a line for each note of the answers. @param {Matrix[]} matrices @returns {HTMLElement[]} */
+function notes(matrices) {
+  const told = [...new Set(matrices.flatMap((one) => one.notes))].filter((note) => !isOrigin(note));
   const lines = told.slice(0, NOTES_MOST).map((text) => el("li", { text }));
   if (told.length > NOTES_MOST) lines.push(el("li", { text: `and ${told.length - NOTES_MOST} more notes` }));
-  if (!complete) lines.unshift(el("li", { text: "Memory does not hold the whole range." }));
-  if (partial) lines.unshift(el("li", { class: "warn", text: "Partial: a shard did not answer." }));
+  if (matrices.some((one) => !one.complete)) lines.unshift(el("li", { text: "Memory does not hold the whole range." }));
+  if (matrices.some((one) => one.partial)) lines.unshift(el("li", { class: "warn", text: "Partial: a shard did not answer." }));
   return lines;
 }
 

@@ -18,6 +18,7 @@ const SLACK_MS = 2000;
  * @property {(error: ApiError) => void} [fail] an answer did not come
  * @property {(feed: Feed<T>) => void} age called each second to show the age of the answer
  * @property {number} [longest_ms] longest wait after errors
+ * @property {() => number} [least_ms] least wait between two answers, for those that change slowly
  */
 
 /** @template T */
@@ -77,7 +78,11 @@ export class Feed {
   /** True if the shown answer is stale: after an error, or two turns without an answer. */
   get stale() {
     if (this.error) return true;
-    return this.interval_ms > 0 && this.shown_ms > 0 && Date.now() - this.shown_ms > 2 * this.interval_ms + SLACK_MS;
+    return this.interval_ms > 0 && this.shown_ms > 0 && Date.now() - this.shown_ms > 2 * Math.max(this.interval_ms, this.least_ms) + SLACK_MS;
+  }
+
+  get least_ms() {
+    return this.source.least_ms?.() ?? 0;
   }
 
   /** @param {T} data */
@@ -138,7 +143,7 @@ export class Scheduler {
     if (document.hidden) return;
     for (const feed of this.feeds) {
       const first = feed.shown_ms === 0 && feed.failures === 0;
-      const wanted = feed.enabled && (this.interval_ms > 0 || first) && Date.now() >= feed.due_ms;
+      const wanted = feed.enabled && (this.interval_ms > 0 || first) && Date.now() >= Math.max(feed.due_ms, feed.shown_ms && feed.shown_ms + feed.least_ms);
       if (wanted && !feed.running) void feed.refresh();
       else feed.source.age(feed);
     }

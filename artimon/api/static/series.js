@@ -1,6 +1,8 @@
 // Conversion of the series of a matrix to rows that chart, legend and table share.
 
+import { endsOf, stepOf } from "./api.js";
 import { compact, seriesText } from "./format.js";
+import { durationText } from "./time_range.js";
 
 /** Maximum number of series drawn and listed at once. */
 export const DRAWN_MOST = 200;
@@ -12,6 +14,7 @@ export const DASHED_MOST = 28;
 const LIGHT = ["#004c9c", "#e46c0f", "#1c9b5e", "#c766a0", "#683e04", "#322446", "#8633ec"];
 const DARK = ["#66a9ef", "#ff713b", "#22e296", "#c999c1", "#e9de42", "#d2e9e7", "#8f7bff"];
 const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
+const BEFORE = [5, 4];
 
 /**
  * @typedef {object} Row
@@ -20,6 +23,7 @@ const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
  * @property {import("./api.js").Series} series
  * @property {(number|null)[]|null} numbers values to draw, one per bucket; null for a series of texts
  * @property {(value: number) => string} [format] of values with a unit
+ * @property {string} [like] key of the row of now, for one of an earlier time that is compared with it
  */
 
 /**
@@ -35,6 +39,38 @@ export function rowsOf(matrix) {
     return { key: seriesText(series.name, series.labels), short, series, numbers: numbersOf(series) };
   });
   return { rows, common: shared.name || Object.keys(shared.labels).length ? seriesText(shared.name, shared.labels) : "" };
+}
+
+/**
+ * @typedef {object} Answered answer of one of several queries
+ * @property {import("./api.js").Matrix} matrix
+ * @property {string} name of the query, "" for the only one
+ * @property {number} [back_ms] the answer is of this long before, and is drawn at the times of now
+ */
+
+/**
+ * Puts the series of several answers on one grid, that of all their times.
+ * @param {Answered[]} found
+ * @param {null|undefined} absent cell at a time that an answer does not have; the line of a chart crosses undefined ones
+ */
+export function united(found, absent) {
+  const { rows, common } = rowsOf({ .../** @type {any} */ (found[0].matrix), series: found.flatMap((one) => one.matrix.series) });
+  if (found.length === 1) return { rows, common, grid: found[0].matrix.grid };
+  const endsNow = (/** @type {Answered} */ one) => endsOf(one.matrix.grid).map((ms) => ms + (one.back_ms ?? 0));
+  const ends = [...new Set(found.flatMap(endsNow))].sort((a, b) => a - b);
+  const step_ms = Math.min(...found.map((one) => stepOf(one.matrix.grid)));
+  const grid = { start_ms: Math.min(...found.map((one) => one.matrix.grid.start_ms + (one.back_ms ?? 0))), end_ms: ends[ends.length - 1], step_ms, n: ends.length, ends_ms: ends };
+  const left = [...rows];
+  const moved = found.flatMap((one) => {
+    const own = new Map(endsNow(one).map((ms, at) => [ms, at])), places = ends.map((ms) => own.get(ms) ?? -1);
+    const put = (/** @type {any[]} */ values) => places.map((at) => (at < 0 ? absent : values[at]));
+    const before = one.back_ms ? `, ${durationText(one.back_ms)} before` : "", name = one.name && `${one.name} `;
+    return left.splice(0, one.matrix.series.length).map((row) => ({
+      ...row, key: `${name}${row.key}${before}`, short: `${name}${row.short}${before}`, like: before ? `${name}${row.key}` : undefined,
+      numbers: row.numbers && put(row.numbers), series: { ...row.series, values: put(row.series.values) },
+    }));
+  });
+  return { rows: moved, common, grid };
 }
 
 /** @param {import("./api.js").Series[]} all @returns {{name: string, labels: Record<string, string>}} */
@@ -68,15 +104,17 @@ export function matching(rows, filter) {
 }
 
 /**
- * Line style of the drawn row `index`.
+ * Line style of the drawn row `index`. A row of an earlier time has the colour of that of now, and alone is dashed.
+ * @param {Row[]} rows drawn
  * @param {number} index
  * @param {boolean} dark
- * @param {number} count of drawn rows
- * @returns {{colour: string, dash: number[]}}
+ * @returns {{colour: string, dash: number[], width: number}}
  */
-export function styleOf(index, dark, count) {
-  const colours = dark ? DARK : LIGHT;
-  return { colour: colours[index % colours.length], dash: count > DASHED_MOST ? [] : DASHES[index % DASHES.length] };
+export function styleOf(rows, index, dark) {
+  const colours = dark ? DARK : LIGHT, { like } = rows[index];
+  const now = like === undefined ? index : Math.max(0, rows.findIndex((row) => row.key === like));
+  const solid = rows.length > DASHED_MOST || rows.some((row) => row.like !== undefined);
+  return { colour: colours[now % colours.length], dash: like !== undefined ? BEFORE : solid ? [] : DASHES[index % DASHES.length], width: like === undefined ? 1.75 : 1.25 };
 }
 
 /**
@@ -87,7 +125,7 @@ export function styleOf(index, dark, count) {
 export function statistics(row) {
   let last = null, min = Infinity, max = -Infinity, sum = 0, count = 0;
   for (const cell of row.numbers ? row.series.values : []) {
-    if (cell === null) continue;
+    if (cell === null || cell === undefined) continue;
     const value = (last = Number(cell)); // "NaN" and "Infinity" are texts in JSON
     if (Number.isNaN(value)) continue;
     if (value < min) min = value;

@@ -1,48 +1,90 @@
 // State in the URL, so that a link shows the same view to others. Defaults are left out.
 
-export const RANGES = ["15m", "1h", "3h", "12h", "3d"];
+import { isZone, normalized, parseDuration } from "./time_range.js";
+
 export const LANGUAGES = ["artimon", "promql"];
+export const MARKS = ["alerts", "starts"];
 export const REFRESHES = ["off", "10s", "60s"];
 
+/** Maximum number of queries at once. */
+export const QUERIES_MOST = 10;
+
 /**
+ * @typedef {{q: string, lang: string, hidden: boolean}} Query `lang`: one of LANGUAGES
+ *
  * @typedef {object} State
- * @property {string} q the last query run
- * @property {string} lang one of LANGUAGES, that of `q`
- * @property {string} range one of RANGES
+ * @property {Query[]} queries at least one; those that run
+ * @property {number} edited index of the query in the box
+ * @property {string} q that of the edited query
+ * @property {string} lang that of the edited query
+ * @property {string} range as in time_range.js
+ * @property {string} zone time zone of all shown times, "" for the browser's
  * @property {"chart"|"table"} view
  * @property {string} refresh one of REFRESHES
  * @property {string} filter text that series must contain
  * @property {string} only the one series that is drawn, "" for all
  * @property {string} zoom "from-to" in epoch ms, or ""
  * @property {string} find text of the search panel
+ * @property {string} compare duration before now whose values are drawn too, "" for none
+ * @property {string} marks words of MARKS that are drawn, with spaces
+ * @property {string} starts query whose changes are marked as starts, "" for the default one
  */
 
-/** @type {Readonly<State>} */
+/** @type {Readonly<Omit<State, "queries"|"edited"|"q"|"lang">>} */
 export const DEFAULTS = Object.freeze({
-  q: "", lang: "artimon", range: "1h", view: "chart", refresh: "10s", filter: "", only: "", zoom: "", find: "",
+  range: "1h", zone: "", view: "chart", refresh: "10s", filter: "", only: "", zoom: "", find: "", compare: "", marks: "", starts: "",
 });
 
 /** @param {string} search @returns {State} unknown values become defaults */
 export function read(search) {
   const given = new URLSearchParams(search);
-  const state = { ...DEFAULTS };
-  for (const key of /** @type {(keyof State)[]} */ (Object.keys(DEFAULTS))) {
+  const state = withQueries({ ...DEFAULTS, ...queriesOf(given) });
+  for (const key of Object.keys(DEFAULTS)) {
     const value = given.get(key);
     if (value !== null) Object.assign(state, { [key]: value });
   }
-  if (!LANGUAGES.includes(state.lang)) state.lang = DEFAULTS.lang;
-  if (!RANGES.includes(state.range)) state.range = DEFAULTS.range;
+  state.range = normalized(state.range, "UTC", Date.now()) || DEFAULTS.range;
+  if (parseDuration(state.compare) === null) state.compare = DEFAULTS.compare;
+  state.marks = MARKS.filter((one) => state.marks.split(" ").includes(one)).join(" ");
+  if (!isZone(state.zone)) state.zone = DEFAULTS.zone;
   if (!REFRESHES.includes(state.refresh)) state.refresh = DEFAULTS.refresh;
   if (state.view !== "table") state.view = "chart";
   if (!/^\d{1,15}-\d{1,15}$/.test(state.zoom)) state.zoom = "";
   return state;
 }
 
+/** @param {number} index @returns {string} the name of a query: A, B, … */
+export const letter = (index) => String.fromCharCode(65 + index);
+
+/** @param {URLSearchParams} given @returns {{queries: Query[], edited: number}} */
+function queriesOf(given) {
+  const langs = given.getAll("lang"), hidden = given.getAll("hide");
+  const all = given.getAll("q").filter(Boolean).slice(0, QUERIES_MOST);
+  const queries = (all.length ? all : [""]).map((q, i) => ({ q, lang: LANGUAGES.includes(langs[i]) ? langs[i] : LANGUAGES[0], hidden: hidden.includes(letter(i)) }));
+  return { queries, edited: Math.max(0, queries.findIndex((_one, i) => letter(i) === given.get("edit"))) };
+}
+
+/** Adds `q` and `lang`, those of the edited query. @param {any} state @returns {State} */
+function withQueries(state) {
+  const of = (/** @type {"q"|"lang"} */ key) => ({
+    get() { return state.queries[state.edited][key]; },
+    set(/** @type {string} */ value) { state.queries[state.edited][key] = value; },
+  });
+  return Object.defineProperties(state, { q: of("q"), lang: of("lang") });
+}
+
 /** @param {State} state @returns {string} "?…" or "" */
 export function write(state) {
   const out = new URLSearchParams();
-  for (const [key, value] of Object.entries(state)) {
-    if (value !== DEFAULTS[/** @type {keyof State} */ (key)]) out.set(key, value);
+  const kept = state.queries.filter((one) => one.q), edited = kept.indexOf(state.queries[state.edited]);
+  for (const one of kept) out.append("q", one.q);
+  const langs = kept.length ? kept : [state.queries[state.edited]];
+  if (langs.some((one) => one.lang !== LANGUAGES[0])) for (const one of langs) out.append("lang", one.lang);
+  kept.forEach((one, i) => { if (one.hidden) out.append("hide", letter(i)); });
+  if (edited > 0) out.set("edit", letter(edited));
+  for (const [key, value] of Object.entries(DEFAULTS)) {
+    const now = state[/** @type {keyof typeof DEFAULTS} */ (key)];
+    if (now !== value) out.set(key, now);
   }
   const text = out.toString();
   return text ? `?${text}` : "";

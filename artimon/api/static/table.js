@@ -77,13 +77,13 @@ export class Table {
 
 /** @param {import("./series.js").Row} row @returns {number} sort key */
 function newest(row) {
-  return row.numbers?.findLast((value) => value !== null) ?? -Infinity;
+  return row.numbers?.findLast((value) => value !== null && value !== undefined) ?? -Infinity;
 }
 
 /** @param {import("./series.js").Row} row @param {number[]} buckets */
 function line(row, buckets) {
   const cells = buckets.map((i) => {
-    const value = row.series.values[i];
+    const value = row.series.values[i] ?? null;
     if (value === null) return el("td", { class: "number missing" }, el("span", { "aria-label": "missing", role: "img", text: "–" }));
     return el("td", { class: row.numbers ? "number" : "text", text: exact(value) });
   });

@@ -4,9 +4,12 @@ import { el, fill } from "./dom.js";
 import { duration, moment } from "./format.js";
 import { cellText, isDark, styleOf } from "./series.js";
 import { swatch } from "./legend.js";
+import { markText } from "./marks.js";
 
 const SHOWN_MOST = 8;
 const AWAY_PX = 14;
+/** Distance from the cursor at which a mark is named; those of the bucket are, too. */
+const MARK_PX = 7;
 
 export class Tooltip {
   /** @param {HTMLElement} figure */
@@ -25,8 +28,9 @@ export class Tooltip {
    * @param {any} u
    * @param {import("./series.js").Row[]} rows
    * @param {{index: number, row: number}} at position of the keyboard cursor
+   * @param {import("./marks.js").Mark[]} [marks] those of the chart
    */
-  follow(u, rows, at) {
+  follow(u, rows, at, marks = []) {
     const { idx, left, top } = u.cursor;
     if (idx === null || idx === undefined || left < 0) return this.hide();
     at.index = idx;
@@ -35,10 +39,13 @@ export class Tooltip {
     const ms = u.data[0][idx] * 1000;
     const step_ms = u.data[0].length > 1 ? (u.data[0][1] - u.data[0][0]) * 1000 : 0;
     const head = el("p", { class: "tooltip-time", text: moment(ms) + (step_ms ? ` · ${duration(step_ms)}` : "") });
-    const lines = near.shown.map((i) => line(rows[i], i, rows.length, idx));
+    const lines = near.shown.map((i) => line(rows, i, idx));
     if (!lines.length) lines.push(el("p", { class: "faint", text: "no value" }));
     const more = near.left_out ? el("p", { class: "faint", text: `${near.left_out} more` }) : null;
-    fill(this.box, [head, ...lines, ...(more ? [more] : [])]);
+    const from_ms = (u.data[0][idx - 1] ?? u.data[0][idx]) * 1000;
+    const isNear = (/** @type {number} */ at_ms) => (at_ms > from_ms && at_ms <= ms) || Math.abs(u.valToPos(at_ms / 1000, "x") - left) < MARK_PX;
+    const here = marks.filter((one) => isNear(one.time_ms)).slice(0, SHOWN_MOST).map((one) => el("p", { class: "tooltip-mark", text: markText(one) }));
+    fill(this.box, [head, ...here, ...lines, ...(more ? [more] : [])]);
     this.box.hidden = false;
     this._put(u, left, top);
   }
@@ -70,8 +77,8 @@ function nearest(u, rows, idx, top) {
   return { shown, left_out: Math.max(0, found.length - SHOWN_MOST) };
 }
 
-/** @param {import("./series.js").Row} row @param {number} i @param {number} count @param {number} idx of a bucket */
-function line(row, i, count, idx) {
-  const text = cellText(row, idx) ?? "–";
-  return el("p", { class: "tooltip-line" }, swatch(styleOf(i, isDark(), count)), el("span", { class: "tooltip-name", text: row.short }), el("span", { class: "number", text }));
+/** @param {import("./series.js").Row[]} rows @param {number} i @param {number} idx of a bucket */
+function line(rows, i, idx) {
+  const row = rows[i], text = cellText(row, idx) ?? "–";
+  return el("p", { class: "tooltip-line" }, swatch(styleOf(rows, i, isDark())), el("span", { class: "tooltip-name", text: row.short }), el("span", { class: "number", text }));
 }
