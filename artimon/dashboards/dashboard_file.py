@@ -17,8 +17,8 @@ from query_dsl import parse as parse_query
 from query_dsl import parse_selector
 from query_dsl.promql import parse as parse_promql
 
-MAX_BYTES = 64 << 10
-MAX_PANELS, MAX_QUERIES, MAX_VARIABLES, MAX_ENTRIES = 100, 10, 20, 200
+MAX_BYTES = 512 << 10
+MAX_PANELS, MAX_QUERIES, MAX_VARIABLES, MAX_ENTRIES = 300, 30, 60, 200
 COLUMNS = 24
 """Columns of the grid."""
 KINDS = ("chart", "value", "table", "bars", "heatmap", "states", "text")

@@ -25,13 +25,15 @@ from artimon.runtime.text import parse_duration
 MAX_JSON_BYTES = 8 << 20
 KINDS: Mapping[str, str] = {
     "timeseries": "chart", "graph": "chart", "stat": "value", "gauge": "value", "singlestat": "value",
-    "bargauge": "bars", "table": "table", "table-old": "table", "heatmap": "heatmap", "state-timeline": "states",
-    "status-history": "states", "text": "text",
+    "bargauge": "bars", "barchart": "bars", "piechart": "bars", "grafana-piechart-panel": "bars",
+    "grafana-polystat-panel": "value", "table": "table", "table-old": "table", "heatmap": "heatmap",
+    "state-timeline": "states", "status-history": "states", "text": "text",
 }  # fmt: skip
 UNITS: Mapping[str, str] = {
     "bytes": "bytes", "decbytes": "bytes", "Bps": "bytes/s", "binBps": "bytes/s", "decbps": "bytes/s",
     "bps": "bits/s", "binbps": "bits/s", "percent": "percent", "percentunit": "ratio", "s": "s", "ms": "ms",
-    "reqps": "/s", "ops": "/s", "rps": "/s", "wps": "/s", "iops": "/s", "cps": "/s", "none": "", "short": "", "": "",
+    "reqps": "/s", "ops": "/s", "rps": "/s", "wps": "/s", "iops": "/s", "cps": "/s",
+    "pps": "/s", "eps": "/s", "qps": "/s", "none": "", "short": "", "": "",
 }  # fmt: skip
 REDUCTIONS: Mapping[str, str] = {
     "lastNotNull": "last", "last": "last", "current": "last", "mean": "mean", "avg": "mean", "min": "min",
@@ -40,9 +42,11 @@ REDUCTIONS: Mapping[str, str] = {
 STATES: Mapping[str, str] = {"green": "good", "yellow": "warn", "orange": "warn", "red": "bad"}
 _LABEL_VALUES = re.compile(r"\s*label_values\(\s*(?:(.+)\s*,\s*)?([A-Za-z_][A-Za-z0-9_]*)\s*\)\s*", re.DOTALL)
 _RESULT = re.compile(r"\s*query_result\((.+)\)\s*", re.DOTALL)
+_OF_LABEL = re.compile(r'/?\.?\*?\b([A-Za-z_]\w*)=\\?"\((?:\.\*|\.\*\?|\.\+|\[\^"\][*+])\).*')
+"""Regular expression of a variable that takes the value of one label out of the text of a series."""
 _FORMATTED = re.compile(r"\$\{([A-Za-z_]\w*):[a-z]+\}|\[\[([A-Za-z_]\w*)(?::[a-z]+)?\]\]")
 _LEGEND = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
-_ROW_PX = 30
+_MISSING = ("null", "nan", "null+nan", "empty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +132,26 @@ class _Importer:
         return chosen
 
     def _variables(self) -> Iterator[dict[str, Any]]:
-        for one in _maps(_map(self.model.get("templating")).get("list")):
+        kept: list[dict[str, Any]] = []
+        for one in _by_use(_maps(_map(self.model.get("templating")).get("list"))):
             name, kind = _text(one.get("name")), one.get("type")
             if kind == "datasource":
                 continue  # there is one source here
             found = self._variable(name, one)
             if found is None:
                 continue
+            whole = {"title": "t", "variables": [*kept, found], "panels": [{"kind": "text"}]}
             try:
-                read_dashboard(write_yaml({"title": "t", "variables": [found], "panels": [{"kind": "text"}]}), "import")
+                read_dashboard(write_yaml(whole), "import")
             except ConfigFileError as problem:
                 self.problems.append(f"variable {name!r:.80}: {problem.problems[0].text}")
                 continue
-            if len(self.names) < MAX_VARIABLES and name not in self.names:
-                self.names.add(name)
-                yield found
+            if len(kept) == MAX_VARIABLES:
+                self.problems.append(f"variable {name!r:.80}: a dashboard has at most {MAX_VARIABLES}")
+                continue
+            self.names.add(name)
+            kept.append(found)
+            yield found
 
     def _variable(self, name: str, one: Mapping[str, Any]) -> dict[str, Any] | None:
         kind, made = one.get("type"), {"name": name}
@@ -150,20 +159,24 @@ class _Importer:
             made["title"] = label
         now = _map(one.get("current")).get("value")
         chosen = [_text(value) for value in (now if isinstance(now, list) else [now]) if isinstance(value, str)]
-        default = [value for value in chosen if value and value not in ("$__all", "$__auto")]
+        default = [value for value in chosen if value and not value.startswith("$__")]
         many: dict[str, Any] = {"multi": True} if one.get("multi") or one.get("includeAll") else {}
         if kind == "query":
             query = one.get("query")
-            found = self._queried(_text(_map(query).get("query") if isinstance(query, dict) else query, 10_000))
+            text = _text(_map(query).get("query") if isinstance(query, dict) else query, 10_000)
+            found = self._queried(name, text, _text(one.get("regex"), 1_000))
             if found is None:
-                self.problems.append(f"variable {name!r:.80}: only label_values(…) and query_result(…) are converted")
-                return None
+                told = "only label_values(…), and query_result(…) with the regular expression of a label, are converted"
+                self.problems.append(f"variable {name!r:.80}: {told}: it became a text")
+                return {**made, **({"default": default[:1]} if default else {})}
             return {**made, **found, **many}
         if kind in ("custom", "interval"):
             texts = [part.strip().rpartition(" : ")[2] for part in _text(one.get("query"), 10_000).split(",")]
             values = [value for value in texts if value and value != "auto"]
             if kind == "interval" and len(values) != len(texts):
                 self.problems.append(f"variable {name!r:.80}: the value auto was left out")
+            if kind == "interval" and not default and "5m" in values:
+                default = ["5m"]
             return {**made, "values": values, **({"default": default} if default else {}), **many}
         if kind in ("constant", "textbox"):
             value = _text(one.get("query")) or next(iter(default), "")
@@ -171,11 +184,18 @@ class _Importer:
         self.problems.append(f"variable {name!r:.80}: the type {kind!r:.40} is not supported")
         return None
 
-    def _queried(self, query: str) -> dict[str, Any] | None:
+    def _queried(self, name: str, query: str, pattern: str) -> dict[str, Any] | None:
         query = self._plain(query)
         if found := _LABEL_VALUES.fullmatch(query):
             of, label = found[1], found[2]
+            if pattern:
+                self.problems.append(
+                    f"variable {name!r:.80}: its regular expression is left out: all values are offered"
+                )
             return {"label": label, **({"query": of.strip(), "lang": "promql"} if of else {})}
+        result, label_of = _RESULT.fullmatch(query), _OF_LABEL.fullmatch(pattern)
+        if result and label_of:
+            return {"label": label_of[1], "query": result[1].strip(), "lang": "promql"}
         return None
 
     def _plain(self, text: str) -> str:
@@ -289,6 +309,8 @@ class _Importer:
 
     def _names(self, title: str, mappings: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         for mapping in mappings:
+            if mapping.get("type") == "special" and _map(mapping.get("options")).get("match") in _MISSING:
+                continue  # what is missing is shown as missing
             if mapping.get("type") != "value":
                 self._left_out(title, f"a mapping of the type {mapping.get('type')!r:.40} is not supported")
                 continue
@@ -313,6 +335,21 @@ class _Importer:
                 self._left_out(title, f"the link {name!r:.40}: only addresses of the web are converted")
                 continue
             yield made
+
+
+def _by_use(variables: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the variables so that each comes after those that its query uses; those in a circle last."""
+    waiting = list(variables)
+    while waiting:
+        names = {one.get("name") for one in waiting}
+        free = [one for one in waiting if not (_used(one) & names - {one.get("name")})] or waiting
+        yield from free
+        waiting = [one for one in waiting if all(one is not other for other in free)]
+
+
+def _used(variable: Mapping[str, Any]) -> set[str]:
+    text = json.dumps([variable.get("query"), variable.get("definition")])
+    return {found[1] or found[2] for found in REFERENCE.finditer(_FORMATTED.sub(r"${\1\2}", text))}
 
 
 def _thresholds(steps: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

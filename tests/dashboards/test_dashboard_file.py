@@ -75,7 +75,7 @@ def test_an_error_names_its_place(old: str, new: str, told: str) -> None:
 
 def test_files_have_limits() -> None:
     panel = "- {kind: text, text: a}\n"
-    with pytest.raises(ConfigFileError, match="panels: more than 100 entries"):
+    with pytest.raises(ConfigFileError, match=f"panels: more than {MAX_PANELS} entries"):
         read_dashboard("title: T\npanels:\n" + panel * (MAX_PANELS + 1), "many.yaml")
     with pytest.raises(ConfigFileError, match=f"more than {MAX_BYTES} bytes"):
         read_dashboard("#" * (MAX_BYTES + 1), "long.yaml")

@@ -41,6 +41,7 @@ panels:
   names: [{value: 0, text: idle, state: good}, {value: 1, text: busy, state: warn}]
   queries: [{q: "(fetch('host.load{window=\\"5m\\"}') > 3).max(by=['host'])", legend: "{host}"}]
 """
+PANELS = 200
 Opener = Callable[..., Page]
 
 
@@ -67,6 +68,8 @@ def address(folder: Path) -> Iterator[str]:
         samples = [Sample(int(at), float(value), 1) for at, value in zip(times, values, strict=True)]
         store.add(name, labels, samples, Kind[METRICS[name].kind.upper()])
     (folder / "hostile.yaml").write_text(HOSTILE)
+    panels = [f"- {{title: P{n}, queries: [{{q: \"fetch('host.load') + {n}\"}}]}}\n" for n in range(PANELS)]
+    (folder / "large.yaml").write_text(f"title: Large\nrefresh: off\npanels:\n{''.join(panels)}")
     with served(store, clock=SYSTEM_CLOCK, dashboards=DashboardStore(folder)) as client:
         yield f"http://127.0.0.1:{client.port}"
 
@@ -200,3 +203,20 @@ def test_a_dashboard_is_made_changed_and_restored(opener: Opener) -> None:
     assert findings(page) == []
     page.get_by_role("button", name="Restore version 1").click()
     expect(page.locator(".board-head h2")).to_have_text("My dashboard")
+
+
+def test_panels_of_a_large_dashboard_ask_when_they_are_near(opener: Opener) -> None:
+    page = opener(name="large")
+    filled(page)
+    asked: list[str] = []
+    drawn = page.locator(".panel canvas")
+    first = drawn.count()
+    assert 2 <= first < PANELS / 4
+    page.on("request", lambda request: asked.append(request.url))
+    page.locator(f'[data-panel="{PANELS}"]').scroll_into_view_if_needed()
+    expect(page.locator(f'[data-panel="{PANELS}"] canvas')).to_be_visible()
+    assert 1 <= len([url for url in asked if "/api/query" in url]) < PANELS / 2
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Snapshot").click()
+    text = Path(saved.value.path()).read_text()
+    assert text.count("<img") == PANELS, "a snapshot has all panels"

@@ -93,10 +93,80 @@ def test_panels_with_promql_are_converted(found: tuple[Dashboard, str]) -> None:
 
 
 def test_variables_are_converted(found: tuple[Dashboard, str]) -> None:
-    job, zone, step, fixed = found[0].variables
+    job, zone, step, fixed, odd = found[0].variables
     assert (job.label, job.query, job.lang, job.multi, job.title) == ("job", "up", "promql", True, "Job")
     assert (zone.values, zone.default) == (("a", "b"), ("b",))
-    assert (step.values, fixed.default) == (("1m", "5m"), ("prod",))
+    assert (step.values, step.default, fixed.default) == (("1m", "5m"), ("5m",), ("prod",))
+    assert (odd.label, odd.values, odd.default) == (None, (), ())
+
+
+def imported(variables: list[dict[str, Any]], *queries: str, **panel: Any) -> tuple[Dashboard, list[str]]:
+    """Return the dashboard of these variables and one panel, and what was listed."""
+    targets = [{"refId": str(n), "expr": query} for n, query in enumerate(queries)]
+    shown = {"type": "timeseries", "title": "P", "targets": targets, **panel}
+    found = import_grafana(json.dumps({"title": "T", "templating": {"list": variables}, "panels": [shown]}))
+    return read_dashboard(found.text, "t.yaml"), found.problems
+
+
+def query_variable(name: str, query: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": "query", "query": {"query": query}, **more}
+
+
+def test_variables_use_others_in_any_order() -> None:
+    board, told = imported(
+        [
+            query_variable("disk", 'label_values(disk_bytes{job="$job",node=~"$node"}, disk)', includeAll=True),
+            query_variable("node", 'label_values(up{job="${job:regex}"}, node)', multi=True),
+            query_variable("job", "label_values(up, job)"),
+        ],
+        'rate(disk_bytes{job="$job",node=~"$node",disk=~"$disk"}[$__rate_interval])',
+    )
+    assert [one.name for one in board.variables] == ["job", "node", "disk"]
+    assert [one.multi for one in board.variables] == [False, True, True]
+    assert len(board.panels[0].queries) == 1
+    assert told == []
+
+
+def test_variables_that_use_each_other_are_listed() -> None:
+    circle = [query_variable("a", 'label_values(up{b="$b"}, a)'), query_variable("b", 'label_values(up{a="$a"}, b)')]
+    board, told = imported(circle, "up")
+    assert board.variables == ()
+    assert len(board.panels[0].queries) == 1
+    assert all("unknown variable" in one for one in told)
+
+
+@pytest.mark.parametrize("pattern", ['/.*topic="([^"]*).*/', 'topic="(.*)"', '/topic="(.+)",.*/'])
+def test_a_result_gives_the_label_of_its_regular_expression(pattern: str) -> None:
+    board, told = imported([query_variable("topic", "query_result(kafka_lag)", regex=pattern)], 'lag{topic="$topic"}')
+    assert (board.variables[0].label, board.variables[0].query) == ("topic", "kafka_lag")
+    assert told == []
+
+
+def test_what_cannot_be_queried_becomes_a_text() -> None:
+    odd = query_variable("limit", "query_result(settings)", regex="/ ([0-9]+)/", current={"value": "100"})
+    board, told = imported([odd], "x > $limit")
+    assert board.variables[0].default == ("100",)
+    assert len(board.panels[0].queries) == 1
+    assert "it became a text" in told[0]
+
+
+@pytest.mark.parametrize("kind", ["piechart", "barchart", "grafana-piechart-panel", "grafana-polystat-panel"])
+def test_panels_of_one_value_a_series_are_bars_or_values(kind: str) -> None:
+    board, told = imported([], "sum by (job) (up)", type=kind)
+    assert board.panels[0].kind in ("bars", "value")
+    assert told == []
+
+
+def test_the_name_of_a_missing_value_is_not_listed() -> None:
+    mappings = [{"type": "special", "options": {"match": "null", "result": {"text": "N/A"}}}]
+    _, told = imported([], "up", type="stat", fieldConfig={"defaults": {"mappings": mappings}})
+    assert told == []
+
+
+def test_a_large_dashboard_is_imported_whole() -> None:
+    panels = [{"type": "stat", "title": f"P{n}", "targets": [{"expr": f"up + {n}"}]} for n in range(260)]
+    board = read_dashboard(import_grafana(json.dumps({"title": "T", "panels": panels})).text, "t.yaml")
+    assert len(board.panels) == 260
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ export class PanelView {
     this.chosen = chosen;
     this.title = readable(panel.title, chosen);
     /** @type {Answers|null} */ this.found = null;
+    /** @type {import("./dashboard_values.js").Round|null} */ this.round = null;
+    /** True if the card is seen, or nearly. */ this.near = true;
     this.choice = { only: "", hidden: /** @type {Set<string>} */ (new Set()) };
     this.body = el("div", { class: `panel-body ${panel.kind}` });
     this.problem = el("p", { class: "problem", role: "status" });
@@ -55,8 +57,14 @@ export class PanelView {
     });
   }
 
+  /** True if this round was asked. @param {import("./dashboard_values.js").Round} round */
+  isOf(round) {
+    return this.round === round;
+  }
+
   /** Asks and draws. @param {import("./dashboard_values.js").Round} round */
   async load(round) {
+    this.round = round;
     if (this.panel.kind === "text") return;
     this.card.setAttribute("aria-busy", "true");
     try {

@@ -58,17 +58,30 @@ const feed = new Feed({
     const round = new Round(signal, spanOf(range(), Date.now()));
     const found = await resolved(stored.dashboard.variables, round, (one) => parameters.getAll(`var-${one}`));
     lay(found);
-    const loaded = await Promise.allSettled(visible().map((view) => view.load(round)));
+    latest = round;
+    const near = visible().filter((view) => view.near);
+    const loaded = await Promise.allSettled(near.map((view) => view.load(round)));
     const failed = loaded.filter((one) => one.status === "rejected").map((one) => one.reason);
     if (signal.aborted) throw new ApiError("another question came first", 0);
     byId("problem").textContent = found.problems.join("; ");
-    const asking = loaded.length - visible().filter((view) => view.panel.kind === "text").length;
+    const asking = loaded.length - near.filter((view) => view.panel.kind === "text").length;
     if (asking && failed.length === asking) throw failed[0];
   },
   show: () => undefined,
   least_ms: () => leastInterval(range(), Date.now()),
   age: (one) => { const line = document.getElementById("age"); if (line && (one.shown_ms || one.running)) sayAge(line, one, { ago: duration }); },
 });
+
+/** @type {Round|null} */ let latest = null;
+/** Panels ask once they come near the part of the page that is seen, so that a dashboard of 200 panels asks for some. */
+const scrolled = new IntersectionObserver((entries) => {
+  for (const entry of entries) {
+    const view = views.find((one) => one.card === entry.target);
+    if (!view) continue;
+    view.near = entry.isIntersecting;
+    if (view.near && latest && !view.isOf(latest)) void view.load(latest).catch(() => undefined);
+  }
+}, { rootMargin: "300px 0px" });
 
 /** Panels that can be seen: all, or the one in the whole window. */
 function visible() {
@@ -98,6 +111,14 @@ function lay({ chosen, offered }) {
   });
   fill(byId("board"), views.map((view) => view.card));
   showFull();
+  scrolled.disconnect();
+  views.forEach((view) => scrolled.observe(view.card));
+}
+
+/** @param {HTMLElement} card */
+function isNear(card) {
+  const box = card.getBoundingClientRect();
+  return !card.hidden && box.top < innerHeight + 300 && box.bottom > -300;
 }
 
 let zooming = false;
@@ -123,6 +144,7 @@ function showFull() {
     view.card.hidden = number !== null && String(view.number) !== number;
     view.card.classList.toggle("whole", !view.card.hidden && number !== null);
   }
+  for (const view of views) view.near = isNear(view.card);
 }
 
 /** Asks again, because something was chosen. */
@@ -145,7 +167,9 @@ function toggleSide(view) {
   showSide();
 }
 
-function save() {
+async function save() {
+  const round = latest;
+  if (round) await Promise.allSettled(visible().filter((view) => !view.isOf(round)).map((view) => view.load(round)));
   const text = snapshot(stored.dashboard.title, byId("board"), views);
   const link = /** @type {HTMLAnchorElement} */ (el("a", { download: `${name}.html`, href: URL.createObjectURL(new Blob([text], { type: "text/html" })) }));
   link.click();
