@@ -206,6 +206,8 @@ QUERIES = _object(
                     "client": {**TEXT, "description": "Address"},
                     "user": TEXT,
                     "engine": TEXT,
+                    "limits": {"type": "string", "enum": ["soft", "hard"]},
+                    "timeout_ms": COUNT,
                     "started_ms": TIME,
                     "running_ms": INT64,
                 }

@@ -12,7 +12,10 @@ from artimon.api.schemas import ANSWERS, ERRORS
 from tests.api.serving import STATUS, Client, served, small_app
 from tests.api.test_listings import polled_store
 
-PAGES = {"/", "/alerts", "/dashboards", "/static/{name:path}", "/openapi.json"}
+PAGES = {f"/{name}" for name in ("", "alerts", "dashboards", "queries")} | {
+    "/static/{name:path}",
+    "/openapi.json",
+}
 DASHBOARDS = {f"dashboards{path}" for path in ("", "/import", "/{name}", "/{name}/versions", "/{name}/diff")} | {
     "dashboards/{name}/restore"
 }
