@@ -10,6 +10,7 @@ const PAGES = [
   ["./", "Explore"],
   ["dashboards", "Dashboards"],
   ["alerts", "Alerts"],
+  ["cardinality", "Cardinality"],
   ["queries", "Running queries"],
 ];
 const THEMES = [["auto", "Auto"], ["light", "Light"], ["dark", "Dark"]];

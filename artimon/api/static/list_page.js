@@ -71,9 +71,19 @@ export function table(name, columns, rows) {
 /** Creates a cell. @param {Node|string|null} content @param {string} [kind] class */
 export const cell = (content, kind) => el("td", { class: kind ?? null }, content);
 
-/** Creates links that select one of several values. @param {string} name @param {[string, string][]} values with their texts @param {string} now @param {(value: string) => string} address */
-export function choices(name, values, now, address) {
-  return el("nav", { class: "pages-nav", "aria-label": name }, ...values.map(([value, text]) => el("a", { href: address(value), text, "aria-current": value === now ? "true" : null })));
+/**
+ * Creates a link to another state of the page, which changes it without loading it again.
+ * @param {AddressState<any>} state @param {Record<string, string>} changes @param {string} text @param {() => void} act @param {Record<string, any>} [more] attributes
+ */
+export function stateLink(state, changes, text, act, more = {}) {
+  const chosen = Object.entries(changes).every(([key, value]) => state.now[key] === value);
+  const clicked = (/** @type {MouseEvent} */ event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    state.set(changes, true);
+    act();
+  };
+  return el("a", { href: state.address(changes), text, "aria-current": chosen ? "true" : null, "data-key": `state ${JSON.stringify(changes)}`, onclick: clicked, ...more });
 }
 
 /** Creates a code block with a button that copies it. @param {string} text @param {string} what */
