@@ -67,6 +67,9 @@ WordsParameter = Annotated[
     str,
     Query(max_length=200, description="Words that context, instance, host or label=value of a process must contain"),
 ]
+ProcessWordsParameter = Annotated[
+    str, Query(max_length=200, description="Words that instance, host, version or problem of a process must contain")
+]
 
 
 class Routes:
@@ -238,12 +241,13 @@ class Routes:
         role: FilterParameter = "",
         state: FilterParameter = "",
         host: FilterParameter = "",
+        filter: ProcessWordsParameter = "",
         limit: LimitParameter = 1_000,
         offset: OffsetParameter = 0,
     ) -> Response:
         """Return the state of every part, hop and shard, and a page of the processes of the cluster."""
         self._check_limit(limit)
-        page, packed = FleetPage(role, state, host, offset, limit), self._accepts_gzip(request)
+        page, packed = FleetPage(role, state, host, offset, limit, filter), self._accepts_gzip(request)
         work = lambda: packed(self._status(page))  # noqa: E731
         return buffered_response(await self._status_executor.run(lambda: as_api_errors(work)))
 

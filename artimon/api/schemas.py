@@ -149,6 +149,7 @@ FLEET = _object(
                     "seen_ms": OPTIONAL_TIME,
                     "uptime_ms": {"type": ["integer", "null"]},
                     "resident_bytes": {"type": ["integer", "null"]},
+                    "lag_ms": {"type": ["integer", "null"], "description": "The greatest lag that it reports"},
                 }
             )
         ),

@@ -10,6 +10,7 @@ const PAGES = [
   ["./", "Explore"],
   ["dashboards", "Dashboards"],
   ["alerts", "Alerts"],
+  ["fleet", "Fleet"],
   ["cardinality", "Cardinality"],
   ["queries", "Running queries"],
 ];
