@@ -58,10 +58,12 @@ def counted_store() -> CountedStore:
     for bound in BOUNDS:
         add("http.seconds.bucket", {"host": "h0", "context": "shop", "le": bound}, Kind.COUNTER, 48)
     add("shop.version", {"host": "h0", "context": "shop"}, Kind.GAUGE, 48, MARK)
-    add(f"odd.{MARK}", {"odd": ODD, "context": "shop"}, Kind.GAUGE, 48)
+    add(f"odd.{MARK}", {}, Kind.GAUGE, 48)  # no agent accepts this name
+    add("odd.value", {"odd": ODD, "context": "shop"}, Kind.GAUGE, 48)
     store.texts = {
         "http.requests": ("Requests answered", ""),
         "host.load": (f"Processes that run {MARK}", ""),
+        "odd.value": (MARK, MARK),
         "http.seconds.bucket": ("Requests by duration", "s"),
     }
     return store

@@ -11,6 +11,7 @@ const PAGES = [
   ["dashboards", "Dashboards"],
   ["alerts", "Alerts"],
   ["fleet", "Fleet"],
+  ["variables", "Variables"],
   ["cardinality", "Cardinality"],
   ["queries", "Running queries"],
 ];
