@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -42,12 +43,11 @@ def counted_store() -> CountedStore:
     store = CountedStore()
 
     def add(name: str, labels: dict[str, str], kind: Kind, hours: int, of: float | str = 2.0) -> None:
-        times = [end_ms - hour * HOUR for hour in range(hours, 0, -1)] + [
-            end_ms - at * MINUTE for at in range(59, -1, -1)
-        ]
-        values: list[float | str] = [
-            of if isinstance(of, str) else float(i if kind == Kind.COUNTER else of) for i in range(len(times))
-        ]
+        times = [end_ms - hour * HOUR for hour in range(hours, 0, -1)]
+        times += [end_ms - at * MINUTE for at in range(59, -1, -1)]
+        values: list[float | str] = [of] * len(times)
+        if kind == Kind.COUNTER:
+            values = [60 * (len(store.series) % 7 + 1) * i + 200 * math.sin(i / 5) for i in range(len(times))]
         samples = [Sample(at - 1, value, end_ms - 100 * HOUR) for at, value in zip(times, values, strict=True)]
         store.add(name, labels, samples, kind)
 

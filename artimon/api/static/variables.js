@@ -88,8 +88,8 @@ async function showVariable() {
     const { type, help, unit: measured } = data[name]?.[0] ?? { type: "unknown", help: "", unit: "" };
     const bounds = labels.some((one) => one.name === "le") && /[._]bucket$/.test(name);
     shape = series[0].type === "STRING" ? "text" : bounds ? "histogram" : type === "counter" ? "counter" : "gauge";
+    showChoices(labels); // before the links, whose queries follow from them
     showFacts({ kind: `${bounds ? "histogram" : type === "unknown" ? "not told" : type}, ${series[0].type.toLowerCase()}`, help, unit: measured }, labels);
-    showChoices(labels);
     unit = shape === "counter" ? `${measured}/s` : measured;
     await Promise.all([loadChart(), loadReach(name, signal)]);
   } catch (error) {
