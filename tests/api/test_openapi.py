@@ -119,6 +119,7 @@ def test_a_matrix_comes_in_three_forms(paths: dict[str, Any]) -> None:
         ("/api/alerts", {}),
         ("/api/queries", {}),
         ("/api/status", {}),
+        ("/api/configuration", {}),
         ("/api/whoami", {}),
         ("/api/health", {}),
         ("/api/dashboards", {}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,13 @@ def access(tmp_path_factory: pytest.TempPathFactory) -> Authenticator:
 
 @contextmanager
 def serving(
-    store: Store, access: Authenticator | None = None, status: Callable[[FleetPage], Any] = lambda _: STATUS
+    store: Store,
+    access: Authenticator | None = None,
+    status: Callable[[FleetPage], Any] = lambda _: STATUS,
+    configuration: Callable[[], Mapping[str, Any]] | None = None,
 ) -> Iterator[str]:
     """Yield the address of an API over a store."""
-    server = ApiServer(make_app(store, status, SYSTEM_CLOCK, access=access))
+    server = ApiServer(make_app(store, status, SYSTEM_CLOCK, access=access, configuration=configuration))
     server.start()
     try:
         yield f"http://127.0.0.1:{server.port}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -41,9 +42,17 @@ def status(page: FleetPage) -> Mapping[str, Any]:
     return {"healthy": not whole.problems, "fleet": whole.to_json(page=page)}
 
 
+def configuration() -> Mapping[str, Any]:
+    pushed = {"version": "group/default@4", "made_ms": int(time.time() * 1000), "by": "ana", "note": MARK, "source": 2}
+    running = [{"version": "group/default@4", "agents": 239}, {"version": "group/default@3", "agents": 1}]
+    refused = [{"agent": "h009", "reason": f"flow access does not start {MARK}"}]
+    found = {"agents": 240, "pushed": [pushed], "running": running, "trials": 3, "refused": refused, "refusals": 2}
+    return {**found, "problem": ""}
+
+
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with serving(small_store(), status=status) as found:
+    with serving(small_store(), status=status, configuration=configuration) as found:
         yield found
 
 
@@ -55,11 +64,17 @@ def test_who_is_missing_and_who_lags(opener: Opener, address: str) -> None:
     expect(page.locator("#problems")).to_contain_text("agent-0 on h007: does not answer its agent for 600 s")
     expect(page.locator("#problems")).to_contain_text("versions differ: 1.0 (244), 1.1 (1)")
     expect(page.locator("#roles tr", has_text="agent")).to_contain_text("1 missing")
+    expect(page.locator("#configuration")).to_contain_text("h009 refuses: flow access does not start")
+    expect(page.locator("#configuration")).to_contain_text("240 agents, 3 on trial")
+    expect(page.locator("#configuration tr", has_text="@3")).to_contain_text("1")
+    expect(page.locator("#configuration")).to_contain_text("(rollback to 2)")
     if PICTURES:
+        told = json.loads(json.dumps(configuration()).replace(json.dumps(MARK)[1:-1], "poll faster"))
+        page.route("**/api/configuration", lambda asked: asked.fulfill(json=told))
         clean = {"fleet": fleet(hostile=False).to_json(limit=100), "healthy": False}
         page.route("**/api/status*", lambda asked: asked.fulfill(json=clean))
         page.keyboard.press("r")
-        expect(page.locator("#list")).not_to_contain_text("onerror")
+        expect(page.locator("main")).not_to_contain_text("onerror")
         save_picture(page, "fleet")
         page.unroute("**/api/status*")
     page.keyboard.press("m")

@@ -18,6 +18,8 @@ def test_the_fleet_of_the_stack(watched: Watched) -> None:
     row = page.locator("#list tbody tr", has=page.get_by_role("rowheader", name="agent")).first
     expect(row.locator("td").nth(2)).not_to_have_text("–")  # its version
     expect(row.locator("td").nth(3)).not_to_have_text("–")  # its lag
+    expect(page.locator("#configuration")).to_contain_text("1 agent")
+    expect(page.locator("#configuration .problems")).to_have_count(0)
     expect(page.locator("#problem")).to_be_empty()
 
 

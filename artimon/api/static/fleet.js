@@ -83,6 +83,26 @@ function list(name, kind, texts) {
   return [el("ul", { class: `problems ${kind}`, "aria-label": name, tabindex: "0" }, ...texts.slice(0, PROBLEMS_MOST + 1).map((text) => el("li", {}, mark(kind), el("span", { text }))))];
 }
 
+/** @typedef {{agents: number, pushed: {version: string, made_ms: number, by: string, note: string, source: number|null}[], running: {version: string, agents: number}[], trials: number, refused: {agent: string, reason: string}[], refusals: number, problem: string}} Configuration */
+
+/** Loads the roll-out of the configuration: it changes seldom, so only at the start and when asked. */
+async function loadConfiguration() {
+  try {
+    fill(byId("configuration"), configurationParts(await ask("configuration", {})));
+  } catch (error) {
+    fill(byId("configuration"), [el("p", { class: "problem", text: error instanceof Error ? error.message : String(error) })]);
+  }
+}
+
+/** @param {Configuration} found */
+function configurationParts({ agents, pushed, running, trials, refused, refusals, problem }) {
+  const told = [...(problem ? [problem] : []), ...refused.map((one) => `${one.agent} refuses: ${one.reason}`), ...(refusals > refused.length ? [`and ${refusals - refused.length} more`] : [])];
+  const runs = running.map((one) => el("tr", {}, el("th", { scope: "row", class: "mono", text: one.version }), cell(one.agents.toLocaleString("en-GB"), "number")));
+  const newest = pushed.map((one) => el("tr", {}, el("th", { scope: "row", class: "mono", text: one.version }), cell(moment(one.made_ms)), cell([one.by, one.note, one.source === null ? "" : `(rollback to ${one.source})`].filter(Boolean).join(" "), "text")));
+  const summary = `${plural(agents, "agent")}${trials ? `, ${trials} on trial` : ""}. ${pushed.length ? "" : "No version was pushed."}`;
+  return [...list("Refused", "warn", told), el("p", { class: "faint", text: summary }), ...(runs.length ? [table("Configuration that runs", ["Running", { text: "Agents", number: true }], runs)] : []), ...(newest.length ? [table("Newest versions", ["Newest", "Made", "By"], newest)] : [])];
+}
+
 /** Shows the state of the address in the form. */
 function adopt() {
   for (const key of /** @type {const} */ (["role", "state"])) {
@@ -98,9 +118,10 @@ function wire() {
   filter.addEventListener("input", later(() => change({ filter: filter.value.trim() }), 300));
   for (const key of ["role", "state"]) byId(key).addEventListener("change", (event) => change({ [key]: /** @type {HTMLSelectElement} */ (event.target).value }));
   byId("list-form").addEventListener("submit", (event) => event.preventDefault());
-  listenKeys({ r: () => void feed.restart(), m: () => change({ state: state.now.state === "missing" ? "" : "missing" }) });
+  listenKeys({ r: () => { void feed.restart(); void loadConfiguration(); }, m: () => change({ state: state.now.state === "missing" ? "" : "missing" }) });
 }
 
 buildFrame("fleet");
 adopt();
 wire();
+void loadConfiguration();
