@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,19 @@ def test_a_variable_with_its_growth_and_the_rule_that_drops_it(opener: Opener, a
     assert page.evaluate("navigator.clipboard.readText()") == page.locator("#detail pre").inner_text()
     page.reload()
     expect(page.locator("#detail h3")).to_have_text("http.requests")
+
+
+def test_the_growth_of_a_hundred_long_names(opener: Opener) -> None:
+    """They do not fit into the expression of one query."""
+    store = counted_store()
+    (sample,) = [one for one in store.series if one.labels.get("host") == "h0" and one.name == "host.load"]
+    store.series += [replace(sample, name=f"{'long.' * 9}{number:03}") for number in range(90)]
+    with serving(store) as address:
+        page = opener(address, "cardinality?top=100&filter=long.")
+        rows = page.locator("tbody tr")
+        expect(rows).to_have_count(90)
+        expect(rows.last).to_contain_text("+0")
+        expect(rows.filter(has_text="–")).to_have_count(0)
 
 
 def test_labels_and_values(opener: Opener, address: str, tmp_path: Path) -> None:

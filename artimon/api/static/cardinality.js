@@ -8,8 +8,8 @@ import { buildFrame } from "./frame.js";
 import { fetchText } from "./language.js";
 import { AddressState, cell, copyable, explore, listenKeys, startFeed, stateLink, table } from "./list_page.js";
 
-/** Limits of a regular expression in a rule, and of the names in a query, in characters. */
-const REGEX_MOST = 1000, NAMES_MOST = 10_000;
+/** Limit of a regular expression, in rules and in queries, in characters. */
+const REGEX_MOST = 1000;
 /** Hourly buckets, from the one a day before the newest on. */
 const DAY = "25h";
 
@@ -39,16 +39,30 @@ const { feed } = startFeed({
   refresh: "off",
 });
 
-/** Counts the reporting series of the listed names now and a day ago, by one query. @param {Counts} data */
+/** Counts the reporting series of the listed names now and a day ago, by as few queries as the limit of an expression allows. @param {Counts} data */
 async function loadGrowth(data) {
-  let size = 0;
-  const names = data.seriesCountByMetricName.map((one) => literal(one.name)).filter((one) => (size += one.length + 1) < NAMES_MOST);
+  const found = /** @type {typeof growth} */ (new Map());
   try {
-    growth = names.length ? await growthOf(`{__name__=~${quote(names.join("|"))}}`, ["__name__"]) : new Map();
+    for (const names of alternatives(data.seriesCountByMetricName.map((one) => literal(one.name)))) {
+      for (const [name, one] of await growthOf(`{__name__=~${quote(names)}}`, ["__name__"])) found.set(name, one);
+      if (counts !== data) return; // a newer count came meanwhile
+    }
+    growth = found;
     draw();
-  } catch {
-    byId("growth").textContent = "The growth of a day is not known: the query for it failed.";
+  } catch (error) {
+    byId("growth").textContent = `The growth of a day is not known: ${error instanceof Error ? error.message : error}`;
   }
+}
+
+/** Joins expressions to alternatives of at most REGEX_MOST characters. @param {string[]} expressions */
+function alternatives(expressions) {
+  const found = /** @type {string[]} */ ([]);
+  for (const one of expressions.filter((text) => text.length <= REGEX_MOST)) {
+    const joined = `${found.at(-1) ?? ""}|${one}`;
+    if (found.length && joined.length <= REGEX_MOST) found[found.length - 1] = joined;
+    else found.push(one);
+  }
+  return found;
 }
 
 /** @param {string} selector @param {string[]} by @returns {Promise<Map<string, Growth>>} empty if memory holds no sample of a day ago */
