@@ -53,7 +53,7 @@ def read_rollout(tree: RolloutTree) -> dict[str, Any]:
 
 
 def _config(report: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration in a report; anybody may have written the node."""
+    """Return the configuration in a report. The node may have been written by a foreign program."""
     found = report.get("config")
     return found if isinstance(found, Mapping) else {}
 

@@ -28,7 +28,7 @@ class CountedStore(PlainStore):
     def cardinality(self, top: int) -> Cardinality:
         names = Counter(one.name for one in self.series)
         pairs = Counter(f"{label}={value}" for one in self.series for label, value in one.labels.items())
-        values = Counter(pair.partition("=")[0] for pair in pairs)
+        values = Counter({"__name__": len(names)}) + Counter(pair.partition("=")[0] for pair in pairs)
         sizes = {label: n * 10 for label, n in values.items()}
         counted = (greatest(one, top) for one in (names, values, sizes, pairs))
         return Cardinality(len(self.series), len(pairs), *counted)

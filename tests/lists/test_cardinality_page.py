@@ -72,6 +72,7 @@ def test_the_growth_of_a_hundred_long_names(opener: Opener) -> None:
 
 def test_labels_and_values(opener: Opener, address: str, tmp_path: Path) -> None:
     page = opener(address, "cardinality?view=labels")
+    expect(page.locator("tbody tr")).to_have_count(5)  # without __name__
     chosen(page, "host")
     expect(page.locator("#detail")).to_contain_text("same series twice")
     assert remaining(page, tmp_path, "x", {"host": "a", "b": "c"}) == ("x", {"b": "c"})

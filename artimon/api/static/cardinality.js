@@ -20,7 +20,7 @@ const DAY = "25h";
 /** @type {Record<string, {title: string, column: string, entries: (counts: Counts) => Entry[]}>} */
 const VIEWS = {
   names: { title: "Names", column: "Series", entries: (counts) => counts.seriesCountByMetricName },
-  labels: { title: "Labels", column: "Values", entries: (counts) => counts.labelValueCountByLabelName },
+  labels: { title: "Labels", column: "Values", entries: (counts) => counts.labelValueCountByLabelName.filter((one) => one.name !== "__name__") },
   values: { title: "Label values", column: "Series", entries: (counts) => counts.seriesCountByLabelValuePair },
 };
 
