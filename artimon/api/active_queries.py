@@ -29,11 +29,13 @@ class QueryOrigin:
 
 @dataclass(frozen=True, slots=True)
 class ActiveQuery:
-    """One query; `cancelled` completes with the error that ends it."""
+    """One query; `cancelled` completes with the error that ends it. `limits`: "soft" or "hard"."""
 
     id: str
     origin: QueryOrigin
     engine: str
+    limits: str
+    timeout_ms: int
     started_ms: int
     cancelled: asyncio.Future[ApiError]
 
@@ -45,6 +47,8 @@ class ActiveQuery:
             "client": self.origin.client,
             "user": self.origin.user,
             "engine": self.engine,
+            "limits": self.limits,
+            "timeout_ms": self.timeout_ms,
             "started_ms": self.started_ms,
             "running_ms": max(0, now_ms - self.started_ms),
         }
@@ -58,10 +62,14 @@ class ActiveQueries:
         self._found: dict[str, ActiveQuery] = {}
 
     @contextmanager
-    def entered(self, origin: QueryOrigin, engine: str) -> Iterator[ActiveQuery]:
-        """List a query for the duration of the block."""
+    def entered(
+        self, origin: QueryOrigin, engine: str, limits: str = "soft", seconds: float = 0.0
+    ) -> Iterator[ActiveQuery]:
+        """List a query for the duration of the block; `seconds` is its timeout."""
         cancelled: asyncio.Future[ApiError] = asyncio.get_running_loop().create_future()
-        one = ActiveQuery(secrets.token_hex(8), origin, engine, self._clock.now_ms(), cancelled)
+        one = ActiveQuery(
+            secrets.token_hex(8), origin, engine, limits, round(seconds * 1000), self._clock.now_ms(), cancelled
+        )
         self._found[one.id] = one
         try:
             yield one

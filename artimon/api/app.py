@@ -29,7 +29,7 @@ from artimon.api.prometheus_routes import add_prometheus_routes, error_response,
 from artimon.api.query_executor import QueryExecutor
 from artimon.api.replay_routes import ReplayRoutes, add_replay_route
 from artimon.api.request_counters import CountingMiddleware, RequestCounters
-from artimon.api.routes import NO_ENGINE, Alerts, Routes, Status, plain_headers
+from artimon.api.routes import NO_ENGINE, Alerts, Configuration, Routes, Status, plain_headers
 from artimon.dashboards.dashboard_store import DashboardStore
 from artimon.model.clock import Clock
 from artimon.model.select import Store
@@ -69,6 +69,7 @@ def make_app(
     access: Authenticator | None = None,
     alerts_token: str = "",
     dashboards: DashboardStore | None = None,
+    configuration: Configuration | None = None,
 ) -> FastAPI:
     """Create the application; `app.state.desk` executes its queries.
 
@@ -77,10 +78,10 @@ def make_app(
     queries read only memory. `hard`: limits up to which a request may ask for more. `promql`: what queries in PromQL
     get without asking. `access`: verifier of credentials; without it everybody is the administrator.
     `alerts_token`: token of the API of the alert engine, "" without one. `dashboards`: without them those of the
-    package, read-only."""
+    package, read-only. `configuration` returns the answer of /api/configuration and may block."""
     bounds = limits or ApiLimits()
     desk = QueryExecutor(store, clock, bounds, history, hard, access.audit if access else None)
-    routes = Routes(desk, status, alerts)
+    routes = Routes(desk, status, alerts, configuration)
     app = FastAPI(title="Artimon", docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=routes.lifespan)
     app.state.desk, app.state.authenticator = desk, access
     login = LoginState(access, clock, bounds)

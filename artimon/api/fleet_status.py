@@ -74,7 +74,8 @@ FIGURES = (OK, UPTIME, VERSION, RESIDENT, *LIMITS)
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
     """One process. `state`: "up", "failing" (it says so, or lags), "missing" (does not answer its agent), "silent" (no
-    agent reported on it lately). Times in epoch ms; `resident_bytes` None if it is not known."""
+    agent reported on it lately). Times in epoch ms; `resident_bytes` None if it is not known; `lag_ms`: the greatest
+    lag that it reports, None if its role has none."""
 
     role: str
     host: str
@@ -85,20 +86,26 @@ class ProcessStatus:
     seen_ms: int | None
     uptime_ms: int | None
     resident_bytes: int | None
+    lag_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FleetPage:
-    """Part of the list of processes: those of a role, a state and a host, "" for all."""
+    """Part of the list of processes: those of a role, a state and a host, "" for all, that have every word of `text` in
+    instance, host, version or problem; upper and lower case are the same."""
 
     role: str = ""
     state: str = ""
     host: str = ""
     offset: int = 0
     limit: int = 1_000
+    text: str = ""
 
     def fits(self, one: ProcessStatus) -> bool:
-        return self.role in ("", one.role) and self.state in ("", one.state) and self.host in ("", one.host)
+        if self.role not in ("", one.role) or self.state not in ("", one.state) or self.host not in ("", one.host):
+            return False
+        text = f"{one.instance} {one.host} {one.version} {one.problem}".lower()
+        return all(word in text for word in self.text.lower().split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +241,7 @@ def _status(endpoint: EndpointState, figures: Mapping[str, Any], now_ms: int) ->
         endpoint.time_ms,
         figures.get(UPTIME),
         figures.get(RESIDENT),
+        max((figures[name] for name, limit in LIMITS.items() if limit.unit_ms and name in figures), default=None),
     )
 
 

@@ -20,6 +20,8 @@ from artimon.api.sampled_series import Span, in_order, labels_of, sampled_series
 from artimon.model.select import NAME, Matcher
 from artimon.model.values import Kind
 
+MAX_DESCRIBED = 200
+"""Limit of the metrics of a search: the kind of each is one call to the store."""
 ListWork = Callable[[LimitedStore, int], tuple[Any, bool]]
 """Returns at most so many entries, and True if there are more."""
 
@@ -74,15 +76,21 @@ class PrometheusListings(PrometheusHandlers):
 
     @requires(Level.VIEWER, Area.QUERY)
     async def metadata(self, request: Request) -> Response:
-        """Return type, help and unit of each metric, as far as its series and announcements tell them."""
+        """Return type, help and unit of each metric, as far as its series and announcements tell them; `search`: of
+        those that fit its words, at most MAX_DESCRIBED."""
         fields = await read_fields(request)
-        wanted = fields.one("metric")
+        wanted, search = fields.one("metric"), fields.many("search")
 
         def work(store: LimitedStore, limit: int) -> tuple[dict[str, Any], bool]:
             if wanted is not None:
                 found = store.find((Matcher(NAME, "=", wanted),), 1)
                 texts = store.metadata([wanted])
                 return {one.name: _metadata(one.kind, *texts.get(one.name, ())) for one in found}, False
+            if search:
+                names, more = listing.variables(store, search[-1], min(limit, MAX_DESCRIBED))
+                texts = store.metadata(names)
+                kinds = {name: one.kind for name in names for one in store.find((Matcher(NAME, "=", name),), 1)}
+                return {name: _metadata(kinds.get(name, Kind.UNKNOWN), *texts.get(name, ())) for name in names}, more
             names, more = listing.names(store, "", limit)
             kinds = {one.name: one.kind for one in store.find((Matcher(NAME, "!=", ""),), self._limits.found)}
             texts = store.metadata(None)

@@ -134,7 +134,8 @@ class QueryExecutor:
                 if origin is None:
                     return await call(gone, most_s)
                 origin = replace(origin, user=principal.user)
-                with self._audited(principal, origin, bounds), self.active.entered(origin, engine or "auto") as one:
+                entry = self.active.entered(origin, engine or "auto", "hard" if bounds is self.hard else "soft", most_s)
+                with self._audited(principal, origin, bounds), entry as one:
                     return await call(first_end(gone, one.cancelled), most_s)
         except ApiError as problem:
             raise self._with_hint(problem, bounds) from problem

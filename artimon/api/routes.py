@@ -25,6 +25,7 @@ from artimon.api.limited_store import LimitedStore, evaluate_query, explain_quer
 from artimon.api.pages import accepts_gzip
 from artimon.api.query_executor import QueryExecutor, as_api_errors
 from artimon.api.query_parameters import TIME_MAX_MS, QueryParameters, parse_body, parse_hard
+from artimon.api.rollout_status import UNKNOWN
 from artimon.model.labels import canonical
 from artimon.runtime.http.body_limit import HEADERS
 from query_dsl import parse_selector
@@ -32,6 +33,7 @@ from query_dsl import parse_selector
 T = TypeVar("T")
 Status = Callable[[FleetPage], Mapping[str, Any]]
 Alerts = Callable[[], Mapping[str, Any]]
+Configuration = Callable[[], Mapping[str, Any]]
 CONCURRENT_STATUS_CALLS = 4
 NO_ENGINE: Mapping[str, Any] = {
     "engines": [],
@@ -67,14 +69,20 @@ WordsParameter = Annotated[
     str,
     Query(max_length=200, description="Words that context, instance, host or label=value of a process must contain"),
 ]
+ProcessWordsParameter = Annotated[
+    str, Query(max_length=200, description="Words that instance, host, version or problem of a process must contain")
+]
 
 
 class Routes:
     """Handlers of the endpoints. `lifespan` creates the gates in the server's event loop."""
 
-    def __init__(self, desk: QueryExecutor, status: Status, alerts: Alerts | None) -> None:
+    def __init__(
+        self, desk: QueryExecutor, status: Status, alerts: Alerts | None, configuration: Configuration | None = None
+    ) -> None:
         self._executor = desk
         self._status, self._alerts = status, alerts or (lambda: NO_ENGINE)
+        self._configuration = configuration or (lambda: UNKNOWN)
         self.endpoint_reader = EndpointReader(desk.clock)
 
     @property
@@ -238,13 +246,21 @@ class Routes:
         role: FilterParameter = "",
         state: FilterParameter = "",
         host: FilterParameter = "",
+        filter: ProcessWordsParameter = "",
         limit: LimitParameter = 1_000,
         offset: OffsetParameter = 0,
     ) -> Response:
         """Return the state of every part, hop and shard, and a page of the processes of the cluster."""
         self._check_limit(limit)
-        page, packed = FleetPage(role, state, host, offset, limit), self._accepts_gzip(request)
+        page, packed = FleetPage(role, state, host, offset, limit, filter), self._accepts_gzip(request)
         work = lambda: packed(self._status(page))  # noqa: E731
+        return buffered_response(await self._status_executor.run(lambda: as_api_errors(work)))
+
+    @requires(Level.VIEWER, Area.STATUS, whole=True)
+    async def configuration(self, request: Request) -> Response:
+        """Return the versions of the configuration of agents: pushed, running and refused ones."""
+        packed = self._accepts_gzip(request)
+        work = lambda: packed(self._configuration())  # noqa: E731
         return buffered_response(await self._status_executor.run(lambda: as_api_errors(work)))
 
     @requires(Level.VIEWER)

@@ -149,6 +149,7 @@ FLEET = _object(
                     "seen_ms": OPTIONAL_TIME,
                     "uptime_ms": {"type": ["integer", "null"]},
                     "resident_bytes": {"type": ["integer", "null"]},
+                    "lag_ms": {"type": ["integer", "null"], "description": "The greatest lag that it reports"},
                 }
             )
         ),
@@ -186,6 +187,22 @@ STATUS = {
         "stack": {**TEXT, "description": "Reason why there are no parts"},
     },
 }
+CONFIGURATION = _object(
+    {
+        "agents": {**COUNT, "description": "Live agents"},
+        "pushed": _list(
+            _object(
+                {"version": TEXT, "made_ms": TIME, "by": TEXT, "note": TEXT, "source": {"type": ["integer", "null"]}}
+            ),
+            description="Newest version of each group and agent, at most 100; source: the version a rollback copied",
+        ),
+        "running": _list(_object({"version": TEXT, "agents": COUNT}), description="Most frequent first, at most 100"),
+        "trials": {**COUNT, "description": "Agents that try a new version"},
+        "refused": _list(_object({"agent": TEXT, "reason": TEXT}), description="At most 100"),
+        "refusals": {**COUNT, "description": "Agents that refuse a version"},
+        "problem": {**TEXT, "description": "Reason why the answer is empty or may be stale"},
+    }
+)
 ALERTS = _object(
     {
         "engines": _list(ANY_OBJECT),
@@ -206,6 +223,8 @@ QUERIES = _object(
                     "client": {**TEXT, "description": "Address"},
                     "user": TEXT,
                     "engine": TEXT,
+                    "limits": {"type": "string", "enum": ["soft", "hard"]},
+                    "timeout_ms": COUNT,
                     "started_ms": TIME,
                     "running_ms": INT64,
                 }
@@ -312,6 +331,7 @@ ANSWERS: Mapping[str, dict[int | str, dict[str, Any]]] = {
     "queries": _good(QUERIES, "Queries that run or wait, oldest first"),
     "alerts": _good(ALERTS, "Rules and alerts of every engine after its last evaluation"),
     "status": _good(STATUS, "Parts, hops and shards"),
+    "configuration": _good(CONFIGURATION, "Roll-out of the configuration of agents"),
     "whoami": _good(WHOAMI, "User, role and level of the request"),
     "health": _good(_object({"state": TEXT}), "This process answers"),
 }

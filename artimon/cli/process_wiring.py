@@ -128,9 +128,11 @@ def run_api_process(config: ApiConfig) -> None:
     from artimon.api.api_server import run_server
     from artimon.api.app import make_app, served_hosts
     from artimon.api.fleet_status import ClusterReader
+    from artimon.api.rollout_status import read_rollout
     from artimon.api.timed_call import TimedCall
     from artimon.dashboards.dashboard_store import DashboardStore
     from artimon.runtime.zookeeper_client import zookeeper_session
+    from pipeline.control.control_tree import ControlTree
     from varstore.cluster.varstore_client import VarstoreClient
 
     stop, place = install_signal_handlers(), config.zookeeper
@@ -143,6 +145,7 @@ def run_api_process(config: ApiConfig) -> None:
     ):
         cluster = TimedCall("the shards", ClusterReader(store, SYSTEM_CLOCK).read, SYSTEM_CLOCK, fresh_s=2.0)
         engines = TimedCall("the alerts", lambda: read_alerts(client), SYSTEM_CLOCK)
+        rollout = TimedCall("the configuration", lambda: read_rollout(ControlTree(client)), SYSTEM_CLOCK, fresh_s=30.0)
         status, alerts = partial(api_status, cluster, config.data), partial(api_alerts, engines)
         history = opener(config.hdfs, place, store) if config.hdfs is not None else None
         served = served_hosts(config.host, (*config.names, *public_host(access)))
@@ -159,6 +162,7 @@ def run_api_process(config: ApiConfig) -> None:
             access=access,
             alerts_token=read_engine_token(config.alerts_token),
             dashboards=DashboardStore(config.dashboards),
+            configuration=partial(api_configuration, rollout),
         )
         run_server(
             app,
@@ -198,6 +202,14 @@ def api_alerts(engines: TimedCall[dict[str, Any]]) -> dict[str, Any]:
     told = engines.get()
     found = told.value or {"engines": [], "rules": [], "alerts": [], "truncated": 0, "problem": ""}
     return {**found, "problem": "; ".join(text for text in (told.problem, found["problem"]) if text)}
+
+
+def api_configuration(rollout: TimedCall[dict[str, Any]]) -> dict[str, Any]:
+    """Return the roll-out of the agents' configuration within two seconds; "problem" says why it may be stale."""
+    from artimon.api.rollout_status import UNKNOWN
+
+    told = rollout.get()
+    return {**(told.value or UNKNOWN), "problem": told.problem}
 
 
 def api_status(cluster: TimedCall[ClusterStatus], data: Path, page: FleetPage | None = None) -> dict[str, Any]:

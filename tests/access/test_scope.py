@@ -74,6 +74,7 @@ START = f"start={NOW // 1000 - 900}"
         f"/api/v1/label/team/values?match[]={ALL}&{START}",
         "/api/v1/metadata",
         "/api/v1/metadata?metric=vault.gold",
+        "/api/v1/metadata?search=",
         "/api/v1/targets",
         "/api/v1/rules",
         "/api/v1/alerts",
@@ -137,7 +138,7 @@ def test_a_reduction_counts_visible_series_only(restricted: AsgiClient) -> None:
 
 
 def test_what_cannot_be_restricted_is_refused(restricted: AsgiClient) -> None:
-    for path in ("/api/status", "/api/v1/status/tsdb"):
+    for path in ("/api/status", "/api/configuration", "/api/v1/status/tsdb"):
         answer = restricted.get(path, SAM)
         assert answer.status == 403
         assert "sees a part" in answer.text

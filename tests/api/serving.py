@@ -119,6 +119,7 @@ def served(
     history: Callable[[], Store] | None = None,
     promql: PromqlSettings | None = None,
     dashboards: DashboardStore | None = None,
+    configuration: Callable[[], Mapping[str, Any]] | None = None,
 ) -> Iterator[Client]:
     """A server for as long as the block lasts."""
     bounds = limits or ApiLimits()
@@ -133,6 +134,7 @@ def served(
         history=history,
         promql=promql,
         dashboards=dashboards,
+        configuration=configuration,
     )
     server, matrices = ApiServer(app, bounds), MatrixServer(app.state.desk)
     server.start()

@@ -40,6 +40,7 @@ def test_a_running_query_is_listed_and_cancelled(path: str, language: str) -> No
     with held(path) as (client, _, sent):
         (one,) = client.get("/api/queries").json["queries"]
         assert (one["language"], one["client"], "http.requests" in one["query"]) == (language, "127.0.0.1", True)
+        assert (one["limits"], one["timeout_ms"]) == ("soft", 20_000)
         assert client.send("DELETE", f"/api/queries/{one['id']}").json == {"cancelled": one["id"]}
         answer = sent.result(20)
         assert answer.status == 503

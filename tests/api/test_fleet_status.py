@@ -110,6 +110,12 @@ def test_a_missing_process_is_named_beside_another_of_its_role_and_host(role: st
     assert cluster.status().problems == [f"{role}-one-a on h1: does not answer its agent for 240 s"]
 
 
+def test_the_lag_of_a_process_is_the_greatest_that_it_reports() -> None:
+    cluster = Cluster()
+    cluster.add("agent", "h1", agent__unsent__ms=2_000, agent__unacked__ms=70_000, agent__problems=0)
+    assert (cluster.one().lag_ms, cluster.one().state) == (70_000, "up")
+
+
 def test_a_process_that_left_in_order_is_not_listed() -> None:
     cluster = Cluster()
     cluster.add("agent", "h1")
@@ -182,6 +188,8 @@ def test_the_list_of_a_fleet_comes_in_pages() -> None:
     assert page["versions"]["agent"] == {"1.0": 1_500, "1.1": 1_500}
     (one,) = whole.to_json(page=FleetPage(role="agent", host="h0007"))["processes"]
     assert one["instance"] == "agent-0"
+    assert whole.to_json(page=FleetPage(text="AGENT h299 gone"))["found"] == 3
+    assert whole.to_json(page=FleetPage(text="agent h299 1.1 nothing"))["found"] == 0
     seen = [
         process["host"]
         for offset in range(0, 3_000, 500)
@@ -195,6 +203,8 @@ def test_the_api_pages_the_processes() -> None:
     with served(status=lambda page: {"healthy": True, "fleet": whole.to_json(page=page)}) as client:
         found = client.get("/api/status").json["fleet"]
         assert (len(found["processes"]), found["truncated"], found["found"]) == (1_000, True, 3_006)
+        found = client.get("/api/status", filter="h2998").json["fleet"]
+        assert [one["host"] for one in found["processes"]] == ["h2998"]
         found = client.get("/api/status", role="agent", state="missing", limit=2, offset=2).json["fleet"]
         assert [one["host"] for one in found["processes"]] == ["h2999"]
         assert client.send("GET", "/api/status?limit=10001").status == 413

@@ -12,7 +12,10 @@ from artimon.api.schemas import ANSWERS, ERRORS
 from tests.api.serving import STATUS, Client, served, small_app
 from tests.api.test_listings import polled_store
 
-PAGES = {"/", "/alerts", "/dashboards", "/static/{name:path}", "/openapi.json"}
+PAGES = {f"/{name}" for name in ("", "alerts", "dashboards", "fleet", "variables", "cardinality", "queries")} | {
+    "/static/{name:path}",
+    "/openapi.json",
+}
 DASHBOARDS = {f"dashboards{path}" for path in ("", "/import", "/{name}", "/{name}/versions", "/{name}/diff")} | {
     "dashboards/{name}/restore"
 }
@@ -117,6 +120,7 @@ def test_a_matrix_comes_in_three_forms(paths: dict[str, Any]) -> None:
         ("/api/alerts", {}),
         ("/api/queries", {}),
         ("/api/status", {}),
+        ("/api/configuration", {}),
         ("/api/whoami", {}),
         ("/api/health", {}),
         ("/api/dashboards", {}),

@@ -396,7 +396,11 @@ class Described(PlainStore):
     """A store that knows help and unit, as shards do."""
 
     def metadata(self, names: Sequence[str] | None) -> dict[str, tuple[str, str]]:
-        known = {"heat": ("Temperature.", "celsius"), "gone": ("Not in memory.", "")}
+        known = {
+            "heat": ("Temperature.", "celsius"),
+            "gone": ("Not in memory.", ""),
+            "up.time": ("Time since the rack was switched on.", ""),
+        }
         return {name: told for name, told in known.items() if names is None or name in names}
 
 
@@ -409,6 +413,29 @@ def test_metadata_have_help_and_unit_where_they_are_known() -> None:
         assert data(client.get("/api/v1/metadata", metric="heat")) == {"heat": heat}
         assert data(client.get("/api/v1/metadata", metric="load")) == {"load": load}
         assert data(client.get("/api/v1/metadata", metric="gone")) == {}
+
+
+@pytest.mark.parametrize(
+    ("search", "names"),
+    [
+        ("", ["heat", "load", "up.time"]),
+        ("TEMP", ["heat"]),
+        ("celsius ea", ["heat"]),
+        ("celsius load", []),
+        ("rack", ["load", "up.time"]),
+        ("rack=", ["load"]),
+        ("rack=a", ["load"]),
+        ("rack=b", []),
+        ("nothing=b", []),
+    ],
+)
+def test_variables_are_searched_by_words(search: str, names: list[str]) -> None:
+    store = Described().add("heat", {}, minutes([1]), Kind.GAUGE).add("load", {"rack": "a"}, minutes([1]))
+    store.add("up.time", {"host": "rack"}, minutes([1]), Kind.COUNTER)
+    with served(store) as client:
+        assert list(data(client.get("/api/v1/metadata", search=search))) == names
+        cut = client.get("/api/v1/metadata", search=search, limit=1).json
+        assert (list(cut["data"]), bool(cut.get("warnings"))) == (names[:1], len(names) > 1)
 
 
 def values(client: Client, **parameters: Any) -> list[str]:

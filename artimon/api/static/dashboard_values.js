@@ -53,7 +53,7 @@ export function reduced(row, how) {
 }
 
 /** @param {string} value @returns {string} a regular expression of just this text */
-const literal = (value) => value.replace(/[.+*?()[\]{}|$^\\]/g, (one) => (one === "^" || one === "\\" ? `\\${one}` : `[${one}]`));
+export const literal = (value) => value.replace(/[.+*?()[\]{}|$^\\]/g, (one) => (one === "^" || one === "\\" ? `\\${one}` : `[${one}]`));
 
 /**
  * Returns a query with its variables filled in: quoted for a text in a selector, several values as a regular expression.

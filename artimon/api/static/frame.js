@@ -10,6 +10,10 @@ const PAGES = [
   ["./", "Explore"],
   ["dashboards", "Dashboards"],
   ["alerts", "Alerts"],
+  ["fleet", "Fleet"],
+  ["variables", "Variables"],
+  ["cardinality", "Cardinality"],
+  ["queries", "Running queries"],
 ];
 const THEMES = [["auto", "Auto"], ["light", "Light"], ["dark", "Dark"]];
 
