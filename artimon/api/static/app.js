@@ -17,7 +17,7 @@ import { answerOf, questionOf } from "./question.js";
 import { RangePicker } from "./range_picker.js";
 import { Result } from "./result.js";
 import { Feed, sayAge, Scheduler } from "./scheduler.js";
-import { letter, MARKS, read, remember } from "./state.js";
+import { letter, MARKS, read, remember, VIEWS } from "./state.js";
 import { Suggestions } from "./suggestions.js";
 import { setHealth, showSystem } from "./system.js";
 import { earlier, leastInterval, parseDuration, spanOf } from "./time_range.js";
@@ -62,7 +62,7 @@ const query = new Feed({
     else asking.accept();
     if (!found.length) return result.clear([el("p", { class: "empty-title", text: "Every query is hidden" })]);
     const { question } = found.find((one) => one.i === state.edited) ?? found[0];
-    result.show(found, question, notes);
+    result.show(found, question, notes, span);
     void completeness.show(question.range || !span.live || span.end_ms - span.start_ms > MEASURED_MS ? "" : question.q);
   },
   fail: (error) => {
@@ -182,10 +182,10 @@ function welcome() {
   return [el("p", { class: "empty-title", text: "Ask a question, or begin with one of these" }), el("ul", { class: "examples" }, ...examples)];
 }
 
-/** @param {"chart"|"table"} view */
+/** @param {string} view one of VIEWS */
 function show(view) {
   state.view = view;
-  for (const name of ["chart", "table"]) {
+  for (const name of VIEWS) {
     const tab = byId(`tab-${name}`);
     tab.setAttribute("aria-selected", String(name === view));
     tab.tabIndex = name === view ? 0 : -1;
@@ -240,15 +240,15 @@ function chooseRange(chosen) {
 }
 
 function wire() {
-  for (const view of /** @type {const} */ (["chart", "table"])) {
+  VIEWS.forEach((view, at) => {
     byId(`tab-${view}`).addEventListener("click", () => show(view));
     byId(`tab-${view}`).addEventListener("keydown", (event) => {
       if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
-      const other = view === "chart" ? "table" : "chart";
+      const other = VIEWS[(at + (event.key === "ArrowLeft" ? VIEWS.length - 1 : 1)) % VIEWS.length];
       show(other);
       byId(`tab-${other}`).focus();
     });
-  }
+  });
   byId("lang").addEventListener("change", (event) => void switchTo(/** @type {HTMLInputElement} */ (event.target).value));
   for (const id of ["compare", "starts", ...MARKS.map((one) => `marks-${one}`)]) byId(id).addEventListener("change", chooseMore);
   byId("refresh").addEventListener("change", (event) => {
