@@ -203,6 +203,7 @@ function adopt() {
   field("compare").value = state.compare;
   field("starts").value = state.starts || DEFAULT_STARTS;
   for (const one of MARKS) field(`marks-${one}`).checked = state.marks.split(" ").includes(one);
+  byId("starts").hidden = !field("marks-starts").checked;
   /** @type {HTMLSelectElement} */ (byId("refresh")).value = state.refresh;
   scheduler.every(INTERVALS[state.refresh]);
   show(state.view);
@@ -227,6 +228,7 @@ function chooseMore() {
   byId("compare-problem").textContent = wrong ? `${compare} is not a duration: write such as 7d, or nothing.` : "";
   if (wrong) return;
   Object.assign(state, { compare: compare === "off" ? "" : compare, starts: starts === DEFAULT_STARTS ? "" : starts, marks: MARKS.filter((one) => field(`marks-${one}`).checked).join(" ") });
+  byId("starts").hidden = !field("marks-starts").checked;
   remember(state, true);
   start(false);
 }
