@@ -95,8 +95,7 @@ function panel(route, lines, show, fail, parameters = () => ({})) {
 
 const marks = new Feed({
   load: (signal) => marksIn(state, spanOf(state.range, Date.now()), signal),
-  show: (found) => { result.mark(found); byId("marks-problem").textContent = ""; },
-  fail: (error) => { byId("marks-problem").textContent = error.message; },
+  show: ({ found, problem }) => { result.mark(found); byId("marks-problem").textContent = problem; },
   least_ms: () => Math.max(60_000, leastInterval(state.range, Date.now())),
   age: () => undefined,
 });
@@ -128,7 +127,11 @@ function start(fresh) {
   }
   marks.enabled = query.enabled && state.marks !== "";
   if (marks.enabled) void marks.restart();
-  else result.mark([]);
+  else {
+    marks.stop();
+    result.mark([]);
+    byId("marks-problem").textContent = "";
+  }
   if (query.enabled) return void query.restart();
   query.stop();
   query.error = null;
