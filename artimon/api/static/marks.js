@@ -23,7 +23,7 @@ export const markText = ({ kind, text }) => `${kind === "firing" ? "▲ fires" :
 export async function marksIn({ marks, starts }, span, signal) {
   const wanted = marks.split(" ");
   const settled = await Promise.allSettled([
-    wanted.includes("alerts") ? ask("alerts/history", { limit: ENTRIES_MOST }, signal).then(alertMarks) : [],
+    wanted.includes("alerts") ? ask("alerts/history", { limit: ENTRIES_MOST, until_ms: Math.round(span.end_ms) }, signal).then(alertMarks) : [],
     wanted.includes("starts") ? answerOf(questionOf(starts || DEFAULT_STARTS, "artimon", span), signal).then(startMarks) : [],
   ]);
   signal.throwIfAborted();
