@@ -48,7 +48,7 @@ def run_magic(session: MagicSession, shell: Any, line: str, cell: str | None) ->
     if not query:
         raise QueryError("%artimon: the query is missing: write it after the options, or below %%artimon")
     if options.into is not None and not options.into.isidentifier():
-        raise QueryError(f"%artimon: --into {options.into}: this is no name of a variable")
+        raise QueryError(f"%artimon: --into {options.into}: write the name of a variable")
     named = {name: value for name in ("engine", "start", "step") if (value := getattr(options, name)) is not None}
     if not options.promql and named.keys() & {"start", "step"}:
         raise QueryError("%artimon: --start and --step belong to --promql: write .range(…) in the query")

@@ -27,7 +27,7 @@ from artimon.model.clock import Clock
 from artimon.model.select import Matcher
 from artimon.runtime.text import parse_duration
 from artimon.runtime.version import installed_version
-from query_dsl.tree.times import format_time
+from query_dsl.tree.times import MAX_MS, format_time
 
 MAX_LISTED = 1_000
 """Entries of the audit log or the history in one answer."""
@@ -349,7 +349,11 @@ class AlertHandlers:
         return {"file": file, "text": active.files[file]}
 
     def _history(self, request: ApiRequest) -> Any:
-        return [asdict(one) for one in self._database.history(request.limit(), request.one("fingerprint"))]
+        until = request.one("until_ms") or str(MAX_MS)
+        if not (until.isdecimal() and len(until) < 17):
+            raise OperationError("until_ms: epoch milliseconds")
+        found = self._database.history(request.limit(), request.one("fingerprint"), int(until))
+        return [asdict(one) for one in found]
 
 
 def _last(path: str) -> str:

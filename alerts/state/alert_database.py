@@ -47,6 +47,7 @@ from alerts.state.row_changes import (
     take_changes,
 )
 from alerts.state.rule import AlertsError, Labels
+from query_dsl.tree.times import MAX_MS
 
 log = logging.getLogger(__name__)
 
@@ -315,10 +316,10 @@ class AlertDatabase:
         with self._lock:
             return read_audit(self._connection, limit)
 
-    def history(self, limit: int, fingerprint: str = "") -> list[HistoryEntry]:
-        """Return the newest begins and ends of all alerts, or of one, newest first."""
+    def history(self, limit: int, fingerprint: str = "", until_ms: int = MAX_MS) -> list[HistoryEntry]:
+        """Return the newest begins and ends of all alerts, or of one, up to a time, newest first."""
         with self._lock:
-            return read_history(self._connection, limit, fingerprint)
+            return read_history(self._connection, limit, fingerprint, until_ms)
 
     # ---- outbox
 

@@ -113,12 +113,12 @@ def read_audit(db: sqlite3.Connection, limit: int) -> list[AuditEntry]:
     return [AuditEntry(*row) for row in found.fetchall()]
 
 
-def read_history(db: sqlite3.Connection, limit: int, fingerprint: str) -> list[HistoryEntry]:
-    """Return the newest begins and ends of all alerts, or of one, newest first."""
+def read_history(db: sqlite3.Connection, limit: int, fingerprint: str, until_ms: int) -> list[HistoryEntry]:
+    """Return the newest begins and ends of all alerts, or of one, up to a time, newest first."""
     found = db.execute(
         "SELECT time_ms, fingerprint, change, rule, labels, summary, reason FROM history "
-        "WHERE ? IN ('', fingerprint) ORDER BY seq DESC LIMIT ?",
-        (fingerprint, limit),
+        "WHERE ? IN ('', fingerprint) AND time_ms <= ? ORDER BY seq DESC LIMIT ?",
+        (fingerprint, until_ms, limit),
     )
     return [
         HistoryEntry(time_ms, one, change, rule, json.loads(labels), summary, reason)

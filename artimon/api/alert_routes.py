@@ -24,6 +24,7 @@ from artimon.api.api_errors import ApiError
 from artimon.api.api_limits import ApiLimits
 from artimon.api.bounded_executor import BoundedExecutor
 from artimon.api.prometheus_handlers import json_response
+from artimon.api.query_parameters import TIME_MAX_MS
 from artimon.api.schemas import ENGINE_ANSWERS
 from artimon.model.clock import Clock
 from artimon.runtime.http.engine_client import EngineClient, EngineError
@@ -38,6 +39,7 @@ PAGE_AUTHOR = "page"
 """Author of an action without a login and without a name."""
 MatchersParameter = Annotated[str, Query(max_length=8_000, description='Matchers, such as host="a", job=~"b.*"')]
 FingerprintParameter = Annotated[str, Query(max_length=200, description="Fingerprint of an alert")]
+UntilParameter = Annotated[int, Query(ge=0, le=TIME_MAX_MS, description="Only entries up to this time, epoch ms")]
 EntriesParameter = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of entries")]
 SilenceParameter = Annotated[str, PathParameter(max_length=64, pattern=r"^[\w-]+$", description="Id of a silence")]
 ReadAlerts = Callable[[], Mapping[str, Any]]
@@ -80,9 +82,15 @@ class AlertRoutes:
         return _reply({"silences": await self.ask_engine("GET", "/api/v2/silences")})
 
     @requires(Level.VIEWER, Area.ALERTS, whole=True)
-    async def history(self, fingerprint: FingerprintParameter = "", limit: EntriesParameter = 100) -> Response:
-        """List the last messages and actions, of all alerts or of one, the newest first."""
-        entries = await self.ask_engine("GET", "/api/alerts/history", fingerprint=fingerprint or None, limit=limit)
+    async def history(
+        self,
+        fingerprint: FingerprintParameter = "",
+        limit: EntriesParameter = 100,
+        until_ms: UntilParameter = TIME_MAX_MS,
+    ) -> Response:
+        """List the last messages and actions up to `until_ms`, of all alerts or of one, the newest first."""
+        asked: dict[str, Any] = {"fingerprint": fingerprint or None, "limit": limit, "until_ms": until_ms}
+        entries = await self.ask_engine("GET", "/api/alerts/history", **asked)
         return _reply({"history": entries})
 
     @requires(Level.EDITOR, Area.ALERTS, whole=True, changes=True)

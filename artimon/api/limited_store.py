@@ -138,8 +138,9 @@ class LimitedStore(ForwardingStore):
         """Record which engines answered; without parts it was the memory store."""
         read = tuple(note for note in notes if note.startswith(HISTORY_NOTE))
         for engine in dict.fromkeys(part.engine for part in parts) or ("memory",):
-            known = self.engines.get(engine, ())
-            self.engines[engine] = known + (tuple(set(read) - set(known)) if engine == "history" else ())
+            known = self.engines.setdefault(engine, ())
+            if engine == "history":
+                self.engines[engine] = tuple(dict.fromkeys((*known, *read)))
 
 
 def evaluate_query(query: str | Expr, store: LimitedStore, now_ms: int, partial_windows: bool = False) -> Matrix:

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 from fastapi import FastAPI, Request, Response
 
-from alerts.dispatch.groups import Integration
 from alerts.dispatch.routes import Routing
 from alerts.evaluation.replay_report import replay_json
 from alerts.evaluation.rule_replay import Replay, ReplayError, held_end_ms, replay_rules
+from alerts.receivers.receiver_kind import Integration
 from alerts.rules.rule_file import DEFAULT_RECEIVER, parse_rules
 from alerts.state.rule import Rule
 from artimon.access.principal import Area, Level

@@ -115,7 +115,9 @@ def test_an_alert_is_acknowledged_and_the_history_tells_who(page: Page) -> None:
     assert len(page.send("POST", "acknowledgements", EDDIE, alerts=[name], comment="looking")["acknowledged"]) == 1
     (known,) = [one for group in page.get("groups", filter='host="a"')["groups"] for one in group["alerts"]]
     assert (known["acknowledged"]["author"], known["acknowledged"]["comment"]) == ("eddie", "looking")
-    assert page.get("history", fingerprint=name)["history"]
+    (begun,) = page.get("history", fingerprint=name)["history"]
+    assert page.get("history", fingerprint=name, until_ms=str(begun["time_ms"]))["history"] == [begun]
+    assert page.get("history", fingerprint=name, until_ms=str(begun["time_ms"] - 1))["history"] == []
     page.send("DELETE", "acknowledgements", EDDIE, alerts=[name])
     (free,) = [one for group in page.get("groups", filter='host="a"')["groups"] for one in group["alerts"]]
     assert free["acknowledged"] is None

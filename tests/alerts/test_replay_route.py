@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from artimon.api import replay_routes
 from tests.alerts.test_alert_routes import EDDIE, HOSTILE, SAM, VERA, Page, page  # noqa: F401
 from tests.alerts.test_silences import routed  # noqa: F401
 from tests.alerts.worlds import World, rule_text
+from tests.page.years import years
 
 ONE = f"""rules:
 - {{name: low, expr: "fetch('up')", threshold: "< 1", missing: resolve, summary: "{HOSTILE}"}}
@@ -105,3 +107,17 @@ def test_too_many_firings_are_an_error(trial: Page, monkeypatch: pytest.MonkeyPa
     status, text = replay(trial, rule="down")
     assert status == 413
     assert "shorter range" in text
+
+
+def test_thirty_days_of_a_real_history_are_replayed(tmp_path: Path) -> None:
+    """The load of one host is beyond 28 for some hours of each day."""
+    text = "rules:\n- {name: hot, promql: 'avg_over_time({\"host.load\"}[2h]) > 28'}\n"
+    with years(tmp_path) as address:
+        body = json.dumps({"text": text}).encode()
+        asked = urllib.request.Request(f"{address}/api/alerts/replay", body, {"content-type": "application/json"})
+        with urllib.request.urlopen(asked, timeout=120) as answer:
+            rule = json.load(answer)["rule"]
+    assert 29 <= rule["fired"] <= 31
+    assert rule["errors"] == []
+    assert {one["labels"]["host"] for one in rule["firings"]} == {HOSTILE}
+    assert rule["longest_ms"] == 6 * 3_600_000

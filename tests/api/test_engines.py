@@ -41,6 +41,15 @@ def test_history_answers_beyond(both: Client) -> None:
     assert (row["labels"], len(row["values"]), row["values"][-100]) == ({"route": "/"}, 216, 1)
 
 
+def test_promql_says_which_engines_answered(both: Client) -> None:
+    """The history of this test calls itself "samples"."""
+    for span, engine in ((600_000, "memory"), (5 * DAY, "samples and memory")):
+        times = {"start": (NOW - span) / 1000, "end": NOW / 1000, "step": 60}
+        found = both.get("/api/v1/query_range", query='{"http.requests"}', **times)
+        assert (found.status, found.headers["x-artimon-engine"]) == (200, engine)
+    assert "x-artimon-engine" not in both.get("/api/v1/query", query="1+1", time=4).headers
+
+
 def test_engines_by_name(both: Client) -> None:
     text = "fetch('http.requests').map('count').range('9d')"
     assert both.ask(text, engine="history").status == 200

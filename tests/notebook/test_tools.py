@@ -129,7 +129,7 @@ def test_a_cell_is_a_query(session: Session) -> None:
 @pytest.mark.parametrize(
     ("line", "cell", "problem"),
     [
-        ("--into 1x fetch('load')", None, "no name of a variable"),
+        ("--into 1x fetch('load')", None, "write the name of a variable"),
         ("--colour fetch('load')", None, "unrecognized arguments: --colour"),
         ("", None, "the query is missing"),
         ("--engine", " ", "expected one argument"),

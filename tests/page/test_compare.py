@@ -103,8 +103,11 @@ def test_alerts_and_starts_are_marked(browser: Browser, years_address: str, sche
 
 def test_changes_of_a_version_are_starts_and_failures_are_told(explorer: Watched) -> None:
     explorer.may_refuse = True
-    page = explorer.open(LOAD, marks="starts", starts="fetch('shop.version')")
+    page = explorer.open(LOAD, marks="alerts starts", starts="fetch('shop.version')")
     expect(page.locator("#mark-count")).to_have_text("1 mark")
+    expect(page.locator("#marks-problem")).to_contain_text("Marks: no alert engine is known here")
+    page.get_by_role("checkbox", name="Alerts").uncheck()
+    expect(page.locator("#marks-problem")).to_be_empty()
     page.locator("#mark-count").click()
     expect(page.locator("#mark-lines li")).to_contain_text(f"shop.version 1.0{MARK} → 1.1{MARK}")
     page.get_by_label("Query of starts").fill("fetch('shop.version'")

@@ -17,7 +17,7 @@ import { answerOf, questionOf } from "./question.js";
 import { RangePicker } from "./range_picker.js";
 import { Result } from "./result.js";
 import { Feed, sayAge, Scheduler } from "./scheduler.js";
-import { letter, MARKS, read, remember } from "./state.js";
+import { letter, MARKS, read, remember, VIEWS } from "./state.js";
 import { Suggestions } from "./suggestions.js";
 import { setHealth, showSystem } from "./system.js";
 import { earlier, leastInterval, parseDuration, spanOf } from "./time_range.js";
@@ -62,7 +62,7 @@ const query = new Feed({
     else asking.accept();
     if (!found.length) return result.clear([el("p", { class: "empty-title", text: "Every query is hidden" })]);
     const { question } = found.find((one) => one.i === state.edited) ?? found[0];
-    result.show(found, question, notes);
+    result.show(found, question, notes, span);
     void completeness.show(question.range || !span.live || span.end_ms - span.start_ms > MEASURED_MS ? "" : question.q);
   },
   fail: (error) => {
@@ -95,8 +95,7 @@ function panel(route, lines, show, fail, parameters = () => ({})) {
 
 const marks = new Feed({
   load: (signal) => marksIn(state, spanOf(state.range, Date.now()), signal),
-  show: (found) => { result.mark(found); byId("marks-problem").textContent = ""; },
-  fail: (error) => { byId("marks-problem").textContent = error.message; },
+  show: ({ found, problem }) => { result.mark(found); byId("marks-problem").textContent = problem; },
   least_ms: () => Math.max(60_000, leastInterval(state.range, Date.now())),
   age: () => undefined,
 });
@@ -128,7 +127,11 @@ function start(fresh) {
   }
   marks.enabled = query.enabled && state.marks !== "";
   if (marks.enabled) void marks.restart();
-  else result.mark([]);
+  else {
+    marks.stop();
+    result.mark([]);
+    byId("marks-problem").textContent = "";
+  }
   if (query.enabled) return void query.restart();
   query.stop();
   query.error = null;
@@ -182,10 +185,10 @@ function welcome() {
   return [el("p", { class: "empty-title", text: "Ask a question, or begin with one of these" }), el("ul", { class: "examples" }, ...examples)];
 }
 
-/** @param {"chart"|"table"} view */
+/** @param {string} view one of VIEWS */
 function show(view) {
   state.view = view;
-  for (const name of ["chart", "table"]) {
+  for (const name of VIEWS) {
     const tab = byId(`tab-${name}`);
     tab.setAttribute("aria-selected", String(name === view));
     tab.tabIndex = name === view ? 0 : -1;
@@ -203,6 +206,7 @@ function adopt() {
   field("compare").value = state.compare;
   field("starts").value = state.starts || DEFAULT_STARTS;
   for (const one of MARKS) field(`marks-${one}`).checked = state.marks.split(" ").includes(one);
+  byId("starts").hidden = !field("marks-starts").checked;
   /** @type {HTMLSelectElement} */ (byId("refresh")).value = state.refresh;
   scheduler.every(INTERVALS[state.refresh]);
   show(state.view);
@@ -227,6 +231,7 @@ function chooseMore() {
   byId("compare-problem").textContent = wrong ? `${compare} is not a duration: write such as 7d, or nothing.` : "";
   if (wrong) return;
   Object.assign(state, { compare: compare === "off" ? "" : compare, starts: starts === DEFAULT_STARTS ? "" : starts, marks: MARKS.filter((one) => field(`marks-${one}`).checked).join(" ") });
+  byId("starts").hidden = !field("marks-starts").checked;
   remember(state, true);
   start(false);
 }
@@ -240,15 +245,15 @@ function chooseRange(chosen) {
 }
 
 function wire() {
-  for (const view of /** @type {const} */ (["chart", "table"])) {
+  VIEWS.forEach((view, at) => {
     byId(`tab-${view}`).addEventListener("click", () => show(view));
     byId(`tab-${view}`).addEventListener("keydown", (event) => {
       if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
-      const other = view === "chart" ? "table" : "chart";
+      const other = VIEWS[(at + (event.key === "ArrowLeft" ? VIEWS.length - 1 : 1)) % VIEWS.length];
       show(other);
       byId(`tab-${other}`).focus();
     });
-  }
+  });
   byId("lang").addEventListener("change", (event) => void switchTo(/** @type {HTMLInputElement} */ (event.target).value));
   for (const id of ["compare", "starts", ...MARKS.map((one) => `marks-${one}`)]) byId(id).addEventListener("change", chooseMore);
   byId("refresh").addEventListener("change", (event) => {

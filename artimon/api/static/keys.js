@@ -4,7 +4,7 @@ import { byId } from "./dom.js";
 
 const CHORD_MS = 1200;
 
-/** @param {{view: (view: "chart"|"table") => void, refresh: () => void, ask: () => void, range: (key: string) => boolean}} actions */
+/** @param {{view: (view: string) => void, refresh: () => void, ask: () => void, range: (key: string) => boolean}} actions */
 export function listen(actions) {
   const help = /** @type {HTMLDialogElement} */ (byId("help"));
   let chord_ms = -Infinity;
@@ -19,6 +19,8 @@ export function listen(actions) {
   const places = {
     c: () => { actions.view("chart"); byId("chart").focus(); },
     t: () => { actions.view("table"); byId("table").focus(); },
+    h: () => { actions.view("heat"); byId("tab-heat").focus(); },
+    m: () => { actions.view("samples"); byId("samples").focus(); },
     f: () => byId("find-text").focus(),
     a: () => go("alerts"), e: () => go("endpoints"), s: () => go("system"),
   };

@@ -16,18 +16,20 @@ const SAME_MS = 90_000;
 export const markText = ({ kind, text }) => `${kind === "firing" ? "▲ fires" : kind === "resolved" ? "△ ends" : "◆ starts"}: ${text}`;
 
 /**
- * Returns the marks of a span, oldest first.
+ * Returns the marks of a span, oldest first, and what did not answer.
  * @param {{marks: string, starts: string}} state @param {import("./time_range.js").Span} span @param {AbortSignal} signal
- * @returns {Promise<Mark[]>}
+ * @returns {Promise<{found: Mark[], problem: string}>}
  */
 export async function marksIn({ marks, starts }, span, signal) {
   const wanted = marks.split(" ");
-  const found = await Promise.all([
-    wanted.includes("alerts") ? ask("alerts/history", { limit: ENTRIES_MOST }, signal).then(alertMarks) : [],
+  const settled = await Promise.allSettled([
+    wanted.includes("alerts") ? ask("alerts/history", { limit: ENTRIES_MOST, until_ms: Math.round(span.end_ms) }, signal).then(alertMarks) : [],
     wanted.includes("starts") ? answerOf(questionOf(starts || DEFAULT_STARTS, "artimon", span), signal).then(startMarks) : [],
   ]);
-  const inside = found.flat().filter((one) => one.time_ms >= span.start_ms && one.time_ms <= span.end_ms);
-  return inside.sort((a, b) => a.time_ms - b.time_ms).slice(-MARKS_MOST);
+  signal.throwIfAborted();
+  const inside = settled.flatMap((one) => (one.status === "fulfilled" ? one.value : [])).filter((one) => one.time_ms >= span.start_ms && one.time_ms <= span.end_ms);
+  const problem = settled.flatMap((one) => (one.status === "rejected" ? [`Marks: ${one.reason.message}`] : [])).join("; ");
+  return { found: inside.sort((a, b) => a.time_ms - b.time_ms).slice(-MARKS_MOST), problem };
 }
 
 /** @param {{history: {time_ms: number, change: string, rule: string, labels: Record<string, string>}[]}} answer @returns {Mark[]} */

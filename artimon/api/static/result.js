@@ -3,12 +3,14 @@
 import { address } from "./api.js";
 import { Chart } from "./chart.js";
 import { byId, copy, el, fill } from "./dom.js";
-import { duration, moment, plural } from "./format.js";
+import { compact, duration, moment, plural } from "./format.js";
+import { drawHeat } from "./heat_map.js";
 import { markText } from "./marks.js";
 import { isOrigin, originText } from "./question.js";
 import { Legend } from "./legend.js";
 import { DRAWN_MOST, matching, united } from "./series.js";
-import { remember } from "./state.js";
+import { Samples } from "./samples.js";
+import { remember, VIEWS } from "./state.js";
 import { Table } from "./table.js";
 
 const NOTES_MOST = 12;
@@ -26,6 +28,7 @@ export class Result {
     /** @type {import("./series.js").Row[]} */ this.rows = [];
     this.common = "";
     /** @type {string[]} */ this.notes = [];
+    this.span = /** @type {import("./time_range.js").Span} */ ({ start_ms: 0, end_ms: 1, now_ms: 1, live: false });
     this.asked = /** @type {Asked} */ ({ q: "", route: "query", parameters: {} });
     this.hidden = /** @type {Set<string>} */ (new Set());
     this.chart = new Chart(byId("chart"), (zoom) => this._zoomed(zoom));
@@ -33,6 +36,7 @@ export class Result {
       pick: (key) => this._pick(key), hide: (key) => this._hide(key), point: (key) => this.chart.highlight(key),
     });
     this.table = new Table(byId("table"), byId("table-tools"));
+    this.samples = new Samples(byId("samples"), byId("samples-tools"), (key) => this._pick(key));
     byId("zoom-out").addEventListener("click", () => this.chart.zoomTo(null));
     byId("zoom-load").addEventListener("click", () => this.chart.zoom && load(this.chart.zoom[0] * 1000, this.chart.zoom[1] * 1000));
     byId("show-all").addEventListener("click", () => this._showAll());
@@ -58,10 +62,11 @@ export class Result {
    * @param {import("./series.js").Answered[]} found at least one
    * @param {Asked} asked the query of CSV and curl
    * @param {string[]} notes further ones
+   * @param {import("./time_range.js").Span} span
    */
-  show(found, asked, notes) {
+  show(found, asked, notes, span) {
     if (asked.q !== this.asked.q) this.table.rewind();
-    Object.assign(this, { matrices: found.map((one) => one.matrix), asked, notes }, united(found, undefined));
+    Object.assign(this, { matrices: found.map((one) => one.matrix), asked, notes, span }, united(found, undefined));
     const csv = /** @type {HTMLAnchorElement} */ (byId("csv"));
     csv.href = address("query", { ...asked.parameters, format: "csv" });
     this.update();
@@ -90,7 +95,7 @@ export class Result {
   /** Draws the current answer as the state says. */
   update() {
     if (!this.some) return;
-    const { grid } = this, table = this.state.view === "table";
+    const { grid } = this, { view } = this.state;
     const chosen = matching(this.rows, this.state.filter);
     this._summary();
     byId("origin").textContent = originText(this.matrices);
@@ -100,8 +105,10 @@ export class Result {
     fill(byId("notes"), this.rows.length ? lines : []);
     fill(byId("empty"), this.rows.length ? [] : nothing(lines));
     if (!this.rows.length) return this.chart.clear();
-    if (table) return this.table.draw(chosen, grid);
+    if (view === "table") return this.table.draw(chosen, grid);
+    if (view === "samples") return this.samples.draw(chosen, this.state.only, this.span);
     const drawable = chosen.filter((row) => row.numbers);
+    if (view === "heat") return drawHeat(byId("heat"), drawable, grid, { title: "", format: (value) => compact(value) });
     const only = this.rows.find((row) => row.key === this.state.only);
     const drawn = drawable.slice(0, Math.max(1, Math.min(DRAWN_MOST, Math.floor(DRAWN_POINTS_MOST / grid.n))));
     if (only?.numbers && !drawn.includes(only)) drawn.push(only);
@@ -114,12 +121,10 @@ export class Result {
 
   /** @param {boolean} some true if there is something to show */
   _panels(some) {
-    const table = this.state.view === "table";
-    byId("panel-chart").hidden = !some || table;
-    byId("panel-table").hidden = !some || !table;
+    for (const view of VIEWS) byId(`panel-${view}`).hidden = !some || view !== this.state.view;
     byId("curl").hidden = !some;
     byId("csv").hidden = !some || this.asked.route !== "query";
-    byId("zoom-out").hidden = byId("zoom-load").hidden = !some || table || !this.chart.zoom;
+    byId("zoom-out").hidden = byId("zoom-load").hidden = !some || this.state.view !== "chart" || !this.chart.zoom;
   }
 
   _summary() {

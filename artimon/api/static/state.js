@@ -3,6 +3,7 @@
 import { isZone, normalized, parseDuration } from "./time_range.js";
 
 export const LANGUAGES = ["artimon", "promql"];
+export const VIEWS = ["chart", "table", "heat", "samples"];
 export const MARKS = ["alerts", "starts"];
 export const REFRESHES = ["off", "10s", "60s"];
 
@@ -19,7 +20,7 @@ export const QUERIES_MOST = 10;
  * @property {string} lang that of the edited query
  * @property {string} range as in time_range.js
  * @property {string} zone time zone of all shown times, "" for the browser's
- * @property {"chart"|"table"} view
+ * @property {string} view one of VIEWS
  * @property {string} refresh one of REFRESHES
  * @property {string} filter text that series must contain
  * @property {string} only the one series that is drawn, "" for all
@@ -48,7 +49,7 @@ export function read(search) {
   state.marks = MARKS.filter((one) => state.marks.split(" ").includes(one)).join(" ");
   if (!isZone(state.zone)) state.zone = DEFAULTS.zone;
   if (!REFRESHES.includes(state.refresh)) state.refresh = DEFAULTS.refresh;
-  if (state.view !== "table") state.view = "chart";
+  if (!VIEWS.includes(state.view)) state.view = DEFAULTS.view;
   if (!/^\d{1,15}-\d{1,15}$/.test(state.zoom)) state.zoom = "";
   return state;
 }
