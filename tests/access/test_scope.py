@@ -196,7 +196,7 @@ class Recorder(ForwardingStore):
 
 
 METHODS = sorted(name for name in vars(EngineStore) if not name.startswith("_"))
-SAFE = {"can_aggregate", "checks_budget", "has_history", "levels", "reach"}
+SAFE = {"appended_ms", "can_aggregate", "checks_budget", "has_history", "levels", "reach"}
 """Members that tell nothing of series."""
 
 
