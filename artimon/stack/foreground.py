@@ -104,7 +104,7 @@ def _announce(stack: Stack, say: Say, took_s: float) -> None:
     for name, value in addresses.items():
         say(f"  {name:<{width}}  {value}")
     if page := addresses.get("ARTIMON_API"):
-        say(f"the page: {page}/ (first samples within a minute, rates after two)")
+        say(f"the page: {page}/start (first samples within a minute, rates after two)")
     say("`artimon status` shows the state; Ctrl-C stops the stack")
 
 

@@ -12,7 +12,7 @@ from artimon.api.schemas import ANSWERS, ERRORS
 from tests.api.serving import STATUS, Client, served, small_app
 from tests.api.test_listings import polled_store
 
-PAGES = {f"/{name}" for name in ("", "alerts", "dashboards", "fleet", "variables", "cardinality", "queries")} | {
+PAGES = {f"/{name}" for name in ("", "alerts", "dashboards", "fleet", "variables", "cardinality", "queries", "start")} | {
     "/static/{name:path}",
     "/openapi.json",
 }

@@ -14,6 +14,7 @@ const PAGES = [
   ["variables", "Variables"],
   ["cardinality", "Cardinality"],
   ["queries", "Running queries"],
+  ["start", "First steps"],
 ];
 const THEMES = [["auto", "Auto"], ["light", "Light"], ["dark", "Dark"]];
 

@@ -1,0 +1,79 @@
+"""Page of the first steps: what is there, lines that run, a rule that the engine takes."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+import yaml
+from playwright.sync_api import expect
+
+from alerts.rules.rule_file import parse_rules
+from query_dsl import parse
+from tests.lists.conftest import MARK, Opener, findings, save_picture, serving
+from tests.query_dsl.plain_store import MINUTE, PlainStore
+
+PYTHON = ("Python", "FastAPI, Starlette", "Flask", "Django", "Celery")
+
+
+def filled_store(context: str = MARK) -> PlainStore:
+    store = PlainStore()
+    for n in range(7):
+        store.add("host.load", {"host": f"h{n}"}, [(MINUTE, 1.0)])
+    return store.add("orders", {"host": "h0", "context": context}, [(MINUTE, 1)])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_is_collected(opener: Opener, scheme: str) -> None:
+    with serving(filled_store()) as address:
+        page = opener(address, "start", scheme=scheme)
+        expect(page.locator("#facts")).to_have_text(f"2 variables of 7 hosts (h0, h1, h2, h3, h4, …), from {MARK}.")
+        links = page.locator("#queries a")
+        expect(links).to_have_count(1)
+        assert findings(page) == []
+        links.first.click()
+        expect(page.locator("#query")).to_have_value("fetch('host.load')")
+
+
+def test_nothing_is_collected_yet(opener: Opener) -> None:
+    with serving(PlainStore()) as address:
+        page = opener(address, "start")
+        expect(page.locator("#facts")).to_contain_text("look again in a minute")
+        texts = page.locator("#queries code").all_inner_texts()
+        assert len(texts) == 3
+        for text in texts:
+            parse(text)
+
+
+def test_each_kind_of_application_is_a_link_with_lines_that_can_be_read(opener: Opener) -> None:
+    with serving(filled_store()) as address:
+        page = opener(address, "start?kind=flask")  # an unknown one is the first
+        expect(page.get_by_role("radio", name="Python")).to_be_checked()
+        shown: dict[str, str] = {}
+        for label in page.locator("#kinds label").all():
+            name = label.inner_text()
+            label.click()
+            shown[name] = page.locator("#kind-code pre").inner_text()
+        assert len(set(shown.values())) == len(shown) == 7
+        for name in PYTHON:
+            ast.parse(shown[name].removeprefix("pip install artimon-bookkeeper\n"))
+            assert "bookkeeper" in shown[name]
+        assert yaml.safe_load(shown["Prometheus"])["remote_write"]
+        page.reload()
+        expect(page.get_by_role("radio", name="OpenTelemetry")).to_be_checked()
+
+
+def test_the_rule_is_one_that_the_engine_takes(opener: Opener) -> None:
+    with serving(filled_store()) as address:
+        page = opener(address, "start")
+        (rule,) = parse_rules(page.locator("#rule pre").inner_text(), "first.yaml").rules
+        assert rule.hold_ms == 600_000
+
+
+def test_the_help_opens_by_its_key(opener: Opener) -> None:
+    with serving(filled_store("shop")) as address:
+        page = opener(address, "start")
+        expect(page.locator("#facts")).to_contain_text("from shop.")
+        save_picture(page, "start")
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_be_visible()
