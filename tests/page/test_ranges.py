@@ -140,14 +140,16 @@ def test_an_ended_range_is_not_asked_again(explorer: Watched) -> None:
 
 def test_times_are_shown_in_the_zone_of_the_address(explorer: Watched) -> None:
     page = explorer.open(LOAD, range="2026-11-01T00:00:00Z to 2026-11-01T12:00:00Z", zone="Asia/Tokyo")
-    expect(page.locator("#range-text")).to_contain_text("1 Nov 09:00 – 1 Nov 21:00, Asia/Tokyo")
+    expect(page.locator("#range-text")).to_have_text(
+        re.compile("1 Nov( 2026)? 09:00 – 1 Nov( 2026)? 21:00, Asia/Tokyo")
+    )
     page.locator(".range-menu summary").click()
     page.fill("#range-zone", "Mars/Base")
     page.keyboard.press("Enter")
     expect(page.locator("#range-problem")).to_contain_text("is not a time zone")
     page.fill("#range-zone", "UTC")
     page.keyboard.press("Enter")
-    expect(page.locator("#range-text")).to_contain_text("1 Nov 00:00 – 1 Nov 12:00, UTC")
+    expect(page.locator("#range-text")).to_have_text(re.compile("1 Nov( 2026)? 00:00 – 1 Nov( 2026)? 12:00, UTC"))
     assert given(page, "zone") == "UTC"
 
 
