@@ -12,7 +12,9 @@ from artimon.api.schemas import ANSWERS, ERRORS
 from tests.api.serving import STATUS, Client, served, small_app
 from tests.api.test_listings import polled_store
 
-PAGES = {f"/{name}" for name in ("", "alerts", "dashboards", "fleet", "variables", "cardinality", "queries", "start")} | {
+PAGES = {
+    f"/{name}" for name in ("", "alerts", "dashboards", "fleet", "variables", "cardinality", "queries", "start")
+} | {
     "/static/{name:path}",
     "/openapi.json",
 }
