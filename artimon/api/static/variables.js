@@ -10,9 +10,10 @@ import { fetchText, withRange } from "./language.js";
 import { Legend } from "./legend.js";
 import { AddressState, cell, explore, listenKeys, startFeed, stateLink, table } from "./list_page.js";
 import { DRAWN_MOST, rowsOf } from "./series.js";
-import { RANGES } from "./state.js";
 import { Table } from "./table.js";
+import { OFFERED } from "./time_range.js";
 
+const RANGES = OFFERED.map(([range]) => range);
 const LISTED = 50, COUNTED = 1000, SHOWN = 5, CONCURRENT = 4;
 const PLAIN_NAME = /^[A-Za-z_][\w.]*$/;
 const HOWS = { counter: ["rate"], gauge: ["mean", "min", "max", "each"], histogram: ["0.5", "0.9", "0.99"], text: ["each"] };
