@@ -108,7 +108,7 @@ class Expr:
         """Return the query plan: grid, level, engine and the reason; see the session's `explain`."""
         return runner_of(self.collector).explain(self, at, **options)
 
-    def profile(self, at: object = None, **options: Any) -> Any:
+    def timing(self, at: object = None, **options: Any) -> Any:
         """Run the query and return its plan with the time and the size of each node; `.to_pandas()` makes a frame."""
         return runner_of(self.collector).explain(self, at, run=True, **options)
 

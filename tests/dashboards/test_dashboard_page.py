@@ -218,7 +218,7 @@ def test_panels_of_a_large_dashboard_ask_when_they_are_near(opener: Opener) -> N
     page.locator(f'[data-panel="{PANELS}"]').scroll_into_view_if_needed()
     expect(page.locator(f'[data-panel="{PANELS}"] canvas')).to_be_visible()
     assert 1 <= len([url for url in asked if "/api/query" in url]) < PANELS / 2
-    with page.expect_download() as saved:
+    with page.expect_download(timeout=60_000) as saved:
         page.get_by_role("button", name="Snapshot").click()
     text = Path(saved.value.path()).read_text()
     assert text.count("<img") == PANELS, "a snapshot has all panels"

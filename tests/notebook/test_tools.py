@@ -61,17 +61,17 @@ def test_a_sample_of_nothing_is_refused(session: Session) -> None:
         session.fetch("load").sample(0)
 
 
-# --- profile
+# --- timing
 
 
-def test_a_profile_has_time_and_size_of_each_node(session: Session) -> None:
-    frame = (session.fetch("load").map("max", "2m").sum(by=["rack"]) * 2).range("2m").profile().to_pandas()
+def test_a_timing_has_time_and_size_of_each_node(session: Session) -> None:
+    frame = (session.fetch("load").map("max", "2m").sum(by=["rack"]) * 2).range("2m").timing().to_pandas()
     assert list(frame.columns) == ["ms", "own_ms", "series", "points"]
     assert frame.loc[frame.index[-2]].series in (2, HOSTS)  # the fetch, or the window if the store reduces
     root = frame.iloc[0]
     assert (root.series, root.points) == (2, 4)
     assert root.ms >= frame.own_ms.sum() * 0.99 > 0
-    told = str(session.fetch("load").range("2m").profile())
+    told = str(session.fetch("load").range("2m").timing())
     assert f"{HOSTS} series, {2 * HOSTS - 1} points" in told
 
 

@@ -17,7 +17,7 @@ from artimon.runtime.settings import child_environment
 from artimon.stack.stack import Stack
 from tests.chromium import chromium
 from tests.page.watched import CPU, WAIT_MS, Watched
-from tests.page.years import BOARD, years
+from tests.page.years import BOARD, years_beside
 from tests.waiting import eventually
 
 Opener = Callable[..., Watched]
@@ -65,7 +65,7 @@ def years_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a page over a history of 400 days."""
     boards = tmp_path_factory.mktemp("boards")
     (boards / "years.yaml").write_text(BOARD)
-    with years(tmp_path_factory.mktemp("years"), boards) as found:
+    with years_beside(tmp_path_factory.mktemp("years"), boards) as found:
         yield found
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +103,28 @@ def _roll_up(world: HistoryWorld, clock: ManualClock, folder: Path) -> None:
     for _ in range(3):
         made.run_due(threading.Event())
         clock.advance(HOUR_MS)
+
+
+@contextmanager
+def years_beside(folder: Path, boards: Path) -> Iterator[str]:
+    """Serve in a process of its own, as the files of the history are replaced for the whole process; yields the
+    address."""
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(target=_serve, args=(theirs, folder, boards), daemon=True)
+    process.start()
+    try:
+        if not ours.poll(120):
+            raise TimeoutError("the API over years does not start")
+        yield ours.recv()
+        ours.send("end")
+        process.join(20)
+    finally:
+        process.kill()
+        process.join()
+
+
+def _serve(pipe: Connection, folder: Path, boards: Path) -> None:
+    with years(folder, boards) as address:
+        pipe.send(address)
+        pipe.recv()
