@@ -154,7 +154,7 @@ def test_an_append_that_comes_between_is_kept(builder: Builder, tmp_path: Path) 
     check(builder)
 
 
-@pytest.mark.parametrize("classes", [8, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("classes", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (8, 20))])
 def test_many_classes(builder: Builder, tmp_path: Path, classes: int) -> None:
     """4 files an hour and 8 a day for all classes together, as far as each has one; hours that come late included."""
     keep = tuple(f"class-{n}" for n in range(classes))

@@ -23,6 +23,7 @@ def kinds(query: RawQuery) -> set[str]:
     return {gap["kind"] for gap in query.figures()["gaps"]}
 
 
+@pytest.mark.slow
 @pytest.mark.stack
 def test_a_topic_recreated_under_load_loses_nothing(
     config: SparkConfig, session: SparkSession, client: KazooClient

@@ -151,6 +151,7 @@ def read_letters(config: SparkConfig, count: int) -> list[tuple[bytes | None, di
     return found
 
 
+@pytest.mark.slow
 def test_a_deleted_checkpoint_changes_nothing(config: SparkConfig, session: SparkSession) -> None:
     (sender,) = senders(config, 1)
     with raw_query(config, session) as query:

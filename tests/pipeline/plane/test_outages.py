@@ -78,6 +78,7 @@ def test_scenario_42_zookeeper_killed(tmp_path: Path, zookeeper_stack: Stack, ch
             zookeeper_stack.wait_healthy(60.0, ["zookeeper"])
 
 
+@pytest.mark.slow
 def test_scenario_42_zookeeper_wiped(tmp_path: Path, chroot: str, operator: Operator) -> None:
     """An empty tree changes nothing: configuration, collectors and the mode stay. Later pushes count in spite of their
     small version number."""
