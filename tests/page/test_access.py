@@ -50,12 +50,25 @@ def test_no_view_has_serious_findings(opener: Opener, scheme: str) -> None:
     expect(page.locator("#error p")).to_be_visible()
     assert not findings(page), "error"
     page.fill("#query", "fetch('host.l")
-    page.press("#query", "Control+Space")
-    expect(page.locator("#suggestions")).to_be_visible()
+    open_suggestions(page)
     assert not findings(page), "suggestions"
     page.keyboard.press("Escape")
     page.click("#help-button")
     assert not findings(page), "help"
+
+
+def open_suggestions(page: Page, most: int = 5) -> None:
+    """Press the key of the suggestions until they are there: a list whose request fails on a busy machine stays
+    closed."""
+    for turn in range(most):
+        page.press("#query", "Control+Space")
+        try:
+            expect(page.locator("#suggestions")).to_be_visible(timeout=4_000)
+        except AssertionError:
+            if turn == most - 1:
+                raise
+        else:
+            return
 
 
 def tab_to(page: Page, wanted: str, most: int = 60) -> None:
