@@ -9,9 +9,9 @@ from typing import Any
 
 from artimon.progress_bar import in_notebook
 from query_dsl.results.matrix import Matrix
+from query_dsl.results.plot import MAX_LINES
 from query_dsl.results.result_cells import STRING
 
-MAX_SERIES = 200
 HEIGHT = 320
 COLOURS = ("#1f6feb", "#d1570a", "#1a7f37", "#8250df", "#b42318", "#0a7f8c", "#9a6700", "#bf3989")
 _RENDER = """
@@ -54,8 +54,8 @@ def show(matrix: Matrix) -> Any:
 def chart_data(matrix: Matrix) -> dict[str, Any]:
     """Return times in seconds, and numbers of each series: None where missing or not finite. Texts are left out."""
     rows = [i for i, kind in enumerate(matrix.types.tolist()) if kind != STRING]
-    drawn = [{"label": matrix.series[i], "values": [_number(v) for v in matrix.tolist(i)]} for i in rows[:MAX_SERIES]]
-    left = [f"{len(rows) - MAX_SERIES:,} more series are not drawn"] if len(rows) > MAX_SERIES else []
+    drawn = [{"label": matrix.series[i], "values": [_number(v) for v in matrix.tolist(i)]} for i in rows[:MAX_LINES]]
+    left = [f"{len(rows) - MAX_LINES:,} more series are not drawn"] if len(rows) > MAX_LINES else []
     left += [f"{len(matrix) - len(rows):,} series of texts are left out"] if len(matrix) > len(rows) else []
     title = "; ".join([matrix.query or f"{len(matrix):,} series", *left])
     times = [ms / 1000 for ms in matrix.times]

@@ -11,7 +11,6 @@ An evaluation covers the rule files, queries over TCP, decisions, the fsynced co
 import json
 import multiprocessing
 import statistics
-import sys
 import tempfile
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -30,7 +29,7 @@ from artimon.model.vshards import ALL_VSHARDS
 from artimon.runtime.gc_tuning import gc_tuned
 from artimon.runtime.settings import load as load_settings
 from artimon.stack.port_leases import PortLeases
-from benchmarks.common import emit, fail
+from benchmarks.common import emit, fail, say
 from benchmarks.peers.prometheus_rules import INTERVAL_S, evaluation_seconds
 from benchmarks.peers.series import PeerFailed
 from bookkeeper.rpc.framed_server import FramedServer
@@ -146,10 +145,6 @@ def measure(port: Connection, folder: Path) -> float:
     store.close()
     database.close()
     return statistics.median(steady)
-
-
-def say(text: str) -> None:
-    print(f"# {text}", file=sys.stderr, flush=True)
 
 
 def scraped(scrape: int) -> str:

@@ -81,6 +81,11 @@ def emit(name: str, value: float, unit: str, peer: str | None = None, ratio: flo
     return record
 
 
+def say(text: str) -> None:
+    """Print a line about the progress on standard error."""
+    print(f"# {text}", file=sys.stderr, flush=True)
+
+
 def fail(name: str, reason: str) -> None:
     """Print a line with `failed` in place of a value, for a figure that could not be measured."""
     text = " ".join(reason.split()) or "no reason given"

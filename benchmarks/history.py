@@ -37,10 +37,10 @@ from artimon.rawtable.commit import CompactionLog
 from artimon.rawtable.rollups import RollupTable
 from artimon.rawtable.schema import raw_uri
 from artimon.stack.stack import Stack
-from benchmarks.common import Parts, emit, fail
+from benchmarks.common import Parts, emit, fail, say
 from benchmarks.peers.process import drain
 from benchmarks.peers.victoria import Victoria, export_line
-from benchmarks.storage import find_peers, say
+from benchmarks.storage import find_peers
 from benchmarks.storing import recorded, table, years
 from pipeline.compaction.rollup_job import RollupRunner
 from pipeline.compaction.rollup_plan import RollupRetention, plan_rollups

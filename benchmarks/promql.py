@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 from artimon.api.api_limits import ApiLimits
 from artimon.model.grid import Grid
-from benchmarks.common import Parts, emit, fail
+from benchmarks.common import Parts, emit, fail, say
 from benchmarks.limits import echo_ms, emit_limit
 from benchmarks.loads.queries import QueryWorld
 from benchmarks.peers.series import Peer
@@ -46,7 +46,7 @@ from benchmarks.query import (
 )
 from benchmarks.serving.racks import Got, Served, get_of_peer
 from benchmarks.serving.write_rate import measure_remote_write
-from benchmarks.storage import find_peers, say
+from benchmarks.storage import find_peers
 
 ASKED = tuple(question for question in QUESTIONS if "@" not in question.name)
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000

@@ -31,14 +31,14 @@ import numpy as np
 
 from artimon.model.clock import SYSTEM_CLOCK
 from benchmarks import query_history
-from benchmarks.common import Parts, emit, fail
+from benchmarks.common import Parts, emit, fail, say
 from benchmarks.limits import echo_ms, emit_limit
 from benchmarks.loads import dashboards
 from benchmarks.loads.queries import QueryWorld
 from benchmarks.peers.series import Peer, PeerFailed
 from benchmarks.serving.comparing import WrongAnswer, compare
 from benchmarks.serving.racks import Got, Served, get_of_peer
-from benchmarks.storage import find_peers, say
+from benchmarks.storage import find_peers
 
 SERIES, MINUTES, MANY, MANY_MINUTES = 100_000, 60, 1_500_000, 10
 HOUR_MS = 3_600_000

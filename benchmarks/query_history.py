@@ -24,8 +24,7 @@ import numpy.typing as npt
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.stack.stack import Stack
-from benchmarks.common import emit
-from benchmarks.storage import say
+from benchmarks.common import emit, say
 from benchmarks.storing import walk
 from query_dsl import Matrix, evaluate, parse
 from query_dsl.stores.history.engine import Engine, History

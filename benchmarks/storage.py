@@ -30,7 +30,7 @@ from artimon.runtime.settings import load as load_settings
 from artimon.stack.port_leases import PortLeases
 from artimon.stack.stack import Stack
 from artimon.stack.stack_state import read_state
-from benchmarks.common import Parts, emit, fail
+from benchmarks.common import Parts, emit, fail, say
 from benchmarks.limits import emit_limit, read_rate
 from benchmarks.peers.prometheus import Prometheus
 from benchmarks.peers.series import Content, Peer, PeerSeries, Stored, series_of
@@ -48,10 +48,6 @@ UNIT = "bytes/sample"
 SAMPLE_BYTES = 16
 """A time and a value."""
 Series = Callable[[], Iterable[PeerSeries]]
-
-
-def say(text: str) -> None:
-    print(f"# {text}", file=sys.stderr, flush=True)
 
 
 def find_peers(folder: Path, what: str) -> list[Peer]:

@@ -39,7 +39,7 @@ from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.labels import canonical
 from artimon.model.select import Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
-from benchmarks.common import Parts, emit
+from benchmarks.common import Parts, emit, say
 from benchmarks.limits import bucket_rate, emit_limit
 from benchmarks.storing import mix
 from varstore.shard.shard import Shard
@@ -61,10 +61,6 @@ OTHERS: dict[str, list[str]] = {"varstore_rack": [], "varstore_restart": [], "la
 
 class WrongAnswer(RuntimeError):
     """Stored data differs from the samples that were fed."""
-
-
-def say(text: str) -> None:
-    print(f"# {text}", file=sys.stderr, flush=True)
 
 
 class Source(NamedTuple):

@@ -30,13 +30,13 @@ from artimon.compute.reduction import WindowPlan
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectRequest, decode_buckets, encode_buckets
-from benchmarks.common import Parts, emit
+from benchmarks.common import Parts, emit, say
 from benchmarks.limits import echo_ms, emit_limit, read_rate
 from benchmarks.loads.many import ManyNames
 from benchmarks.loads.racks import MINUTE_MS, RackWorld, loaded_shard
 from benchmarks.loads.racks import NAME as RACK_NAME
 from benchmarks.serving import racks
-from benchmarks.storage import find_peers, say
+from benchmarks.storage import find_peers
 
 SERIES, BUCKETS = 100_000, 60
 SELECTED, ALL_SERIES, SELECT_BUCKETS = 10_000, 1_500_000, 10

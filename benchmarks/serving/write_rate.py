@@ -19,9 +19,9 @@ import cramjam
 import psutil
 
 from artimon.model.clock import SYSTEM_CLOCK
-from benchmarks.common import emit
+from benchmarks.common import emit, say
 from benchmarks.limits import carried_mb_s, emit_limit
-from benchmarks.storage import find_peers, say
+from benchmarks.storage import find_peers
 from pipeline.delivery.wal_sink import WalSink
 from pipeline.wal.log import WriteAheadLog
 from sources.artimon_source import ArtimonSource

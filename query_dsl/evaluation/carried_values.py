@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -46,7 +46,8 @@ def carry_sparse(
         rows = {labels for labels, period in periods.items() if period == columns}
         window = nodes.Window(leaf[0], "last", columns * grid.step_ms, span=leaf[0].span)
         notes = list(execution.notes)
-        wide = execution.matrix(_replaced(node, window), grid, operator.name)
+        carried = nodes.map_leaves(node, partial(_instead, leaf[0], window))
+        wide = execution.matrix(carried, grid, operator.name)
         execution.notes[:] = notes  # those of the operand are there already
         found = unite_series(_select(found, rows, False), _select(wide, rows, True), operator.name)
         period = format_duration(columns * grid.step_ms)
@@ -82,13 +83,8 @@ def _beside_literal(node: nodes.Binary) -> Node | None:
     return node.right if isinstance(node.left, nodes.Scalar) else None
 
 
-def _replaced(node: Node, leaf: Node) -> Node:
-    """Return the node with another leaf."""
-    if isinstance(node, nodes.Binary):
-        if isinstance(node.right, nodes.Scalar):
-            return replace(node, left=_replaced(node.left, leaf))
-        return replace(node, right=_replaced(node.right, leaf))
-    return replace(node, child=_replaced(node.child, leaf)) if isinstance(node, _ABOVE) else leaf
+def _instead(fetch: Node, other: Node, leaf: Node) -> Node:
+    return other if leaf is fetch else leaf
 
 
 def _periods(node: nodes.Fetch, grid: Grid, execution: QueryExecution) -> dict[LabelPairs, int]:

@@ -237,15 +237,9 @@ class QueryEvaluator(QueryExecution):
         found = value.filled() if isinstance(value, RawSeries) else value
         if self.costs is not None:
             points = found.samples if isinstance(found, RawSeries) else _points(found)
-            self._measure(node, began, len(found) if isinstance(found, Matrix | RawSeries) else 1, points)
+            series = len(found) if isinstance(found, Matrix | RawSeries) else 1
+            _measure(self.costs, node, began, series, points)
         return found
-
-    def _measure(self, node: Node, began: float, series: int, points: int) -> None:
-        """Add what a node took, if costs are measured."""
-        if self.costs is not None:
-            cost = self.costs.setdefault(id(node), NodeCost())
-            cost.ms = max(cost.ms, (perf_counter() - began) * 1000)  # a fetch alone is measured as its window, too
-            cost.series, cost.points = series, points
 
     def statistics(self, node: Node, grid: Grid, names: Sequence[str]) -> BucketData:
         """Return the statistics of a fetch, possibly shifted in time. For other nodes return their values as buckets of
@@ -260,7 +254,7 @@ class QueryEvaluator(QueryExecution):
                 began = perf_counter()
                 data = fetch_data(node, grid, names, self)
                 if self.costs is not None:
-                    self._measure(node, began, len(data.keys), int(data.present.sum()))
+                    _measure(self.costs, node, began, len(data.keys), int(data.present.sum()))
                 return data
         if nodes.gives_samples(node):
             return bucketize_data(self.raw(node, grid.start_ms, grid.end_ms), grid, self)
@@ -274,6 +268,13 @@ class QueryEvaluator(QueryExecution):
     def newest_times(self, node: Node, grid: Grid, back_ms: int | None, function: str) -> NewestTimes:
         """Return the times of the newest samples of a fetch (possibly shifted in time)."""
         return read_newest_times(node, grid, back_ms, function, self)
+
+
+def _measure(costs: dict[int, NodeCost], node: Node, began: float, series: int, points: int) -> None:
+    """Add what a node took and gave."""
+    cost = costs.setdefault(id(node), NodeCost())
+    cost.ms = max(cost.ms, (perf_counter() - began) * 1000)  # a fetch alone is measured as its window, too
+    cost.series, cost.points = series, points
 
 
 def _points(value: Value) -> int:
