@@ -10,6 +10,8 @@ from pipeline.control.control_tree import ConfigVersion
 
 MAX_LISTED = 100
 """Entries of each list; the numbers count all agents."""
+MAX_TEXT = 500
+"""Characters of a text of an agent; its node may hold a megabyte."""
 UNKNOWN: Mapping[str, Any] = {
     "agents": 0,
     "pushed": [],
@@ -38,8 +40,10 @@ def read_rollout(tree: RolloutTree) -> dict[str, Any]:
     """Return the newest version of each scope, the number of agents by the configuration that they run, and those that
     refuse one with the reason. Reads the node of every agent."""
     reports = {name: _config(report) for name, report in sorted(tree.agents().items())}
-    running = Counter(str(one.get("running") or "unknown") for one in reports.values())
-    refused = [{"agent": name, "reason": str(one["refused"])} for name, one in reports.items() if one.get("refused")]
+    running = Counter(str(one.get("running") or "unknown")[:MAX_TEXT] for one in reports.values())
+    refused = [
+        {"agent": name, "reason": str(one["refused"])[:MAX_TEXT]} for name, one in reports.items() if one.get("refused")
+    ]
     newest = [tree.current_version(scope) for scope in sorted(tree.scopes())[:MAX_LISTED]]
     return {
         "agents": len(reports),

@@ -23,6 +23,8 @@ from artimon.runtime.config_file import ConfigFileError
 from artimon.runtime.text import parse_duration
 
 MAX_JSON_BYTES = 8 << 20
+MAX_READ = 4 * MAX_VARIABLES
+"""Variables that are read: data sources and those that cannot be converted included."""
 KINDS: Mapping[str, str] = {
     "timeseries": "chart", "graph": "chart", "stat": "value", "gauge": "value", "singlestat": "value",
     "bargauge": "bars", "barchart": "bars", "piechart": "bars", "grafana-piechart-panel": "bars",
@@ -133,7 +135,10 @@ class _Importer:
 
     def _variables(self) -> Iterator[dict[str, Any]]:
         kept: list[dict[str, Any]] = []
-        for one in _by_use(_maps(_map(self.model.get("templating")).get("list"))):
+        given = _maps(_map(self.model.get("templating")).get("list"))
+        if len(given) > MAX_READ:
+            self.problems.append(f"{len(given) - MAX_READ} variables beyond {MAX_READ} were left out")
+        for one in _by_use(given[:MAX_READ]):
             name, kind = _text(one.get("name")), one.get("type")
             if kind == "datasource":
                 continue  # there is one source here
@@ -339,12 +344,13 @@ class _Importer:
 
 def _by_use(variables: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Yield the variables so that each comes after those that its query uses; those in a circle last."""
-    waiting = list(variables)
+    waiting = [(_text(one.get("name")), _used(one), one) for one in variables]
     while waiting:
-        names = {one.get("name") for one in waiting}
-        free = [one for one in waiting if not (_used(one) & names - {one.get("name")})] or waiting
-        yield from free
-        waiting = [one for one in waiting if all(one is not other for other in free)]
+        names = {name for name, _, _ in waiting}
+        is_free = [not (used & names - {name}) for name, used, _ in waiting]
+        free = is_free if any(is_free) else [True] * len(waiting)
+        yield from (one for (_, _, one), chosen in zip(waiting, free, strict=True) if chosen)
+        waiting = [one for one, chosen in zip(waiting, free, strict=True) if not chosen]
 
 
 def _used(variable: Mapping[str, Any]) -> set[str]:

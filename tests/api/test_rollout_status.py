@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from artimon.api.rollout_status import MAX_LISTED, UNKNOWN, read_rollout
+from artimon.api.rollout_status import MAX_LISTED, MAX_TEXT, UNKNOWN, read_rollout
 from pipeline.control.control_tree import ConfigVersion
 from pipeline.control.rollout import VersionId
 from tests.api.serving import Client, served
@@ -56,3 +56,15 @@ def test_the_api_tells_it(client: Client) -> None:
     assert client.get("/api/configuration").json == UNKNOWN
     with served(configuration=lambda: read_rollout(Tree())) as serving:
         assert serving.get("/api/configuration").json["agents"] == 151
+
+
+class Talkative(Tree):
+    """An agent whose node holds a megabyte."""
+
+    def agents(self) -> Mapping[str, Mapping[str, Any]]:
+        return {"a": {"config": {"running": "r" * 1_000_000, "refused": "x" * 1_000_000}}}
+
+
+def test_long_texts_of_agents_are_cut() -> None:
+    found = read_rollout(Talkative())
+    assert len(found["refused"][0]["reason"]) == len(found["running"][0]["version"]) == MAX_TEXT
