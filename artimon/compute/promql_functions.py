@@ -6,12 +6,11 @@ of any begin and end."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,14 +19,12 @@ from artimon.compute.arrays import Arrays, Mapped
 from artimon.compute.cells import DOUBLE, Bools, Floats, Ints, as_floats, doubles
 from artimon.compute.checkpoint import checkpoint
 from artimon.compute.function import WindowFunction
-from artimon.compute.packed_samples import PackedSamples, Rows, Windows, make_windows, newest
+from artimon.compute.packed_samples import PackedSamples, Windows, make_windows, newest
 from artimon.compute.paired_sums import exact_sum
 from artimon.compute.params import Args, Param
+from artimon.compute.rolling_extrapolation import RollingExtrapolated
 from artimon.compute.rolling_windows import (
     BucketColumn,
-    MaskOrBool,
-    MatrixNeeded,
-    Rolling,
     RollingContext,
     RollingLast,
     RollingSum,
@@ -35,13 +32,11 @@ from artimon.compute.rolling_windows import (
     intersect,
     simplify_mask,
 )
-from artimon.compute.sample_windows import WINDOWED, Result, extrapolate
+from artimon.compute.sample_windows import WINDOWED, Result
 from artimon.compute.window_frames import WindowFrame, integer_totals, newest_present, pick, window_view
 
 _RANGE = Param("range_ms", "integer", least=1)
 """Length of the windows."""
-BLOCK = 8_192
-"""Series that are computed at a time: 64 kB an array."""
 _SHIFT = Param("shift_ms", "integer", 0, least=0)
 """Time between the end of a window and that of its last bucket."""
 
@@ -151,116 +146,6 @@ def _newest(data: Arrays, frame: WindowFrame, args: Args) -> Mapped:
     return Mapped(doubles(values, held & ~over), _several(data, frame))
 
 
-class _Samples(NamedTuple):
-    """Samples of one bucket; `several`: series of whose samples it holds only the newest."""
-
-    present: MaskOrBool
-    cells: Ints
-    time: Ints
-    several: Rows
-
-
-class _Falls(NamedTuple):
-    """Series that fell in a bucket, their value before, and the bucket of that value."""
-
-    rows: Rows
-    before: Floats
-    at: Ints
-
-
-_NO_ROWS: Rows = np.zeros(0, np.intp)
-_NO_FALLS = _Falls(_NO_ROWS, np.zeros(0), np.zeros(0, np.int64))
-
-
-class _RollingExtrapolated(Rolling):
-    """rate, increase and delta of whole buckets. Blocks of series keep temporaries in the cache of the processor."""
-
-    def __init__(self, span: RollingContext, name: str) -> None:
-        super().__init__(span)
-        self._range_ms, self._name = span.args["range_ms"], name
-        if span.args["shift_ms"] or self._range_ms != self.width * span.step_ms:
-            raise MatrixNeeded
-        self._blocks = [slice(start, start + BLOCK) for start in range(0, span.rows, BLOCK)]
-        self._samples: deque[_Samples | None] = deque(maxlen=self.width)
-        self._falls: deque[_Falls] = deque(maxlen=self.width)
-        nothing = np.zeros(span.rows, np.int64)
-        self._last = _Samples(False, nothing, nothing, _NO_ROWS)
-        """Newest sample of each series, in the bucket `_at`."""
-        self._at: Ints | int = -1
-        self._values, self._lost = np.empty(span.rows), np.zeros(span.rows)
-
-    def update(self, column: BucketColumn | None) -> None:
-        if column is None:
-            self._samples.append(None)
-            self._falls.append(_NO_FALLS)
-            return
-        present, time, cells = column.present, column.cells("last_time"), column.cells("last")
-        several = _NO_ROWS if column.count is None else np.flatnonzero(column.count > 1)
-        self._samples.append(_Samples(present, cells, time, several))
-        self._falls.append(self._fallen(present, cells))
-        if present is not True:
-            cells, time = np.where(present, cells, self._last.cells), np.where(present, time, self._last.time)
-        self._last, self._at = _Samples(present, cells, time, several), self.newest
-
-    def _numbers(self, cells: Ints, rows: slice | Rows) -> Floats:
-        double, mine = self.span.double, cells[rows]
-        if isinstance(double, bool):
-            return mine.view(np.float64) if double else mine.astype(np.float64)
-        return np.where(double[rows], mine.view(np.float64), mine)
-
-    def _fallen(self, present: MaskOrBool, cells: Ints) -> _Falls:
-        if self._name == "delta" or (isinstance(self._at, int) and self._at < 0):
-            return _NO_FALLS
-        with np.errstate(invalid="ignore"):
-            if self.span.double is False:
-                fell = cells < self._last.cells
-            else:
-                blocks = [self._numbers(cells, b) < self._numbers(self._last.cells, b) for b in self._blocks]
-                fell = np.concatenate(blocks)
-        rows = np.flatnonzero(fell)
-        for mask in (present, self.span.members):
-            rows = rows if isinstance(mask, bool) else rows[mask[rows]]
-        return _Falls(rows, self._numbers(self._last.cells, rows), np.broadcast_to(self._at, cells.shape)[rows])
-
-    def result(self) -> WindowValues:
-        if self.has_samples() is False:
-            return self.empty_result()
-        held = [one for one in self._samples if one is not None]
-        start = max(0, self.at - self.width + 1)
-        falls = [(one.rows[one.at >= start], one.before[one.at >= start]) for one in self._falls if len(one.rows)]
-        for rows, before in falls:
-            self._lost[rows] += before
-        counts = [self._block(held, block) for block in self._blocks]
-        for rows, _ in falls:
-            self._lost[rows] = 0.0
-        if isinstance(counts[0], int):
-            present: MaskOrBool = counts[0] >= 2
-        else:
-            present = np.concatenate(counts) >= 2
-        several = [one.several for one in held if len(one.several)]
-        doubt = np.unique(np.concatenate(several)) if several else None
-        return WindowValues(self._values.view(np.int64), present, doubt)
-
-    def _block(self, held: list[_Samples], block: slice) -> Any:
-        """Compute the values of a block; return the numbers of samples."""
-        first, first_ms = self._numbers(held[0].cells, block), held[0].time[block]
-        counts: Any = len(held)
-        if any(one.present is not True for one in held):
-            counts = np.zeros(len(first), np.int64)
-            for one in reversed(held):
-                here: Any = one.present if isinstance(one.present, bool) else one.present[block]
-                first = np.where(here, self._numbers(one.cells, block), first)
-                first_ms = np.where(here, one.time[block], first_ms)
-                counts += here
-        with np.errstate(all="ignore"):
-            increase = self._numbers(self._last.cells, block) - first + self._lost[block]
-        end_ms, last_ms = int(self.span.frame.end_ms[self.output]), self._last.time[block]
-        self._values[block] = extrapolate(
-            increase, first, first_ms, last_ms, counts, end_ms, self._range_ms, self._name
-        )
-        return counts
-
-
 # --- tables
 
 _BASIC: Mapping[str, WindowFunction] = {one.name: one for one in basic_windows.FUNCTIONS}
@@ -274,7 +159,7 @@ def _aligned(name: str, **changed: Any) -> WindowFunction:
 
 
 def _of_samples(name: str, run: Callable[[Arrays, WindowFrame, Args], Mapped]) -> WindowFunction:
-    rolling = partial(_RollingExtrapolated, name=name) if name in ("rate", "increase", "delta") else None
+    rolling = partial(RollingExtrapolated, name=name) if name in ("rate", "increase", "delta") else None
     return WindowFunction(
         name=f"promql.{name}", statistics=("last", "last_time"), run=run, rolling=rolling, params=(_RANGE, _SHIFT)
     )

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from artimon.compute.cells import Bools, Floats, Ints
+from artimon.compute.extrapolation import extrapolate
 from artimon.compute.packed_samples import GatheredWindows, Windows
 from artimon.compute.paired_sums import exact_sum
 
 Result = tuple[Floats, Bools]
 """Values and presence, (series, steps)."""
-EXTRAPOLATION = 1.1
-"""Samples within this multiple of their mean distance from an end of the window are extrapolated to that end."""
 
 
 def _gathered(windows: Windows, function: Callable[[GatheredWindows], Floats], least: int = 1) -> Result:
@@ -27,44 +26,6 @@ def _gathered(windows: Windows, function: Callable[[GatheredWindows], Floats], l
 
 
 # --- counters
-
-
-def extrapolate(
-    increase: Floats, first: Floats, first_ms: Any, last_ms: Any, counts: Any, ends_ms: Any, range_ms: int, name: str
-) -> Floats:
-    """Return the increase over windows that hold two samples or more, extrapolated to their ends as Prometheus does, or
-    its rate. `increase`: that between the first and the last sample; `name`: rate, increase or delta."""
-    with np.errstate(all="ignore"):
-        sampled = (last_ms - first_ms).astype(np.float64)
-        far = sampled * (EXTRAPOLATION / np.maximum(counts - 1, 1))
-        to_start = (first_ms - (ends_ms - range_ms)).astype(np.float64)
-        to_end = (ends_ms - last_ms).astype(np.float64)
-        odd = (to_start >= far) | (to_end >= far)
-        if name != "delta":
-            odd |= sampled * first < to_start * increase
-        factor: Floats = range_ms / sampled  # of windows whose samples reach to both ends
-        rows = np.nonzero(odd)
-        if len(rows[0]):
-            some = (np.broadcast_to(one, odd.shape)[rows] for one in (increase, first, sampled, far, to_start, to_end))
-            factor[rows] = _cut_factor(name != "delta", *some)
-        if name == "rate":
-            factor /= range_ms / 1000
-        factor *= increase
-        return factor
-
-
-def _cut_factor(
-    counter: bool, increase: Floats, first: Floats, sampled: Floats, far: Floats, to_start: Floats, to_end: Floats
-) -> Floats:
-    """Return the factor of extrapolation of windows that are not extrapolated to their ends: the samples are far from
-    an end, or the counter would be negative at the start."""
-    half = far / EXTRAPOLATION / 2
-    to_start, to_end = np.where(to_start >= far, half, to_start), np.where(to_end >= far, half, to_end)
-    if counter:
-        to_zero = sampled * (first / increase)
-        to_start = np.where((increase > 0) & (first >= 0) & (to_zero < to_start), to_zero, to_start)
-    factor: Floats = (sampled + to_start + to_end) / sampled
-    return factor
 
 
 def _extrapolated(windows: Windows, name: str) -> Result:

@@ -97,9 +97,13 @@ class OffsetColumn:
         return self.values.nbytes
 
     def take(self, where: Indexes) -> Words:
-        held = self.values[where] if isinstance(where, slice) else self.values.take(where)
-        values: Words = np.add(held, self.base, dtype=np.uint64)
+        values: Words = np.add(self.offsets(where), self.base, dtype=np.uint64)
         return values
+
+    def offsets(self, where: Indexes) -> npt.NDArray[Any]:
+        """Return the offsets at `where`, possibly as a view."""
+        held: npt.NDArray[Any] = self.values[where] if isinstance(where, slice) else self.values.take(where)
+        return held
 
     def at(self, place: int) -> int:
         return (int(self.values.item(place)) + int(self.base)) & MASK

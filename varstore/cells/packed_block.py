@@ -32,6 +32,7 @@ from varstore.cells.compressed_columns import (
     CompressedColumn,
     ConstantColumn,
     Indexes,
+    OffsetColumn,
     WidthClassColumn,
     Words,
     encode,
@@ -263,13 +264,21 @@ class PackedBlock:
         if "count" in names:
             columns["count"] = self._counts(where)
         if "offset" in names:
-            offset = self.columns["offset"].take(where)
-            columns["offset"] = (offset + np.uint64(self.shape.offset_base)).astype(np.uint32)
+            columns["offset"] = self._offsets(where)
         if "last" in names:
             last = self.columns["last"].take(where)
             doubles = True if self.shape.plain_last else self._doubles_of(where)
             columns["last"] = _select_by_type(doubles, lambda: unzigzag(last), lambda: last.view(np.int64))
         return columns
+
+    def _offsets(self, where: Indexes) -> npt.NDArray[np.uint32]:
+        """Decode offsets; if all are equal, as a broadcast array with stride 0."""
+        column, base = self.columns["offset"], self.shape.offset_base
+        if isinstance(column, ConstantColumn):
+            return np.broadcast_to(np.uint32(int(column.value) + base), (index_count(where),))
+        if isinstance(column, OffsetColumn):
+            return np.add(column.offsets(where), int(column.base) + base, dtype=np.uint32)
+        return (column.take(where) + np.uint64(base)).astype(np.uint32)
 
     def _counts(self, where: Indexes) -> Counts:
         """Decode counts; if all are equal, as a broadcast array with stride 0."""

@@ -96,7 +96,12 @@ class SelectionColumn:
         if statistic == "last_time":
             time = self._read.get(statistic)
             if time is None:
-                time = self._read[statistic] = self._field(FIELD_OF[statistic]) + self._left_ms
+                offset = self._field(FIELD_OF[statistic])
+                if len(offset) and not offset.strides[0]:
+                    time = np.broadcast_to(offset[0] + self._left_ms, offset.shape)
+                else:
+                    time = offset + self._left_ms
+                self._read[statistic] = time
             return time
         packed = isinstance(self._source, PackedBlock)
         return self._field("last" if packed and self.count is None and statistic in FOLDS else statistic)

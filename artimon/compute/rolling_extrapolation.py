@@ -1,0 +1,176 @@
+"""rate, increase and delta of PromQL, bucket by bucket over many series at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from artimon.compute.cells import Bools, Floats, Ints
+from artimon.compute.extrapolation import SHORT_RUN, changes_of, extrapolate, shared_factors
+from artimon.compute.packed_samples import Rows
+from artimon.compute.rolling_windows import (
+    BucketColumn,
+    MaskOrBool,
+    MatrixNeeded,
+    Rolling,
+    RollingContext,
+    WindowValues,
+    simplify_mask,
+)
+
+BLOCK = 8_192
+"""Series that are computed at a time: 64 kB an array."""
+
+
+class _Samples(NamedTuple):
+    """Samples of one bucket; `several`: series of whose samples it holds only the newest."""
+
+    present: MaskOrBool
+    numbers: Floats
+    time: Ints
+    changed: Bools | None
+    """Changes of `time` from series to series."""
+    several: Rows
+
+
+class _Falls(NamedTuple):
+    """Series that fell in a bucket, their value before, and the bucket of that value."""
+
+    rows: Rows
+    before: Floats
+    at: Ints
+
+
+_NO_ROWS: Rows = np.zeros(0, np.intp)
+_NO_FALLS = _Falls(_NO_ROWS, np.zeros(0), np.zeros(0, np.int64))
+
+
+class RollingExtrapolated(Rolling):
+    """rate, increase and delta of whole buckets. Blocks of series keep temporaries in the cache of the processor."""
+
+    def __init__(self, span: RollingContext, name: str) -> None:
+        super().__init__(span)
+        self._range_ms, self._name = span.args["range_ms"], name
+        if span.args["shift_ms"] or self._range_ms != self.width * span.step_ms:
+            raise MatrixNeeded
+        self._blocks = [slice(start, start + BLOCK) for start in range(0, span.rows, BLOCK)]
+        self._samples: deque[_Samples | None] = deque(maxlen=self.width)
+        self._falls: deque[_Falls] = deque(maxlen=self.width)
+        self._last_cells = np.zeros(span.rows, np.int64)
+        self._last = _Samples(False, np.zeros(span.rows), self._last_cells, None, _NO_ROWS)
+        """Newest sample of each series, in the bucket `_at`."""
+        self._at: Ints | int = -1
+        self._values, self._lost = np.empty(span.rows), np.zeros(span.rows)
+
+    def update(self, column: BucketColumn | None) -> None:
+        if column is None:
+            self._samples.append(None)
+            self._falls.append(_NO_FALLS)
+            return
+        present, time, cells = column.present, column.cells("last_time"), column.cells("last")
+        several = _NO_ROWS if column.count is None else np.flatnonzero(column.count > 1)
+        one = _Samples(present, self._numbers(cells), time, changes_of(time), several)
+        self._samples.append(one)
+        self._falls.append(self._fallen(one, cells))
+        if present is not True:
+            cells = np.where(present, cells, self._last_cells)
+            numbers = np.where(present, one.numbers, self._last.numbers)
+            one = one._replace(numbers=numbers, time=np.where(present, time, self._last.time))
+        self._last, self._last_cells, self._at = one, cells, self.newest
+
+    def _numbers(self, cells: Ints) -> Floats:
+        double = self.span.double
+        if isinstance(double, bool):
+            return cells.view(np.float64) if double else cells.astype(np.float64)
+        return np.where(double, cells.view(np.float64), cells)
+
+    def _fallen(self, one: _Samples, cells: Ints) -> _Falls:
+        if self._name == "delta" or (isinstance(self._at, int) and self._at < 0):
+            return _NO_FALLS
+        with np.errstate(invalid="ignore"):
+            fell = cells < self._last_cells if self.span.double is False else one.numbers < self._last.numbers
+        rows = np.flatnonzero(fell)
+        for mask in (one.present, self.span.members):
+            rows = rows if isinstance(mask, bool) else rows[mask[rows]]
+        return _Falls(rows, self._last.numbers[rows], np.broadcast_to(self._at, cells.shape)[rows])
+
+    def result(self) -> WindowValues:
+        held = [one for one in self._samples if one is not None]
+        if not held:
+            return self.empty_result()
+        start = max(0, self.at - self.width + 1)
+        falls = [(one.rows[one.at >= start], one.before[one.at >= start]) for one in self._falls if len(one.rows)]
+        for rows, before in falls:
+            self._lost[rows] += before
+        present = self._apply(held, bool(falls))
+        for rows, _ in falls:
+            self._lost[rows] = 0.0
+        several = [one.several for one in held if len(one.several)]
+        doubt = np.unique(np.concatenate(several)) if several else None
+        return WindowValues(self._values.view(np.int64), present, doubt)
+
+    def _apply(self, held: list[_Samples], fell: bool) -> MaskOrBool:
+        """Compute the values of all series; return the mask of those that have one."""
+        if all(one.present is True for one in held):
+            starts = _runs(held[0], self._last)
+            if len(starts) * SHORT_RUN <= self.span.rows or len(starts) == 1:
+                self._apply_runs(held[0], starts, len(held), fell)
+                return len(held) >= 2
+        counts = [self._apply_block(held, block, fell) for block in self._blocks]
+        return simplify_mask(np.concatenate(counts) >= 2) if counts else False
+
+    def _apply_runs(self, first: _Samples, starts: Rows, count: int, fell: bool) -> None:
+        """Compute the values of series that all have `count` samples, with factors shared by runs of equal times."""
+        last, values, end_ms = self._last, self._values, int(self.span.frame.end_ms[self.output])
+        window = count, end_ms, self._range_ms, self._name
+        factor, share, odd = shared_factors(first.time, last.time, starts, *window)
+        rows = [np.flatnonzero(np.broadcast_to(odd, values.shape))] if odd.any() else []
+        with np.errstate(all="ignore"):
+            for block in self._blocks:
+                increase = np.subtract(last.numbers[block], first.numbers[block])
+                if fell:
+                    increase += self._lost[block]
+                one, part = (factor, share) if len(factor) == 1 else (factor[block], share[block])
+                np.multiply(increase, one, out=values[block])
+                if self._name == "delta":
+                    continue
+                increase *= part
+                short = first.numbers[block] < increase
+                if short.any():
+                    rows.append(np.flatnonzero(short) + block.start)
+            if rows:
+                some = np.concatenate(rows)
+                begin = first.numbers[some]
+                increase = last.numbers[some] - begin + self._lost[some]
+                values[some] = extrapolate(increase, begin, first.time[some], last.time[some], *window)
+
+    def _apply_block(self, held: list[_Samples], block: slice, fell: bool) -> Ints:
+        """Compute the values of a block; return the numbers of samples."""
+        first, first_ms = held[0].numbers[block], held[0].time[block]
+        whole = all(one.present is True for one in held)
+        counts = np.full(len(first), len(held) if whole else 0)
+        for one in () if whole else reversed(held):
+            here: Any = one.present if isinstance(one.present, bool) else one.present[block]
+            first = np.where(here, one.numbers[block], first)
+            first_ms = np.where(here, one.time[block], first_ms)
+            counts += here
+        end_ms, last_ms = int(self.span.frame.end_ms[self.output]), self._last.time[block]
+        with np.errstate(all="ignore"):
+            increase = self._last.numbers[block] - first
+            if fell:
+                increase += self._lost[block]
+            self._values[block] = extrapolate(
+                increase, first, first_ms, last_ms, counts, end_ms, self._range_ms, self._name
+            )
+        return counts
+
+
+def _runs(first: _Samples, last: _Samples) -> Rows:
+    """Return the first index of each run of series whose samples of both buckets have equal times."""
+    changed = [one.changed for one in (first, last) if one.changed is not None]
+    if not changed:
+        return np.zeros(1, np.intp)
+    mask = changed[0] if len(changed) == 1 else changed[0] | changed[1]
+    return np.concatenate((np.zeros(1, np.intp), np.flatnonzero(mask) + 1))

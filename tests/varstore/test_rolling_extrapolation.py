@@ -1,0 +1,109 @@
+"""rate, increase and delta of whole buckets, compared with those of the same raw samples.
+
+Times are shared by all series, by the series of a process, or by none: factors of equal times are computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from artimon.compute.cells import Bools, Floats, Ints
+from artimon.compute.packed_samples import PackedSamples, make_windows
+from artimon.compute.rolling_extrapolation import RollingExtrapolated
+from artimon.compute.rolling_windows import MaskOrBool, RollingContext
+from artimon.compute.sample_windows import WINDOWED
+from artimon.compute.window_frames import WindowFrame
+from tests.seeds import fixed_and_drawn
+
+MINUTE = 60_000
+T = 1_800_000_000_000
+SERIES, BUCKETS = 320, 14
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """One sample of each present series."""
+
+    present: MaskOrBool
+    values: Floats
+    double: bool
+    times_ms: Ints
+    count: npt.NDArray[np.integer] | None = None
+
+    def cells(self, statistic: str) -> Ints:
+        if statistic == "last_time":
+            return self.times_ms
+        return self.values.view(np.int64) if self.double else self.values.astype(np.int64)
+
+
+class Samples:
+    """Random counters: some begin at zero, some are reset, some buckets are empty."""
+
+    def __init__(self, seed: int, gaps: bool) -> None:
+        random, rng = Random(seed), np.random.default_rng(seed)
+        self.double, group = random.choice([True, False]), random.choice([SERIES, 64, 20, 1])
+        level = rng.integers(0, random.choice([1, 50, 10**9]), SERIES).astype(np.float64)
+        self.buckets: list[Bucket | None] = []
+        phase = np.repeat(rng.integers(1, MINUTE, -(-SERIES // group)), group)[:SERIES]
+        for bucket in range(BUCKETS):
+            grown = level + rng.integers(0, 100, SERIES) * (rng.random(SERIES) < 0.8)
+            level = np.where(rng.random(SERIES) < random.choice([0, 0.02]), rng.integers(0, 9, SERIES), grown)
+            offsets = np.clip(phase + random.choice([-900, 0, 0, 700]), 1, MINUTE)
+            shared = random.random() < 0.5 and group == SERIES
+            times = np.broadcast_to(offsets[0], (SERIES,)) if shared else offsets
+            present: MaskOrBool = True
+            if gaps and random.random() < 0.5:
+                present = rng.random(SERIES) < 0.7
+                present[0] = True
+            empty = gaps and random.random() < 0.1
+            self.buckets.append(None if empty else Bucket(present, level, self.double, self._at(bucket, times)))
+
+    @staticmethod
+    def _at(bucket: int, offsets: Ints) -> Ints:
+        left = T + bucket * MINUTE
+        return np.broadcast_to(offsets[0] + left, offsets.shape) if not offsets.strides[0] else offsets + left
+
+    def packed(self) -> PackedSamples:
+        """Return all samples."""
+        held = [bucket for bucket in self.buckets if bucket is not None]
+        here = np.stack([np.broadcast_to(bucket.present, (SERIES,)) for bucket in held], axis=1)
+        values, times = (np.stack(some, axis=1) for some in zip(*((b.values, b.times_ms) for b in held), strict=True))
+        offsets = np.concatenate(([0], np.cumsum(here.sum(axis=1)))).astype(np.int64)
+        return PackedSamples(offsets, times[here], values[here])
+
+
+def rolled(samples: Samples, name: str, width: int) -> tuple[Floats, Bools]:
+    """Return values and presence of all windows, (series, windows), computed bucket by bucket."""
+    ends = np.arange(width - 1, BUCKETS)
+    frame = WindowFrame(ends, width, T + (ends + 1) * MINUTE, width * MINUTE, 0)
+    span = RollingContext(
+        frame=frame, rows=SERIES, step_ms=MINUTE, start_ms=T, double=samples.double, args={
+            "range_ms": width * MINUTE, "shift_ms": 0
+        },
+    )  # fmt: skip
+    rolling, values, present = RollingExtrapolated(span, name), [], []
+    for at, bucket in enumerate(samples.buckets):
+        rolling.push(bucket)
+        if at >= width - 1:
+            found = rolling.result()
+            values.append(found.cells.view(np.float64).copy())
+            present.append(np.broadcast_to(found.present, (SERIES,)).copy())
+    return np.stack(values, axis=1), np.stack(present, axis=1)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("seed", fixed_and_drawn(range(12), "rolling extrapolation", 6))
+def test_windows_of_buckets_equal_those_of_samples(seed: int, gaps: bool) -> None:
+    samples = Samples(seed, gaps)
+    for width in (1, 2, 5):
+        ends_ms = T + np.arange(width, BUCKETS + 1) * MINUTE
+        windows = make_windows(samples.packed(), ends_ms, width * MINUTE, lambda: None)
+        for name in ("rate", "increase", "delta"):
+            values, present = rolled(samples, name, width)
+            wanted, there = WINDOWED[name](windows)
+            assert np.array_equal(present, there)
+            assert np.allclose(values[there], wanted[there], rtol=1e-12, atol=0)
