@@ -6,11 +6,12 @@ import base64
 import binascii
 import hashlib
 import hmac
+import logging
 import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,12 +26,18 @@ from artimon.access.token_file import TokenFile, TokenFileError
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.config_file import ConfigFileError
 from artimon.runtime.settings import SettingsError
+from bookkeeper.rpc.tls import FileStamp, file_stamp
 
+log = logging.getLogger(__name__)
 TOKEN_HEADER = "x-artimon-token"  # noqa: S105 - a name
 ID_TOKEN_HEADER = "x-id-token"  # noqa: S105 - a name
 REMEMBERED_S = 60.0
 """Time for which a verified password need not be hashed again."""
 MAX_REMEMBERED = 1_000
+RELOAD_S = 2.0
+"""Pause between two checks of the access file."""
+FIXED = ("url", "certificate", "key", "session_ms", "idle_ms", "audit")
+"""Fields of the access file that count from the start of the process."""
 Deferred = Callable[[], Principal]
 """Verification that takes long: runs in a thread. Raises AccessError."""
 
@@ -48,25 +55,75 @@ class Credentials:
 
 
 class Authenticator:
-    """Verifier of credentials. Thread-safe; memory is bounded."""
+    """Verifier of credentials. Thread-safe; memory is bounded. A changed `file` is read within seconds, in a thread; an
+    invalid one changes nothing."""
 
-    def __init__(self, access: Access, audit: AuditLog, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, access: Access, audit: AuditLog, clock: Clock = SYSTEM_CLOCK, file: Path | None = None) -> None:
         """Raises TokenFileError."""
-        self.access, self.audit, self._clock = access, audit, clock
+        self.audit, self._clock = audit, clock
         self.failures = FailedLogins(clock)
-        self.tokens = None if access.tokens is None else TokenFile(access.tokens)
-        self.oidc = None if access.oidc is None else OidcProvider(access.oidc, clock)
         self._key, self._lock = secrets.token_bytes(32), threading.Lock()
         self._hashing = threading.RLock()
         """Held while a password is hashed: a flood of logins takes one core and 32 MiB, not all."""
         self._remembered: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
+        self._file, self._stamp = file, None if file is None else _stamp(file)
+        self._next_check, self._reading = 0.0, threading.Lock()
+        self.tokens: TokenFile | None = None
+        self.oidc: OidcProvider | None = None
+        self._use(access)
+
+    def _use(self, access: Access) -> None:
+        """Verify by this content from now on. Raises TokenFileError."""
+        tokens, oidc = self.tokens, self.oidc
+        if tokens is None or tokens.path != access.tokens:
+            tokens = None if access.tokens is None else TokenFile(access.tokens)
+        if oidc is None or oidc.settings != access.oidc:
+            oidc = None if access.oidc is None else OidcProvider(access.oidc, self._clock)
+        self.access, self.tokens, self.oidc = access, tokens, oidc
         proxy = access.proxy
         self._trusts = lru_cache(MAX_REMEMBERED)(proxy.trusts) if proxy else None
         """Test of addresses for proxies, remembered because parsing one takes longer than all other checks."""
         self._certificates = {name: user for user in access.users.values() for name in user.certificates}
+        with self._lock:
+            self._remembered.clear()
+
+    def _refresh(self) -> None:
+        """Read the file in a thread if it has changed. Checked once in RELOAD_S."""
+        now = self._clock.monotonic()
+        if self._file is None or now < self._next_check:
+            return
+        self._next_check = now + RELOAD_S
+        if _stamp(self._file) != self._stamp and self._reading.acquire(blocking=False):
+            threading.Thread(target=self._read_again, args=(self._file,), name="access-file", daemon=True).start()
+
+    def _read_again(self, file: Path) -> None:
+        stamp = _stamp(file)
+        try:
+            access = read_access(file)
+            fixed = {name: getattr(self.access, name) for name in FIXED}
+            changed = [name for name in FIXED if getattr(access, name) != fixed[name]]
+            self._use(replace(access, **fixed))
+        except (ConfigFileError, TokenFileError, OSError) as problem:
+            log.error("the access file is invalid, the content before stays in force: %s", problem)
+            self.audit.write("access.invalid", file=str(file))
+        else:
+            if changed:
+                log.warning("%s: %s: restart the process to use the change", file, ", ".join(changed))
+            self.audit.write("access.changed", file=str(file))
+        finally:
+            self._stamp = stamp
+            self._reading.release()
+
+    def proof_of(self, principal: Principal) -> object:
+        """Return the entry of the access file that admits the user of a session. A session whose entry has changed
+        is over: another password, another role, or a provider with other groups."""
+        if principal.method is LoginMethod.PASSWORD:
+            return self.access.users.get(principal.user)
+        return self.access.oidc if principal.method is LoginMethod.OIDC else None
 
     def credentials(self, headers: Mapping[bytes, bytes], peer: str) -> Credentials:
         """Return what a request presents; headers of proxies count only from a configured address."""
+        self._refresh()
 
         def text(name: str) -> str:
             return headers.get(name.encode(), b"").decode("latin-1")
@@ -103,6 +160,7 @@ class Authenticator:
 
     def by_token(self, text: str, address: str) -> Principal:
         """Return the principal of a token. Raises AccessError."""
+        self._refresh()
         found = None if self.tokens is None else self.tokens.verify(text.strip(), self._clock.now_ms())
         role = None if found is None else self.access.roles.get(found.role)
         if found is None or role is None:
@@ -116,6 +174,7 @@ class Authenticator:
 
     def by_certificate(self, names: Iterable[str], address: str) -> Principal | None:
         """Return the principal of a verified certificate of a client; None if it belongs to no user."""
+        self._refresh()
         user = next((self._certificates[name] for name in names if name in self._certificates), None)
         return None if user is None else Principal(user.name, user.role, LoginMethod.CERTIFICATE, address=address)
 
@@ -190,12 +249,19 @@ def _of_user(user: User, address: str, *, from_browser: bool = False) -> Princip
     return Principal(user.name, user.role, LoginMethod.PASSWORD, address=address, from_browser=from_browser)
 
 
+def _stamp(file: Path) -> FileStamp | None:
+    try:
+        return file_stamp(str(file))
+    except OSError:
+        return None
+
+
 def open_access(file: Path | None, clock: Clock = SYSTEM_CLOCK) -> Authenticator | None:
     """Return the verifier of an access file; None without one. Raises SettingsError."""
     if file is None:
         return None
     try:
         access = read_access(file)
-        return Authenticator(access, AuditLog(access.audit, clock), clock)
+        return Authenticator(access, AuditLog(access.audit, clock), clock, file)
     except (ConfigFileError, TokenFileError) as problem:
         raise SettingsError(str(problem)) from problem

@@ -126,7 +126,7 @@ class AccessMiddleware:
         else:
             peer = str((scope.get("client") or ("",))[0])
             given = login.authenticator.credentials(headers, peer)
-            principal = self._by_cookie(headers, given.address)
+            principal = self._by_cookie(login.authenticator, headers, given.address)
             by_cookie = principal is not None
             if principal is None:
                 if rule.level is None:
@@ -146,9 +146,11 @@ class AccessMiddleware:
             raise problem
         return principal
 
-    def _by_cookie(self, headers: Mapping[bytes, bytes], address: str) -> Principal | None:
+    def _by_cookie(
+        self, authenticator: Authenticator, headers: Mapping[bytes, bytes], address: str
+    ) -> Principal | None:
         key = read_cookie(headers, self._login.session_cookie)
-        return self._login.sessions.find(key, address) if key else None
+        return self._login.sessions.find(key, address, authenticator.proof_of) if key else None
 
     def _refused(self, problem: HttpError, scope: Scope, headers: Mapping[bytes, bytes]) -> Response:
         request = Request(scope)

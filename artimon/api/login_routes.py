@@ -141,10 +141,11 @@ class LoginRoutes:
 
     def _begin(self, principal: Principal, target: str) -> Response:
         """Begin a session with a new key."""
-        self._required().audit.write("login", principal)
+        authenticator = self._required()
+        authenticator.audit.write("login", principal)
         answer = _redirect(f"{self._login.prefix}{target}")
-        length_ms = self._required().access.session_ms
-        self._set_cookie(answer, self._login.session_cookie, self._login.sessions.begin(principal), length_ms // 1000)
+        key = self._login.sessions.begin(principal, authenticator.proof_of(principal))
+        self._set_cookie(answer, self._login.session_cookie, key, authenticator.access.session_ms // 1000)
         return answer
 
     def _set_cookie(self, answer: Response, name: str, value: str, seconds: int) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import secrets
 import threading
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from artimon.access.oidc import LoginRequest
@@ -18,9 +19,10 @@ MAX_BEGUN, BEGUN_S = 1_000, 600.0
 
 @dataclass(slots=True)
 class Session:
-    """Session of one browser. Times are monotonic seconds."""
+    """Session of one browser. `proof`: configuration that admitted its user. Times are monotonic seconds."""
 
     principal: Principal
+    proof: object
     created: float
     used: float
 
@@ -37,7 +39,7 @@ class SessionStore:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, principal: Principal) -> str:
+    def begin(self, principal: Principal, proof: object) -> str:
         """Return the key of a new session. The oldest session of a user with too many ends, then the oldest of all."""
         key, now = secrets.token_urlsafe(32), self._clock.monotonic()
         with self._lock:
@@ -45,18 +47,19 @@ class SessionStore:
                 self._drop(next(one for one, it in self._sessions.items() if it.principal.user == principal.user))
             while len(self._sessions) >= self._most:
                 self._drop(next(iter(self._sessions)))
-            self._sessions[_mark(key)] = Session(replace(principal, from_browser=True), now, now)
+            self._sessions[_mark(key)] = Session(replace(principal, from_browser=True), proof, now, now)
             self._of_user[principal.user] += 1
         return key
 
-    def find(self, key: str, address: str) -> Principal | None:
-        """Return the principal of a session that has not expired."""
+    def find(self, key: str, address: str, proof_of: Callable[[Principal], object]) -> Principal | None:
+        """Return the principal of a session that has not expired and whose proof is the same as at its begin."""
         mark, now = _mark(key), self._clock.monotonic()
         with self._lock:
             found = self._sessions.get(mark)
             if found is None:
                 return None
-            if now - found.created >= self._length_s or now - found.used >= self._idle_s:
+            expired = now - found.created >= self._length_s or now - found.used >= self._idle_s
+            if expired or proof_of(found.principal) != found.proof:
                 self._drop(mark)
                 return None
             found.used = now

@@ -81,15 +81,15 @@ def test_sessions_expire(timed: tuple[AsgiClient, Authenticator], clock: ManualC
 def test_memory_of_sessions_is_bounded(clock: ManualClock) -> None:
     store = SessionStore(clock, 3600, 3600, most=200)
     role = Role("viewer", Level.VIEWER)
-    first = store.begin(Principal("first", role, LoginMethod.PASSWORD))
+    first = store.begin(Principal("first", role, LoginMethod.PASSWORD), None)
     for _ in range(1_000):
-        store.begin(Principal("greedy", role, LoginMethod.PASSWORD))
+        store.begin(Principal("greedy", role, LoginMethod.PASSWORD), None)
         assert len(store) <= MAX_USER_SESSIONS + 1
-    assert store.find(first, "") is not None
+    assert store.find(first, "", lambda _: None) is not None
     for at in range(1_000):
-        store.begin(Principal(f"user {at}", role, LoginMethod.PASSWORD))
+        store.begin(Principal(f"user {at}", role, LoginMethod.PASSWORD), None)
     assert len(store) == 200
-    assert store.find(first, "") is None
+    assert store.find(first, "", lambda _: None) is None
 
 
 def test_a_form_of_another_site_does_not_log_in(client: AsgiClient) -> None:
