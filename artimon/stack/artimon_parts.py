@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -78,6 +80,18 @@ def _servers(context: StackContext, *names: str) -> list[str]:
 
 def _quota(context: StackContext) -> list[str]:
     return ["--kafka-quota", str(context.settings.kafka_quota_bytes)]
+
+
+def _engine_token(context: StackContext) -> Path | None:
+    """Return the file with the token by which this stack's API acts at its alert engine; None without an access file.
+    The file is made if it is missing."""
+    if not context.options.get("access"):
+        return None
+    path = context.data / "alerts.token"
+    if not path.exists():
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+            file.write(f"{secrets.token_urlsafe(32)}\n")
+    return path
 
 
 def _listen(context: StackContext, part: str, **options: str) -> list[str]:
@@ -192,13 +206,15 @@ class ApiPart(ArtimonPart):
 
     def arguments(self, context: StackContext) -> list[str]:
         ports = _listen(context, self.name, http="--port", thrift="--thrift-port")
-        dashboards = ("--dashboards", str(context.data / "dashboards"))
-        servers = _servers(context, "zookeeper")
-        return ["api", "--id", self.name, *servers, "--data", str(context.data), *ports, *dashboards]
+        folders = ("--data", str(context.data), "--dashboards", str(context.data / "dashboards"))
+        access, token = cli_arguments(context.options, "access"), _engine_token(context)
+        access += ["--alerts-token", str(token)] if token else []
+        return ["api", "--id", self.name, *_servers(context, "zookeeper"), *folders, *ports, *access]
 
     def addresses(self, context: StackContext) -> dict[str, str]:
         http, thrift = context.address(f"{self.name}.http"), context.address(f"{self.name}.thrift")
-        return {"ARTIMON_API": f"http://{http}", "ARTIMON_MATRIX": thrift}
+        scheme = context.options.get("api_scheme", "http")
+        return {"ARTIMON_API": f"{scheme}://{http}", "ARTIMON_MATRIX": thrift}
 
 
 class MailServerPart(ArtimonPart):
@@ -236,10 +252,15 @@ class AlertsPart(ArtimonPart):
         return [
             *("alerts", *_servers(context, "zookeeper"), "--rules", str(folder / "rules"), "--data", str(folder)),
             *("--smtp", context.server("mail.smtp") or context.settings.smtp),
-            *("--link", f"http://{page}" if page else context.settings.api),
+            *("--link", f"{context.options.get('api_scheme', 'http')}://{page}" if page else context.settings.api),
             *("--port", str(context.port("alerts.http"))),
             *("--recordings", str(context.data / numbered_name("dropin", 1))),
+            *(("--api-token", str(token)) if (token := _engine_token(context)) else ()),
         ]
+
+    def addresses(self, context: StackContext) -> dict[str, str]:
+        token = _engine_token(context)
+        return {"ARTIMON_TOKEN_FILE": str(token)} if token else {}
 
 
 class SparkPart(ArtimonPart):

@@ -100,7 +100,8 @@ def _stop(stack: Stack, say: Say) -> None:
 def _announce(stack: Stack, say: Say, took_s: float) -> None:
     addresses = stack.addresses()
     width = max(map(len, addresses))
-    say(f"up in {took_s:.1f} s; for this machine only, without authentication: not for production")
+    login = "the API has a login" if "ARTIMON_TOKEN_FILE" in addresses else "without authentication"
+    say(f"up in {took_s:.1f} s; for this machine only, {login}: not for production")
     for name, value in addresses.items():
         say(f"  {name:<{width}}  {value}")
     if page := addresses.get("ARTIMON_API"):

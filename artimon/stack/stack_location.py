@@ -52,5 +52,12 @@ def receiver_of(data: Path | None) -> str:
     return found
 
 
+def engine_token_of(data: Path | None) -> Path | None:
+    """Return the file with the token of the alert engine of the stack that runs on `data`; None without a token."""
+    state = read_state(locate_settings(data).data)
+    found = state.addresses.get("ARTIMON_TOKEN_FILE") if state is not None and state.alive() else None
+    return Path(found) if found else None
+
+
 def _choose(value: str, default: str, running: str | None) -> str:
     return running if running and value == default else value

@@ -72,6 +72,10 @@ def _client(
         secret = api_token() if token is None else ""
     except SettingsError as problem:
         raise EngineError(str(problem)) from None
+    if token is None and not secret and engine is None:
+        from artimon.stack.stack_location import engine_token_of
+
+        token = engine_token_of(data)
     if token is not None:
         try:
             secret = token.read_text(encoding="ascii").strip()

@@ -59,6 +59,9 @@ def up(
         int | None,
         typer.Option(min=1, max=65_000, help="Search for free ports from this one on; a data folder keeps its ports."),
     ] = None,
+    access: Annotated[
+        Path | None, typer.Option(help="Access file: users, roles and tokens of the API (docs/access.md).")
+    ] = None,
     detach: Annotated[bool, typer.Option(help="Return when everything is up.")] = False,
 ) -> None:
     """Start the whole stack on this machine and keep it running until Ctrl-C."""
@@ -74,13 +77,30 @@ def up(
         raise typer.BadParameter("a proof runs in the foreground: leave out --detach")
     store = {"capacity": str(capacity), "shards": str(shards), "replicas": str(replicas), "brokers": str(brokers)}
     options = {"poll": poll, "level": level, "keep": keep, "keep_class": "\n".join(keep_class or ()), **store}
+    options |= _access_options(access)
     if detach:
-        arguments = ["--data", str(place.data), "--parts", parts, *cli_arguments(options, *options)]
+        named = [name for name in options if name != "api_scheme"]
+        arguments = ["--data", str(place.data), "--parts", parts, *cli_arguments(options, *named)]
         arguments += [] if base_port is None else ["--base-port", str(base_port)]
         foreground.start_detached(arguments, place.data, print_error)
         return
     stack = Stack(place.data, parts.split(","), base_port=base_port, options=options)
     raise typer.Exit(foreground.run_stack(stack, print_error, context.obj))
+
+
+def _access_options(file: Path | None) -> dict[str, str]:
+    """Return the options of a stack with this access file. Exits with 2 if the file is invalid."""
+    if file is None:
+        return {}
+    from artimon.access.access_file import read_access
+    from artimon.runtime.config_file import ConfigFileError
+
+    try:
+        access = read_access(file)
+    except ConfigFileError as problem:
+        print_error(str(problem))
+        raise typer.Exit(2) from None
+    return {"access": str(file.absolute()), "api_scheme": "https" if access.certificate else "http"}
 
 
 @app.command()
