@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import orjson
@@ -19,20 +20,25 @@ from query_dsl import Matrix
 
 BLOCK_CELLS = 65_536
 """Cells encoded together: as many as fit a processor cache."""
+LISTED_HOSTS = 10
+"""Silent hosts in a header."""
 NOTES_BYTES = 4_000
 """Maximum size of the notes in a header; further notes are only counted."""
 CSV_HEAD = "series,name,type,time_ms,time,value\r\n"
+Completeness = Mapping[str, Any] | None
+"""`Completeness.to_dict` of the language."""
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?|[+-]?Infinity")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """Format of a matrix. `smaller`: formats to suggest if an answer is too large."""
+    """Format of a matrix. `write`: its pieces, from the matrix and its completeness if that is asked for, which JSON
+    alone holds. `smaller`: formats to suggest if an answer is too large."""
 
     name: str
     content_type: str
-    write: Callable[[Matrix], Iterator[bytes]]
+    write: Callable[[Matrix, Completeness], Iterator[bytes]]
     smaller_hint: str = ""
     headers: Mapping[str, str] | None = None
 
@@ -58,8 +64,8 @@ def _accepted(accept: str) -> Iterator[tuple[str, float]]:
         yield kind, float(weight) if re.fullmatch(r"[01](\.\d{0,3})?", weight) else 0.0
 
 
-def headers_of(form: OutputFormat, matrix: Matrix) -> dict[str, str]:
-    """Return the headers of an answer: content type, flags, engine and notes, which CSV cannot hold."""
+def headers_of(form: OutputFormat, matrix: Matrix, completeness: Completeness = None) -> dict[str, str]:
+    """Return the headers of an answer: content type, flags, engine, notes and completeness, which CSV cannot hold."""
     found = {
         "content-type": form.content_type,
         "x-artimon-complete": str(matrix.complete).lower(),
@@ -70,6 +76,9 @@ def headers_of(form: OutputFormat, matrix: Matrix) -> dict[str, str]:
         found["x-artimon-engine"] = matrix.origin.engine
     if matrix.notes:
         found["x-artimon-notes"] = notes_text(matrix.notes)
+    if completeness is not None:
+        few = completeness["silent"][:LISTED_HOSTS]
+        found["x-artimon-completeness"] = json.dumps({**completeness, "silent": few})
     return found
 
 
@@ -108,12 +117,12 @@ def _pieces(texts: Iterable[str]) -> Iterator[bytes]:
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 
 
-def json_pieces(matrix: Matrix) -> Iterator[bytes]:
-    """Yield `Matrix.to_json` in pieces."""
-    return _pieces(_json_texts(matrix))
+def json_pieces(matrix: Matrix, completeness: Completeness = None) -> Iterator[bytes]:
+    """Yield `Matrix.to_json` in pieces, with a member `completeness` if it is given."""
+    return _pieces(_json_texts(matrix, completeness))
 
 
-def _json_texts(matrix: Matrix) -> Iterator[str]:
+def _json_texts(matrix: Matrix, completeness: Completeness) -> Iterator[str]:
     empty = Matrix((), matrix.grid, matrix.column, (), matrix.notes, matrix.complete, matrix.partial)
     head = json.dumps(empty.to_dict(), ensure_ascii=False)
     yield head.removesuffix("]}")
@@ -125,7 +134,7 @@ def _json_texts(matrix: Matrix) -> Iterator[str]:
         kind = _type(matrix, i).name
         yield f'{comma}{{"name": {_quoted(name)}, "labels": {{{pairs}}}, "type": "{kind}", "values": {values}}}'
         comma = ", "
-    yield "]}"
+    yield "]}" if completeness is None else f'], "completeness": {json.dumps(completeness)}}}'
 
 
 def _number_texts(matrix: Matrix) -> Iterator[str | None]:
@@ -217,14 +226,14 @@ FORMATS: Mapping[str, OutputFormat] = {
         OutputFormat(
             "csv",
             "text/csv; charset=utf-8",
-            csv_pieces,
+            lambda matrix, _: csv_pieces(matrix),
             "format=json and format=arrow are smaller",
             {"content-disposition": 'attachment; filename="artimon.csv"'},
         ),
         OutputFormat(
             "arrow",
             "application/vnd.apache.arrow.stream",
-            arrow_pieces,
+            lambda matrix, _: arrow_pieces(matrix),
             "",
             {"content-disposition": 'attachment; filename="artimon.arrows"'},
         ),

@@ -27,6 +27,8 @@ class QueryParameters:
     partial_windows: bool = False
     hard: bool = False
     """Apply the hard limits instead of the soft ones."""
+    completeness: bool = False
+    """Add the completeness of what the query reads to the answer."""
 
     def validate(self, limits: ApiLimits) -> str:
         """Return the text. Raises ApiError if it is missing, invalid Unicode, or too long."""
@@ -91,6 +93,7 @@ def _make_parameters(found: dict[str, Any]) -> QueryParameters:
     ):
         raise ApiError(400, f"time_ms must be whole epoch milliseconds, 0 to {TIME_MAX_MS}")
     flags = (_flag(found, "explain"), _flag(found, "partial_windows"), parse_hard(found.get("limits")))
+    flags += (_flag(found, "completeness"),)
     return QueryParameters(text, time_ms, named, engine, *flags)
 
 

@@ -59,6 +59,7 @@ ExplainParameter = Annotated[bool, Query(description="Return plan and cost of th
 PartialParameter = Annotated[
     bool, Query(description="Answer windows that memory does not hold whole; else they are NA")
 ]
+CompletenessParameter = Annotated[bool, Query(description="Add the completeness of what the query reads")]
 LimitParameter = Annotated[int, Query(ge=1, description="Maximum number of entries, at most the limit `found`")]
 LimitsParameter = Annotated[str, Query(description="soft, or hard: apply the hard limits (docs/api.md)")]
 IdParameter = Annotated[str, Path(max_length=40, description="`id` of a query in /api/queries")]
@@ -112,10 +113,11 @@ class Routes:
         explain: ExplainParameter = False,
         partial_windows: PartialParameter = False,
         limits: LimitsParameter = "soft",
+        completeness: CompletenessParameter = False,
     ) -> Response:
         """Evaluate `q` to a matrix on one grid, in JSON, CSV or Arrow."""
-        hard = parse_hard(limits)
-        return await self.answer(request, QueryParameters(q, time_ms, format, engine, explain, partial_windows, hard))
+        flags = explain, partial_windows, parse_hard(limits), completeness
+        return await self.answer(request, QueryParameters(q, time_ms, format, engine, *flags))
 
     @requires(Level.VIEWER, Area.QUERY)
     async def query_posted(self, request: Request) -> Response:
@@ -140,10 +142,11 @@ class Routes:
 
         def work(store: LimitedStore) -> tuple[BufferedAnswer, dict[str, str]]:
             matrix = evaluate_query(text, store, now_ms, question.partial_windows)
-            pieces = until_cancelled(form.write(matrix), store)
+            measured = measure_query(text, store, now_ms).to_dict() if question.completeness else None
+            pieces = until_cancelled(form.write(matrix, measured), store)
             most = self._limits.answer_bytes
             parcel = buffer_answer(pieces, self._executor.budget, most=most, gzip=gzip, smaller=form.smaller_hint)
-            return parcel, headers_of(form, matrix)
+            return parcel, headers_of(form, matrix, measured)
 
         parcel, headers = await self._executor.run(work, wait_disconnect(request), question.engine, **asked)
         return BufferedResponse(parcel, {**plain_headers(), **headers})

@@ -50,6 +50,21 @@ GRID = _object(
     },
     required=["start_ms", "end_ms", "step_ms", "n"],
 )
+COMPLETENESS = _object(
+    {
+        "text": {**TEXT, "description": "In words"},
+        "share": {"type": "number", "minimum": 0, "maximum": 1},
+        "expected": COUNT,
+        "present": COUNT,
+        "series": COUNT,
+        "silent": _list(
+            _object({"host": TEXT, "series": COUNT, "since_ms": TIME}),
+            description="Hosts without a sample in their last two periods, the longest silence first",
+        ),
+        "silent_hosts": COUNT,
+        "silent_series": {**COUNT, "description": "Silent series of other hosts"},
+    }
+)
 MATRIX = _object(
     {
         "grid": GRID,
@@ -71,6 +86,7 @@ MATRIX = _object(
         ),
     }
 )
+MATRIX["properties"]["completeness"] = {**COMPLETENESS, "description": "With the parameter of this name"}
 QUERY_BODY = {
     "type": "object",
     "required": ["q"],
@@ -78,6 +94,7 @@ QUERY_BODY = {
         "q": {**TEXT, "description": "The query"},
         "time_ms": TIME,
         "format": {"type": "string", "enum": ["json", "csv", "arrow"]},
+        "completeness": FLAG,
     },
 }
 SERIES_LIST = _object(
@@ -94,21 +111,6 @@ SERIES_LIST = _object(
             )
         ),
         "truncated": FLAG,
-    }
-)
-COMPLETENESS = _object(
-    {
-        "text": {**TEXT, "description": "In words"},
-        "share": {"type": "number", "minimum": 0, "maximum": 1},
-        "expected": COUNT,
-        "present": COUNT,
-        "series": COUNT,
-        "silent": _list(
-            _object({"host": TEXT, "series": COUNT, "since_ms": TIME}),
-            description="Hosts without a sample in their last two periods, the longest silence first",
-        ),
-        "silent_hosts": COUNT,
-        "silent_series": {**COUNT, "description": "Silent series of other hosts"},
     }
 )
 ENDPOINTS = _object(

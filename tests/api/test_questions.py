@@ -117,6 +117,28 @@ def test_completeness_counts_what_the_query_reads(client: Client) -> None:
     assert client.get("/api/completeness").status == 400
 
 
+@pytest.mark.parametrize("form", ["json", "csv", "arrow"])
+def test_an_answer_carries_its_completeness_if_it_is_asked_for(client: Client, form: str) -> None:
+    query = "fetch('http.requests').sum(by=['route']).range('10m')"
+    wanted = client.get("/api/completeness", q=query).json
+    answer = client.get("/api/query", q=query, format=form, completeness="1")
+    assert json.loads(answer.headers["x-artimon-completeness"]) == wanted
+    plain = client.get("/api/query", q=query, format=form)
+    assert "x-artimon-completeness" not in plain.headers
+    if form == "json":
+        assert answer.json == {**plain.json, "completeness": wanted}
+    else:
+        assert answer.body == plain.body
+
+
+def test_a_posted_query_carries_its_completeness_too(client: Client) -> None:
+    body = json.dumps({"q": "fetch('http.requests').range('10m')", "completeness": True}).encode()
+    found = client.send("POST", "/api/query", body, JSON)
+    assert found.json["completeness"]["series"] > 0
+    wrong = json.dumps({"q": "fetch('http.requests')", "completeness": "much"}).encode()
+    assert client.send("POST", "/api/query", wrong, JSON).status == 400
+
+
 def test_find_lists_and_says_when_there_is_more(client: Client) -> None:
     found = client.get("/api/find", selector="http.*").json
     assert [row["series"] for row in found["series"]] == ['http.requests{route="/"}', 'http.requests{route="/a"}']
