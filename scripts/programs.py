@@ -89,6 +89,7 @@ PEERS: Mapping[str, Need] = {
     "victoria-metrics": Need(
         ("victoria-metrics",), ("usr/bin/victoria-metrics",), ("victoria-metrics",), ("--version",)
     ),
+    "firefox": Need(("firefox-esr", "firefox"), ("usr/lib/firefox-esr/firefox-esr",), ("firefox-esr",), ("--version",)),
     "collectd": Need(("collectd",), ("usr/sbin/collectd",), ("collectd-core",), ("-h",)),
     "kerberos": Need(
         ("krb5kdc",), ("usr/sbin/krb5kdc",), ("krb5-kdc", "krb5-admin-server", "krb5-user"), ("-h",), probe_code=1

@@ -17,7 +17,6 @@ from tests.access.conftest import basic
 from tests.api.serving import NOW
 from tests.waiting import eventually
 
-
 OTHER = str(hash_password("another long one", 4))
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
-from tests.page.watched import CPU, LOAD, Watched, asked, colours, drawn, module
+from tests.page.watched import CPU, LOAD, Watched, asked, colours, drawn, matrix, module, racks
 
 
 def test_a_query_is_run_and_drawn(watched: Watched) -> None:
@@ -195,3 +195,29 @@ def test_shift_enter_begins_a_line(watched: Watched) -> None:
     with page.expect_request(lambda request: "api/query" in request.url) as sent:
         page.click("#run")
     assert "abs" in asked(sent.value)
+
+
+def test_a_query_beyond_a_soft_limit_runs_after_a_confirmation_alone(watched: Watched) -> None:
+    watched.may_refuse = True
+    page, limits = watched.page, list[str]()
+    told = {"error": {"message": "more series match than the limit of 10 (series): add matchers"}}
+
+    def answer(route: Route) -> None:
+        hard = "limits=hard" in asked(route)
+        limits.append("hard" if hard else "soft")
+        if hard:
+            route.fulfill(json=matrix(racks(3)))
+        else:
+            route.fulfill(status=413, json=told)
+
+    page.route("**/api/query?*", answer)
+    watched.open(LOAD)
+    expect(page.locator("#error p")).to_contain_text("limit of 10 (series)")
+    assert set(limits) == {"soft"}
+    page.get_by_role("button", name="Run it within the hard limits").click()
+    drawn(page)
+    expect(page.locator("#error")).to_be_empty()
+    assert limits[-1] == "hard"
+    page.reload()
+    expect(page.locator("#error p")).to_contain_text("limit of 10 (series)")
+    assert limits[-1] == "soft"

@@ -3,6 +3,8 @@
 const DEADLINE_MS = 10_000;
 /** Timeout of a query, longer than that of a panel. */
 export const QUERY_DEADLINE_MS = 25_000;
+/** The same within the hard limits. */
+export const HARD_DEADLINE_MS = 125_000;
 
 /** Answer other than 200, or no answer (`status` 0). */
 export class ApiError extends Error {

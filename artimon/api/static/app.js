@@ -27,6 +27,10 @@ const WORDS = { ago: duration };
 const PANEL_LONGEST_MS = 10_000;
 /** Longest range whose completeness is measured: that of memory. */
 const MEASURED_MS = 259_200_000;
+/** Status of a query that exceeds a soft limit, or the time of one. */
+const COSTLY = [413, 504];
+/** Queries that may use the hard limits, until the page is closed: a link never does. @type {Set<string>} */
+const insisted = new Set();
 
 const state = read(location.search);
 const scheduler = new Scheduler();
@@ -47,7 +51,7 @@ const query = new Feed({
     if (back_ms) asked.push(...visible.map(({ q, lang, i }) => ({ i, name: name(i), back_ms, question: questionOf(q, lang, earlier(span, back_ms)) })));
     byId("result").setAttribute("aria-busy", "true");
     query_asked = asked.find((one) => one.i === state.edited)?.question ?? { text: "", shift: 0 };
-    const settled = await Promise.allSettled(asked.map((one) => answerOf(one.question, signal)));
+    const settled = await Promise.allSettled(asked.map((one) => answerOf(one.question, signal, insisted.has(one.question.text))));
     signal.throwIfAborted();
     const refused = settled.flatMap((one, at) => (one.status === "rejected" ? [{ ...asked[at], problem: one.reason }] : []));
     const failed = new Map(refused.filter((one) => !one.back_ms).map((one) => [one.i, one.problem]));
@@ -58,7 +62,7 @@ const query = new Feed({
     return { found, span, notes, problem: failed.get(state.edited) };
   },
   show: ({ found, span, notes, problem }) => {
-    if (problem) asking.refuse(problem, query_asked.text, query_asked.shift);
+    if (problem) refuse(problem);
     else asking.accept();
     if (!found.length) return result.clear([el("p", { class: "empty-title", text: "Every query is hidden" })]);
     const { question } = found.find((one) => one.i === state.edited) ?? found[0];
@@ -67,7 +71,7 @@ const query = new Feed({
   },
   fail: (error) => {
     const wrong = error.status >= 400 && error.status < 500 && error.status !== 429;
-    if (wrong || !result.some) asking.refuse(error, query_asked.text, query_asked.shift);
+    if (wrong || !result.some) refuse(error);
     if (!result.some) result.clear([el("p", { class: "empty-title", text: "No answer" }), el("p", { text: "The message under the query says why." })]);
   },
   least_ms: () => leastInterval(state.range, Date.now()),
@@ -114,6 +118,13 @@ function run(text) {
   remember(state, other);
   if (other) result.adopt();
   start(other);
+}
+
+/** Shows the error of the edited query. @param {import("./api.js").ApiError} error */
+function refuse(error) {
+  const { text, shift } = query_asked;
+  const insist = COSTLY.includes(error.status) && !insisted.has(text) ? () => { insisted.add(text); start(true); } : null;
+  asking.refuse(error, text, shift, insist);
 }
 
 /** @param {boolean} fresh forget the answer that is shown */

@@ -85,11 +85,13 @@ export class Asking {
    * @param {import("./api.js").ApiError} error
    * @param {string} text the query
    * @param {number} shift characters that the page put before it
+   * @param {(() => void)|null} [insist] runs a query that costs too much nevertheless
    */
-  refuse(error, text, shift) {
+  refuse(error, text, shift, insist = null) {
     const at = error.position === null ? null : place(text, error.position, error.length, shift);
     const children = at ? [snippet(text, at)] : [];
-    fill(byId("error"), [...children, el("p", { text: error.message })]);
+    const again = insist ? [el("button", { type: "button", id: "insist", onclick: insist, text: "Run it within the hard limits" })] : [];
+    fill(byId("error"), [...children, el("p", { text: error.message }), ...again]);
     this.box.setAttribute("aria-invalid", "true");
     if (this.text !== text || !at) return;
     this.wrong = at;

@@ -1,6 +1,6 @@
 // Questions about a range, for every page: the request of a query in either language, and its answer as a matrix.
 
-import { ask, QUERY_DEADLINE_MS } from "./api.js";
+import { ask, HARD_DEADLINE_MS, QUERY_DEADLINE_MS } from "./api.js";
 import { scan, withRange } from "./language.js";
 import { rangeOf, ROUTE, toMatrix } from "./promql.js";
 import { durationText, evaluatedAt } from "./time_range.js";
@@ -30,9 +30,13 @@ export function questionOf(text, lang, span) {
   return { text, q, shift, route: "query", parameters: { q, ...at }, range: null };
 }
 
-/** @param {Question} question @param {AbortSignal} signal @returns {Promise<import("./api.js").Matrix>} */
-export async function answerOf({ route, parameters, range }, signal) {
-  const found = await ask(route, parameters, signal, QUERY_DEADLINE_MS);
+/**
+ * Asks a question. `hard`: within the hard limits instead of the soft ones.
+ * @param {Question} question @param {AbortSignal} signal @param {boolean} [hard]
+ * @returns {Promise<import("./api.js").Matrix>}
+ */
+export async function answerOf({ route, parameters, range }, signal, hard = false) {
+  const found = await (hard ? ask(route, { ...parameters, limits: "hard" }, signal, HARD_DEADLINE_MS) : ask(route, parameters, signal, QUERY_DEADLINE_MS));
   return range ? toMatrix(found, range) : found;
 }
 
