@@ -17,11 +17,10 @@ from artimon.model.grid import Grid
 from artimon.model.select import Buckets, Store
 from artimon.model.series_table import SeriesTable
 from query_dsl.evaluation.evaluator import QueryEvaluator, prepare
-from query_dsl.evaluation.fetches import held_grid, level_of
+from query_dsl.evaluation.fetches import fetches_of, held_grid, level_of
 from query_dsl.language.expression import Expr
 from query_dsl.results.result_cells import Bools, Ints
 from query_dsl.stores.query_limits import QueryBudget
-from query_dsl.tree import nodes
 from query_dsl.tree.query_errors import NothingHeld
 from query_dsl.tree.times import format_time
 
@@ -106,7 +105,7 @@ def measure_prepared(evaluator: QueryEvaluator) -> Completeness:
     grid, step_ms = evaluator.plan.grid, evaluator.plan.base_step_ms
     columns = max(1, (grid.end_ms - grid.start_ms) // step_ms)
     found: list[_Due] = []
-    for node, offset_ms in _fetches(evaluator.tree):
+    for node, offset_ms in fetches_of(evaluator.tree):
         moved = Grid((grid.end_ms - offset_ms) // step_ms * step_ms, step_ms, columns)
         try:
             held = held_grid(moved, level_of(moved, "ask with another step", evaluator))
@@ -115,20 +114,6 @@ def measure_prepared(evaluator: QueryEvaluator) -> Completeness:
         buckets = evaluator.select(node.selector.matchers, held, ("count",), node.resolution is not None)
         found.append(_due(buckets))
     return _summed(found)
-
-
-def _fetches(tree: nodes.Node) -> list[tuple[nodes.Fetch, int]]:
-    """Return the fetches with the sum of the offsets above each, equal ones once."""
-    found: dict[tuple[str, int], tuple[nodes.Fetch, int]] = {}
-    waiting = [(tree, 0)]
-    while waiting:
-        node, offset_ms = waiting.pop()
-        if isinstance(node, nodes.Fetch):
-            found.setdefault((str(node.selector), offset_ms), (node, offset_ms))
-        if isinstance(node, nodes.Offset):
-            offset_ms += node.offset_ms
-        waiting.extend((child, offset_ms) for child in reversed(nodes.children(node)))
-    return list(found.values())
 
 
 def _due(buckets: Buckets) -> _Due:

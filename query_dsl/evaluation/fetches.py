@@ -205,3 +205,17 @@ def _first_values(values: Sequence[str]) -> str:
         return ""
     rest = f" and {len(values) - SHOWN_VALUES:,} more" if len(values) > SHOWN_VALUES else ""
     return f"; there are: {', '.join(values[:SHOWN_VALUES])}{rest}"
+
+
+def fetches_of(tree: nodes.Node) -> list[tuple[nodes.Fetch, int]]:
+    """Return the fetches with the sum of the offsets above each, equal ones once."""
+    found: dict[tuple[str, int], tuple[nodes.Fetch, int]] = {}
+    waiting = [(tree, 0)]
+    while waiting:
+        node, offset_ms = waiting.pop()
+        if isinstance(node, nodes.Fetch):
+            found.setdefault((str(node.selector), offset_ms), (node, offset_ms))
+        if isinstance(node, nodes.Offset):
+            offset_ms += node.offset_ms
+        waiting.extend((child, offset_ms) for child in reversed(nodes.children(node)))
+    return list(found.values())

@@ -11,8 +11,9 @@ import re2
 
 from artimon.model.select import Matcher, Store
 from query_dsl.evaluation.completeness import Completeness, measure_completeness
-from query_dsl.evaluation.evaluator import answer, read_query
+from query_dsl.evaluation.evaluator import answer, prepare, read_query
 from query_dsl.evaluation.explain import Explanation, explain
+from query_dsl.evaluation.query_cost import QueryCost, estimate_cost
 from query_dsl.language.expression import Expr
 from query_dsl.language.expression import fetch as fetch_unbound
 from query_dsl.language.parser import parse
@@ -104,6 +105,13 @@ class QueryRunner:
         its reads and times."""
         with self._engine(engine) as store:
             return explain(query, store, self._at(at), run, **self._limited(options))
+
+    def cost(self, query: str | Expr, at: object = None, *, engine: str = "auto", **options: Any) -> QueryCost:
+        """Return what a query would read: series and buckets. It does not run. `options` as in `query`."""
+        found = self._limited(options)
+        budget = make_budget(found["limits"], None, found.get("stop"))
+        with self._engine(engine) as store, self._engine("memory") as memory:
+            return estimate_cost(prepare(query, store, self._at(at), budget), memory)
 
     def completeness(
         self, query: str | Expr, at: object = None, *, engine: str = "auto", **options: Any

@@ -108,6 +108,10 @@ class Expr:
         """Return the query plan: grid, level, engine and the reason; see the session's `explain`."""
         return runner_of(self.collector).explain(self, at, **options)
 
+    def cost(self, at: object = None, **options: Any) -> Any:
+        """Return the series and buckets that the query would read, without running it; see the session's `cost`."""
+        return runner_of(self.collector).cost(self, at, **options)
+
     def timing(self, at: object = None, **options: Any) -> Any:
         """Run the query and return its plan with the time and the size of each node; `.to_pandas()` makes a frame."""
         return runner_of(self.collector).explain(self, at, run=True, **options)

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from query_dsl import QueryError, offline, parse
+from query_dsl.evaluation.evaluator import prepare
 from query_dsl.evaluation.explain import explain
+from query_dsl.evaluation.query_cost import estimate_cost
+from query_dsl.stores.query_limits import make_budget
 from tests.query_dsl.test_engines_auto import NOW, Long, Short, auto, counter
 from tests.query_dsl.test_pushdown import MINUTE, T, fed_shards
 
@@ -101,3 +104,28 @@ def test_raw_samples_say_where_they_came_from() -> None:
     assert found.origin is not None
     assert found.origin.engine == "samples"
     assert [(one.selector, one.samples) for one in found.origin.fetched] == [("x", 2)]
+
+
+def test_the_cost_counts_series_and_buckets_without_reading_them() -> None:
+    memory = Short(fed_shards([counter(), counter("d")], 1))
+    evaluator = prepare(
+        parse("(fetch('c').rate('5m') / fetch('d')).range('10m')"), memory, NOW, make_budget(None, None)
+    )
+    found = estimate_cost(evaluator, memory)
+    assert (found.series, found.cells, found.engine, memory.asked) == (2, 2 * 15, "memory", [])
+    assert str(found).splitlines() == [
+        "2 series, 30 buckets of 1m, from memory",
+        "  c: 1 series x 15 buckets",
+        "  d: 1 series x 15 buckets",
+    ]
+    assert found.to_dict()["fetches"][0] == {"selector": "c", "series": 1, "buckets": 15}
+    assert estimate_cost(prepare(parse("fetch('nothing')"), memory, NOW, make_budget(None, None)), memory).cells == 0
+
+
+def test_a_cost_with_too_many_series_is_a_lower_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("query_dsl.evaluation.query_cost.MAX_COUNTED", 1)
+    memory = fed_shards([counter(), counter("d")], 1)
+    found = estimate_cost(
+        prepare(parse("fetch('{k!=\"\"}').range('10m')"), memory, NOW, make_budget(None, None)), memory
+    )
+    assert str(found) == "at least 1 series, 10 buckets of 1m, from memory"
