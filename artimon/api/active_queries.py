@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from artimon.access.principal import LOCAL, Level, Principal
 from artimon.api.api_errors import ApiError
 from artimon.model.clock import Clock
 
+T = TypeVar("T")
 LISTED_CHARACTERS = 2_000
 """Characters of a text that the list shows."""
 
@@ -27,7 +28,7 @@ class QueryOrigin:
     user: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ActiveQuery:
     """One query; `cancelled` completes with the error that ends it. `limits`: "soft" or "hard"."""
 
@@ -38,6 +39,13 @@ class ActiveQuery:
     timeout_ms: int
     started_ms: int
     cancelled: asyncio.Future[ApiError]
+    is_running: bool = False
+    """False while it waits for a slot."""
+
+    def running(self, work: Callable[[], T]) -> T:
+        """Run `work` in the thread of the query, which then no longer waits."""
+        self.is_running = True
+        return work()
 
     def to_dict(self, now_ms: int) -> dict[str, Any]:
         return {
@@ -47,6 +55,7 @@ class ActiveQuery:
             "client": self.origin.client,
             "user": self.origin.user,
             "engine": self.engine,
+            "state": "running" if self.is_running else "waiting",
             "limits": self.limits,
             "timeout_ms": self.timeout_ms,
             "started_ms": self.started_ms,

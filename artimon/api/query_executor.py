@@ -128,15 +128,16 @@ class QueryExecutor:
                 gone.close()  # it will not be awaited
             raise
         most_s = bounds.query_s if seconds is None else seconds
-        call = partial(self._executor.run, lambda: as_api_errors(lambda: work(store.cancellable())), stop)
+        job = partial(as_api_errors, lambda: work(store.cancellable()))
         try:
             with self._turn(principal):
                 if origin is None:
-                    return await call(gone, most_s)
+                    return await self._executor.run(job, stop, gone, most_s)
                 origin = replace(origin, user=principal.user)
                 entry = self.active.entered(origin, engine or "auto", "hard" if bounds is self.hard else "soft", most_s)
                 with self._audited(principal, origin, bounds), entry as one:
-                    return await call(first_end(gone, one.cancelled), most_s)
+                    ended = first_end(gone, one.cancelled)
+                    return await self._executor.run(partial(one.running, job), stop, ended, most_s)
         except ApiError as problem:
             raise self._with_hint(problem, bounds) from problem
 

@@ -225,6 +225,7 @@ QUERIES = _object(
                     "client": {**TEXT, "description": "Address"},
                     "user": TEXT,
                     "engine": TEXT,
+                    "state": {"type": "string", "enum": ["waiting", "running"]},
                     "limits": {"type": "string", "enum": ["soft", "hard"]},
                     "timeout_ms": COUNT,
                     "started_ms": TIME,

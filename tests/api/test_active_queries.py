@@ -102,10 +102,11 @@ def test_many_queries_wait_and_are_all_listed() -> None:
             sent = [pool.submit(client.get, path) for _ in range(4)]
             listed = threading.Event()
             for _ in range(400):
-                if len(client.get("/api/queries").json["queries"]) == 4:
+                states = [one["state"] for one in client.get("/api/queries").json["queries"]]
+                if states == ["running", "waiting", "waiting", "waiting"]:
                     listed.set()
                     break
-            assert listed.is_set()
+            assert listed.is_set(), states
         finally:
             store.release.set()
         assert {one.result(20).status for one in sent} == {200}

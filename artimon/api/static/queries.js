@@ -10,7 +10,7 @@ import { AddressState, cell, explore, listenKeys, startFeed, table } from "./lis
 const CUT_OFF = 2000;
 const OLD_SHARE = 0.5;
 
-/** @typedef {{id: string, query: string, language: string, client: string, user: string, engine: string, limits: string, timeout_ms: number, running_ms: number}} Query */
+/** @typedef {{id: string, query: string, language: string, client: string, user: string, engine: string, state: string, limits: string, timeout_ms: number, running_ms: number}} Query */
 
 const state = new AddressState({ filter: "", refresh: "2s" });
 const { feed, every } = startFeed({ load: (signal) => ask("queries", {}, signal), show, refresh: state.now.refresh });
@@ -26,13 +26,13 @@ function show(answer) {
 function draw() {
   const words = state.now.filter.toLowerCase().split(/\s+/).filter(Boolean);
   const fits = found.filter((one) => {
-    const text = [one.query, one.user, one.client, one.engine, one.language, one.limits].join(" ").toLowerCase();
+    const text = [one.query, one.user, one.client, one.engine, one.language, one.state, one.limits].join(" ").toLowerCase();
     return words.every((word) => text.includes(word));
   });
   byId("count").textContent = words.length ? `${fits.length} of ${plural(found.length, "query", "queries")}` : plural(found.length, "query", "queries");
   if (!fits.length) return fill(byId("list"), [el("p", { class: "panel-line idle" }, mark("idle"), el("span", { text: found.length ? "No running query has these words." : "No query runs or waits now." }))]);
   const number = (/** @type {string} */ text) => ({ text, number: true });
-  fill(byId("list"), [table("Running queries", ["Query", "User", "From", "Engine", "Limits", number("Time"), "Cancel"], fits.map(line))]);
+  fill(byId("list"), [table("Running queries", ["Query", "User", "From", "Engine", "Limits", "State", number("Time"), "Cancel"], fits.map(line))]);
 }
 
 /** @param {Query} one */
@@ -42,7 +42,7 @@ function line(one) {
   const text = one.query.length < CUT_OFF ? el("a", { class: "mono", href: address, "data-key": `open ${one.id}`, text: one.query }) : el("span", { class: "mono", text: `${one.query}…` });
   return el("tr", {},
     cell(text, "text"), cell(one.user), cell(one.client || "Thrift"), cell(one.language === "artimon" ? one.engine : `${one.engine}, PromQL`),
-    cell(`${one.limits}, ${duration(one.timeout_ms)}`),
+    cell(`${one.limits}, ${duration(one.timeout_ms)}`), cell(one.state),
     el("td", { class: "number" }, el("span", { class: "state" }, slow ? mark("warn", "more than half of its time:") : null, duration(one.running_ms))),
     cell(el("button", { type: "button", class: "small", "data-key": `cancel ${one.id}`, "aria-label": `Cancel ${one.query.slice(0, 80)}`, text: "Cancel", onclick: () => void cancel(one) })));
 }
