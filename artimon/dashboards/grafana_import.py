@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import re2
+
 from artimon.dashboards.dashboard_file import (
     BUILT_IN,
     COLUMNS,
@@ -46,6 +48,9 @@ _LABEL_VALUES = re.compile(r"\s*label_values\(\s*(?:(.+)\s*,\s*)?([A-Za-z_][A-Za
 _RESULT = re.compile(r"\s*query_result\((.+)\)\s*", re.DOTALL)
 _OF_LABEL = re.compile(r'/?\.?\*?\b([A-Za-z_]\w*)=\\?"\((?:\.\*|\.\*\?|\.\+|\[\^"\][*+])\).*')
 """Regular expression of a variable that takes the value of one label out of the text of a series."""
+_REGEX = re.compile(r"/(.*)/([gimsuy]*)", re.DOTALL)
+GROUP = "variable_value"
+"""Label with the part of a value that a regular expression takes."""
 _FORMATTED = re.compile(r"\$\{([A-Za-z_]\w*):[a-z]+\}|\[\[([A-Za-z_]\w*)(?::[a-z]+)?\]\]")
 _LEGEND = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 _MISSING = ("null", "nan", "null+nan", "empty")
@@ -71,6 +76,31 @@ def import_grafana(text: str) -> GrafanaImport:
     if not isinstance(model.get("panels"), list) and not isinstance(model.get("rows"), list):
         raise ValueError("not a dashboard of Grafana: it has no panels")
     return _Importer(model).convert()
+
+
+def _matched(selector: str, label: str, pattern: str) -> dict[str, Any] | None:
+    """Return a variable that offers the values of a label which match a regular expression of JavaScript, or its first
+    group. None if RE2 has no such expression."""
+    given = _REGEX.fullmatch(pattern)
+    whole = pattern
+    if given:
+        whole = f".*?({'?i' if 'i' in given[2] else '?'}:{given[1]}).*"
+    try:
+        groups = re2.compile(whole).groups
+    except re2.error:
+        return None
+    if "(?<" in whole or "(?P<" in whole or REFERENCE.search(whole):
+        return None
+    quoted = json.dumps(whole, ensure_ascii=False)
+    head, braces, matchers = selector.partition("{")
+    inner = matchers.rstrip().removesuffix("}").rstrip().rstrip(",")
+    if braces and not matchers.rstrip().endswith("}"):
+        return None
+    one = f"{head.strip()}{{{inner}{', ' if inner.strip() else ''}{label}=~{quoted}}}"
+    if not groups:
+        return {"label": label, "query": one, "lang": "promql"}
+    group = f'label_replace(group by ({label}) ({one}), "{GROUP}", "$1", "{label}", {quoted})'
+    return {"label": GROUP, "query": f"group by ({GROUP}) ({group})", "lang": "promql"}
 
 
 def _map(given: Any) -> Mapping[str, Any]:
@@ -193,11 +223,12 @@ class _Importer:
         query = self._plain(query)
         if found := _LABEL_VALUES.fullmatch(query):
             of, label = found[1], found[2]
-            if pattern:
+            matched = _matched(of.strip(), label, pattern) if of and pattern else None
+            if pattern and matched is None:
                 self.problems.append(
                     f"variable {name!r:.80}: its regular expression is left out: all values are offered"
                 )
-            return {"label": label, **({"query": of.strip(), "lang": "promql"} if of else {})}
+            return matched or {"label": label, **({"query": of.strip(), "lang": "promql"} if of else {})}
         result, label_of = _RESULT.fullmatch(query), _OF_LABEL.fullmatch(pattern)
         if result and label_of:
             return {"label": label_of[1], "query": result[1].strip(), "lang": "promql"}

@@ -10,6 +10,9 @@ import pytest
 from artimon.dashboards.dashboard_file import Dashboard, read_dashboard
 from artimon.dashboards.grafana_export import export_grafana
 from artimon.dashboards.grafana_import import import_grafana
+from query_dsl import offline
+
+MINUTE = 60_000
 
 JOBS = "label_values(up, job)"
 STEPS = [{"color": "green"}, {"color": "dark-red", "value": 80}]
@@ -147,6 +150,47 @@ def test_a_result_gives_the_label_of_its_regular_expression(pattern: str) -> Non
     board, told = imported([query_variable("topic", "query_result(kafka_lag)", regex=pattern)], 'lag{topic="$topic"}')
     assert (board.variables[0].label, board.variables[0].query) == ("topic", "kafka_lag")
     assert told == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "label", "query"),
+    [
+        ("/web.*/", "node", 'up{job="$job", node=~".*?(?:web.*).*"}'),
+        ("web-[0-9]+", "node", 'up{job="$job", node=~"web-[0-9]+"}'),
+        ("/^WEB/i", "node", 'up{job="$job", node=~".*?(?i:^WEB).*"}'),
+        (
+            "/([^:]+):.*/",
+            "variable_value",
+            'group by (variable_value) (label_replace(group by (node) (up{job="$job", node=~".*?(?:([^:]+):.*).*"}), '
+            '"variable_value", "$1", "node", ".*?(?:([^:]+):.*).*"))',
+        ),
+        ('/a\\.b"c/', "node", 'up{job="$job", node=~".*?(?:a\\\\.b\\"c).*"}'),
+    ],
+)
+def test_a_regular_expression_chooses_values_or_their_first_group(pattern: str, label: str, query: str) -> None:
+    job = query_variable("job", "label_values(up, job)")
+    node = query_variable("node", 'label_values(up{job="$job"}, node)', regex=pattern)
+    board, told = imported([job, node], 'up{node="$node"}')
+    assert (board.variables[1].label, board.variables[1].query) == (label, query)
+    assert told == []
+
+
+@pytest.mark.parametrize("pattern", ["/(?!x)y/", "/a$x/", "/(?<value>a)/", "/(/"])
+def test_other_regular_expressions_are_listed(pattern: str) -> None:
+    board, told = imported([query_variable("node", "label_values(up, node)", regex=pattern)], 'up{node="$node"}')
+    assert (board.variables[0].label, board.variables[0].query) == ("node", "up")
+    assert "its regular expression is left out" in told[0]
+
+
+def test_values_are_those_that_the_regular_expression_takes() -> None:
+    node = query_variable("node", "label_values(up, node)", regex="/web-([0-9]+):/")
+    board, _ = imported([node], "up")
+    query = board.variables[0].query
+    assert query is not None
+    names = ("web-1:80", "web-1:81", "web-2:80", "db-3:80")
+    store = offline({f'up{{node="{name}"}}': [(MINUTE, 1)] for name in names})
+    found = store.promql(query, at=MINUTE)
+    assert sorted(value for _, labels in found.keys for _, value in labels) == ["1", "2"]
 
 
 def test_what_cannot_be_queried_becomes_a_text() -> None:
