@@ -122,7 +122,10 @@ Zookeeper = Annotated[
 Kafka = Annotated[
     str, Option("Kafka, host:port (ARTIMON_KAFKA, else the running stack's).", default_of=attrgetter("kafka"))
 ]
-Hdfs = Annotated[str, Option("URI of HDFS (ARTIMON_HDFS, else the running stack's).", default_of=attrgetter("hdfs"))]
+Hdfs = Annotated[
+    str,
+    Option("URI of HDFS or an object store (ARTIMON_HDFS, else the running stack's).", default_of=attrgetter("hdfs")),
+]
 KafkaQuota = Annotated[
     int,
     Option(

@@ -133,6 +133,12 @@ def api_token() -> str:
     return read_secret("ARTIMON_TOKEN_FILE", file) if file else os.environ.get("ARTIMON_TOKEN", "").strip()
 
 
+def s3_endpoint() -> str:
+    """Return the address of an S3 server that is not Amazon's, "" without one."""
+    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+    return next((found for name in names if (found := os.environ.get(name, ""))), "")
+
+
 def secret_variable(name: str) -> str | None:
     """Return a variable of the environment that a configuration file names, None if there is none."""
     return os.environ.get(name)

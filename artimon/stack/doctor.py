@@ -175,9 +175,24 @@ def _servers(settings: Settings, running: StackState | None) -> Iterator[Check]:
         "zookeeper", known.get("ARTIMON_ZOOKEEPER", settings.zookeeper).split(",")[0], worst, _ask_zookeeper
     )
     yield _check_reachable("kafka", known.get("ARTIMON_KAFKA", settings.kafka).split(",")[0], worst, _connect)
-    yield _check_reachable("hdfs", known.get("ARTIMON_HDFS", settings.hdfs).removeprefix("hdfs://"), worst, _connect)
+    store = known.get("ARTIMON_HDFS", settings.hdfs)
+    if store.startswith("hdfs://"):
+        yield _check_reachable("hdfs", store.removeprefix("hdfs://"), worst, _connect)
+    else:
+        yield _check_store(store, worst)
     if running and "namenode.http" in running.ports:
         yield _check_reachable("hdfs space", f"{HOST}:{running.ports['namenode.http']}", worst, _request_hdfs_space)
+
+
+def _check_store(uri: str, worst: CheckResult) -> Check:
+    """Check an object store or a folder."""
+    from artimon.runtime.file_access import check_reachable
+
+    try:
+        check_reachable(uri)
+    except (OSError, ValueError) as problem:
+        return Check("store", worst, str(problem), "docs/deploy.md")
+    return Check("store", CheckResult.GOOD, uri)
 
 
 def _access(settings: Settings, running: StackState | None) -> Iterator[Check]:

@@ -58,13 +58,21 @@ class CountingClient(LocalClient):
 
     requests = 0
 
-    def create(self, path: str, _options: Any) -> Any:
+    def write(self, path: str, data: bytes | memoryview) -> None:
         self.requests += 1
-        return super().create(path, _options)
+        super().write(path, data)
 
-    def read(self, path: str) -> Any:
+    def create(self, path: str) -> Any:
+        self.requests += 1
+        return super().create(path)
+
+    def read(self, path: str) -> bytes:
         self.requests += 1
         return super().read(path)
+
+    def open(self, path: str) -> Any:
+        self.requests += 1
+        return super().open(path)
 
 
 @dataclass(slots=True)
@@ -153,7 +161,7 @@ def pods(folder: Path, scale: Scale) -> Iterator[tuple[Pods, CountingClient]]:
     clock = ManualClock(START_MS)
     with local_files(clock), pytest.MonkeyPatch.context() as patch:
         client = CountingClient(clock)
-        patch.setattr(files, "_client", lambda _authority: client)
+        patch.setattr(files, "_file_system", lambda _authority: client)
         yield Pods(folder, clock, client, scale), client
 
 

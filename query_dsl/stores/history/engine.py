@@ -130,7 +130,7 @@ class History:
 
             def answer(table: DeltaTable) -> HistoryAnswer:
                 pruned = prune(table, wanted)
-                if takes_spark(engine, pruned):
+                if takes_spark(engine, pruned) and (engine == "spark" or uri.startswith("hdfs:")):
                     rows, touched = self._through_spark(uri, pruned, wanted, asked, progress, ended)
                     rows = build_answer(rows, found, wanted)
                 else:
@@ -327,8 +327,9 @@ def _select_frame(session: SparkSession, uri: str, pruned: PrunedFiles, wanted: 
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = from_arrow_schema(FILE_SCHEMA)
+    root = f"s3a:{uri[3:]}" if uri.startswith("s3:") else uri  # the name of S3 in Hadoop
     if pruned.files:
-        rows: Any = session.read.schema(schema).parquet(*(f"{uri}/{file.path}" for file in pruned.files))
+        rows: Any = session.read.schema(schema).parquet(*(f"{root}/{file.path}" for file in pruned.files))
     else:
         rows = session.createDataFrame([], schema)
     rows = rows.where(f.col("time") > f.timestamp_micros(f.lit(wanted.after_us)))
