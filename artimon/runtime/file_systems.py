@@ -1,8 +1,8 @@
 """File systems that hold the tables: HDFS without a JVM, object stores, and local folders for trials.
 
 Every store has the same contract (tests/storage/test_conformance.py): a closed file is whole, a list has every closed
-file, and a missing one raises FileNotFoundError. Commits of tables need a write that fails if the file exists. The Delta
-client makes it: by rename on HDFS, by hard links in folders, by conditional writes (`If-None-Match`) on object stores.
+file, and a missing one raises FileNotFoundError. Commits of tables need a write that fails if the file exists. The
+Delta client makes it: by rename on HDFS, by hard links in folders, by conditional writes on object stores.
 """
 
 from __future__ import annotations

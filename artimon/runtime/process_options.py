@@ -124,7 +124,7 @@ Kafka = Annotated[
 ]
 Hdfs = Annotated[
     str,
-    Option("URI of HDFS or an object store (ARTIMON_HDFS, else the running stack's).", default_of=attrgetter("hdfs")),
+    Option("URI of the tables' store (ARTIMON_HDFS, else the stack's).", default_of=attrgetter("hdfs")),
 ]
 KafkaQuota = Annotated[
     int,
