@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -128,7 +129,7 @@ class ObjectFiles:
         options: Any = {"connect_timeout": f"{CONNECT_S}s", "timeout": f"{REQUEST_S}s"}
         if (endpoint := _endpoint(authority)) and endpoint.startswith("http://"):
             options["allow_http"] = True
-        retries: Any = {"max_retries": 5, "retry_timeout": f"{RETRY_S}s"}
+        retries: Any = {"max_retries": 5, "retry_timeout": timedelta(seconds=RETRY_S)}
         self._store = from_url(authority, client_options=options, retry_config=retries)
 
     def write(self, path: str, data: bytes | memoryview) -> None:

@@ -27,7 +27,7 @@ SETTINGS = {
     "AWS_ALLOW_HTTP": "true",
 }
 Fault = Literal["", "lost", "slow", "refused"]
-SLOW_S = 1.0
+SLOW_S = 0.2
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 """Appends of the Spark application's raw query to a store, in a process of its own, whose environment names the store:
-python -m tests.storage.spark_store ZOOKEEPER KAFKA PLACE FOLDER. Exits with 0 if the table has exactly what was sent."""
+python -m tests.storage.spark_store ZOOKEEPER KAFKA PLACE FOLDER. Exits with 0 if the table has what was sent, once."""
 
 from __future__ import annotations
 
