@@ -15,7 +15,7 @@ from artimon.api.app import make_app
 from artimon.model.clock import SYSTEM_CLOCK
 from tests.access.asgi_client import ACCESS, PASSWORD, opened
 from tests.api.serving import STATUS
-from tests.browsers import open_browser
+from tests.chromium import chromium
 from tests.query_dsl.plain_store import PlainStore
 
 MARK = '<img src=x onerror="window.broken=1"><script>window.broken=1</script>'
@@ -23,7 +23,7 @@ MARK = '<img src=x onerror="window.broken=1"><script>window.broken=1</script>'
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with open_browser() as found:
+    with chromium() as found:
         yield found
 
 

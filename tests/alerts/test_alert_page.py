@@ -15,14 +15,14 @@ from tests.alerts.test_alert_routes import HOSTILE, told_of
 from tests.alerts.test_silences import routed  # noqa: F401
 from tests.alerts.worlds import World
 from tests.api.serving import STATUS, small_store
-from tests.browsers import open_browser
+from tests.chromium import chromium
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with open_browser() as found:
+    with chromium() as found:
         yield found
 
 

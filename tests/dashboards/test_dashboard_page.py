@@ -17,7 +17,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.values import Kind
 from artimon.stack.demo_fleet import METRICS, MINUTE_MS, DemoFleet
 from tests.api.serving import served
-from tests.browsers import open_browser
+from tests.chromium import chromium
 from tests.page.watched import WAIT_MS, Watched
 from tests.query_dsl.plain_store import PlainStore, Sample
 
@@ -48,7 +48,7 @@ Opener = Callable[..., Page]
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     expect.set_options(timeout=WAIT_MS)
-    with open_browser() as found:
+    with chromium() as found:
         yield found
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browsers import open_browser
+from tests.chromium import chromium
 from tests.docs.test_architecture import ROOT
 
 PRODUCT = ("artimon", "bookkeeper", "sources", "pipeline", "varstore", "query_dsl", "alerts")
@@ -90,7 +90,7 @@ def test_every_environment_variable_is_documented() -> None:
 
 @pytest.mark.stack  # a browser
 def test_a_reader_finds_a_page_and_nothing_comes_from_elsewhere(address: str) -> None:
-    with open_browser() as browser:
+    with chromium() as browser:
         page = browser.new_page()
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))

@@ -21,7 +21,7 @@ from artimon.model.select import Store
 from tests.access.asgi_client import ACCESS, PASSWORD
 from tests.access.asgi_client import opened as open_access
 from tests.api.serving import STATUS
-from tests.browsers import open_browser
+from tests.chromium import chromium
 from tests.page.watched import WAIT_MS, Watched
 
 MARK = '<img src=x onerror="window.broken=1">'
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     expect.set_options(timeout=WAIT_MS)
-    with open_browser() as found:
+    with chromium() as found:
         yield found
 
 

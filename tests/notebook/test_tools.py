@@ -17,7 +17,7 @@ from artimon.query_magic import run_magic
 from artimon.session import Session
 from query_dsl import Matrix, QueryError
 from query_dsl.stores.levels import SETTLE_MS
-from tests.browsers import open_browser
+from tests.chromium import chromium
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 HOSTS = 50
@@ -163,7 +163,7 @@ def test_a_widget_draws_with_the_library_of_the_page(session: Session) -> None:
 @pytest.mark.programs
 def test_a_widget_is_drawn_in_a_browser(session: Session) -> None:
     widget = chart_widget.make_widget(session.query("fetch('load{host=~\"h.[17]\"}').range('2m')"))
-    with open_browser() as browser:
+    with chromium() as browser:
         page = browser.new_page()
         problems: list[str] = []
         page.on("pageerror", lambda error: problems.append(str(error)))

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, expect
 
 from artimon.runtime.settings import child_environment
 from artimon.stack.stack import Stack
-from tests.browsers import open_browser
+from tests.chromium import chromium
 from tests.page.watched import CPU, WAIT_MS, Watched
 from tests.page.years import BOARD, years_beside
 from tests.waiting import eventually
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     expect.set_options(timeout=WAIT_MS)
-    with open_browser() as found:
+    with chromium() as found:
         yield found
 
 
