@@ -53,20 +53,28 @@ def _cut_factor(
     return factor
 
 
-class SharedFactors(NamedTuple):
-    """Factors of one window of many series, (series,) or (1,). Valid for series that are not `odd` and whose counter
-    is not negative at the start of the window: first >= share * increase."""
+class RunFactors(NamedTuple):
+    """Factors of one window, one for each run of series with equal times. Valid for series whose run is not `odd` and
+    whose counter is not negative at the start of the window: first >= share * increase."""
 
     factor: Floats
     share: Floats
     odd: Bools
 
+    def of_series(self, starts: Ints, count: int) -> RunFactors:
+        """Return the factors of each of `count` series; (1,) if there is one run."""
+        if len(starts) == 1:
+            return self
+        sizes = np.diff(starts, append=count)
+        odd = np.repeat(self.odd, sizes) if self.odd.any() else np.zeros(1, np.bool_)
+        return RunFactors(np.repeat(self.factor, sizes), np.repeat(self.share, sizes), odd)
 
-def shared_factors(
+
+def run_factors(
     first_ms: Ints, last_ms: Ints, starts: Ints, count: int, end_ms: int, range_ms: int, name: str
-) -> SharedFactors:
-    """Return the factors of series with `count` samples each, computed once for each run of series with equal times.
-    `starts`: first index of each run. Series of one poll share their times."""
+) -> RunFactors:
+    """Return the factors of series with `count` samples each. `starts`: first series of each run: series of one poll
+    share their times."""
     run_first, run_last = first_ms[starts], last_ms[starts]
     with np.errstate(all="ignore"):
         sampled = (run_last - run_first).astype(np.float64)
@@ -77,11 +85,7 @@ def shared_factors(
             factor /= range_ms / 1000
         share: Floats = to_start / sampled * _ABOVE_ROUNDING
         odd: Bools = (to_start >= far) | (to_end >= far)
-    if len(starts) == 1:
-        return SharedFactors(factor, share, odd)
-    sizes = np.diff(starts, append=len(first_ms))
-    some = np.repeat(odd, sizes) if odd.any() else np.zeros(1, np.bool_)
-    return SharedFactors(np.repeat(factor, sizes), np.repeat(share, sizes), some)
+    return RunFactors(factor, share, odd)
 
 
 def changes_of(times_ms: Ints) -> Bools | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from artimon.compute.cells import Bools, Floats, Ints
-from artimon.compute.extrapolation import SHORT_RUN, changes_of, extrapolate, shared_factors
+from artimon.compute.class_increases import ClassIncreases, RunGroups, extrapolated_sums
+from artimon.compute.exact_sums import ExactSums
+from artimon.compute.extrapolation import SHORT_RUN, RunFactors, changes_of, extrapolate, run_factors
 from artimon.compute.packed_samples import Rows
 from artimon.compute.rolling_windows import (
     BucketColumn,
@@ -24,15 +27,21 @@ BLOCK = 8_192
 """Series that are computed at a time: 64 kB an array."""
 
 
-class _Samples(NamedTuple):
-    """Samples of one bucket; `several`: series of whose samples it holds only the newest."""
+@dataclass(slots=True)
+class _Samples:
+    """Samples of one bucket."""
 
     present: MaskOrBool
+    cells: Ints
     numbers: Floats
     time: Ints
     changed: Bools | None
     """Changes of `time` from series to series."""
     several: Rows
+    """Series of whose samples it holds only the newest."""
+    grown: float = np.inf
+    """Greatest growth of a series since the bucket before."""
+    sums: tuple[RunGroups, ExactSums] | None = None
 
 
 class _Falls(NamedTuple):
@@ -58,11 +67,12 @@ class RollingExtrapolated(Rolling):
         self._blocks = [slice(start, start + BLOCK) for start in range(0, span.rows, BLOCK)]
         self._samples: deque[_Samples | None] = deque(maxlen=self.width)
         self._falls: deque[_Falls] = deque(maxlen=self.width)
-        self._last_cells = np.zeros(span.rows, np.int64)
-        self._last = _Samples(False, np.zeros(span.rows), self._last_cells, None, _NO_ROWS)
+        nothing = np.zeros(span.rows, np.int64)
+        self._last = _Samples(False, nothing, np.zeros(span.rows), nothing, None, _NO_ROWS)
         """Newest sample of each series, in the bucket `_at`."""
         self._at: Ints | int = -1
         self._values, self._lost = np.empty(span.rows), np.zeros(span.rows)
+        self._summed = None if span.summed is None else ClassIncreases(span.summed)
 
     def update(self, column: BucketColumn | None) -> None:
         if column is None:
@@ -71,14 +81,21 @@ class RollingExtrapolated(Rolling):
             return
         present, time, cells = column.present, column.cells("last_time"), column.cells("last")
         several = _NO_ROWS if column.count is None else np.flatnonzero(column.count > 1)
-        one = _Samples(present, self._numbers(cells), time, changes_of(time), several)
+        one = _Samples(present, cells, self._numbers(cells), time, changes_of(time), several)
+        if self._summed is not None and self._last.present is True:
+            with np.errstate(invalid="ignore"):
+                one.grown = float(np.subtract(one.numbers, self._last.numbers).max())
         self._samples.append(one)
-        self._falls.append(self._fallen(one, cells))
+        self._falls.append(self._fallen(one))
         if present is not True:
-            cells = np.where(present, cells, self._last_cells)
-            numbers = np.where(present, one.numbers, self._last.numbers)
-            one = one._replace(numbers=numbers, time=np.where(present, time, self._last.time))
-        self._last, self._last_cells, self._at = one, cells, self.newest
+            last = self._last
+            one = replace(
+                one,
+                cells=np.where(present, cells, last.cells),
+                numbers=np.where(present, one.numbers, last.numbers),
+                time=np.where(present, time, last.time),
+            )
+        self._last, self._at = one, self.newest
 
     def _numbers(self, cells: Ints) -> Floats:
         double = self.span.double
@@ -86,15 +103,15 @@ class RollingExtrapolated(Rolling):
             return cells.view(np.float64) if double else cells.astype(np.float64)
         return np.where(double, cells.view(np.float64), cells)
 
-    def _fallen(self, one: _Samples, cells: Ints) -> _Falls:
+    def _fallen(self, one: _Samples) -> _Falls:
         if self._name == "delta" or (isinstance(self._at, int) and self._at < 0):
             return _NO_FALLS
         with np.errstate(invalid="ignore"):
-            fell = cells < self._last_cells if self.span.double is False else one.numbers < self._last.numbers
+            fell = one.cells < self._last.cells if self.span.double is False else one.numbers < self._last.numbers
         rows = np.flatnonzero(fell)
         for mask in (one.present, self.span.members):
             rows = rows if isinstance(mask, bool) else rows[mask[rows]]
-        return _Falls(rows, self._last.numbers[rows], np.broadcast_to(self._at, cells.shape)[rows])
+        return _Falls(rows, self._last.numbers[rows], np.broadcast_to(self._at, one.cells.shape)[rows])
 
     def result(self) -> WindowValues:
         held = [one for one in self._samples if one is not None]
@@ -102,14 +119,45 @@ class RollingExtrapolated(Rolling):
             return self.empty_result()
         start = max(0, self.at - self.width + 1)
         falls = [(one.rows[one.at >= start], one.before[one.at >= start]) for one in self._falls if len(one.rows)]
+        several = [one.several for one in held if len(one.several)]
+        doubt = np.unique(np.concatenate(several)) if several else None
+        if not falls and doubt is None and (sums := self._class_sums(held)) is not None:
+            return WindowValues(self._values.view(np.int64), True, sums=sums)
         for rows, before in falls:
             self._lost[rows] += before
         present = self._apply(held, bool(falls))
         for rows, _ in falls:
             self._lost[rows] = 0.0
-        several = [one.several for one in held if len(one.several)]
-        doubt = np.unique(np.concatenate(several)) if several else None
         return WindowValues(self._values.view(np.int64), present, doubt)
+
+    def _class_sums(self, held: list[_Samples]) -> Floats | None:
+        """Return the sums of the classes; None if some series must be computed alone: they have no sample in a bucket,
+        their samples are far from an end of the window, or their counter may be negative at its start."""
+        if self._summed is None or len(held) < max(2, self.width) or any(one.present is not True for one in held):
+            return None
+        first, last = held[0], held[-1]
+        runs = _runs(first, last)
+        factors = self._factors(first, runs, len(held))
+        growth = sum(one.grown for one in held[1:])
+        if factors.odd.any() or (
+            self._name != "delta" and not float(factors.share.max()) * growth <= float(first.numbers.min())
+        ):
+            return None
+        groups = self._summed.groups(runs)
+        if groups is None:
+            return None
+        sums = [self._sums(one, self._summed, groups) for one in (first, last)]
+        return extrapolated_sums(*sums, factors.factor, groups)
+
+    def _sums(self, one: _Samples, summed: ClassIncreases, groups: RunGroups) -> ExactSums:
+        if one.sums is None or one.sums[0] is not groups:
+            cells = one.cells if self.span.double is False else one.numbers.view(np.int64)
+            one.sums = groups, summed.sums(cells, self.span.double is not False, groups)
+        return one.sums[1]
+
+    def _factors(self, first: _Samples, runs: Rows, count: int) -> RunFactors:
+        end_ms = int(self.span.frame.end_ms[self.output])
+        return run_factors(first.time, self._last.time, runs, count, end_ms, self._range_ms, self._name)
 
     def _apply(self, held: list[_Samples], fell: bool) -> MaskOrBool:
         """Compute the values of all series; return the mask of those that have one."""
@@ -125,7 +173,7 @@ class RollingExtrapolated(Rolling):
         """Compute the values of series that all have `count` samples, with factors shared by runs of equal times."""
         last, values, end_ms = self._last, self._values, int(self.span.frame.end_ms[self.output])
         window = count, end_ms, self._range_ms, self._name
-        factor, share, odd = shared_factors(first.time, last.time, starts, *window)
+        factor, share, odd = self._factors(first, starts, count).of_series(starts, len(values))
         rows = [np.flatnonzero(np.broadcast_to(odd, values.shape))] if odd.any() else []
         with np.errstate(all="ignore"):
             for block in self._blocks:

@@ -45,6 +45,14 @@ class BucketColumn(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class ClassOrder:
+    """Series in the order of their classes; every series is in one of them. `starts`: first place of each class."""
+
+    order: npt.NDArray[np.intp]
+    starts: Ints
+
+
 @dataclass(frozen=True, kw_only=True)
 class RollingContext:
     """Properties shared by all columns."""
@@ -67,6 +75,8 @@ class RollingContext:
     """BIRTH_TYPE, sorted by (row, birth)."""
     first_held: int = 0
     args: Args = field(default_factory=dict)
+    summed: ClassOrder | None = None
+    """Classes whose sums are wanted alone, so that a function may compute them without the values of the series."""
 
 
 class WideIntegers(NamedTuple):
@@ -85,6 +95,8 @@ class WindowValues(NamedTuple):
     """Series whose values are approximate, or missing for the same reason."""
     wide: WideIntegers | None = None
     """Values beyond int64; their `cells` are arbitrary."""
+    sums: Floats | None = None
+    """(classes,) sums of `RollingContext.summed` over all series; `cells` are then arbitrary."""
 
 
 def intersect(a: MaskOrBool, b: MaskOrBool) -> MaskOrBool:

@@ -4,6 +4,7 @@ Times are shared by all series, by the series of a process, or by none: factors 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
@@ -14,7 +15,7 @@ import pytest
 from artimon.compute.cells import Bools, Floats, Ints
 from artimon.compute.packed_samples import PackedSamples, make_windows
 from artimon.compute.rolling_extrapolation import RollingExtrapolated
-from artimon.compute.rolling_windows import MaskOrBool, RollingContext
+from artimon.compute.rolling_windows import ClassOrder, MaskOrBool, RollingContext, WindowValues
 from artimon.compute.sample_windows import WINDOWED
 from artimon.compute.window_frames import WindowFrame
 from tests.seeds import fixed_and_drawn
@@ -76,22 +77,30 @@ class Samples:
         return PackedSamples(offsets, times[here], values[here])
 
 
-def rolled(samples: Samples, name: str, width: int) -> tuple[Floats, Bools]:
-    """Return values and presence of all windows, (series, windows), computed bucket by bucket."""
+def context(samples: Samples, width: int, summed: ClassOrder | None = None) -> RollingContext:
     ends = np.arange(width - 1, BUCKETS)
     frame = WindowFrame(ends, width, T + (ends + 1) * MINUTE, width * MINUTE, 0)
-    span = RollingContext(
-        frame=frame, rows=SERIES, step_ms=MINUTE, start_ms=T, double=samples.double, args={
-            "range_ms": width * MINUTE, "shift_ms": 0
-        },
-    )  # fmt: skip
-    rolling, values, present = RollingExtrapolated(span, name), [], []
+    args = {"range_ms": width * MINUTE, "shift_ms": 0}
+    return RollingContext(
+        frame=frame, rows=SERIES, step_ms=MINUTE, start_ms=T, double=samples.double, args=args, summed=summed
+    )
+
+
+def results(samples: Samples, name: str, width: int, summed: ClassOrder | None = None) -> Iterator[WindowValues]:
+    """Yield the values of each window, computed bucket by bucket."""
+    rolling = RollingExtrapolated(context(samples, width, summed), name)
     for at, bucket in enumerate(samples.buckets):
         rolling.push(bucket)
         if at >= width - 1:
-            found = rolling.result()
-            values.append(found.cells.view(np.float64).copy())
-            present.append(np.broadcast_to(found.present, (SERIES,)).copy())
+            yield rolling.result()
+
+
+def rolled(samples: Samples, name: str, width: int) -> tuple[Floats, Bools]:
+    """Return values and presence of all windows, (series, windows)."""
+    values, present = [], []
+    for found in results(samples, name, width):
+        values.append(found.cells.view(np.float64).copy())
+        present.append(np.broadcast_to(found.present, (SERIES,)).copy())
     return np.stack(values, axis=1), np.stack(present, axis=1)
 
 
@@ -107,3 +116,39 @@ def test_windows_of_buckets_equal_those_of_samples(seed: int, gaps: bool) -> Non
             wanted, there = WINDOWED[name](windows)
             assert np.array_equal(present, there)
             assert np.allclose(values[there], wanted[there], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("seed", fixed_and_drawn(range(24), "sums of classes", 8))
+def test_sums_of_classes_equal_those_of_the_values(seed: int, gaps: bool) -> None:
+    samples, random = Samples(seed, gaps), Random(seed)
+    classes = np.random.default_rng(seed).integers(0, random.choice([1, 3, 40]), SERIES)
+    order = np.argsort(classes, kind="stable")
+    starts = np.flatnonzero(np.diff(classes[order], prepend=-1))
+    for width in (1, 2, 5):
+        for name in ("rate", "increase", "delta"):
+            alone, present = rolled(samples, name, width)
+            for at, found in enumerate(results(samples, name, width, ClassOrder(order, starts))):
+                if found.sums is None:
+                    there = np.broadcast_to(found.present, (SERIES,))
+                    assert np.array_equal(there, present[:, at])
+                    assert np.array_equal(found.cells.view(np.float64)[there], alone[there, at])
+                else:
+                    assert present[:, at].all()
+                    wanted = np.add.reduceat(alone[order, at], starts)
+                    size = np.add.reduceat(np.abs(alone[order, at]), starts)
+                    assert (np.abs(found.sums - wanted) <= 1e-12 * size + 1e-300).all()
+
+
+@pytest.mark.parametrize("group", [SERIES, 64, 20])
+def test_counters_of_one_poll_are_summed_before_they_are_extrapolated(group: int) -> None:
+    """The usual case does not compute the series alone, whether one process has all of them or many have some."""
+    samples = Samples(3, gaps=False)
+    order = np.arange(SERIES)
+    phase = np.repeat(np.random.default_rng(5).integers(20_000, 40_000, -(-SERIES // group)), group)[:SERIES]
+    samples.buckets = [
+        Bucket(True, np.full(SERIES, 10.0**6 + 50.0 * at), False, phase + T + at * MINUTE) for at in range(BUCKETS)
+    ]
+    samples.double = False
+    classes = ClassOrder(order, np.arange(0, SERIES, 80))
+    assert all(found.sums is not None for found in results(samples, "rate", 5, classes))

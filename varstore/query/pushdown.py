@@ -38,6 +38,7 @@ from artimon.compute.partials import REDUCERS
 from artimon.compute.ranks import ORDERED
 from artimon.compute.reduction import Reduction, Rows
 from artimon.compute.rolling_windows import (
+    ClassOrder,
     MaskOrBool,
     MatrixNeeded,
     Rolling,
@@ -255,7 +256,7 @@ class Pushdown:
                 column = _column(one, part, 0, function) if isinstance(one, CapturedBucket) else None
                 rows.add_present(column is not None and column.present)
             captured, members = iter(held_rows), simplify_mask(rows.sampled())
-        rolling = make(_span(job, part, wide, lives, reducing.args))
+        rolling = make(_span(job, part, wide, lives, reducing.args, _summed(job.request, part)))
         until = windows.left + job.request.grid.n
         for at in range(wide.n):
             job.deadline.check()
@@ -374,8 +375,21 @@ class Pushdown:
         )
 
 
+def _summed(request: AggregateRequest, part: SelectionPart) -> ClassOrder | None:
+    """Return the classes if their sums alone are wanted, of doubles and of all slots read."""
+    if request.reducer not in ("sum", "mean") or len(part.groups) != 1 or part.not_members is not None:
+        return None
+    group = part.groups[0]
+    return ClassOrder(part.order, group.starts) if group.double and len(part.order) == part.size else None
+
+
 def _span(
-    job: _PushdownQuery, part: SelectionPart, wide: Grid, lives: npt.NDArray[np.void] | None, args: Args
+    job: _PushdownQuery,
+    part: SelectionPart,
+    wide: Grid,
+    lives: npt.NDArray[np.void] | None,
+    args: Args,
+    summed: ClassOrder | None,
 ) -> RollingContext:
     windows = job.request.windows
     ended = job.ended_ms[part.rows]
@@ -391,6 +405,7 @@ def _span(
         incarnations=lives,
         first_held=windows.left,
         args=args,
+        summed=summed,
     )
 
 

@@ -67,6 +67,12 @@ class _GroupRows:
         if row.wide_sums is not None:
             self.wide_sums[output] = row.wide_sums
 
+    def set_sums(self, output: int, sums: Floats) -> None:
+        """Set one window to these sums of doubles over all members."""
+        self.count[output] = self.group.sizes
+        if self.cells is not None and self.rest is not None:
+            self.cells[output], self.rest[output] = sums.view(np.int64), 0.0
+
     def sums(self) -> ExactSums:
         """Return the sums of all windows as (classes, outputs)."""
         cells = self.cells if self.cells is not None else self.count
@@ -144,9 +150,12 @@ class RowReduction(SampledSlots):
 
     def add(self, output: int, values: WindowValues) -> None:
         """Reduce the values of one window, given for all slots read of the part."""
-        cells, present, guesses, _ = values
+        cells, present, guesses, _, sums = values
         self.count_approximate(guesses)
         if present is False:
+            return
+        if sums is not None:
+            self._rows[0].set_sums(output, sums)
             return
         shown = None if isinstance(present, bool) else present.take(self._part.order)
         arranged = self._arranged(cells)
@@ -262,7 +271,7 @@ class PartValues(SampledSlots):
 
     def add(self, output: int, values: WindowValues) -> None:
         """Add the values of one window, given for all slots read of the part."""
-        cells, present, guesses, _ = values
+        cells, present, guesses = values[:3]
         self.count_approximate(guesses)
         if present is False:
             if self._values is not None:

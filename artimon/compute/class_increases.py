@@ -1,0 +1,72 @@
+"""Sums by class of increases, from sums of samples: without the increase of each series.
+
+The sum of increases is the difference of the sums of the newest and the first samples, which each bucket needs once.
+Series whose samples have equal times share the factor of extrapolation, so sums are made for each run of equal times
+within a class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from artimon.compute.cells import Floats, Ints
+from artimon.compute.exact_sums import ExactSums, float_sums, integer_sums
+from artimon.compute.packed_samples import Rows
+from artimon.compute.rolling_windows import ClassOrder
+
+LEAST_GROUP = 4
+"""Mean size of groups from which sums by group are worth it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunGroups:
+    """Series of one class and one run of equal times, in the order of the classes. `starts`: first place of each group;
+    `runs`: run of each group; `classes`: first group of each class."""
+
+    starts: Ints
+    runs: Rows
+    classes: Ints
+
+
+class ClassIncreases:
+    """Sums of one part of the series. Groups are kept while the runs stay the same."""
+
+    def __init__(self, classes: ClassOrder) -> None:
+        self._classes = classes
+        self._runs: Rows = np.zeros(0, np.intp)
+        self._groups: RunGroups | None = None
+
+    def groups(self, runs: Rows) -> RunGroups | None:
+        """Return the groups for runs that begin at these series; None if they are too small."""
+        if not np.array_equal(runs, self._runs):
+            self._runs, self._groups = runs, self._grouped(runs)
+        return self._groups
+
+    def _grouped(self, runs: Rows) -> RunGroups | None:
+        order, starts = self._classes.order, self._classes.starts
+        if len(runs) == 1:
+            return RunGroups(starts, np.zeros(len(starts), np.intp), np.arange(len(starts)))
+        run = np.repeat(np.arange(len(runs)), np.diff(runs, append=len(order))).take(order)
+        begins = np.concatenate(([True], run[1:] != run[:-1]))
+        begins[starts] = True
+        first = np.flatnonzero(begins)
+        if len(first) * LEAST_GROUP > len(order):
+            return None
+        return RunGroups(first, run[first], np.searchsorted(first, starts))
+
+    def sums(self, cells: Ints, double: bool, groups: RunGroups) -> ExactSums:
+        """Return the sum of the samples of each group."""
+        arranged = cells.take(self._classes.order, mode="clip")
+        if not double:
+            return integer_sums(arranged, groups.starts)
+        found = float_sums(arranged.view(np.float64)[:, None], groups.starts)
+        return ExactSums(found.high[:, 0], found.low[:, 0])
+
+
+def extrapolated_sums(first: ExactSums, last: ExactSums, factor: Floats, groups: RunGroups) -> Floats:
+    """Return the sum of each class. `factor`: that of each run, or one of all."""
+    increase = (last.high - first.high) + (last.low - first.low)
+    increase *= factor[groups.runs] if len(factor) > 1 else factor
+    found: Floats = np.add.reduceat(increase, groups.classes)
+    return found
