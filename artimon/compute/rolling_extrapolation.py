@@ -23,6 +23,8 @@ from artimon.compute.rolling_windows import (
     simplify_mask,
 )
 
+SAFE_INTEGER = 2.0**61
+"""Integers between its negative and itself have differences that do not wrap around."""
 BLOCK = 8_192
 """Series that are computed at a time: 64 kB an array."""
 
@@ -33,14 +35,16 @@ class _Samples:
 
     present: MaskOrBool
     cells: Ints
-    numbers: Floats
     time: Ints
     changed: Bools | None
     """Changes of `time` from series to series."""
     several: Rows
     """Series of whose samples it holds only the newest."""
-    grown: float = np.inf
-    """Greatest growth of a series since the bucket before."""
+    numbers: Floats | None = None
+    least: float = -np.inf
+    """Lower bound of the values."""
+    steps: tuple[float, float] = (-np.inf, np.inf)
+    """Bounds of the growth of a series since the bucket before."""
     sums: tuple[RunGroups, ExactSums] | None = None
 
 
@@ -68,7 +72,7 @@ class RollingExtrapolated(Rolling):
         self._samples: deque[_Samples | None] = deque(maxlen=self.width)
         self._falls: deque[_Falls] = deque(maxlen=self.width)
         nothing = np.zeros(span.rows, np.int64)
-        self._last = _Samples(False, nothing, np.zeros(span.rows), nothing, None, _NO_ROWS)
+        self._last = _Samples(False, nothing, nothing, None, _NO_ROWS)
         """Newest sample of each series, in the bucket `_at`."""
         self._at: Ints | int = -1
         self._values, self._lost = np.empty(span.rows), np.zeros(span.rows)
@@ -81,37 +85,54 @@ class RollingExtrapolated(Rolling):
             return
         present, time, cells = column.present, column.cells("last_time"), column.cells("last")
         several = _NO_ROWS if column.count is None else np.flatnonzero(column.count > 1)
-        one = _Samples(present, cells, self._numbers(cells), time, changes_of(time), several)
-        if self._summed is not None and self._last.present is True:
-            with np.errstate(invalid="ignore"):
-                one.grown = float(np.subtract(one.numbers, self._last.numbers).max())
+        one = _Samples(present, cells, time, changes_of(time), several)
+        if self._summed is not None and present is True:
+            self._bound(one)
         self._samples.append(one)
         self._falls.append(self._fallen(one))
         if present is not True:
             last = self._last
-            one = replace(
-                one,
-                cells=np.where(present, cells, last.cells),
-                numbers=np.where(present, one.numbers, last.numbers),
-                time=np.where(present, time, last.time),
-            )
+            one = replace(one, cells=np.where(present, cells, last.cells), time=np.where(present, time, last.time))
+            one.numbers = None
         self._last, self._at = one, self.newest
 
-    def _numbers(self, cells: Ints) -> Floats:
-        double = self.span.double
-        if isinstance(double, bool):
-            return cells.view(np.float64) if double else cells.astype(np.float64)
-        return np.where(double, cells.view(np.float64), cells)
+    def _bound(self, one: _Samples) -> None:
+        """Find bounds of the values, and of the growth of series that all have a sample in the bucket before."""
+        whole = self.span.double is False
+        values: Any = one.cells if whole else self._numbers(one)
+        one.least = float(values.min())
+        if whole and not max(-one.least, float(values.max())) < SAFE_INTEGER:
+            one.least = -np.inf
+        last = self._last
+        if last.present is True and (not whole or min(last.least, one.least) > -np.inf):
+            with np.errstate(invalid="ignore"):
+                steps = values - (last.cells if whole else self._numbers(last))
+                one.steps = float(steps.min()), float(steps.max())
+
+    def _numbers(self, one: _Samples) -> Floats:
+        """Return the values as doubles."""
+        double, cells = self.span.double, one.cells
+        if isinstance(double, bool) and double:
+            return cells.view(np.float64)
+        if one.numbers is None:
+            one.numbers = (
+                cells.astype(np.float64) if double is False else np.where(double, cells.view(np.float64), cells)
+            )
+        return one.numbers
 
     def _fallen(self, one: _Samples) -> _Falls:
-        if self._name == "delta" or (isinstance(self._at, int) and self._at < 0):
+        if self._name == "delta" or (isinstance(self._at, int) and self._at < 0) or one.steps[0] >= 0:
             return _NO_FALLS
+        last = self._last
         with np.errstate(invalid="ignore"):
-            fell = one.cells < self._last.cells if self.span.double is False else one.numbers < self._last.numbers
+            whole = self.span.double is False
+            fell: Bools = one.cells < last.cells if whole else self._numbers(one) < self._numbers(last)
+        if not fell.any():
+            return _NO_FALLS
         rows = np.flatnonzero(fell)
         for mask in (one.present, self.span.members):
             rows = rows if isinstance(mask, bool) else rows[mask[rows]]
-        return _Falls(rows, self._last.numbers[rows], np.broadcast_to(self._at, one.cells.shape)[rows])
+        return _Falls(rows, self._numbers(last)[rows], np.broadcast_to(self._at, one.cells.shape)[rows])
 
     def result(self) -> WindowValues:
         held = [one for one in self._samples if one is not None]
@@ -138,10 +159,8 @@ class RollingExtrapolated(Rolling):
         first, last = held[0], held[-1]
         runs = _runs(first, last)
         factors = self._factors(first, runs, len(held))
-        growth = sum(one.grown for one in held[1:])
-        if factors.odd.any() or (
-            self._name != "delta" and not float(factors.share.max()) * growth <= float(first.numbers.min())
-        ):
+        growth = sum(one.steps[1] for one in held[1:])
+        if factors.odd.any() or (self._name != "delta" and not float(factors.share.max()) * growth <= first.least):
             return None
         groups = self._summed.groups(runs)
         if groups is None:
@@ -151,7 +170,7 @@ class RollingExtrapolated(Rolling):
 
     def _sums(self, one: _Samples, summed: ClassIncreases, groups: RunGroups) -> ExactSums:
         if one.sums is None or one.sums[0] is not groups:
-            cells = one.cells if self.span.double is False else one.numbers.view(np.int64)
+            cells = one.cells if self.span.double is False else self._numbers(one).view(np.int64)
             one.sums = groups, summed.sums(cells, self.span.double is not False, groups)
         return one.sums[1]
 
@@ -175,9 +194,10 @@ class RollingExtrapolated(Rolling):
         window = count, end_ms, self._range_ms, self._name
         factor, share, odd = self._factors(first, starts, count).of_series(starts, len(values))
         rows = [np.flatnonzero(np.broadcast_to(odd, values.shape))] if odd.any() else []
+        begin_of, end_of = self._numbers(first), self._numbers(last)
         with np.errstate(all="ignore"):
             for block in self._blocks:
-                increase = np.subtract(last.numbers[block], first.numbers[block])
+                increase = np.subtract(end_of[block], begin_of[block])
                 if fell:
                     increase += self._lost[block]
                 one, part = (factor, share) if len(factor) == 1 else (factor[block], share[block])
@@ -185,28 +205,28 @@ class RollingExtrapolated(Rolling):
                 if self._name == "delta":
                     continue
                 increase *= part
-                short = first.numbers[block] < increase
+                short = begin_of[block] < increase
                 if short.any():
                     rows.append(np.flatnonzero(short) + block.start)
             if rows:
                 some = np.concatenate(rows)
-                begin = first.numbers[some]
-                increase = last.numbers[some] - begin + self._lost[some]
+                begin = begin_of[some]
+                increase = end_of[some] - begin + self._lost[some]
                 values[some] = extrapolate(increase, begin, first.time[some], last.time[some], *window)
 
     def _apply_block(self, held: list[_Samples], block: slice, fell: bool) -> Ints:
         """Compute the values of a block; return the numbers of samples."""
-        first, first_ms = held[0].numbers[block], held[0].time[block]
+        first, first_ms = self._numbers(held[0])[block], held[0].time[block]
         whole = all(one.present is True for one in held)
         counts = np.full(len(first), len(held) if whole else 0)
         for one in () if whole else reversed(held):
             here: Any = one.present if isinstance(one.present, bool) else one.present[block]
-            first = np.where(here, one.numbers[block], first)
+            first = np.where(here, self._numbers(one)[block], first)
             first_ms = np.where(here, one.time[block], first_ms)
             counts += here
         end_ms, last_ms = int(self.span.frame.end_ms[self.output]), self._last.time[block]
         with np.errstate(all="ignore"):
-            increase = self._last.numbers[block] - first
+            increase = self._numbers(self._last)[block] - first
             if fell:
                 increase += self._lost[block]
             self._values[block] = extrapolate(
