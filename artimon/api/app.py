@@ -89,7 +89,8 @@ def make_app(
         if isinstance(route, Route):
             requires(Level.VIEWER)(route.endpoint)
     add_login_routes(app, login)
-    add_prometheus_routes(app, desk, routes.read_alerts, routes.endpoint_reader, promql or PromqlSettings())
+    settings = promql or PromqlSettings()
+    frequent = add_prometheus_routes(app, desk, routes.read_alerts, routes.endpoint_reader, settings)
     alert_routes = AlertRoutes(alerts or (lambda: NO_ENGINE), alerts_token, clock, bounds)
     add_alert_routes(app, alert_routes)
     add_replay_route(app, ReplayRoutes(desk, alert_routes))
@@ -99,7 +100,7 @@ def make_app(
     app.add_exception_handler(HttpError, _on_api_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http_error)
-    app.add_middleware(FastQueryMiddleware, answer=routes.answer, refuse=_error_response)
+    app.add_middleware(FastQueryMiddleware, answer=routes.answer, handlers=frequent, refuse=_refusal)
     app.add_middleware(AccessMiddleware, routes=app.routes, login=login, refuse=_refusal)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
     app.add_middleware(BodyLimitMiddleware, limits=bounds, encodings=ENCODINGS)

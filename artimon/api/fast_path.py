@@ -1,21 +1,23 @@
-"""Fast path for the most frequent request: GET /api/query with valid, common parameters. FastAPI handles all other
-requests and reports invalid parameters."""
+"""Fast path for the most frequent requests: GET /api/query with valid, common parameters, and addresses whose handlers
+read the request themselves. FastAPI handles all other requests and reports invalid parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from fastapi import Request, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from artimon.api.api_errors import ApiError
 from artimon.api.query_parameters import MAX_FIELDS, TIME_MAX_MS, QueryParameters
+from artimon.runtime.http.http_error import HttpError
 
 PATH = "/api/query"
 _PLAIN_PARAMETERS = frozenset({"q", "format", "engine", "time_ms"})
 Answer = Callable[[Request, QueryParameters], Awaitable[Response]]
+Handler = Callable[[Request], Awaitable[Response]]
+METHODS = ("GET", "POST")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +49,45 @@ def parse_plain_query(query_string: bytes) -> QueryParameters | None:
 
 
 class FastQueryMiddleware:
-    """Innermost ASGI middleware; `answer` and `refuse` are the functions that the application's routes use."""
+    """Innermost ASGI middleware; `answer`, `handlers` (by path, for GET and POST) and `refuse` are the functions that
+    the application's routes use."""
 
-    def __init__(self, app: ASGIApp, answer: Answer, refuse: Callable[[ApiError], Response]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        answer: Answer,
+        handlers: Mapping[str, Handler],
+        refuse: Callable[[HttpError, str], Response],
+    ) -> None:
         self._app, self._answer, self._refuse = app, answer, refuse
+        self._handlers = {path: (_Route(path), handler) for path, handler in handlers.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        question = None
-        if scope["type"] == "http" and scope["path"] == PATH and scope["method"] == "GET":
-            question = parse_plain_query(scope["query_string"])
-        if question is None:
+        call: Callable[[], Awaitable[Response]] | None = None
+        if scope["type"] == "http" and scope["method"] in METHODS:
+            call = self._call(scope, receive)
+        if call is None:
             await self._app(scope, receive, send)
             return
-        scope["route"] = _ROUTE
-        await receive()  # the body, already read by BodyLimitMiddleware; the next message is the disconnect
         try:
-            response = await self._answer(Request(scope, receive), question)
-        except ApiError as problem:
-            response = self._refuse(problem)
+            response = await call()
+        except HttpError as problem:
+            response = self._refuse(problem, scope["path"])
         await response(scope, receive, send)
+
+    def _call(self, scope: Scope, receive: Receive) -> Callable[[], Awaitable[Response]] | None:
+        """Return the call that answers a request; None if FastAPI must handle it."""
+        path = scope["path"]
+        if path in self._handlers:
+            scope["route"], handler = self._handlers[path]
+            return lambda: handler(Request(scope, receive))
+        question = parse_plain_query(scope["query_string"]) if path == PATH and scope["method"] == "GET" else None
+        if question is None:
+            return None
+        scope["route"] = _ROUTE
+
+        async def answer() -> Response:
+            await receive()  # the body, already read by BodyLimitMiddleware; the next message is the disconnect
+            return await self._answer(Request(scope, receive), question)
+
+        return answer

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from fastapi import FastAPI, Response
+from fastapi import FastAPI, Request, Response
 
 from artimon.api.api_errors import ApiError
 from artimon.api.endpoint_states import EndpointReader
@@ -31,8 +31,8 @@ def add_prometheus_routes(
     alerts: Callable[[], Awaitable[Mapping[str, Any]]],
     endpoints: EndpointReader,
     promql: PromqlSettings,
-) -> None:
-    """Add the routes; those that clients post forms to also take GET."""
+) -> Mapping[str, Callable[[Request], Awaitable[Response]]]:
+    """Add the routes; those that clients post forms to also take GET. Return the handlers of the most frequent ones."""
     queries, listings = PrometheusQueries(executor, promql), PrometheusListings(executor, promql)
     status, exports = PrometheusStatus(executor, alerts, endpoints), PrometheusExports(executor, promql)
     posted = {
@@ -60,6 +60,7 @@ def add_prometheus_routes(
     _add(app, ["GET"], {FEDERATE: exports.federate})
     _add(app, ["POST"], {PREFIX + "read": exports.read})
     _add(app, ["GET", "HEAD"], {"/-/healthy": status.ready, "/-/ready": status.ready})
+    return {f"{PREFIX}query": queries.query, f"{PREFIX}query_range": queries.query_range}
 
 
 def _add(app: FastAPI, methods: list[str], routes: Mapping[str, Any]) -> None:
