@@ -92,8 +92,8 @@ def _make_parameters(found: dict[str, Any]) -> QueryParameters:
         isinstance(time_ms, bool) or not isinstance(time_ms, int) or not 0 <= time_ms <= TIME_MAX_MS
     ):
         raise ApiError(400, f"time_ms must be whole epoch milliseconds, 0 to {TIME_MAX_MS}")
-    flags = (_flag(found, "explain"), _flag(found, "partial_windows"), parse_hard(found.get("limits")))
-    flags += (_flag(found, "completeness"),)
+    explain, partial, completeness = (_flag(found, name) for name in ("explain", "partial_windows", "completeness"))
+    flags = explain, partial, parse_hard(found.get("limits")), completeness
     return QueryParameters(text, time_ms, named, engine, *flags)
 
 

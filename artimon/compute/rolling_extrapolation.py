@@ -165,8 +165,8 @@ class RollingExtrapolated(Rolling):
         groups = self._summed.groups(runs)
         if groups is None:
             return None
-        sums = [self._sums(one, self._summed, groups) for one in (first, last)]
-        return extrapolated_sums(*sums, factors.factor, groups)
+        begin, end = self._sums(first, self._summed, groups), self._sums(last, self._summed, groups)
+        return extrapolated_sums(begin, end, factors.factor, groups)
 
     def _sums(self, one: _Samples, summed: ClassIncreases, groups: RunGroups) -> ExactSums:
         if one.sums is None or one.sums[0] is not groups:

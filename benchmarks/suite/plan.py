@@ -236,7 +236,7 @@ PLAN = (
         "pipeline",
         "benchmarks.pipeline",
         5.3,
-        ("--parts", "both,raw,stops", "--samples", "60000000", "--stop", "20"),
+        ("--parts", "both,raw,stops", "--samples", "60000000", "--stop", "45"),
         ("--parts", "both,raw", "--samples", "600000", "--sources", "40"),
         promised=(
             "pipeline",

@@ -24,6 +24,10 @@ class ExpressionRunner(Protocol[Query]):
         """Return the plan of the query: see query_dsl/evaluation/explain.py."""
         ...
 
+    def cost(self, query: Query, at: object = None, **options: Any) -> Any:
+        """Return what the query would read: see query_dsl/evaluation/query_cost.py."""
+        ...
+
     def sample(self, query: Query, count: int, *, label: str, seed: int) -> Any:
         """Return the query over some of its hosts: see query_dsl/evaluation/query_runner.py."""
         ...

@@ -277,7 +277,8 @@ class PackedBlock:
         if isinstance(column, ConstantColumn):
             return np.broadcast_to(np.uint32(int(column.value) + base), (index_count(where),))
         if isinstance(column, OffsetColumn):
-            return np.add(column.offsets(where), int(column.base) + base, dtype=np.uint32)
+            offsets: npt.NDArray[np.uint32] = np.add(column.offsets(where), int(column.base) + base, dtype=np.uint32)
+            return offsets
         return (column.take(where) + np.uint64(base)).astype(np.uint32)
 
     def _counts(self, where: Indexes) -> Counts:
