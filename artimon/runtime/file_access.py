@@ -87,7 +87,10 @@ def check_reachable(uri: str, timeout_s: float = 5.0) -> None:
     """Return if the file system answers. One call at a time for each, because one does not end while the servers of a
     name service are down. Raises OSError with the reason."""
     authority, _ = split_uri(uri)
-    if urlsplit(authority).port is not None or not authority.startswith("hdfs:"):
+    if not authority.startswith("hdfs:"):
+        _file_system(authority).ask(timeout_s)
+        return
+    if urlsplit(authority).port is not None:
         call_with_timeout(2 * timeout_s, f"asking {authority}", lambda: _file_system(authority).ask(timeout_s))
         return
     with _asking_lock:
