@@ -1,7 +1,7 @@
 """The data source of Grafana for Prometheus, as its package has it, over a real API: variables, panels, Explore.
 
-Of Grafana only the browser's part is here: `@grafana/prometheus` with `@grafana/data` and `@grafana/runtime`. Packages of
-the user interface are stubs, and backend.mjs stands for the part in Go between the browser and the API."""
+Of Grafana only the browser's part is here: `@grafana/prometheus` with `@grafana/data` and `@grafana/runtime`. Packages
+of the user interface are stubs, and backend.mjs stands for the part in Go between the browser and the API."""
 
 from __future__ import annotations
 
