@@ -70,6 +70,7 @@ def test_it_starts_and_reads_names_labels_and_types(source: NodeDriver) -> None:
     assert told["histograms"] == ["wait_bucket"]
     assert sorted(told["labels"]) == ["__name__", "host", "job", "le", "route", "version"]
     assert {name: one["type"] for name, one in told["metadata"].items()} == {
+        "ALERTS": "gauge",  # of the data source itself
         "deployed": "unknown",
         "http.requests": "counter",
         "node_load": "gauge",
@@ -113,7 +114,7 @@ def test_a_variable_depends_on_another(source: NodeDriver) -> None:
 
 
 def test_explore_lists_labels_and_values_of_a_selector(source: NodeDriver) -> None:
-    assert sorted(source.call("labels", range=RANGE, match="node_load")) == ["host", "job"]
+    assert source.call("labels", range=RANGE, match="node_load") == ["__name__", "host", "job"]
     assert source.call("values", range=RANGE, label="host", match='{"http.requests"}') == ["h1", "h2"]
     assert source.call("values", range=RANGE, label="le", match=None) == ["+Inf", "0.5", "1"]
 
@@ -162,7 +163,7 @@ def test_variables_and_filters_stand_in_panels(source: NodeDriver) -> None:
 
 
 def test_explore_asks_for_a_range_and_an_instant_at_once(source: NodeDriver) -> None:
-    frames = panel(source, {"refId": "A", "expr": "node_load", "range": True, "instant": True})
+    frames = panel(source, {"refId": "A", "expr": "node_load", "range": True, "instant": True}, app="explore")
     ranged = [frame for frame in frames if frame["refId"] == "A" and frame["type"] != "table"]
     tables = [frame for frame in frames if frame not in ranged]
     assert [values(frame)[-1] for frame in ranged] == [39, 39]
@@ -224,4 +225,12 @@ def test_only_packages_of_the_user_interface_are_stubs() -> None:
     folder = Path(__file__).parent / "grafana"
     pins = (folder / "package.json").read_text()
     stubs = {line.strip().split('"')[1] for line in pins.splitlines() if "file:stub" in line}
-    assert stubs == {"@floating-ui/react", "@grafana/plugin-ui", "@grafana/ui", "@hello-pangea/dnd", "monaco-promql"}
+    assert stubs == {
+        "@floating-ui/react",
+        "@grafana/assistant",
+        "@grafana/plugin-ui",
+        "@grafana/ui",
+        "@hello-pangea/dnd",
+        "monaco-editor",
+        "monaco-promql",
+    }

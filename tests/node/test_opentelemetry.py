@@ -27,7 +27,7 @@ TURNS: Sequence[Sequence[tuple[str, float, dict[str, Any]]]] = (
         ("waiting", 5, {}),
         ("level", 1.5, {}),
         *(("wait", seconds, {}) for seconds in (0.5, 3.0, 30.0)),
-        *(("fine", seconds, {}) for seconds in (0.0, -1.3, 0.3, 3.0, 30.0)),
+        *(("fine", seconds, {}) for seconds in (0.0, 0.3, 3.0, 30.0)),
     ],
     [("orders.placed", 4, {"route": "/"}), ("waiting", -7, {}), ("level", -0.25, {}), ("wait", 4, {}), ("fine", 3, {})],
     [("orders.placed", 1, {"route": "/"}), ("waiting", 3, {}), ("fine", 0.3, {}), ("fine", 30, {}), ("wait", 1, {})],

@@ -21,7 +21,7 @@ export class Backend {
 
   async answer(options) {
     const resource = RESOURCES.exec(options.url);
-    if (resource) return this.ask(options.method ?? 'GET', `/${resource[1]}`, options.data);
+    if (resource) return this.ask(options.method ?? 'GET', `/${resource[1]}`, options.params ?? options.data);
     if (!options.url.startsWith('/api/ds/query')) throw { status: 404, data: {}, config: options };
     const results = {};
     for (const query of options.data.queries) {
@@ -34,8 +34,8 @@ export class Backend {
     const form = new URLSearchParams(parameters ?? {});
     const sent = { method, headers: { connection: 'close' } };
     if (method === 'POST') sent.body = form;
-    this.requests.push(`${method} ${path.split('?')[0]}`);
-    const answer = await fetch(this.address + path, sent);
+    this.requests.push(`${method} ${path}`);
+    const answer = await fetch(this.address + path + (method === 'POST' ? '' : `?${form}`), sent);
     const text = await answer.text();
     const data = text.startsWith('{') ? JSON.parse(text) : { message: text };
     if (!answer.ok) throw { status: answer.status, statusText: answer.statusText, data, config: { url: path } };

@@ -6,6 +6,9 @@ const kept = new Map();
 globalThis.window = globalThis;
 globalThis.self = globalThis;
 globalThis.document = {
+  currentScript: null,
+  readyState: 'complete',
+  getElementsByTagName: () => [],
   createElement: element,
   createElementNS: element,
   createTextNode: element,
@@ -19,6 +22,8 @@ globalThis.document = {
   documentElement: element(),
   implementation: { createHTMLDocument: () => ({ body: element() }) },
 };
+globalThis.history = { pushState: nothing, replaceState: nothing, state: null };
+globalThis.grafanaBootData = { settings: { featureToggles: {} }, user: {}, navTree: [] };
 globalThis.location = new URL('http://localhost/');
 globalThis.navigator ??= { userAgent: 'node', language: 'en' };
 globalThis.localStorage = {

@@ -52,9 +52,9 @@ function timeRange([from, to]) {
   return { ...both, raw: both };
 }
 
-function request({ range, targets, intervalMs = 15_000, maxDataPoints = 1_000, filters = [] }) {
+function request({ range, targets, app = 'dashboard', intervalMs = 15_000, maxDataPoints = 1_000, filters = [] }) {
   return {
-    app: 'dashboard',
+    app,
     requestId: 'Q1',
     panelId: 1,
     timezone: 'utc',
@@ -116,7 +116,9 @@ const calls = {
     };
   },
   annotations: async ({ range, annotation }) => {
-    const found = await source.annotationQuery({ range: timeRange(range), rangeRaw: {}, annotation, dashboard: {} });
+    const prepared = source.annotations.prepareAnnotation(annotation);
+    const { data } = await lastValueFrom(source.query(request({ range, targets: [prepared.target] })));
+    const found = await lastValueFrom(source.annotations.processEvents(prepared, data));
     return found.map(({ time, timeEnd, title, text, tags }) => ({ time, timeEnd, title, text, tags }));
   },
   requests: () => backend.requests.splice(0),

@@ -144,7 +144,7 @@ class SentMetrics:
                 labels = {name.replace(".", "_"): text for name, text in point["attributes"].items()}
                 for suffix, more, value in _parts(metric["kind"], point["value"]):
                     text = canonical(metric["name"] + suffix, {**self._labels, **labels, **more})
-                    if metric["delta"] and taken:
+                    if metric["delta"] and metric["kind"] != "GAUGE" and taken:
                         value = self._totals[text] = self._totals[text] + value
                     samples[text][point["end_ms"]] = value
 
