@@ -101,7 +101,7 @@ def start_sdks(stack: Stack, running: ExitStack) -> list[Sdk]:
         grpc = f"http://{stack.context.address('agent.grpc')}"
         urls = {"proto": f"{receive}/api/v1/otlp/javascript/v1/metrics", "grpc": grpc}
         for protocol, url in urls.items():
-            command = [folder / "sender.mjs", protocol, url, "cumulative", f"e2e_{protocol}"]
+            command: list[str | Path] = [folder / "sender.mjs", protocol, url, "cumulative", f"e2e_{protocol}"]
             sdks.append(JavascriptSdk(running.enter_context(driving(command, folder)), f"e2e_{protocol}"))
     return sdks
 
@@ -174,9 +174,9 @@ class Sent:
         if found.get(LOAD + "{}", {}) != loads:
             different[LOAD] = (loads, found.get(LOAD + "{}"))
         for name, value in STATSD.items():
-            points = found.get(canonical(f"e2e_app.{name}", {}), {})
-            if not points or points[max(points)] != value:
-                different[name] = (value, points)
+            counts = found.get(canonical(f"e2e_app.{name}", {}), {})
+            if not counts or counts[max(counts)] != value:
+                different[name] = (value, counts)
         return different
 
 

@@ -114,7 +114,7 @@ class Client:
         return grpc.secure_channel(address, self.credentials()) if self.authorities else grpc.insecure_channel(address)
 
     def credentials(self) -> grpc.ChannelCredentials:
-        own = (None, None)
+        own: tuple[bytes | None, bytes | None] = (None, None)
         if self.pair is not None:
             own = (Path(self.pair.key).read_bytes(), Path(self.pair.certificate).read_bytes())
         return grpc.ssl_channel_credentials(Path(self.authorities).read_bytes(), *own)
@@ -257,7 +257,7 @@ def test_replaced_files_hold_for_new_connections_and_end_old_ones(
     before = Client(authority.certificate, authority.sign("agent-4", "DNS:agent-4.artimon"))
     after = Client(other.certificate, other.sign("agent-4", "DNS:agent-4.artimon"))
     copied(server_pair, authority.certificate, tmp_path)
-    files = TlsFiles(*(str(tmp_path / name) for name in ("own.pem", "own.key", "ca.pem")))
+    files = TlsFiles(str(tmp_path / "own.pem"), str(tmp_path / "own.key"), str(tmp_path / "ca.pem"))
 
     async def whole() -> None:
         async with receiving(tmp_path / "data", Security(Tls(files))) as agent:
