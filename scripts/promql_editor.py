@@ -10,32 +10,25 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from scripts.node_packages import NodeError, install, run
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "scripts" / "editor"
 TARGET = ROOT / "artimon" / "api" / "static" / "vendor" / "codemirror"
 MODULE, LICENCES = "promql-parts.mjs", "LICENSES.txt"
-STEP_S = 600.0
 OPTIONS = ("--bundle", "--minify", "--format=esm", "--target=es2022", "--charset=utf8", "--legal-comments=none")
-
-
-def run(command: list[str], folder: Path) -> None:
-    """Run a step. Raises SystemExit with what it said."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=STEP_S, check=False)
-    if done.returncode:
-        raise SystemExit(f"{command[0]} failed: {done.stderr[-2000:]}")
 
 
 def build(folder: Path) -> Mapping[str, bytes]:
     """Install the packages into `folder` and return the files by name."""
     for name in ("package.json", "package-lock.json", "promql_parts.mjs"):
         shutil.copyfile(SOURCE / name, folder / name)
-    run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
+    install(folder)
     command = ["node_modules/.bin/esbuild", "promql_parts.mjs", *OPTIONS, "--metafile=meta.json", "--outfile=out.mjs"]
     run(command, folder)
     inputs = json.loads((folder / "meta.json").read_text())["inputs"]
@@ -64,7 +57,10 @@ def main() -> int:
     options.add_argument("--check", action="store_true", help="write nothing, fail if the files differ")
     check = options.parse_args().check
     with tempfile.TemporaryDirectory() as folder:
-        made = build(Path(folder))
+        try:
+            made = build(Path(folder))
+        except NodeError as problem:
+            raise SystemExit(str(problem)) from None
     if check:
         stale = [name for name, data in made.items() if not _same(TARGET / name, data)]
         print(

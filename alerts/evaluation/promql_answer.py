@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
 from alerts.evaluation.rule_answer import RuleAnswer
 from alerts.state.rule import AcceptedAnswer, RecordingRule, Rule
 from artimon.model.select import SelectError, Store
+from artimon.runtime.settings import load
 from query_dsl import QueryError
 from query_dsl.promql import PromqlResult, Query, query_store
 from query_dsl.promql.label_sets import NAME
+from query_dsl.promql.promql_settings import PromqlSettings
 from query_dsl.promql.store_samples import COARSE_RATES, NO_HISTORY, PARTIAL
 from query_dsl.results.result_cells import SeriesKey
 from query_dsl.stores.engine_store import as_engine_store
@@ -17,12 +25,23 @@ from query_dsl.stores.query_limits import Limits, make_budget
 NO_VECTOR = "the query gives a text or a range, not an instant vector"
 
 
+@lru_cache(maxsize=1)
+def promql_options() -> Mapping[str, Any]:
+    """Return the settings of this process for `query_store`. Cached for the process."""
+    return MappingProxyType(asdict(PromqlSettings.from_environment(load())))
+
+
 def ask_promql(rule: Rule | RecordingRule, query: Query, store: Store, time_ms: int, limits: Limits) -> RuleAnswer:
     """Return the series of the query at `time_ms`; its errors become those of the rule."""
     budget = make_budget(limits, None)
     try:
         found = query_store(
-            query, as_engine_store(store), time_ms + SETTLE_MS, end_ms=time_ms - rule.offset_ms, budget=budget
+            query,
+            as_engine_store(store),
+            time_ms + SETTLE_MS,
+            end_ms=time_ms - rule.offset_ms,
+            budget=budget,
+            **promql_options(),
         )
     except QueryError as problem:
         return RuleAnswer(error=problem.message)

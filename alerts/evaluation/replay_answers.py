@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from alerts.evaluation.promql_answer import doubt_of
+from alerts.evaluation.promql_answer import doubt_of, promql_options
 from alerts.evaluation.rule_answer import RuleAnswer, read_matrix
 from alerts.evaluation.rule_history import RuleHistory
 from alerts.evaluation.shared_store import BucketsSource
@@ -153,7 +153,7 @@ def promql_columns(
     try:
         found = query_store(
             query, store, last_ms + BEYOND_LEVELS_MS, start_ms=first_ms - rule.offset_ms,
-            end_ms=last_ms - rule.offset_ms, step_ms=step_ms, budget=QueryBudget(REPLAY_LIMITS),
+            end_ms=last_ms - rule.offset_ms, step_ms=step_ms, budget=QueryBudget(REPLAY_LIMITS), **promql_options(),
         )  # fmt: skip
     except TOO_MUCH:
         raise

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from time import perf_counter
 
-from alerts.evaluation.promql_answer import ask_promql, vector_of
+from alerts.evaluation.promql_answer import ask_promql, promql_options, vector_of
 from alerts.evaluation.recordings import RecordedSeries
 from alerts.evaluation.rule_answer import RULE_LIMITS, SHAPE_LIMITS, STEP_MS, RuleAnswer, read_matrix
 from alerts.evaluation.rule_history import RuleHistory
@@ -163,7 +163,7 @@ class RuleEvaluator:
     def _query_of_template(self, text: str) -> Sequence[Mapping[str, object]]:
         """Answer a query of a template from memory. Raises QueryError, SelectError, TemplateError."""
         found = query_store(text, MemoryStore(self._store), self._time_ms + SETTLE_MS, end_ms=self._time_ms,
-                            budget=make_budget(RULE_LIMITS, None))  # fmt: skip
+                            budget=make_budget(RULE_LIMITS, None), **promql_options())  # fmt: skip
         return [
             {"Labels": {**({NAME: key.name} if key.name else {}), **dict(key.labels)}, "Value": value}
             for key, value in vector_of(found)

@@ -58,9 +58,10 @@ class PrometheusExports(PrometheusHandlers):
         if request.headers.get("content-encoding", "snappy").lower() != "snappy":
             raise ApiError(415, "the body must be compressed by snappy")
         asked = parse_read_request(await request.body())
+        queries = [replace(one, matchers=self._matchers(one.matchers)) for one in asked.queries]
 
         def work(store: LimitedStore) -> tuple[BufferedAnswer, list[str]]:
-            found, notes = self._read(store, asked.queries)
+            found, notes = self._read(store, queries)
             pieces = encode_streamed(found) if asked.streamed else iter([encode_samples(found)])
             return self._packed(request, until_cancelled(pieces, store), gzip=False), notes
 
@@ -68,9 +69,7 @@ class PrometheusExports(PrometheusHandlers):
         parcel, notes = await self._executor.run(work, wait_disconnect(request), None, origin=origin)
         return BufferedResponse(parcel, {**plain_headers(), **_read_headers(asked, notes)})
 
-    def _read(
-        self, store: LimitedStore, queries: list[ReadQuery] | tuple[ReadQuery, ...]
-    ) -> tuple[list[SeriesSamples], list[str]]:
+    def _read(self, store: LimitedStore, queries: list[ReadQuery]) -> tuple[list[SeriesSamples], list[str]]:
         """Return the samples of each query, and warnings. Raises QueryTooLargeError."""
         now_ms, most, read = self._executor.clock.now_ms(), self._limits.cells_answered, 0
         watch = make_budget(replace(history_limits(store), samples=most), store.check)

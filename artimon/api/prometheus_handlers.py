@@ -60,8 +60,11 @@ class PrometheusHandlers:
 
     def _selectors(self, fields: Fields, required: bool = False) -> list[tuple[Matcher, ...]]:
         """Parse the selectors of `match[]`. Raises ApiError."""
-        found = parse_selectors(fields, required)
-        return [similar_matchers(one) for one in found] if self._promql.similar_names else found
+        return [self._matchers(one) for one in parse_selectors(fields, required)]
+
+    def _matchers(self, given: tuple[Matcher, ...]) -> tuple[Matcher, ...]:
+        """Return matchers that find similar names, too, if the process has that setting."""
+        return similar_matchers(given) if self._promql.similar_names else given
 
     def _packed(self, request: Request, pieces: Iterable[bytes], *, gzip: bool = True) -> BufferedAnswer:
         """Collect an answer; `gzip`: compressed if the client takes that."""

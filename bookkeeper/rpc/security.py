@@ -79,6 +79,11 @@ class Security:
             until = self.tls.check_client(sock.getpeercert())
         return Peer(trust, until)
 
+    def admit_certificate(self, certificate: Any) -> Peer:
+        """Return the credentials of a client after the TLS handshake; `certificate` in the form of getpeercert().
+        Raises UnauthorizedError."""
+        return Peer(self.trust_versions(), self.tls.check_client(certificate) if self.tls is not None else 0.0)
+
     def server_hello(self) -> ServerHello | None:
         """Handler of the first frames of a connection; None if tokens are not used."""
         return ServerHello(self.tokens) if self.tokens is not None else None

@@ -80,6 +80,21 @@ class Tls:
             self._refresh()
             return self._server
 
+    def lasting_server_context(self) -> Any:
+        """Context of a server that keeps it: each handshake uses the newest files, as with `server_context`.
+
+        Sessions are not resumed by tickets, because a resumed one is not checked against new authorities."""
+        import ssl
+
+        context = self._make()[0]
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+        context.sni_callback = self._renew  # called for clients that send no name, too
+        return context
+
+    def _renew(self, sock: Any, *_: Any) -> None:
+        sock.context = self.server_context()
+
     def client_context(self) -> Any:
         """Context of a client: presents its certificate and requires one with the expected name."""
         with self._lock:

@@ -39,7 +39,7 @@ from query_dsl.stores.engine_store import EngineStore
 from query_dsl.stores.levels import LevelSnapshot, level_snapshots
 from query_dsl.stores.query_limits import QueryBudget, limited_select
 from query_dsl.stores.raw_samples import RawSamples, SampleRequest
-from query_dsl.stores.sample_rows import DOUBLE, ENDED, STRING, SampleRows, Types
+from query_dsl.stores.sample_rows import DOUBLE, ENDED, INTEGER, STRING, SampleRows, Types
 from query_dsl.tree.query_errors import QueryError
 from query_dsl.tree.times import format_duration, format_time
 
@@ -48,6 +48,11 @@ COARSE_RATES = "rates and increases are those between the last samples of bucket
 PARTIAL = "the answer is partial"
 """Parts of warnings, by which rules decide if they judge an answer."""
 STATISTICS = ("last", "last_time", "count")
+NUMBERS = ("last", "min", "max", "sum")
+"""Statistics in the type of their series."""
+EXACT_INTEGER = 2**53
+"""Integers up to this one are exact as DOUBLE."""
+ROUNDED = "some integers are beyond 2^53 and rounded: PromQL has only floats"
 NEWEST = ALIGNED[""]
 OF_FINEST = frozenset((NEWEST, *EXACT.values()))
 """Functions of series that the buckets of the finest level give more cheaply than their samples."""
@@ -115,7 +120,10 @@ class StoreSamples:
         self._note_partial(found.partial, found.notes)
         held = found.statistics["count"]
         self._budget.charge(len(held), len(statistics) * held.nbytes, int(held.sum()))
-        self._note_types(SeriesTable.from_series(found.series).types[held.any(axis=1)])
+        types = SeriesTable.from_series(found.series).types
+        self._note_types(types[held.any(axis=1)])
+        for name in statistics.keys() & NUMBERS:
+            self._note_rounded(found.statistics[name], types)
         if timeless:
             ends_ms = np.broadcast_to(np.array(grid.ends(), np.int64), held.shape)
             found = replace(found, statistics={**found.statistics, "last_time": ends_ms})
@@ -235,6 +243,7 @@ class StoreSamples:
         row, column = np.nonzero(here & (types != STRING)[:, None])
         cells = np.ascontiguousarray(found.statistics["last"])[row, column]
         values = _numbers(cells, types[row])
+        self._note_rounded(cells, types[row])
         ended = found.ended_ms if len(found.ended_ms) else np.zeros(len(types), np.int64)
         over = np.flatnonzero((ended > max(after_ms, 0)) & (ended <= until_ms) & (types != STRING))
         return _packed(
@@ -254,12 +263,22 @@ class StoreSamples:
         self._note_types(rows.type)
         rows = rows.select(rows.type != STRING)
         values = _numbers(rows.cell, rows.type)
+        self._note_rounded(rows.cell, rows.type)
         values[rows.type == ENDED] = STALE
         return _packed(LabelSets.from_table(found.series), rows.row, rows.time_ms, values)
 
     def _note_types(self, types: Types) -> None:
         if (types == STRING).any():
             self._remarks.infos["series of texts are left out: PromQL has only numbers"] = ""
+
+    def _note_rounded(self, cells: Ints, types: Types) -> None:
+        """Note integers that are no floats; `types`: of each row of `cells`."""
+        rows = types == INTEGER
+        held = cells if rows.all() else cells[rows]
+        if held.size and (held.max() > EXACT_INTEGER or held.min() < -EXACT_INTEGER):
+            large = held[(held > EXACT_INTEGER) | (held < -EXACT_INTEGER)]
+            if any(int(float(cell)) != cell for cell in large.tolist()):
+                self._remarks.infos[ROUNDED] = ""
 
 
 def _numbers(cells: Ints, types: Types) -> Floats:

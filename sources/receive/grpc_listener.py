@@ -17,6 +17,7 @@ import grpc
 
 from artimon.model.protocols import SinkRefusedError
 from artimon.runtime.settings import SettingsError
+from bookkeeper.rpc.security import Security
 from bookkeeper.rpc.tls import Tls, UnauthorizedError
 from sources.receive.listener import RETRY_S, Listener, SenderToken
 from sources.receive.otlp_protocol import partial_success
@@ -28,6 +29,8 @@ from sources.receive.senders import Senders, SendersError
 MAX_BODY, MAX_METADATA = 4 * 1024 * 1024, 16 * 1024
 """Bytes of a request, decompressed too, and of its metadata."""
 CONCURRENT, CONNECTIONS, BODY_S, IDLE_S, START_S, STOP_S = 16, 64, 30.0, 600, 60.0, 5.0
+AGE_S = 3_600
+"""Age in seconds at which a connection is closed: the next one is checked against the files of that time."""
 SENDER_METADATA = "artimon-sender"
 _SERVICE = "opentelemetry.proto.collector.metrics.v1.MetricsService"
 _OPTIONS = (
@@ -36,6 +39,7 @@ _OPTIONS = (
     ("grpc.max_concurrent_streams", CONCURRENT),
     ("grpc.max_allowed_incoming_connections", CONNECTIONS),
     ("grpc.max_connection_idle_ms", IDLE_S * 1000),
+    ("grpc.max_connection_age_ms", AGE_S * 1000),
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.so_reuseport", 0),
 )
@@ -44,12 +48,15 @@ _OPTIONS = (
 class GrpcListener(Listener):
     """The server runs in an event loop and a thread of its own. A request is read once it is admitted."""
 
-    def __init__(self, address: ReceiveAddress, senders: Senders, token: SenderToken | None, tls: Tls | None) -> None:
+    def __init__(
+        self, address: ReceiveAddress, senders: Senders, token: SenderToken | None, security: Security | None
+    ) -> None:
         """Raises SettingsError."""
-        super().__init__(address)
-        if tls is not None and tls.files.revoked:
+        super().__init__(address, security)
+        self._tls = None if self.security is None else self.security.tls
+        if self._tls is not None and self._tls.files.revoked:
             raise SettingsError(f"--receive {address}: gRPC knows no revocation lists: use OTLP over HTTP")
-        self._senders, self._token, self._tls = senders, token, tls
+        self._senders, self._token = senders, token
         self._running = 0
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

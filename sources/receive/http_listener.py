@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
@@ -12,6 +11,7 @@ from artimon.runtime.http.body_limit import BodyLimitMiddleware, send_answer
 from artimon.runtime.http.http_error import HttpError
 from artimon.runtime.http.http_limits import HttpLimits
 from artimon.runtime.http.http_server import HttpServer
+from bookkeeper.rpc.security import Security
 from sources.receive.influx_protocol import InfluxProtocol
 from sources.receive.listener import RETRY_S, Listener, SenderToken
 from sources.receive.otlp_protocol import OtlpProtocol
@@ -37,12 +37,21 @@ class HttpListener(Listener):
     """The server runs in a thread of its own."""
 
     def __init__(
-        self, address: ReceiveAddress, senders: Senders, token: SenderToken | None, tls: ssl.SSLContext | None
+        self, address: ReceiveAddress, senders: Senders, token: SenderToken | None, security: Security | None
     ) -> None:
-        super().__init__(address)
+        super().__init__(address, security)
         self._senders, self._token = senders, token
         app = BodyLimitMiddleware(self._serve, LIMITS, ENCODINGS)
-        self._server = HttpServer(app, LIMITS, address.host, address.port, name="receiver", tls=tls, lifespan=False)
+        self._server = HttpServer(
+            app,
+            LIMITS,
+            address.host,
+            address.port,
+            name="receiver",
+            tls=self.tls_context(),
+            lifespan=False,
+            clients=self if self.security is not None else None,
+        )
 
     def start(self) -> None:
         self._server.start()

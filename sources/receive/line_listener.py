@@ -20,6 +20,7 @@ from pathlib import Path
 from artimon.model.clock import Clock
 from artimon.model.protocols import SinkRefusedError
 from artimon.runtime.exposure import family_of
+from bookkeeper.rpc.security import Peer, Security
 from sources.receive.line_body import MAX_LINE
 from sources.receive.listener import RETRY_S, Listener
 from sources.receive.receive_address import ReceiveAddress
@@ -40,9 +41,10 @@ _MEMINFO, _DROPS = 55, 8
 class LineListener(Listener):
     """`_waiting` and the sockets belong to the event loop of its thread."""
 
-    def __init__(self, address: ReceiveAddress, senders: Senders, tls: ssl.SSLContext | None, clock: Clock) -> None:
-        super().__init__(address)
-        self._senders, self._tls, self._clock = senders, tls, clock
+    def __init__(self, address: ReceiveAddress, senders: Senders, security: Security | None, clock: Clock) -> None:
+        super().__init__(address, security)
+        self._senders, self._clock = senders, clock
+        self._tls = self.tls_context()
         self.aggregates: StatsdReader | None = None
         """Set before `start` for StatsD."""
         self._waiting = bytearray()
@@ -102,21 +104,26 @@ class LineListener(Listener):
                 return
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._connections >= CONNECTIONS:
-            self.dropped["too many connections"] += 1
+        peer = self.admit(writer.transport)
+        if peer is None or self._connections >= CONNECTIONS:
+            self.dropped["too many connections"] += peer is not None
             writer.transport.abort()
             return
         self._connections += 1
         try:
             with contextlib.suppress(OSError, TimeoutError, ssl.SSLError):
-                await self._read_lines(reader)
+                await self._read_lines(reader, peer)
         finally:
             self._connections -= 1
             writer.transport.abort()
 
-    async def _read_lines(self, reader: asyncio.StreamReader) -> None:
+    async def _read_lines(self, reader: asyncio.StreamReader, peer: Peer) -> None:
+        """Read until the client closes, or its credentials are no longer valid."""
         rest = b""
         while chunk := await asyncio.wait_for(reader.read(MAX_LINE), IDLE_S):
+            if not self.is_valid(peer):
+                self.dropped["certificate no longer valid"] += 1
+                return
             whole, newline, rest = (rest + chunk).rpartition(b"\n")
             if len(rest) > MAX_LINE:
                 self.dropped["long line"] += 1

@@ -5,8 +5,10 @@ becomes series of cumulative buckets, as Prometheus has them."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
@@ -28,6 +30,7 @@ from sources.receive.received_columns import (
     gunzip,
 )
 from sources.receive.received_names import bound_text, clean_labels, clean_name, rule_label
+from sources.state.relabel import RelabelRules
 
 MAX_DECODED_BYTES = 8 * 1024 * 1024
 """Limit of a decompressed body."""
@@ -49,11 +52,29 @@ _NO_VALUE = otlp.DataPointFlags.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 _DELTA = otlp.AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 _CUMULATIVE = otlp.AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 _MS = 1_000_000
+_BUCKET = re.compile(r'(.*_bucket\{(?:.*,)?)le="([^"\\]*)"(.*)', re.DOTALL)
+"""Canonical text of a bucket: before its bound, the bound, after it."""
 Labels = dict[str, str]
 
 
 class OtlpReader(ReceivedColumns):
-    """Reads the bodies of one sender."""
+    """Reads the bodies of one sender. `_bounds`: bounds of the buckets of each exponential histogram."""
+
+    def __init__(self, rules: RelabelRules | None) -> None:
+        super().__init__(rules)
+        self._bounds: dict[tuple[str, str], set[float]] = {}
+
+    def resume(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            found = _BUCKET.fullmatch(text)
+            if found is not None:
+                with contextlib.suppress(ValueError):
+                    self._bounds.setdefault((found[1], found[3]), set()).add(float(found[2]))
+
+    def bounds_of(self, at: int) -> set[float]:
+        """Return the known bounds of the histogram with a bucket of this column, to be extended."""
+        found = None if at == DROPPED else _BUCKET.fullmatch(self.texts[at])
+        return set() if found is None else self._bounds.setdefault((found[1], found[3]), set())
 
     def read(self, body: bytes, form: str) -> ReceivedSamples:
         """Read a body: form "protobuf" or "json", and ":gzip" if it is compressed. Raises BodyError."""
@@ -108,15 +129,20 @@ class _Points:
     def _refuse(self, reason: str, text: str, count: int = 1) -> None:
         self._made.rejected.add(reason, text, count, self._line)
 
-    def _add(self, point: Any, suffix: str, value: float, more: Mapping[str, str], counts: bool = True) -> None:
-        """Add one sample; `counts`: it belongs to a count since the start of the point."""
-        name, value = self._name + suffix, STALE if point.flags & _NO_VALUE else value
+    def _column(self, point: Any, name: str, more: Mapping[str, str]) -> int:
+        """Return the column of a series. Raises LabelError."""
         attributes = [one.SerializeToString(deterministic=True) for one in point.attributes]
         key = (self._key, name, *attributes, *more.items())
         at = self._columns.known(key)
         if at is None:
             labels = {**self._labels, **_attributes(point.attributes), **more}
             at = self._columns.add(key, len(self._key) + len(name) + sum(map(len, attributes)), name, labels)
+        return at
+
+    def _add(self, point: Any, suffix: str, value: float, more: Mapping[str, str], counts: bool = True) -> None:
+        """Add one sample; `counts`: it belongs to a count since the start of the point."""
+        value = STALE if point.flags & _NO_VALUE else value
+        at = self._column(point, self._name + suffix, more)
         if at == DROPPED:
             return
         birth_ms = point.start_time_unix_nano // _MS if counts else 0
@@ -140,10 +166,20 @@ class _Points:
         if size > MAX_BUCKETS or not -20 <= point.scale <= 20:
             self._refuse("bad metric", f"{self._name}: {size} buckets of scale {point.scale}: at most {MAX_BUCKETS}")
             return
-        base = 2.0 ** (2.0 ** -(point.scale - down))
-        below = [(-_power(base, at), count) for at, count in reversed(_united(point.negative, down))]
-        above = [(_power(base, at + 1), count) for at, count in _united(point.positive, down)]
-        self._buckets(point, [*below, (point.zero_threshold, point.zero_count), *above, (math.inf, 0)])
+        width = 2.0 ** -(point.scale - down)
+        below = [(-_power(at * width), count) for at, count in _united(point.negative, down)]
+        above = [(_power((at + 1) * width), count) for at, count in _united(point.positive, down)]
+        counts = dict.fromkeys(self._known_bounds(point) if self._delta else (), 0)
+        for bound, count in (*below, (point.zero_threshold, point.zero_count), *above, (math.inf, 0)):
+            counts[bound] = counts.get(bound, 0) + count
+        if self._delta:
+            self._known_bounds(point).update(counts)
+        self._buckets(point, sorted(counts.items()))
+
+    def _known_bounds(self, point: Any) -> set[float]:
+        """Return the bounds of earlier points: an increase names the buckets of its own values only, but counts below
+        all greater bounds."""
+        return self._columns.bounds_of(self._column(point, f"{self._name}_bucket", {"le": bound_text(math.inf)}))
 
     def _buckets(self, point: Any, buckets: Iterable[tuple[float, int]]) -> None:
         """Add the cumulative counts of buckets by ascending upper bounds, count and sum."""
@@ -230,8 +266,9 @@ def _united(buckets: Any, down: int) -> list[tuple[int, int]]:
     return sorted(found.items())
 
 
-def _power(base: float, exponent: int) -> float:
+def _power(exponent: float) -> float:
+    """Return 2 to the exponent, the same at each scale."""
     try:
-        return float(base**exponent)
+        return float(2.0**exponent)
     except OverflowError:
         return math.inf

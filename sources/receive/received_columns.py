@@ -100,6 +100,10 @@ class ReceivedColumns(SeriesColumns, ABC):
     def read(self, body: bytes, form: str) -> ReceivedSamples:
         """Read a body of this form. Raises BodyError."""
 
+    def resume(self, texts: Iterable[str]) -> None:  # noqa: ARG002
+        """Take the canonical texts of the series of earlier runs; most protocols need none."""
+        return
+
     def forget(self) -> None:
         """Forget all columns, keys and kinds."""
         super().forget()

@@ -66,6 +66,7 @@ class ReceivedSource:
             series.meta, series.changed = {META: name}, True
         self._rules = delivery.rules.for_source(series.name)
         self.reader = make_reader(self._rules)
+        self.reader.resume(one.text for one in series.rows.descriptions)
         in_thread = asyncio.to_thread
         self._series = TimedSeries(series, self.reader, owners, delivery, in_thread, MAX_AGE_MS, rereads=False)
         self._heard_ms: Ints = np.full(series.rows.size, delivery.clock.now_ms(), np.int64)

@@ -13,7 +13,6 @@ from artimon.model.values import Kind
 from artimon.runtime.exposure import require_protection
 from artimon.runtime.settings import SettingsError
 from bookkeeper.rpc.security import Security
-from bookkeeper.rpc.tls import Tls
 from sources.base.schedule import Pace, next_tick, sleep_until
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.receive.graphite import GraphiteReader
@@ -57,9 +56,6 @@ class Receiver:
 
     def _listener(self, address: ReceiveAddress) -> Listener:
         """Return the listener of an address. Raises SettingsError."""
-        tls = None
-        if address.transport in ("tcp", "grpc") and self._security is not None and self._security.tls is not None:
-            tls = self._security.tls
         asks_token = self._token is not None and (address.protocol == "http" or address.transport == "grpc")
         if not address.is_local and not asks_token:
             if address.transport == "udp":
@@ -67,11 +63,11 @@ class Receiver:
             remedy = "give --receive-token, or certificates (docs/security.md)"
             require_protection(f"the receiver {address}", address.host, self._security, insecure=False, remedy=remedy)
         if address.transport == "grpc":
-            return _grpc_listener(address, self._senders, self._token, tls)
-        context = None if tls is None else tls.server_context()
+            return _grpc_listener(address, self._senders, self._token, self._security)
         if address.protocol == "http":
-            return HttpListener(address, self._senders, self._token, context)
-        return LineListener(address, self._senders, context, self._delivery.clock)
+            return HttpListener(address, self._senders, self._token, self._security)
+        security = self._security if address.transport == "tcp" else None
+        return LineListener(address, self._senders, security, self._delivery.clock)
 
     async def run(self, placement: Mapping[str, str]) -> None:
         """Listen until cancelled; then stop. `placement`: labels of this host, for the agent's own variables."""
@@ -165,13 +161,15 @@ class Receiver:
                 yield SourceVariable("artimon.receive.dropped", labels, count, Kind.COUNTER, "", text)
 
 
-def _grpc_listener(address: ReceiveAddress, senders: Senders, token: SenderToken | None, tls: Tls | None) -> Listener:
+def _grpc_listener(
+    address: ReceiveAddress, senders: Senders, token: SenderToken | None, security: Security | None
+) -> Listener:
     """Return the gRPC listener of an address. Raises SettingsError."""
     try:
         from sources.receive.grpc_listener import GrpcListener
     except ImportError:
         raise SettingsError(f"--receive {address}: gRPC needs `pip install 'artimon[grpc]'`") from None
-    return GrpcListener(address, senders, token, tls)
+    return GrpcListener(address, senders, token, security)
 
 
 def _aggregates(source: ReceivedSource) -> StatsdReader:

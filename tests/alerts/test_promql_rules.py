@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from alerts.evaluation.promql_answer import promql_options
 from alerts.state.alert import AlertChange
 from tests.alerts.test_rulefile import problems
 from tests.alerts.worlds import START, World
@@ -58,6 +59,20 @@ def test_every_series_of_the_answer_is_an_alert(world: World) -> None:
     }
     world.tick({"a": 1, "b": 0})
     assert world.told() == ["firing b", "resolved a"]
+
+
+@pytest.mark.parametrize("similar", [False, True])
+def test_settings_of_promql_hold_for_rules(world: World, monkeypatch: pytest.MonkeyPatch, similar: bool) -> None:
+    monkeypatch.setenv("ARTIMON_PROMQL_SIMILAR_NAMES", str(int(similar)))
+    promql_options.cache_clear()
+    try:
+        samples = [(START + i * 60_000 - 1, 5.0) for i in range(10)]
+        world.store.add("http.errors", {"host": "a"}, samples)
+        world.write("rules:\n- name: errors\n  promql: http_errors > 1\n  for: 10m\n")
+        world.tick({"a": 1})
+        assert world.states() == ({"a": "pending"} if similar else {})
+    finally:
+        promql_options.cache_clear()
 
 
 def test_severities_have_thresholds_of_their_own(world: World) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from query_dsl.promql.promql_settings import PromqlSettings
 from tests.api.serving import EDGE, Client, minutes, served
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
@@ -47,6 +48,16 @@ def test_names_are_escaped_unless_the_client_takes_them(client: Client) -> None:
     assert f'http_requests{{instance="",route="/"}} 3 {EDGE - 1}\n' in federate(client, '{"http.requests"}')
     whole = federate(client, '{"http.requests"}', accept="text/plain; version=1.0.0; escaping=allow-utf-8")
     assert f'# TYPE "http.requests" untyped\n{{"http.requests",instance="",route="/"}} 3 {EDGE - 1}\n' in whole
+
+
+@pytest.mark.parametrize(("similar", "lines"), [(False, 0), (True, 2)])
+def test_similar_names_are_found_if_the_process_has_that_setting(similar: bool, lines: int) -> None:
+    """They have their own names, escaped where the client needs that."""
+    store = PlainStore().add("http.requests", {"route": "/"}, minutes([3]))
+    with served(store, promql=PromqlSettings(similar_names=similar)) as client:
+        text = federate(client, "http_requests", accept="text/plain; version=1.0.0; escaping=allow-utf-8")
+        assert text.count('"http.requests"') == lines
+        assert federate(client, '{__name__=~"http_requests"}') == ""
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from artimon.api.api_limits import ApiLimits
 from artimon.api.xor_chunks import encode_chunks
 from artimon.runtime.remote_read_messages import MESSAGES
 from artimon.runtime.snappy_block import compress_block, decompress_block
+from query_dsl.promql.promql_settings import PromqlSettings
 from tests.api.serving import EDGE, Answer, Client, everything, minutes, served
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 from tests.sources.receive.bodies import by_length, number, varint, whole
@@ -170,6 +171,24 @@ def test_both_ends_of_the_range_are_included_and_texts_left_out(client: Client) 
     )
     assert [len(one) for one in found] == [3, 0, 1]
     assert {time for points in found[0].values() for time, _ in points} == {newest - MINUTE, newest}
+
+
+@pytest.mark.parametrize(
+    ("similar", "names"),
+    [(False, [["c_total"], [], ["c_total"]]), (True, [["c.total", "c_total"], ["c_total"], ["c_total"]])],
+)
+def test_similar_names_are_found_if_the_process_has_that_setting(similar: bool, names: list[list[str]]) -> None:
+    store = PlainStore().add("c.total", {}, minutes([1])).add("c_total", {"job": "a"}, minutes([2]))
+    asked = (
+        query(matcher(0, "__name__", "c_total")),
+        query(matcher(0, "__name__", "c.total"), matcher(1, "job", "")),
+        query(matcher(2, "__name__", "c_total")),
+    )
+    with served(store, promql=PromqlSettings(similar_names=similar)) as client:
+        found = samples_of(ask(client, *asked))
+        chunked = streamed(ask(client, *asked, accepted=(1,)))
+    assert [[dict(labels)["__name__"] for labels in one] for one in found] == names
+    assert chunked == {index: one for index, one in enumerate(found) if one}
 
 
 @pytest.mark.parametrize(

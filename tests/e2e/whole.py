@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -15,14 +16,26 @@ from artimon.stack.stack_part import StackContext
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = {"poll": "2s", "level": "hdfs", "raw_interval": "5s"}
+RECEIVERS = {
+    "grpc": "otlp+grpc://{}",
+    "graphite": "graphite+tcp://{}?sender=collectd",
+    "statsd": "statsd+udp://{}?sender=e2e",
+}
 
 
 class LedgerAgent(AgentPart):
-    """The agent with tests/e2e/ledger_agent.py as its program."""
+    """The agent with tests/e2e/ledger_agent.py as its program, and a receiver of each kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        more = {f"{self.name}.{name}": 8740 + at for at, name in enumerate(RECEIVERS)}
+        self.ports = MappingProxyType({**self.ports, **more})
 
     def command(self, context: StackContext) -> ProcessCommand:
         health = ["--health", str(context.health(self.name)), "--ledger", str(context.data / "ledger.jsonl")]
-        argv = [sys.executable, "-m", "tests.e2e.ledger_agent", *self.arguments(context), *health]
+        places = {name: context.address(f"{self.name}.{name}") for name in RECEIVERS}
+        receive = [word for name, form in RECEIVERS.items() for word in ("--receive", form.format(places[name]))]
+        argv = [sys.executable, "-m", "tests.e2e.ledger_agent", *self.arguments(context), *receive, *health]
         return ProcessCommand(argv, {**self.environment(context), "PYTHONPATH": str(ROOT)})
 
 

@@ -4,17 +4,29 @@ read too slowly."""
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from artimon.runtime.http.http_limits import HttpLimits
+from bookkeeper.rpc.security import Peer
+
+
+class ClientCheck(Protocol):
+    """Check of the certificates of clients, in the event loop of the server."""
+
+    def admit(self, transport: asyncio.BaseTransport) -> Peer | None:
+        """Return the credentials of a new client, None to refuse it."""
+
+    def is_valid(self, peer: Peer) -> bool:
+        """Return True while the credentials are valid."""
 
 
 class DeadlineProtocol(HttpToolsProtocol):
-    """HTTP/1.1 protocol of uvicorn with deadlines, which single bytes do not extend."""
+    """HTTP/1.1 protocol of uvicorn with deadlines, which single bytes do not extend. `clients`: None admits all."""
 
     limits = HttpLimits()
+    clients: ClientCheck | None = None
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -23,12 +35,21 @@ class DeadlineProtocol(HttpToolsProtocol):
         self._whole: asyncio.TimerHandle | None = None
         self._unparsed = 0
         """Bytes since the parser last returned headers, a part of a body or its end; they stay in memory."""
+        self._peer: Peer | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._await_header()
+        if self.clients is not None:
+            self._peer = self.clients.admit(transport)
+        if self.clients is not None and self._peer is None:
+            transport.abort()
+        else:
+            self._await_header()
 
     def data_received(self, data: bytes) -> None:
+        if not self._is_admitted():
+            self.transport.abort()
+            return
         self._unparsed += len(data)
         super().data_received(data)
         if self._unparsed > self.limits.header_bytes and not self.transport.is_closing():
@@ -84,6 +105,12 @@ class DeadlineProtocol(HttpToolsProtocol):
         self._header = self._write = self._whole = None
         super().connection_lost(exc)
 
+    def _is_admitted(self) -> bool:
+        """Return False if a new request comes with credentials that are no longer valid."""
+        if self.clients is None or (self.cycle is not None and not self.cycle.response_complete):
+            return True
+        return self._peer is not None and self.clients.is_valid(self._peer)
+
     def _await_header(self) -> None:
         if self._header is None:
             self._header = self.loop.call_later(self.limits.header_s, self._close_if_idle)
@@ -99,11 +126,11 @@ def _cancel(timer: asyncio.TimerHandle | None) -> None:
         timer.cancel()
 
 
-def protocol_with(limits: HttpLimits) -> type[DeadlineProtocol]:
-    """Return a protocol class with these limits; uvicorn takes a class, not an instance."""
+def protocol_with(limits: HttpLimits, clients: ClientCheck | None = None) -> type[DeadlineProtocol]:
+    """Return a protocol class with these limits and clients; uvicorn takes a class, not an instance."""
 
     class LimitedProtocol(DeadlineProtocol):
         pass
 
-    LimitedProtocol.limits = limits
+    LimitedProtocol.limits, LimitedProtocol.clients = limits, clients
     return LimitedProtocol

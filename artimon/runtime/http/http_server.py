@@ -12,12 +12,15 @@ import uvicorn
 import uvloop
 
 from artimon.runtime.exposure import family_of
-from artimon.runtime.http.deadline_protocol import protocol_with
+from artimon.runtime.http.deadline_protocol import ClientCheck, protocol_with
 from artimon.runtime.http.http_limits import HttpLimits
 
 HOST = "127.0.0.1"
 BACKLOG = 128
 STOP_S = 5
+HANDSHAKE_S = 10.0
+"""Time for a TLS handshake in seconds, like that for headers; the default of 60 s would let silent clients hold
+sockets."""
 
 
 class HttpServer:
@@ -33,11 +36,13 @@ class HttpServer:
         name: str = "http",
         tls: ssl.SSLContext | None = None,
         lifespan: bool = True,
+        clients: ClientCheck | None = None,
     ) -> None:
-        """`lifespan`: the application handles the start and the end of the server."""
+        """`lifespan`: the application handles the start and the end of the server. `clients`: check of certificates,
+        if `tls` asks clients for theirs."""
         config = uvicorn.Config(
             app,
-            http=protocol_with(limits),
+            http=protocol_with(limits, clients),
             ws="none",
             lifespan="on" if lifespan else "off",
             log_config=None,
@@ -70,7 +75,7 @@ class HttpServer:
         self._thread.start()
 
     def _serve(self) -> None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=_ServerLoop) as runner:
             runner.run(self._server.serve([self._socket]))
 
     def stop(self) -> None:
@@ -78,3 +83,12 @@ class HttpServer:
         self._server.should_exit = True
         self._thread.join(2 * STOP_S)
         self._socket.close()
+
+
+class _ServerLoop(uvloop.Loop):
+    """Event loop that limits the time of TLS handshakes, for which uvicorn has no setting."""
+
+    async def create_server(self, *arguments: Any, **named: Any) -> Any:
+        if named.get("ssl") is not None:
+            named.setdefault("ssl_handshake_timeout", HANDSHAKE_S)
+        return await super().create_server(*arguments, **named)

@@ -74,6 +74,14 @@ def test_booleans_are_1_and_0_and_texts_are_left_out() -> None:
     assert found.infos == ("series of texts are left out: PromQL has only numbers",)
 
 
+@pytest.mark.parametrize("query", ["big", "big[5m]", "max_over_time(big[1m])", "big or heat"])
+def test_integers_that_are_no_floats_are_said_to_be_rounded(query: str) -> None:
+    found = ask(query)
+    assert found.infos == ("some integers are beyond 2^53 and rounded: PromQL has only floats",)
+    exact = PlainStore().add("big", {}, minutely([2**53, -(2**53), 2**60, -(2**63)])).add("small", {}, minutely([1.5]))
+    assert ask(query, memory(exact)).infos == ()
+
+
 def test_a_series_that_ended_is_not_looked_back_for_and_a_silent_one_is_for_five_minutes() -> None:
     assert values(ask("gone")) == {}
     assert values(ask("count_over_time(gone[10m])")) == {'{"host": "a"}': [3]}

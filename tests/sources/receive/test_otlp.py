@@ -186,6 +186,37 @@ def test_exponential_histograms_count_what_is_below_each_bound(tmp_path: Path, s
     check(test, tmp_path)
 
 
+def test_increases_count_below_all_bounds_that_are_known(tmp_path: Path) -> None:
+    """A point names the buckets of its own values only; also after restarts, and at another scale."""
+
+    def sent(at: int, offset: int, *counts: int, scale: int = 2) -> bytes:
+        buckets = {"offset": offset, "bucketCounts": [str(count) for count in counts]}
+        more: dict[str, Any] = {"scale": scale, "count": str(sum(counts)), "positive": buckets}
+        of = {"route": '/,le="1"'}
+        return body(metric("fine", "exponentialHistogram", point(T + at, of=of, **more), aggregationTemporality=DELTA))
+
+    async def test(sender: Sender) -> None:
+        def values() -> list[object]:
+            found = sender.values()
+            return [found[text] for text in sorted(found, key=bound) if "_bucket" in text]
+
+        def bound(text: str) -> float:
+            return float(text.partition(',le="')[2].partition('"')[0]) if "_bucket" in text else 0.0
+
+        await sender.take_body(sent(1, 3, 1, 2, 4), "protobuf")  # up to 2, 2.38, 2.83
+        assert values() == [0, 1, 3, 7, 7]
+        await sender.take_body(sent(2, 3, 1), "protobuf")
+        assert values() == [0, 2, 4, 8, 8]
+        for at, saved in ((3, True), (4, False)):
+            await sender.restart(saved)
+            await sender.take_body(sent(at, 0, 1, scale=0), "protobuf")  # up to 2
+        assert values() == [0, 4, 6, 10, 10]
+        await sender.take_body(sent(5, 11, 3), "protobuf")  # up to 8
+        assert values() == [0, 4, 6, 10, 3, 13]
+
+    check(test, tmp_path)
+
+
 def test_summaries_and_markers(tmp_path: Path) -> None:
     quantiles = [{"quantile": 0.5, "value": 1.5}, {"quantile": 1, "value": 9.0}]
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import math
 import shutil
-import socket
-import struct
 import subprocess
 import sys
 import time
@@ -15,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -28,15 +23,21 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import Value
-from artimon.runtime.settings import child_environment
-from tests.programs import require
 from tests.sockets import free_port
-from tests.sources.prometheus.exporters import get, prometheus
 from tests.sources.receive.agent import logged
+from tests.sources.receive.real_senders import (
+    LOAD,
+    all_sent,
+    bits,
+    collectd,
+    listens,
+    prometheus_sender,
+    theirs,
+    written,
+)
 from tests.waiting import eventually
 
 SELECTOR = '{job=~".+"}[10m]'
-Series = dict[int, dict[int, bytes]]
 
 
 @contextmanager
@@ -51,21 +52,6 @@ def agent(place: Path, address: int | str) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def bits(value: float) -> bytes:
-    return b"nan" if math.isnan(value) else struct.pack("<d", value)
-
-
-def theirs(address: str, end_ms: int) -> Series:
-    """Raw samples of the last ten minutes."""
-    url = f"http://{address}/api/v1/query?query={quote(SELECTOR)}&time={end_ms / 1000}"
-    found: Series = {}
-    for one in json.loads(get(url)[0])["data"]["result"]:
-        labels = dict(one["metric"])
-        print_ = fingerprint(canonical(labels.pop("__name__"), labels))
-        found[print_] = {round(t * 1000): bits(float(v)) for t, v in one["values"]}
-    return found
-
-
 @pytest.mark.programs
 @pytest.mark.timeout(180)
 def test_prometheus_over_kills_of_the_receiver(tmp_path: Path) -> None:
@@ -73,14 +59,8 @@ def test_prometheus_over_kills_of_the_receiver(tmp_path: Path) -> None:
     port = free_port()
     place = tmp_path / "agent"
     place.mkdir()
-    queue = {"max_shards": 3, "min_shards": 3, "max_samples_per_send": 200, "batch_send_deadline": "500ms"}
-    address, folder = f"127.0.0.1:{free_port()}", tmp_path / "prometheus"
-    config = {
-        "remote_write": [{"url": f"http://127.0.0.1:{port}/api/v1/write/prom", "queue_config": queue}],
-        "scrape_configs": [{"job_name": "itself", "static_configs": [{"targets": [address]}]}],
-    }
-    folder.mkdir()
-    with prometheus(folder, config, address):
+    address, url = f"127.0.0.1:{free_port()}", f"http://127.0.0.1:{port}/api/v1/write/prom"
+    with prometheus_sender(tmp_path / "prometheus", address, url):
         for seconds in (6.0, 2.0, 3.0):
             with agent(place, port):
                 began = time.monotonic()
@@ -88,23 +68,19 @@ def test_prometheus_over_kills_of_the_receiver(tmp_path: Path) -> None:
             time.sleep(1.0)
         with agent(place, port):
             end_ms = SYSTEM_CLOCK.now_ms()
-            pending = "prometheus_remote_storage_samples_pending"
-
-            def arrived() -> bool:
-                newest = json.loads(get(f"http://{address}/api/v1/query?query={pending}")[0])["data"]["result"]
-                return SYSTEM_CLOCK.now_ms() > end_ms + 8_000 and float(newest[0]["value"][1]) < 3_000
-
-            eventually(arrived, "what was scraped before is sent")
-        expected = theirs(address, end_ms)
+            eventually(
+                lambda: SYSTEM_CLOCK.now_ms() > end_ms + 8_000 and all_sent(address), "what was scraped before is sent"
+            )
+        expected = theirs(address, SELECTOR, end_ms)
     ours: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
     for source, print_, time_ms, _, value in logged(place):
         if source.startswith("received/") and isinstance(value, float):
             ours[print_].append((time_ms, bits(value)))
     first_ms = min(time_ms for points in ours.values() for time_ms, _ in points) + 2_000
     compared = 0
-    for print_, points in expected.items():
+    for text, points in expected.items():
         wanted = {t: v for t, v in points.items() if first_ms <= t <= end_ms - 1_000}
-        found = [(t, v) for t, v in ours[print_] if first_ms <= t <= end_ms - 1_000]
+        found = [(t, v) for t, v in ours[fingerprint(text)] if first_ms <= t <= end_ms - 1_000]
         assert len(found) == len({t for t, _ in found}), "stored twice"
         assert dict(found) == wanted
         compared += len(wanted)
@@ -159,44 +135,12 @@ def test_the_sdk_of_opentelemetry(tmp_path: Path, delta: bool) -> None:
 @pytest.mark.programs
 def test_collectd_writes_graphite(tmp_path: Path) -> None:
     """Every line that collectd wrote to its log file is a sample."""
-    program = require("collectd")
     port, place = free_port(), tmp_path / "agent"
     place.mkdir()
-    root = program.path.parents[2]
-    (tmp_path / "collectd.conf").write_text(
-        f'''
-Hostname "h1"
-FQDNLookup false
-Interval 1
-BaseDir "{tmp_path}"
-PluginDir "{root}/usr/lib/collectd"
-TypesDB "{root}/usr/share/collectd/types.db"
-LoadPlugin load
-LoadPlugin uptime
-LoadPlugin csv
-LoadPlugin write_graphite
-<Plugin csv>
-  DataDir "{tmp_path}/csv"
-</Plugin>
-<Plugin write_graphite>
-  <Node "artimon">
-    Host "127.0.0.1"
-    Port "{port}"
-    Protocol "tcp"
-    Prefix "collectd."
-  </Node>
-</Plugin>
-'''
-    )
-    command = [str(program.path), "-f", "-C", str(tmp_path / "collectd.conf"), "-P", str(tmp_path / "pid")]
     with agent(place, f"graphite+tcp://127.0.0.1:{port}"):
         eventually(lambda: listens(port), "the receiver")
-        with subprocess.Popen(command, env=child_environment(program.environment)) as child:
-            try:
-                eventually(lambda: len(written(tmp_path / "csv")) >= 5, "some seconds of data")
-            finally:
-                child.terminate()  # which flushes its buffers
-                child.wait(60)
+        with collectd(tmp_path, port):
+            eventually(lambda: len(written(tmp_path / "csv")) >= 5, "some seconds of data")
         expected = written(tmp_path / "csv")
         copies = (tmp_path / f"copy{n}" for n in count())
         eventually(lambda: len(loads(place, next(copies))) == len(expected), "the last line")
@@ -208,17 +152,5 @@ LoadPlugin write_graphite
 def loads(place: Path, copy: Path) -> dict[int, Value | None]:
     """Return the loads by time that the log of a running agent holds."""
     shutil.copytree(place / "log", copy / "log")
-    name = fingerprint(canonical("collectd.h1.load.load.shortterm", {}))
+    name = fingerprint(canonical(LOAD, {}))
     return {time_ms: value for _, print_, time_ms, _, value in logged(copy) if print_ == name}
-
-
-def written(folder: Path) -> dict[int, float]:
-    """Return the loads by second that collectd wrote to its files, which have milliseconds. Its lines of Graphite have
-    whole seconds, rounded to the nearest."""
-    lines = [line for file in folder.glob("h1/load/load-*") for line in file.read_text().splitlines()[1:]]
-    return {int(float(line.split(",")[0]) + 0.5): float(line.split(",")[1]) for line in lines if line.count(",") == 3}
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
