@@ -11,6 +11,8 @@ from pathlib import Path
 FILE = "alert-rules.artimon"
 KEPT_MS = 600_000
 """Time for which results stay in the file: an agent that is away for so long loses none."""
+AHEAD_MS = 60_000
+"""Results of rules with an interval below a minute may be newer than the minute that is evaluated."""
 MAX_LINES = 150_000
 """Limit of the lines, below that of an agent."""
 HOST_LABELS = ("context", "dc", "rack", "module", "host", "environment", "instance")
@@ -32,7 +34,7 @@ class RecordingFile:
         if self._lines is None:
             self._lines = self._read()
         self._lines[time_ms] = [_line(time_ms, labels, value) for labels, value in found]
-        kept = sorted(time for time in self._lines if time_ms - KEPT_MS < time <= time_ms)
+        kept = sorted(time for time in self._lines if time_ms - KEPT_MS < time <= time_ms + AHEAD_MS)
         self._lines = {time: self._lines[time] for time in kept}
         dropped = len(self._lines[time_ms][MAX_LINES:])
         del self._lines[time_ms][MAX_LINES:]

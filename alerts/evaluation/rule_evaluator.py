@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from time import perf_counter
 
+from alerts.evaluation.newest_store import CLOCK_SLACK_MS, NewestStore, open_bucket_end
 from alerts.evaluation.promql_answer import ask_promql, vector_of
 from alerts.evaluation.recordings import RecordedSeries
 from alerts.evaluation.rule_answer import RULE_LIMITS, SHAPE_LIMITS, STEP_MS, RuleAnswer, read_matrix
@@ -80,9 +81,10 @@ class RuleEvaluator:
         external_url: str = "",
     ) -> None:
         rules = list(rules)
-        self._store = SharedStore(
-            store, popular_names(rule.query.node for rule in rules if isinstance(rule.query, Expr))
-        )
+        self._popular = popular_names(rule.query.node for rule in rules if isinstance(rule.query, Expr))
+        self._plain = store
+        self._store = self._buckets = SharedStore(store, self._popular)
+        """Stores of PromQL and of our language."""
         self._shaped = ShapedAnswers(rules, self._shape)
         self._ranges = ValueRanges()
         self._indexes: dict[int, _SeriesIndex] = {}
@@ -91,13 +93,20 @@ class RuleEvaluator:
         self._shared_questions = {question for question, count in asked.items() if count > 1}
         self._answers: dict[Question, RuleAnswer] = {}
         self._time_ms, self._lagging, self._in_time = time_ms, lagging, in_time
+        self._bucket_ms = self._until_ms = time_ms
+        """End of the newest bucket, and of the newest sample in PromQL."""
         self.context = TemplateContext(external_labels or {}, external_url, cache(self._query_of_template))
         """Data of templates."""
+
+    def read_newest(self) -> None:
+        """Read the newest values, also of the minute that has not ended: for rules with an interval below a minute."""
+        self._buckets = SharedStore(NewestStore(self._plain), self._popular)
+        self._bucket_ms, self._until_ms = open_bucket_end(self._time_ms), self._time_ms + CLOCK_SLACK_MS
 
     @property
     def queries(self) -> int:
         """Number of queries sent to the store."""
-        return self._store.queries
+        return self._store.queries + (0 if self._buckets is self._store else self._buckets.queries)
 
     def evaluate_rule(
         self, rule: Rule, alerts: Mapping[Labels, Alert], history: RuleHistory | None = None
@@ -162,7 +171,7 @@ class RuleEvaluator:
 
     def _query_of_template(self, text: str) -> Sequence[Mapping[str, object]]:
         """Answer a query of a template from memory. Raises QueryError, SelectError, TemplateError."""
-        found = query_store(text, MemoryStore(self._store), self._time_ms + SETTLE_MS, end_ms=self._time_ms,
+        found = query_store(text, MemoryStore(self._store), self._until_ms + SETTLE_MS, end_ms=self._until_ms,
                             budget=make_budget(RULE_LIMITS, None))  # fmt: skip
         return [
             {"Labels": {**({NAME: key.name} if key.name else {}), **dict(key.labels)}, "Value": value}
@@ -172,7 +181,7 @@ class RuleEvaluator:
     def _ask(self, rule: Rule | RecordingRule, query: Query) -> RuleAnswer:
         """Answer PromQL from memory."""
         self._store.begin()
-        answer = ask_promql(rule, query, self._store, self._time_ms, RULE_LIMITS)
+        answer = ask_promql(rule, query, self._store, self._until_ms, RULE_LIMITS)
         return replace(answer, sources=self._store.answers)
 
     def _query(self, rule: Rule) -> RuleAnswer:
@@ -207,14 +216,14 @@ class RuleEvaluator:
 
         def ask() -> Matrix:
             budget = make_budget(limits, None)
-            made.append(prepare(query, self._store, self._time_ms + SETTLE_MS, budget, rule.accepts_partial))
+            made.append(prepare(query, store, self._bucket_ms + SETTLE_MS, budget, rule.accepts_partial))
             return require_matrix(made[0].answer())
 
-        self._store.begin()
+        store = self._buckets
+        store.begin()
         matrix, answer = read_matrix(rule, ask)
-        partial = self._store.partial
-        error = answer.error or (f"the answer is incomplete: {partial}" if partial else "")
-        return ShapeAnswer(replace(answer, error=error, sources=self._store.answers), matrix, made[0] if made else None)
+        error = answer.error or (f"the answer is incomplete: {store.partial}" if store.partial else "")
+        return ShapeAnswer(replace(answer, error=error, sources=store.answers), matrix, made[0] if made else None)
 
 
 class _SeriesIndex:

@@ -14,7 +14,7 @@ import json
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -132,10 +132,15 @@ class DispatchCommit:
     """Letters made at a time, and changes of the dispatcher's state as values for JSON; None: deleted."""
 
     now_ms: int
-    letters: Iterable[AlertLetter] = ()
+    letters: Sequence[AlertLetter] = ()
     alerts: Mapping[str, Any] = field(default_factory=dict)
     groups: Mapping[str, Any] = field(default_factory=dict)
-    history: Iterable[HistoryEntry] = ()
+    history: Sequence[HistoryEntry] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is nothing to store."""
+        return not (self.letters or self.alerts or self.groups or self.history)
 
 
 @dataclass(slots=True)

@@ -21,6 +21,10 @@ from query_dsl.promql import Query
 Labels = tuple[tuple[str, str], ...]
 """Sorted pairs without empty values; together with the rule's name they identify an alert."""
 
+MINUTE_MS = 60_000
+MIN_INTERVAL_MS = 5_000
+"""Least time between evaluations of a rule: that of two polls which shards apply one after another."""
+
 _PLACE = re.compile(r"\{\{|\}\}|\{([a-zA-Z_][a-zA-Z0-9_]*)\}|[{}]")
 
 
@@ -111,8 +115,8 @@ class Rule:
     label_templates: tuple[tuple[str, Template], ...] = ()
     """Labels whose values depend on the series; they replace those of the series, too."""
     annotations: tuple[tuple[str, Template], ...] = ()
-    interval_ms: int = 60_000
-    """Minimum time between evaluations; each is at a minute."""
+    interval_ms: int = MINUTE_MS
+    """Minimum time between evaluations, each at a minute; below a minute the maximum, see `is_prompt`."""
     limit: int = 0
     """Maximum number of alerts; 0: none of its own."""
     group: str = ""
@@ -135,6 +139,11 @@ class Rule:
     def is_promql(self) -> bool:
         """True if the query is PromQL."""
         return isinstance(self.query, Query)
+
+    @property
+    def is_prompt(self) -> bool:
+        """True if the rule is evaluated between minutes, on the newest samples."""
+        return self.interval_ms < MINUTE_MS
 
     @property
     def accepts_partial(self) -> bool:
@@ -252,7 +261,7 @@ class RecordingRule:
     labels: Labels
     file: str
     line: int
-    interval_ms: int = 60_000
+    interval_ms: int = MINUTE_MS
     limit: int = 0
     offset_ms: int = 0
     group: str = ""
@@ -263,6 +272,15 @@ class RecordingRule:
     def question(self) -> Question:
         """See Rule."""
         return self.query.text, self.offset_ms, self.accept
+
+    @property
+    def is_prompt(self) -> bool:
+        """See Rule."""
+        return self.interval_ms < MINUTE_MS
+
+    def is_due(self, before_ms: int, time_ms: int) -> bool:
+        """Return True if a multiple of the interval lies in (before, time]."""
+        return before_ms // self.interval_ms != time_ms // self.interval_ms
 
     def series_labels(self, series: Mapping[str, str]) -> dict[str, str]:
         """Labels of a recorded series, with its name as `__name__`."""
