@@ -6,7 +6,7 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -19,6 +19,7 @@ from alerts.api.engine_server import EngineServer
 from alerts.api.handlers import AlertHandlers
 from alerts.dispatch.routing_file import check_routing
 from alerts.evaluation.alert_engine import AlertEngine, EngineConfig
+from alerts.evaluation.feed_status import FeedStatus
 from alerts.pair.engine_lease import EngineAddress, EngineLease
 from alerts.pair.engine_pair import EnginePair
 from alerts.pair.pair_member import PairMember
@@ -85,7 +86,7 @@ class AlertsConfig:
     to: Annotated[tuple[str, ...], Option("Addresses for rules without receivers.")] = ("artimon@localhost",)
     sender: Annotated[str, Option("Sender address of mails.")] = "artimon@localhost"
     smtp_settings: Annotated[Path | None, Option("JSON file, mode 0600: starttls, ca, user, password, sender.")] = None
-    settle_ms: Annotated[int, in_milliseconds("Delay after its end until a bucket is settled.", "--settle")] = 15_000
+    settle_ms: Annotated[int, in_milliseconds("Time for which late samples of a minute are waited for.", "--settle")] = 15_000
     routing: Annotated[
         Path | None, Option("File of routes, groups, inhibition and time intervals, in the form of Alertmanager's.")
     ] = None
@@ -151,7 +152,7 @@ def run_alerts(
             database,
             memory,
             clock,
-            newest_samples=lambda: _newest_samples(shards),
+            feeds=lambda: [FeedStatus.from_status(one) for one in shards.feed_statuses().values()],
             past=None if history is None else AutoStore(store, history(store), clock),
         )
         state_log = _state_log(config, clock)
@@ -225,10 +226,6 @@ def _serving(handlers: AlertHandlers, config: AlertsConfig) -> Iterator[EngineSe
         yield server
     finally:
         server.stop()
-
-
-def _newest_samples(store: VarstoreClient) -> Iterable[int]:
-    return [int(status.get("newest_sample_ms") or 0) for status in store.statuses().values()]
 
 
 def _lock_folder(folder: Path) -> int:
@@ -361,6 +358,8 @@ class AlertsProcess:
             "evaluations": engine.evaluations,
             "last_ms": engine.time_ms,
             "duration_ms": round(shot.duration_ms),
+            "delay_ms": shot.delay_ms,
+            "late": shot.late,
             "questions": shot.queries,
             "missed": engine.missed,
             "mail": {

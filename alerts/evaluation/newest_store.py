@@ -10,6 +10,7 @@ from alerts.evaluation.rule_answer import STEP_MS
 from alerts.rules.rule_file import NEWEST_ONLY
 from artimon.model.grid import Grid, bucket_end
 from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest, Series, Store
+from query_dsl.stores.query_limits import QueryBudget
 
 STATISTICS = frozenset(("last", "count", "last_time"))
 CLOCK_SLACK_MS = 2_000
@@ -43,6 +44,10 @@ class NewestStore:
         if len(found.ended_ms):
             statistics["count"] = np.where(found.ended_ms > 0, 0, statistics["count"][:, 0])[:, None]
         return replace(found, grid=grid, statistics={name: statistics[name] for name in wanted})
+
+    def watching(self, watch: QueryBudget) -> NewestStore:  # noqa: ARG002
+        """Return this store: the store below has limits of its own."""
+        return self
 
     def levels(self) -> tuple[tuple[int, int], ...]:
         """See Store."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from alerts.evaluation.alert_engine import AlertEngine, EngineConfig
+from alerts.evaluation.feed_status import FeedStatus, PollCount
 from alerts.receivers.letter_sender import LetterSender
 from alerts.receivers.mail import RECEIVER, load_settings
 from alerts.state.alert_database import AlertDatabase, open_database
@@ -42,6 +43,8 @@ class World:
     folder: Path
     store: PlainStore = field(default_factory=PlainStore)
     newest: list[int] = field(default_factory=list)
+    applied: int = 0
+    polls: tuple[PollCount, ...] = ()
     hook: Callable[[str], None] = lambda _step: None
     to: tuple[str, ...] = ("ops@example.org",)
     past: Store | None = None
@@ -76,8 +79,12 @@ class World:
         self._database, memory, self.damage = open_database(self.folder / "data", self.clock.now_ms(), self.hook)
         config = EngineConfig("test", self.rules, self.to, self.page, routing=self.routing, recordings=self.recordings)
         self._engine = AlertEngine(
-            config, self.store, self._database, memory, self.clock, newest_samples=lambda: self.newest, past=self.past
+            config, self.store, self._database, memory, self.clock, feeds=self.read_feeds, past=self.past
         )
+
+    def read_feeds(self) -> list[FeedStatus]:
+        """The shards: each has a newest sample."""
+        return [FeedStatus(newest, self.applied, self.polls) for newest in self.newest]
 
     def close(self) -> None:
         if self._database is not None:
