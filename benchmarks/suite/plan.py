@@ -95,6 +95,14 @@ PLAN = (
         promised=(*_family("alerts.10000", "", ".firing", ".load", ".questions"), "peer.prometheus.alerts.10000"),
     ),
     Entry(
+        "alerts_delay",
+        "benchmarks.alerts_delay",
+        4.0,
+        ("--minutes", "2"),
+        ("--minutes", "1", "--applications", "4"),
+        promised=_family("alerts.delay.", "p50", "p99", "p99@engine"),
+    ),
+    Entry(
         "api",
         "benchmarks.api",
         1.5,

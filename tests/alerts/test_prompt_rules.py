@@ -16,10 +16,17 @@ from alerts.evaluation.unit_tests import run_unit_tests
 from alerts.rules.rule_file import parse_rules
 from alerts.rules.unit_test_file import read_unit_tests
 from alerts.state.rule import RecordingRule, Rule
-from artimon.model.values import Value
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.labels import canonical
+from artimon.model.values import Kind, Value, ValueType
 from artimon.runtime.config_file import ConfigFileError
+from query_dsl.stores.history.engine import History
+from query_dsl.stores.history_store import HistoryStore
 from tests.alerts.worlds import MINUTE, START, World
+from tests.history.world import HistoryWorld
 from tests.query_dsl.plain_store import Sample
+from tests.series.world import block
+from tests.spark.local_files import local_files
 
 RULES = """
 rules:
@@ -271,25 +278,37 @@ def test_a_replay_has_the_firings_of_the_engine(seconds: Seconds) -> None:
     seconds.write(text)
     seconds.write(PROMETHEUS, "prometheus.yaml")
     bad = {*range(60, 100), *range(150, 160), *range(200, 420)}
-    for second in range(20, 600, 10):
-        seconds.poll({"a": int(second not in bad), "b": 1}, second)
+    values = {second: {"a": int(second not in bad), "b": 1} for second in range(20, 600, 10)}
+    for second, both in values.items():
+        seconds.poll(both, second)
         seconds.at(second)
-        if second % 60 == 0:
+        if second % 60 == 0:  # after the minute
             seconds.at(second)
-    found = [*parse_rules(text, "rules.yaml").rules, *parse_rules(PROMETHEUS, "prometheus.yaml").rules]
-    replay = replay_rules({one.name: one for one in found}, seconds.store, START, START + 600_000, Routing("default"))
-    replayed = {
-        (one.rule.name, firing.fired_ms, firing.resolved_ms) for one in replay.rules for firing in one.firings
-    }
     begun, told = dict[str, int](), set[tuple[str, int, int]]()
     for note in seconds.changes():
         if note.kind == "firing":
             begun[note.rule] = note.fired_ms
         else:
             told.add((note.rule, begun.pop(note.rule), note.resolved_ms))
-    assert told == replayed
-    assert {name for name, _, _ in told} == {"down", "all", "prometheus.yaml/g/Down"}
-    assert len(told) == 2 + 2 + 3
+    found = [*parse_rules(text, "rules.yaml").rules, *parse_rules(PROMETHEUS, "prometheus.yaml").rules]
+    with local_files(SYSTEM_CLOCK):
+        made = HistoryWorld(f"file://{seconds.folder / 'history'}")
+        names = {host: canonical("up", {"host": host}) for host in ("a", "b")}
+        made.announce([block("s", 0, 1, list(names.values()), type=ValueType.INTEGER, kind=Kind.GAUGE)])
+        rows = [
+            ("s", names[host], START + 1000 * second, value)
+            for second, both in values.items()
+            for host, value in both.items()
+        ]
+        made.append(START + 600_000, rows)
+        with History(made.hdfs) as history:
+            past = HistoryStore(history, engine="local")
+            replay = replay_rules({one.name: one for one in found}, past, START, START + 600_000, Routing("default"))
+    assert [one.errors for one in replay.rules] == [{}, {}, {}]
+    assert told == {
+        (one.rule.name, firing.fired_ms, firing.resolved_ms) for one in replay.rules for firing in one.firings
+    }
+    assert sorted(name for name, _, _ in told) == ["all"] * 3 + ["down"] * 2 + ["prometheus.yaml/g/Down"] * 2
 
 
 def test_unit_tests_read_the_newest_values(tmp_path: Path) -> None:
