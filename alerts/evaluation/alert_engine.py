@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -64,6 +64,8 @@ class EngineConfig:
     routing: Path | None = None
     recordings: Path | None = None
     """Folder of drop-in files for the results of recording rules."""
+    external_labels: Mapping[str, str] = field(default_factory=dict)
+    """`$externalLabels` of templates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,7 @@ class AlertEngine:
         gone = end_orphaned_alerts(memory.known, force.rules, max(time_ms, self._prompt.last_ms))
         lagging, late = self._lagging(time_ms)
         evaluator = self._evaluator(force, time_ms, lagging, began)
+        self._context = evaluator.context
         before = {name: known.alerts for name, known in memory.known.items() if name not in gone}
         waiting = self._waiting(force, memory.time_ms, time_ms)
         due = {name: rule for name, rule in force.rules.items() if name not in waiting}
@@ -255,6 +258,7 @@ class AlertEngine:
         lagging = is_lagging((feed.newest_ms for feed in self._feeds), time_ms)
         evaluator = self._evaluator(replace(force, rules=due), time_ms, lagging, began)
         evaluator.read_newest()
+        self._context = evaluator.context
         judged = evaluate_rules(evaluator, due, before, None)
         self._judge_by_history(evaluator, force, judged, before)
         records = [one for one in force.records if one.is_prompt and one.is_due(self._prompt.last_ms, time_ms)]
@@ -321,12 +325,11 @@ class AlertEngine:
         return evaluate_rules(evaluator, rules, before, None)
 
     def _evaluator(self, force: ActiveRules, time_ms: int, lagging: bool, began: float) -> RuleEvaluator:
-        """Return the evaluator of an evaluation, whose data the templates of its messages have."""
-        evaluator = RuleEvaluator(
-            self._store, force.rules.values(), time_ms, lagging, self._in_time(began), external_url=self._config.page
-        )
-        self._context = evaluator.context
-        return evaluator
+        config = self._config
+        return RuleEvaluator(
+            self._store, force.rules.values(), time_ms, lagging, self._in_time(began),
+            external_labels=config.external_labels, external_url=config.page,
+        )  # fmt: skip
 
     def _waiting(self, force: ActiveRules, before_ms: int, time_ms: int) -> dict[str, RuleResult]:
         """Return the last results, without steps, of rules whose interval has not passed since the last evaluation, and
