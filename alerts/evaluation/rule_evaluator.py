@@ -85,7 +85,7 @@ class RuleEvaluator:
         self._plain = store
         self._store = self._buckets = SharedStore(store, self._popular)
         """Stores of PromQL and of our language."""
-        self._shaped = ShapedAnswers(rules, self._shape)
+        self._shaped = ShapedAnswers(rules, self._shape, self._promql_shape)
         self._ranges = ValueRanges()
         self._indexes: dict[int, _SeriesIndex] = {}
         """Series behind the answers that several rules share, by the identity of their list."""
@@ -180,8 +180,14 @@ class RuleEvaluator:
 
     def _ask(self, rule: Rule | RecordingRule, query: Query) -> RuleAnswer:
         """Answer PromQL from memory."""
+        return self._promql(rule, query, RULE_LIMITS)
+
+    def _promql_shape(self, rule: Rule, query: Query) -> RuleAnswer:
+        return self._promql(rule, query, SHAPE_LIMITS)
+
+    def _promql(self, rule: Rule | RecordingRule, query: Query, limits: Limits) -> RuleAnswer:
         self._store.begin()
-        answer = ask_promql(rule, query, self._store, self._until_ms, RULE_LIMITS)
+        answer = ask_promql(rule, query, self._store, self._until_ms, limits)
         return replace(answer, sources=self._store.answers)
 
     def _query(self, rule: Rule) -> RuleAnswer:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from alerts.state.conditions import Condition, Value
+from alerts.state.promql_shape import PromqlShape, promql_shape_of
 from alerts.state.rule_shape import RuleShape, shape_of
 from alerts.templates.renderer import render
 from alerts.templates.template_functions import NO_CONTEXT, TemplateContext, TemplateData
@@ -53,8 +54,8 @@ Question = tuple[str, int | None, tuple[AcceptedAnswer, ...]]
 """Text of the query, its offset if it is PromQL, and accepted answers."""
 
 
-ShapeKey = tuple[str, tuple[str, ...], tuple[AcceptedAnswer, ...]]
-"""Query without selected values, their labels, and accepted answers."""
+ShapeKey = tuple[object, tuple[str, ...], tuple[AcceptedAnswer, ...], int]
+"""Query without selected values (its text, or its tree in PromQL), their labels, accepted answers, and offset."""
 
 
 def check_template(template: str) -> None:
@@ -156,14 +157,18 @@ class Rule:
         return self.expr, self.offset_ms if self.is_promql else None, self.accept
 
     @cached_property
-    def shape(self) -> RuleShape | None:
-        """See `shape_of`; None for PromQL."""
-        return shape_of(self.query) if isinstance(self.query, Expr) else None
+    def shape(self) -> RuleShape | PromqlShape | None:
+        """See `shape_of` and `promql_shape_of`."""
+        return shape_of(self.query) if isinstance(self.query, Expr) else promql_shape_of(self.query)
 
     @cached_property
     def shape_key(self) -> ShapeKey | None:
         """Key that is equal for rules with one shape; None without one."""
-        return None if self.shape is None else (self.shape.text, self.shape.labels, self.accept)
+        shape = self.shape
+        if shape is None:
+            return None
+        asked = shape.text if isinstance(shape, RuleShape) else shape.node
+        return asked, shape.labels, self.accept, self.offset_ms
 
     @cached_property
     def digest(self) -> str:
