@@ -27,15 +27,17 @@ from alerts.evaluation.dispatch_state import dispatch_commit, restored_dispatche
 from alerts.evaluation.feed_status import FeedStatus, hold_minute, late_text
 from alerts.evaluation.prompt_schedule import PromptSchedule
 from alerts.evaluation.recorder import Recorder
+from alerts.evaluation.recordings import FILE
 from alerts.evaluation.rule_answer import STEP_MS
 from alerts.evaluation.rule_evaluator import RuleEvaluator, RuleResult, end_orphaned_alerts, is_lagging
 from alerts.evaluation.rule_history import RuleHistory
-from alerts.evaluation.shared_rules import RequestShares, evaluate_rules
+from alerts.evaluation.shared_rules import RequestShares, evaluate_rules, waiting_results
 from alerts.evaluation.verdicts import AlertStep
 from alerts.rules.rule_folder import ActiveRules, RuleFolder
 from alerts.state.alert import Alert, AlertChange, AlertPhase, RuleMemory
 from alerts.state.alert_database import AlertDatabase, EngineState, EvaluationCommit
 from alerts.state.notification import AlertLetter, Notification, fingerprint, notify, resolution_of
+from alerts.state.recorded_lines import keep_recorded, with_known
 from alerts.state.rule import Labels, Rule
 from alerts.templates.template_functions import NO_CONTEXT
 from artimon.model.clock import Clock
@@ -64,6 +66,8 @@ class EngineConfig:
     routing: Path | None = None
     recordings: Path | None = None
     """Folder of drop-in files for the results of recording rules."""
+    recording_file: str = FILE
+    """Name of the drop-in file; the engines of a pair on one host have different ones."""
     external_labels: Mapping[str, str] = field(default_factory=dict)
     """`$externalLabels` of templates."""
 
@@ -116,7 +120,7 @@ class AlertEngine:
         self.inbox = AlertInbox()
         """Alerts from outside. It, silences and acknowledgements may be used by every thread."""
         self._routing_file = None if config.routing is None else RoutingFile(config.routing)
-        self._recorder = Recorder(config.recordings)
+        self._recorder = Recorder(config.recordings, config.id, config.recording_file)
         self._shown: tuple[ActiveRules, Mapping[str, RuleResult]] = (ActiveRules(), {})
         """Rules and results of the last evaluation. Other threads read them while the next one runs."""
         self.api = ""
@@ -140,6 +144,7 @@ class AlertEngine:
         self.silences = Silences(self._database.record, silences)
         acknowledged = {one: Acknowledgement(**data) for one, data in memory.acknowledgements.items()}
         self.acknowledgements = Acknowledgements(self._database.record, acknowledged)
+        self._recorder.write(memory.recorded)
 
     @property
     def dispatcher(self) -> Dispatcher:
@@ -224,7 +229,7 @@ class AlertEngine:
         evaluator = self._evaluator(force, time_ms, lagging, began)
         self._context = evaluator.context
         before = {name: known.alerts for name, known in memory.known.items() if name not in gone}
-        waiting = self._waiting(force, memory.time_ms, time_ms)
+        waiting = waiting_results(force, self._shown, memory.time_ms, time_ms)
         due = {name: rule for name, rule in force.rules.items() if name not in waiting}
         shared = self.shares(replace(force, rules=due), time_ms) if self.shares else None
         judged = {**waiting, **evaluate_rules(evaluator, due, before, shared)}
@@ -232,10 +237,11 @@ class AlertEngine:
             self._history.retain([*force.rules.values(), *force.records])
         self._judge_by_history(evaluator, force, judged, before)
         records = [one for one in force.records if not one.is_prompt and one.is_due(memory.time_ms, time_ms)]
-        self._recorder.record(evaluator, records, time_ms, self._history)
+        recorded = self._recorder.record(evaluator, records, time_ms, self._history)
         self._database.hook("evaluated")
-        self._conclude(force, gone, judged, EvaluationCommit(time_ms, memory.missed + missed))
+        self._conclude(force, gone, judged, EvaluationCommit(time_ms, memory.missed + missed, recorded=recorded))
         self._database.hook("committed")
+        self._recorder.write(memory.recorded)
         self.silences.purge(self._clock.now_ms())
         self.acknowledgements.purge(self._dispatcher.alerts, self._clock.now_ms())
         self._shown = force, judged
@@ -262,10 +268,10 @@ class AlertEngine:
         judged = evaluate_rules(evaluator, due, before, None)
         self._judge_by_history(evaluator, force, judged, before)
         records = [one for one in force.records if one.is_prompt and one.is_due(self._prompt.last_ms, time_ms)]
-        if records:
-            self._recorder.record(evaluator, records, time_ms, self._history)
+        recorded = self._recorder.record(evaluator, records, time_ms, self._history) if records else None
         letters = self.letters_made
-        is_stored = self._conclude(force, {}, judged, EvaluationCommit(memory.time_ms, memory.missed))
+        is_stored = self._conclude(force, {}, judged, EvaluationCommit(memory.time_ms, memory.missed, recorded=recorded))
+        self._recorder.write(memory.recorded)
         shown = self._shown[1]
         self._shown = force, {name: judged.get(name) or shown.get(name, RuleResult()) for name in force.rules}
         counts = self.result.alerts
@@ -330,21 +336,6 @@ class AlertEngine:
             self._store, force.rules.values(), time_ms, lagging, self._in_time(began),
             external_labels=config.external_labels, external_url=config.page,
         )  # fmt: skip
-
-    def _waiting(self, force: ActiveRules, before_ms: int, time_ms: int) -> dict[str, RuleResult]:
-        """Return the last results, without steps, of rules whose interval has not passed since the last evaluation, and
-        of those with an interval below a minute."""
-        (active, known) = self._shown
-        return {
-            name: replace(known.get(name, RuleResult()), steps=(), truncated=False)
-            for name, rule in force.rules.items()
-            if rule.is_prompt
-            or (
-                before_ms // rule.interval_ms == time_ms // rule.interval_ms
-                and name in known
-                and active.rules[name].digest == rule.digest
-            )
-        }
 
     def flush_due(self) -> bool:
         """Take the alerts of others, and make the messages of groups that are due between two evaluations; return False
@@ -435,14 +426,17 @@ class AlertEngine:
         files = force.files if dict(force.files) != memory.files else None
         held = {name for name, _, alert in rows if alert is not None}
         needed = {name: digest for name, digest in digests.items() if name in held}
-        evaluation = replace(commit, digests=needed, alerts=changed, files=files)
+        recorded = commit.recorded and with_known(memory.recorded, commit.recorded)
+        evaluation = replace(commit, digests=needed, alerts=changed, files=files, recorded=recorded)
         dispatched = dispatch_commit(dispatcher, letters, now_ms)
-        if not (changed or files) and commit.time_ms == memory.time_ms and dispatched.is_empty:
+        if not (changed or files or recorded) and commit.time_ms == memory.time_ms and dispatched.is_empty:
             return False
         self._database.commit(dispatched, evaluation)
         self._dispatcher = dispatcher
         self.letters_made += len(letters)
         memory.time_ms, memory.missed, memory.files = commit.time_ms, commit.missed, dict(force.files)
+        if recorded is not None:
+            memory.recorded = keep_recorded(memory.recorded, recorded)
         known = {name: dict(one.alerts) for name, one in memory.known.items()}
         for name, labels, alert in rows:
             if alert is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 from alerts.evaluation.rule_evaluator import RuleEvaluator, RuleResult
@@ -41,4 +42,22 @@ def evaluate_rules(
         judged |= shared.results()
     return {
         name: judged.get(name) or evaluator.evaluate_rule(rule, before.get(name, {})) for name, rule in rules.items()
+    }
+
+
+def waiting_results(
+    force: ActiveRules, shown: tuple[ActiveRules, Mapping[str, RuleResult]], before_ms: int, time_ms: int
+) -> dict[str, RuleResult]:
+    """Return the last results, without steps, of rules whose interval has not passed since the last evaluation, and of
+    those with an interval below a minute. `shown`: rules and results of the last evaluation."""
+    active, known = shown
+    return {
+        name: replace(known.get(name, RuleResult()), steps=(), truncated=False)
+        for name, rule in force.rules.items()
+        if rule.is_prompt
+        or (
+            before_ms // rule.interval_ms == time_ms // rule.interval_ms
+            and name in known
+            and active.rules[name].digest == rule.digest
+        )
     }
