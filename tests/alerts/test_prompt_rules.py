@@ -242,6 +242,37 @@ def test_after_a_restart_it_goes_on(seconds: Seconds) -> None:
     assert seconds.told() == ["firing", "firing a"]
 
 
+class Killed(Exception):
+    """The engine ends here."""
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_kill_tells_each_change_once(tmp_path: Path, is_stored: bool) -> None:
+    def kill(step: str) -> None:
+        if armed and step == "committing":
+            raise Killed
+
+    armed: list[bool] = []
+    made = Seconds(tmp_path, hook=kill)
+    made.write(rules())
+    made.poll({"a": 1, "b": 1}, 10)
+    made.at(11)
+    made.at(16)  # the minute that was due at the start
+    made.poll({"a": 0, "b": 1}, 20)
+    if is_stored:
+        made.at(21)
+    else:
+        armed.append(True)
+        with pytest.raises(Killed):
+            made.at(21)
+        armed.clear()
+    made.start()
+    made.at(22)
+    made.at(23)
+    assert sorted(made.told()) == ["firing", "firing a"]
+    made.close()
+
+
 def test_a_changed_rule_ends_its_alerts_with_the_minute(seconds: Seconds) -> None:
     seconds.write(rules())
     seconds.poll({"a": 0, "b": 1}, 20)

@@ -60,6 +60,7 @@ class World:
         self.page = "http://127.0.0.1:8780"
         self.routing: Path | None = None
         self.recordings: Path | None = None
+        self.external_labels: dict[str, str] = {}
 
     @property
     def engine(self) -> AlertEngine:
@@ -77,7 +78,10 @@ class World:
         """As after a start of the process."""
         self.close()
         self._database, memory, self.damage = open_database(self.folder / "data", self.clock.now_ms(), self.hook)
-        config = EngineConfig("test", self.rules, self.to, self.page, routing=self.routing, recordings=self.recordings)
+        config = EngineConfig(
+            "test", self.rules, self.to, self.page, routing=self.routing, recordings=self.recordings,
+            external_labels=self.external_labels,
+        )  # fmt: skip
         self._engine = AlertEngine(
             config, self.store, self._database, memory, self.clock, feeds=self.read_feeds, past=self.past
         )
