@@ -45,8 +45,7 @@ def encode_display(head: Mapping[str, Any], rules: Iterable[Any], alerts: Iterab
 def _fitting(items: Iterable[Any], room: int) -> tuple[list[Any], int, int]:
     kept, used, left = [], 0, 0
     for item in items:
-        size = len(_encoded(item)) + 2
-        if left or used + size > room:
+        if left or used + (size := len(_encoded(item)) + 2) > room:  # the rest is counted only
             left += 1
             continue
         kept.append(item)
