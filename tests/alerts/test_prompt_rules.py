@@ -128,7 +128,7 @@ def test_the_status_of_a_shard_may_lack_polls() -> None:
 def test_the_evaluation_follows_the_data_and_waits_within_a_limit(seconds: Seconds) -> None:
     seconds.write(rules().replace("10s", "1m"))
     seconds.at(15)
-    seconds.polls = (PollCount(60_000, START + 70_000, 1, "shop/h1"),)
+    seconds.polls = (PollCount(60_000, START + 55_000, 1, "shop/h1"),)
     assert not seconds.at(59)
     assert seconds.at(61)  # all are here
     assert (seconds.engine.time_ms, seconds.engine.result.delay_ms) == (START + MINUTE, 1_000)
