@@ -15,10 +15,12 @@ import pytest
 
 from alerts.evaluation import rule_evaluator, rule_shapes
 from alerts.evaluation.promql_answer import ask_promql
+from alerts.state.promql_shape import promql_shape_of
 from alerts.state.rule_shape import shape_of
 from artimon.model.values import Value
 from query_dsl import parse
 from query_dsl.evaluation.evaluator import prepare
+from query_dsl.promql import parse as parse_promql
 from tests.alerts.worlds import World
 from tests.query_dsl.plain_store import Sample
 from tests.seeds import fixed_and_drawn
@@ -81,7 +83,8 @@ def promql_rules(random_: random.Random) -> str:
             text = expression.format(n=n, rack=n % (RACKS + 1))
             rule: dict[str, Any] = {"name": f"rule-{kind}-{n}", "promql": text, "labels": labels}
             if random_.random() < 0.5:
-                rule |= {"threshold": random_.choice(("< 1", "> 2", "== 0")), "missing": random_.choice(("resolve", "fire"))}
+                rule["threshold"] = random_.choice(("< 1", "> 2", "== 0"))
+                rule["missing"] = random_.choice(("resolve", "fire"))
             made.append(rule)
     return json.dumps({"rules": made})
 
@@ -217,3 +220,46 @@ def test_shape(text: str, shape: str, values: tuple[str, ...]) -> None:
 )
 def test_query_without_a_shape(text: str) -> None:
     assert shape_of(parse(text)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "values", "operators"),
+    [
+        ('up{host="a"}', "up", ("a",), 0),
+        ('up{host="a"} < 1', "up", ("a",), 1),
+        ('2 * rate(x{host="a",dc!="b"}[5m]) > bool 3', 'rate(x{dc!="b"}[5m])', ("a",), 2),
+        ('(sum by (rack) (up{rack="r"})) + 4 < -1', "sum by (rack) (up)", ("r",), 2),
+        ("sum by (rack) (up) > 3", "sum by (rack) (up)", (), 1),
+        ('round(up{host="a"}, 5)', "round(up, 5)", ("a",), 0),
+    ],
+)
+def test_shape_of_promql(text: str, shape: str, values: tuple[str, ...], operators: int) -> None:
+    found, whole = promql_shape_of(parse_promql(text)), promql_shape_of(parse_promql(f"({shape}) + 1"))
+    assert found is not None
+    assert whole is not None
+    assert (found.node, found.values, len(found.operators)) == (whole.node, values, operators)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "up",
+        'up{host=~"a"}',
+        '{host="a"}',
+        'up{host="a"} @ 0',
+        'sum(up{host="a"}) > 1',
+        'sum without (rack) (up{host="a"})',
+        'topk(3, up{host="a"})',
+        'count_values("v", up{host="a"})',
+        'absent(up{host="a"})',
+        'histogram_quantile(0.9, rate(x{host="a"}[5m]))',
+        'label_replace(up{host="a"}, "host", "b", "", "")',
+        'up{host="a"} + up{host="a"}',
+        'up{host="a"} and up',
+        'max_over_time(up{host="a"}[5m:1m])',
+        "vector(1) > 0",
+        "1 > bool 0",
+    ],
+)
+def test_promql_without_a_shape(text: str) -> None:
+    assert promql_shape_of(parse_promql(text)) is None
