@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -54,8 +55,8 @@ Question = tuple[str, int | None, tuple[AcceptedAnswer, ...]]
 """Text of the query, its offset if it is PromQL, and accepted answers."""
 
 
-ShapeKey = tuple[object, tuple[str, ...], tuple[AcceptedAnswer, ...], int]
-"""Query without selected values (its text, or its tree in PromQL), their labels, accepted answers, and offset."""
+ShapeKey = tuple[str, tuple[str, ...], tuple[AcceptedAnswer, ...], int]
+"""Text of the query without selected values, their labels, accepted answers, and offset."""
 
 
 def check_template(template: str) -> None:
@@ -167,8 +168,8 @@ class Rule:
         shape = self.shape
         if shape is None:
             return None
-        asked = shape.text if isinstance(shape, RuleShape) else shape.node
-        return asked, shape.labels, self.accept, self.offset_ms
+        asked = shape.text if isinstance(shape, RuleShape) else repr(shape.node)
+        return sys.intern(asked), shape.labels, self.accept, self.offset_ms
 
     @cached_property
     def digest(self) -> str:
