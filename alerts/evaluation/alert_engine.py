@@ -274,11 +274,12 @@ class AlertEngine:
         self._recorder.write(memory.recorded)
         shown = self._shown[1]
         self._shown = force, {name: judged.get(name) or shown.get(name, RuleResult()) for name in force.rules}
-        counts = self.result.alerts
+        last = self.result
         took_ms = (perf_counter() - began) * 1000
         self._prompt.note(intervals, time_ms, self._applied(), took_ms)
-        self._store_result(force, self.result.duration_ms, self.result.queries)
-        return is_stored and (letters != self.letters_made or counts != self.result.alerts)
+        self._store_result(force, last.duration_ms, last.queries)
+        self.result = replace(self.result, delay_ms=last.delay_ms, late=last.late)
+        return is_stored and (letters != self.letters_made or last.alerts != self.result.alerts)
 
     def _judge_by_history(
         self,

@@ -14,6 +14,8 @@ from alerts.state.notification import Notification
 
 WIDTH, HEIGHT, MARGIN = 480, 120, 6
 """Size and margin in pixels."""
+MAX_MISSING = 3
+"""Distance of two values in places, up to which they are joined."""
 MAX_BYTES = 20_000
 """Limit of a picture; a chart of this size takes about 2,000 bytes."""
 _WHITE, _GREY, _BLUE, _RED = range(4)
@@ -36,18 +38,18 @@ ChartSource = Callable[[Notification], Chart | None]
 
 
 def draw(times: Floats, values: Floats, threshold: float | None = None) -> bytes:
-    """Return the picture of values at ascending times, both (n,); NaN: no value. The line has a gap where a time is
-    further away than three times the usual distance."""
+    """Return the picture of values at ascending times, both (n,); NaN: no value. The line has a gap where three values or
+    more are missing."""
     pixels = np.full((HEIGHT, WIDTH), _WHITE, np.uint8)
     pixels[(MARGIN, HEIGHT - MARGIN - 1), :] = _GREY
-    finite = np.isfinite(values)
-    times, values = times[finite], values[finite]
+    places = np.flatnonzero(np.isfinite(values))
+    times, values = times[places], values[places]
     if len(values):
         marks = values if threshold is None else np.append(values, threshold)
         low, high = float(marks.min()), float(marks.max())
         if threshold is not None:
             pixels[_rows(np.array([threshold]), low, high)[0], np.arange(WIDTH) // _DASH % 2 == 0] = _RED
-        _draw_line(pixels, _columns(times), _rows(values, low, high), _gaps(times))
+        _draw_line(pixels, _columns(times), _rows(values, low, high), np.diff(places) > MAX_MISSING)
     return _encode(pixels)
 
 
@@ -60,12 +62,6 @@ def _rows(values: Floats, low: float, high: float) -> npt.NDArray[np.intp]:
 def _columns(times: Floats) -> npt.NDArray[np.intp]:
     span = max(1.0, float(times[-1] - times[0]))
     return np.asarray(MARGIN + np.rint((times - times[0]) / span * (WIDTH - 1 - 2 * MARGIN)), np.intp)
-
-
-def _gaps(times: Floats) -> npt.NDArray[np.bool_]:
-    """Return for each value but the first if the line is interrupted before it."""
-    steps = np.diff(times)
-    return np.asarray(steps > 3 * np.median(steps)) if len(steps) else np.zeros(0, np.bool_)
 
 
 def _draw_line(

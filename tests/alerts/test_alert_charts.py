@@ -19,7 +19,7 @@ from tests.query_dsl.plain_store import PlainStore
 RULES = """
 rules:
   - {name: level, expr: "fetch('level')", threshold: "> 5", missing: keep, labels: {severity: page}}
-  - {name: mean, expr: "fetch('level').mean('5m').range('30m')", threshold: "> 5", missing: keep}
+  - {name: mean, expr: "fetch('level').map('mean', '5m').range('30m')", threshold: "> 5", missing: keep}
   - {name: state, expr: "fetch('state')", threshold: "== 'bad'", missing: keep}
   - {name: high, promql: "level > 5"}
   - {name: all, promql: "sum(level)", threshold: "> 6", missing: keep}

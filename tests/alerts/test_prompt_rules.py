@@ -366,7 +366,7 @@ tests:
 @pytest.mark.parametrize(
     "expr",
     [
-        "fetch('up').mean('5m')",
+        "fetch('up').map('mean', '5m')",
         "fetch('up').offset('1h')",
         "fetch('up').range('10m')",
         "fetch('up', resolution='raw')",
