@@ -35,8 +35,8 @@ from varstore.cluster.varstore_client import VarstoreClient
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(1_500)]
 
 MINUTE = 60_000
-MINUTES = 3
-KILLS = 4
+MINUTES = 2
+KILLS = 3
 LABELS = {"by": "rule", "text": 'a"b,c\\d'}
 RULES = """
 groups:
