@@ -17,17 +17,19 @@ CLOCK_SLACK_MS = 2_000
 """Difference of clocks: a sample may be so much newer than the evaluation that reads it."""
 
 
-def open_bucket_end(time_ms: int) -> int:
-    """Return the end of the minute that has not ended for a sample of this time."""
-    return bucket_end(time_ms + CLOCK_SLACK_MS, STEP_MS)
+def newest_buckets(time_ms: int) -> Grid:
+    """Return the buckets that hold the newest samples at a time: from the minute before it, up to that of a sample of a
+    clock that is ahead."""
+    end_ms = bucket_end(time_ms + CLOCK_SLACK_MS, STEP_MS)
+    return Grid(end_ms, STEP_MS, (end_ms - bucket_end(time_ms, STEP_MS)) // STEP_MS + 2)
 
 
 class NewestStore:
-    """Store whose bucket at `open_bucket_end` has, for a series without a sample in it, the sample of the minute
-    before. Series that ended have none."""
+    """Store whose newest bucket has, for a series without a sample in it, the newest sample of the `buckets` - 1 before.
+    Series that ended have none."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, buckets: int = 2) -> None:
+        self._store, self._buckets = store, buckets
 
     def select(self, request: SelectRequest) -> Buckets:
         """See Store. Raises SelectError for statistics of windows."""
@@ -35,15 +37,13 @@ class NewestStore:
         if grid.n != 1 or grid.step_ms != STEP_MS or not STATISTICS.issuperset(request.statistics):
             raise SelectError(NEWEST_ONLY)
         wanted = tuple(dict.fromkeys((*request.statistics, "count")))
-        found = self._store.select(replace(request, grid=Grid(grid.end_ms, STEP_MS, 2), statistics=wanted))
-        counts = found.statistics["count"]
-        is_older = counts[:, 1] == 0
-        statistics = {
-            name: np.where(is_older, cells[:, 0], cells[:, 1])[:, None] for name, cells in found.statistics.items()
-        }
+        read = Grid(grid.end_ms, STEP_MS, self._buckets)
+        found = self._store.select(replace(request, grid=read, statistics=wanted))
+        newest = self._buckets - 1 - np.argmax(found.statistics["count"][:, ::-1] > 0, axis=1)[:, None]
+        statistics = {name: np.take_along_axis(cells, newest, axis=1) for name, cells in found.statistics.items()}
         if len(found.ended_ms):
-            statistics["count"] = np.where(found.ended_ms > 0, 0, statistics["count"][:, 0])[:, None]
-        return replace(found, grid=grid, statistics={name: statistics[name] for name in wanted})
+            statistics["count"] = np.where(found.ended_ms[:, None] > 0, 0, statistics["count"])
+        return replace(found, grid=grid, statistics=statistics)
 
     def watching(self, watch: QueryBudget) -> NewestStore:  # noqa: ARG002
         """Return this store: the store below has limits of its own."""

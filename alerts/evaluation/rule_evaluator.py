@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from time import perf_counter
 
-from alerts.evaluation.newest_store import CLOCK_SLACK_MS, NewestStore, open_bucket_end
+from alerts.evaluation.newest_store import CLOCK_SLACK_MS, NewestStore, newest_buckets
 from alerts.evaluation.promql_answer import ask_promql, vector_of
 from alerts.evaluation.recordings import RecordedSeries
 from alerts.evaluation.rule_answer import RULE_LIMITS, SHAPE_LIMITS, STEP_MS, RuleAnswer, read_matrix
@@ -100,8 +100,9 @@ class RuleEvaluator:
 
     def read_newest(self) -> None:
         """Read the newest values, also of the minute that has not ended: for rules with an interval below a minute."""
-        self._buckets = SharedStore(NewestStore(self._plain), self._popular)
-        self._bucket_ms, self._until_ms = open_bucket_end(self._time_ms), self._time_ms + CLOCK_SLACK_MS
+        read = newest_buckets(self._time_ms)
+        self._buckets = SharedStore(NewestStore(self._plain, read.n), self._popular)
+        self._bucket_ms, self._until_ms = read.end_ms, self._time_ms + CLOCK_SLACK_MS
 
     @property
     def queries(self) -> int:
