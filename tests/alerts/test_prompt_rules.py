@@ -171,6 +171,9 @@ def test_a_sample_of_the_minute_before_counts_until_a_newer_one_comes(seconds: S
         seconds.at(second)
     assert seconds.told() == []
     seconds.at(121)
+    assert seconds.told() == []  # nothing at all comes: the pipeline is late
+    seconds.newest = [START + 122_000]
+    seconds.at(131)
     assert seconds.told() == ["resolved a"]  # no sample in the minute before: no data, which keeps the other rule
 
 
