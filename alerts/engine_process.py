@@ -91,7 +91,9 @@ class AlertsConfig:
     to: Annotated[tuple[str, ...], Option("Addresses for rules without receivers.")] = ("artimon@localhost",)
     sender: Annotated[str, Option("Sender address of mails.")] = "artimon@localhost"
     smtp_settings: Annotated[Path | None, Option("JSON file, mode 0600: starttls, ca, user, password, sender.")] = None
-    settle_ms: Annotated[int, in_milliseconds("Time for which late samples of a minute are waited for.", "--settle")] = 15_000
+    settle_ms: Annotated[
+        int, in_milliseconds("Time for which late samples of a minute are waited for.", "--settle")
+    ] = 15_000
     routing: Annotated[
         Path | None, Option("File of routes, groups, inhibition and time intervals, in the form of Alertmanager's.")
     ] = None
@@ -160,9 +162,16 @@ def run_alerts(
         store = shards if memory_store is None else memory_store
         engine = AlertEngine(
             EngineConfig(
-                config.id, config.rules, config.to, config.page, config.settle_ms, config.routing, config.recordings,
-                f"alert-rules-{config.id}.artimon" if config.pair else FILE, config.external_labels,
-            ),  # fmt: skip
+                config.id,
+                config.rules,
+                config.to,
+                config.page,
+                config.settle_ms,
+                config.routing,
+                config.recordings,
+                f"alert-rules-{config.id}.artimon" if config.pair else FILE,
+                config.external_labels,
+            ),
             store,
             database,
             memory,

@@ -1,8 +1,9 @@
-"""Time from a bad value to the message about it. Applications are polled every 10 s by the agent of a whole stack. Each of
-their variables becomes bad once, at a random time; a rule with `interval: 10s` watches it and tells a webhook of its own,
-because a receiver gets a limited number of messages.
+"""Time from a bad value to the message about it. Applications are polled every 10 s by the agent of a whole stack. Each
+of their variables becomes bad once, at a random time; a rule with `interval: 10s` watches it and tells a webhook of its
+own, because a receiver gets a limited number of messages.
 
-`alerts.delay.*`: time from the poll that reads the bad value, as the application notes it, to the request of the webhook.
+`alerts.delay.*`: time from the poll that reads the bad value, as the application notes it, to the request of the
+webhook.
 `alerts.delay.p99@engine`: the same from the time at which the memory store shows the value.
 
     artimon bench alerts_delay [--minutes 2] [--applications 8]

@@ -48,8 +48,8 @@ Points = tuple[Floats, Floats]
 
 
 class AlertCharts:
-    """Draws charts; for the thread that sends mails. A chart shows the time up to the change that a mail tells, so that a
-    mail that is sent again has the same one while memory holds the same samples."""
+    """Draws charts; for the thread that sends mails. A chart shows the time up to the change that a mail tells, so that
+    a mail that is sent again has the same one while memory holds the same samples."""
 
     def __init__(self, store: Store, rules: Callable[[], ActiveRules | None], clock: Clock) -> None:
         """`rules`: returns the rules in force."""
@@ -98,7 +98,9 @@ class AlertCharts:
             return None
         limit = None if threshold is None or not math.isfinite(threshold) else float(threshold)
         png, values = draw(*found, limit), found[1][np.isfinite(found[1])]
-        text = f"last {format_duration(SHOWN_MS)}: {value_text(float(values.min()))} to {value_text(float(values.max()))}"
+        text = (
+            f"last {format_duration(SHOWN_MS)}: {value_text(float(values.min()))} to {value_text(float(values.max()))}"
+        )
         return Chart(png, text) if len(png) <= MAX_BYTES else None
 
     def _promql(self, query: Query, rule: Rule, labels: Labels, end_ms: int) -> Points | None:

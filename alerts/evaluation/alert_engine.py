@@ -169,7 +169,7 @@ class AlertEngine:
     # ---- schedule
 
     def due(self) -> int | None:
-        """End of the bucket to evaluate now: one that the shards hold, or that has ended `settle_ms` ago; None if it was
+        """End of the bucket to evaluate now: one that the shards hold, or that ended `settle_ms` ago; None if it was
         evaluated.
 
         If the clock went back by more than two minutes, later evaluations are ignored."""
@@ -270,7 +270,9 @@ class AlertEngine:
         records = [one for one in force.records if one.is_prompt and one.is_due(self._prompt.last_ms, time_ms)]
         recorded = self._recorder.record(evaluator, records, time_ms, self._history) if records else None
         letters = self.letters_made
-        is_stored = self._conclude(force, {}, judged, EvaluationCommit(memory.time_ms, memory.missed, recorded=recorded))
+        is_stored = self._conclude(
+            force, {}, judged, EvaluationCommit(memory.time_ms, memory.missed, recorded=recorded)
+        )
         self._recorder.write(memory.recorded)
         shown = self._shown[1]
         self._shown = force, {name: judged.get(name) or shown.get(name, RuleResult()) for name in force.rules}

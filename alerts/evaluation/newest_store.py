@@ -25,7 +25,7 @@ def newest_buckets(time_ms: int) -> Grid:
 
 
 class NewestStore:
-    """Store whose newest bucket has, for a series without a sample in it, the newest sample of the `buckets` - 1 before.
+    """Store whose newest bucket has, for a series without a sample in it, the newest one of the `buckets` - 1 before.
     Series that ended have none."""
 
     def __init__(self, store: Store, buckets: int = 2) -> None:

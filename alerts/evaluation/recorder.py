@@ -16,8 +16,8 @@ from artimon.runtime.config_file import MAX_PROBLEMS
 
 class Recorder:
     """Evaluates recording rules. The results are stored with the evaluation, and are written to the file of the agent
-    after that: a result that is not stored is never written, and one that is stored is written by the engine that made it,
-    after a kill when it starts again. Belongs to the engine's thread."""
+    after that: a result that is not stored is never written, and one that is stored is written by the engine that made
+    it, after a kill when it starts again. Belongs to the engine's thread."""
 
     def __init__(self, folder: Path | None, engine: str, file: str = FILE) -> None:
         """`folder`: folder of drop-in files of the agent; None: nothing is recorded. `engine`: id of this engine."""

@@ -276,9 +276,7 @@ class _UntilStore(ForwardingStore):
         grid = request.grid
         cut = Grid(self._until_ms, self._until_ms - grid.start_ms, 1)
         found = self.store.select(replace(request, grid=cut))
-        both = {
-            name: np.concatenate((np.zeros_like(cells), cells), axis=1) for name, cells in found.statistics.items()
-        }
+        both = {name: np.concatenate((np.zeros_like(cells), cells), axis=1) for name, cells in found.statistics.items()}
         return replace(found, grid=grid, statistics=both)
 
 

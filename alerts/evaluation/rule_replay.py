@@ -107,8 +107,8 @@ def replay_rules(
     routing: Routing,
     progress: Progress = lambda _done, _text: None,
 ) -> Replay:
-    """Evaluate the rules at every minute in (start, end] on a history, or at their interval below a minute, and dispatch
-    their alerts at these times.
+    """Evaluate the rules at every minute in (start, end] on a history, or at their interval below a minute, and
+    dispatch their alerts at these times.
 
     Raises ReplayError if there are too many firings."""
     start_ms, end_ms = start_ms // STEP_MS * STEP_MS, end_ms // STEP_MS * STEP_MS

@@ -38,8 +38,8 @@ ChartSource = Callable[[Notification], Chart | None]
 
 
 def draw(times: Floats, values: Floats, threshold: float | None = None) -> bytes:
-    """Return the picture of values at ascending times, both (n,); NaN: no value. The line has a gap where three values or
-    more are missing."""
+    """Return the picture of values at ascending times, both (n,); NaN: no value. The line has a gap where three values
+    or more are missing."""
     pixels = np.full((HEIGHT, WIDTH), _WHITE, np.uint8)
     pixels[(MARGIN, HEIGHT - MARGIN - 1), :] = _GREY
     places = np.flatnonzero(np.isfinite(values))

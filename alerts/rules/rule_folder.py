@@ -46,7 +46,8 @@ class ActiveRules:
     @cached_property
     def prompt_intervals(self) -> frozenset[int]:
         """Intervals below a minute, in ms."""
-        return frozenset(one.interval_ms for one in (*self.rules.values(), *self.records) if one.is_prompt)
+        both: tuple[Rule | RecordingRule, ...] = (*self.rules.values(), *self.records)
+        return frozenset(one.interval_ms for one in both if one.is_prompt)
 
 
 class RuleFolder:

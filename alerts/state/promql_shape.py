@@ -16,7 +16,21 @@ from query_dsl.results.result_cells import SeriesKey
 
 EACH_SERIES = frozenset(
     (
-        *("abs", "ceil", "floor", "round", "sqrt", "exp", "ln", "log2", "log10", "sgn", "clamp", "clamp_min", "clamp_max"),
+        *(
+            "abs",
+            "ceil",
+            "floor",
+            "round",
+            "sqrt",
+            "exp",
+            "ln",
+            "log2",
+            "log10",
+            "sgn",
+            "clamp",
+            "clamp_min",
+            "clamp_max",
+        ),
         *("rate", "increase", "irate", "delta", "idelta", "deriv", "changes", "resets", "predict_linear", "timestamp"),
         *(f"{name}_over_time" for name in ("avg", "min", "max", "sum", "count", "last", "stddev", "stdvar", "present")),
     )
@@ -42,7 +56,7 @@ class NumberOperator:
         made = compute(self.op, *((number, values) if self.swapped else (values, number)))
         if self.op in COMPARISONS and not self.as_bool:
             return [point for point, holds in zip(points, made.tolist(), strict=True) if holds]
-        return [(replace(key, name=""), value) for (key, _), value in zip(points, made.tolist(), strict=True)]
+        return [(key._replace(name=""), value) for (key, _), value in zip(points, made.tolist(), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

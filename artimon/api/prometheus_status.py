@@ -47,8 +47,8 @@ class PrometheusStatus(PrometheusHandlers):
 
     @requires(Level.VIEWER, Area.ALERTS)
     async def rules(self, request: Request) -> Response:
-        """Return the alert rules by groups; those of our own files are the group `artimon`. Their expressions are in the
-        language of the rule."""
+        """Return the alert rules by groups; those of our own files are the group `artimon`. Their expressions are in
+        the language of the rule."""
         kind = (await read_fields(request)).one("type")
         told = await self._alerts()
         return json_response(success({"groups": _groups(told) if kind != "record" else []}))

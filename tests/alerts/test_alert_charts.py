@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +60,8 @@ def test_missing_values_are_a_gap_and_the_threshold_is_dashed() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [[], [np.nan], [5.0], [np.inf, 1.0], [-1e308, 1e308], [0.0] * 5, list(np.random.default_rng(1).random(5_000))]
+    "values",
+    [[], [np.nan], [5.0], [np.inf, 1.0], [-1e308, 1e308], [0.0] * 5, list(np.random.default_rng(1).random(5_000))],
 )
 def test_any_values_have_a_picture_of_limited_size(values: list[float]) -> None:
     png = draw(np.arange(float(len(values))), np.array(values, np.float64), 1.0)
@@ -70,7 +70,7 @@ def test_any_values_have_a_picture_of_limited_size(values: list[float]) -> None:
 
 
 @pytest.fixture
-def high(world: World) -> Iterator[World]:
+def high(world: World) -> World:
     """Three hours of two hosts, of which one is above the threshold at last."""
     world.write(RULES)
     for minute in range(180):
@@ -79,7 +79,7 @@ def high(world: World) -> Iterator[World]:
         world.put({"a": 9 if minute > 170 else 1, "b": 2}, "level")
         world.put({"a": "bad" if minute > 170 else "good"}, "state")
     assert world.engine.evaluate_due()
-    yield world
+    return world
 
 
 def test_each_alert_has_the_chart_of_its_series(high: World) -> None:

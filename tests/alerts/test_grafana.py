@@ -1,5 +1,5 @@
-"""Requests of Grafana's Alertmanager data source, replayed: its health check, and those of its pages for groups, silences and
-contact points. Grafana's server passes them on with the paths of the implementation "prometheus"."""
+"""Requests of Grafana's Alertmanager data source, replayed: its health check, and those of its pages for groups,
+silences and contact points. Grafana's server passes them on with the paths of the implementation "prometheus"."""
 
 from __future__ import annotations
 
@@ -94,7 +94,13 @@ def test_groups_and_alerts(grafana: Grafana) -> None:
     for alert in group["alerts"]:
         has_form(alert, ALERT)
         assert alert["status"] == {"inhibitedBy": [], "silencedBy": [], "state": "active"}
-    chosen = {"filter": 'host=~"a|x"', "active": "true", "silenced": "false", "inhibited": "false", "unprocessed": "true"}
+    chosen = {
+        "filter": 'host=~"a|x"',
+        "active": "true",
+        "silenced": "false",
+        "inhibited": "false",
+        "unprocessed": "true",
+    }
     (group,) = grafana("GET", "/api/v2/alerts/groups", **chosen)[1]
     assert [alert["labels"]["host"] for alert in group["alerts"]] == ["a"]
     assert len(grafana("GET", "/api/v2/alerts")[1]) == 2

@@ -312,6 +312,7 @@ def test_a_replay_has_the_firings_of_the_engine(seconds: Seconds) -> None:
     seconds.write(text)
     seconds.write(PROMETHEUS, "prometheus.yaml")
     bad = {*range(60, 100), *range(150, 160), *range(200, 420)}
+    values: dict[int, dict[str, Value]]
     values = {second: {"a": int(second not in bad), "b": 1} for second in range(20, 600, 10)}
     for second, both in values.items():
         seconds.poll(both, second)
@@ -376,14 +377,14 @@ tests:
 )
 def test_windows_need_whole_minutes(expr: str) -> None:
     text = rules().replace("fetch('up')\n", f"{expr}\n", 1)
-    with pytest.raises(ConfigFileError, match=r"r.yaml:7:15: .*newest values only"):
+    with pytest.raises(ConfigFileError, match=r"r\.yaml:7:15: .*newest values only"):
         parse_rules(text, "r.yaml")
     assert len(parse_rules(text.replace("10s", "1m"), "r.yaml").rules) == 2
 
 
 @pytest.mark.parametrize("text", ["4s", "2d", "10", "-10s"])
 def test_intervals_have_limits(text: str) -> None:
-    with pytest.raises(ConfigFileError, match="r.yaml:7:15"):
+    with pytest.raises(ConfigFileError, match=r"r\.yaml:7:15"):
         parse_rules(rules().replace("10s", text, 1), "r.yaml")
 
 

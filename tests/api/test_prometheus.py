@@ -32,10 +32,18 @@ ALERTS = {
         {"name": "down", "expr": "fetch('up') == 0", "state": "firing", "error": "", "for_ms": 60_000},
         {"name": "odd", "expr": "fetch('x')", "state": "error", "error": "no series", "for_ms": 0},
         {
-            "name": "p.yaml/g/High", "alert": "High", "file": "p.yaml", "group": "g", "interval_ms": 10_000,
-            "expr": "x > 1", "state": "inactive", "error": "", "for_ms": 0, "duration_ms": 1.5,
+            "name": "p.yaml/g/High",
+            "alert": "High",
+            "file": "p.yaml",
+            "group": "g",
+            "interval_ms": 10_000,
+            "expr": "x > 1",
+            "state": "inactive",
+            "error": "",
+            "for_ms": 0,
+            "duration_ms": 1.5,
             "labels": {"severity": "page"},
-        },  # fmt: skip
+        },
     ],
     "alerts": [
         {
