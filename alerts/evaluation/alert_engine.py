@@ -348,8 +348,8 @@ class AlertEngine:
             if not others and self._dispatcher.next_ms() > now_ms:
                 return False
             dispatcher = self._dispatcher.copy()
-            if self._active is None:  # after a start, before the first evaluation: receivers are not known yet
-                dispatcher.routing = self._routing(self.read_rules(), dispatcher.routing)
+            # after a start, before the first evaluation, receivers are not known yet
+            dispatcher.routing = self._routing(self._active or self.read_rules(), dispatcher.routing)
             dispatcher.put(others, now_ms)
             letters = self._flush(dispatcher, now_ms)
             self._database.commit(dispatch_commit(dispatcher, letters, now_ms))

@@ -50,6 +50,25 @@ class ActiveRules:
         return frozenset(one.interval_ms for one in both if one.is_prompt)
 
 
+@dataclass(frozen=True, slots=True)
+class _FolderState:
+    """Files as read, valid versions and problems of the folder."""
+
+    read: Mapping[str, _ReadFile]
+    valid: Mapping[str, ParsedRuleFile]
+    problems: list[ConfigProblem]
+
+    def is_same(self, other: _FolderState) -> bool:
+        """True if both have the same objects."""
+        return (
+            self.problems == other.problems
+            and self.read.keys() == other.read.keys()
+            and self.valid.keys() == other.valid.keys()
+            and all(one is other.read[name] for name, one in self.read.items())
+            and all(one is other.valid[name] for name, one in self.valid.items())
+        )
+
+
 class RuleFolder:
     """Reads the folder again whenever `read` is called; belongs to one thread."""
 
@@ -58,7 +77,7 @@ class RuleFolder:
         self._read_files: dict[str, _ReadFile] = {}
         self._valid: dict[str, ParsedRuleFile] = {}
         self._missing: set[str] = set()
-        self._last: tuple[object, ActiveRules] | None = None
+        self._last: tuple[_FolderState, ActiveRules] | None = None
         """Last input of the checks, and the rules that they gave."""
         for name, text in remembered.items():
             try:
@@ -69,8 +88,8 @@ class RuleFolder:
     def read(self, now_ms: int) -> ActiveRules:
         """Read changed files and return the rules now in force; the same object while nothing changes."""
         problems = self._read_folder(now_ms)
-        given = dict(self._read_files), dict(self._valid), problems
-        if self._last is None or self._last[0] != given:
+        given = _FolderState(dict(self._read_files), dict(self._valid), problems)
+        if self._last is None or not self._last[0].is_same(given):
             self._last = given, self._check(list(problems))
         return self._last[1]
 
