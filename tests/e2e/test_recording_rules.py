@@ -149,7 +149,7 @@ class Engine:
         command = [
             *(sys.executable, "-m", "artimon.cli", "alerts", "--pair", "e2e", "--id", self.id, "--lease", "4s"),
             *("--zookeeper", stack.zookeeper, "--kafka", stack.kafka, "--data", str(folder / self.id)),
-            *("--rules", str(folder / "rules"), "--recordings", str(stack.data / "dropin-1")),
+            *("--rules", str(folder / "rules"), "--recordings", str(stack.data / "dropin")),
             *("--health", str(self._health)),
         ]
         with (folder / f"{self.id}.log").open("ab") as log:
