@@ -29,7 +29,7 @@ from alerts.evaluation.prompt_schedule import PromptSchedule
 from alerts.evaluation.recorder import Recorder
 from alerts.evaluation.recordings import FILE
 from alerts.evaluation.rule_answer import STEP_MS
-from alerts.evaluation.rule_evaluator import RuleEvaluator, RuleResult, end_orphaned_alerts, is_lagging
+from alerts.evaluation.rule_evaluator import RuleEvaluator, RulePlan, RuleResult, end_orphaned_alerts, is_lagging
 from alerts.evaluation.rule_history import RuleHistory
 from alerts.evaluation.shared_rules import RequestShares, evaluate_rules, waiting_results
 from alerts.evaluation.verdicts import AlertStep
@@ -113,6 +113,8 @@ class AlertEngine:
         self._history = None if past is None else RuleHistory(past)
         self._folder = RuleFolder(config.rules, config.default, memory.files)
         self._active: ActiveRules | None = None
+        self._plan: tuple[ActiveRules, RulePlan] | None = None
+        """Rules, and what their queries share."""
         self._context = NO_CONTEXT
         """Data of the templates of the running evaluation."""
         self.shares: RequestShares | None = None
@@ -262,7 +264,7 @@ class AlertEngine:
         due = {name: rule for name, rule in due.items() if name not in changed}  # their alerts end with the minute
         before = {name: one.alerts for name, one in known.items()}
         lagging = is_lagging((feed.newest_ms for feed in self._feeds), time_ms)
-        evaluator = self._evaluator(replace(force, rules=due), time_ms, lagging, began)
+        evaluator = self._evaluator(force, time_ms, lagging, began)
         evaluator.read_newest()
         self._context = evaluator.context
         judged = evaluate_rules(evaluator, due, before, None)
@@ -330,13 +332,15 @@ class AlertEngine:
             if name in known and known[name].digest == rule.digest
         }
         lagging, _ = self._lagging(time_ms)
-        evaluator = self._evaluator(ActiveRules(rules), time_ms, lagging, perf_counter())
+        evaluator = self._evaluator(self._active or ActiveRules(rules), time_ms, lagging, perf_counter())
         return evaluate_rules(evaluator, rules, before, None)
 
     def _evaluator(self, force: ActiveRules, time_ms: int, lagging: bool, began: float) -> RuleEvaluator:
-        config = self._config
+        config, plan = self._config, self._plan
+        if plan is None or plan[0] is not force:
+            self._plan = plan = force, RulePlan.of(force.rules.values())
         return RuleEvaluator(
-            self._store, force.rules.values(), time_ms, lagging, self._in_time(began),
+            self._store, plan[1], time_ms, lagging, self._in_time(began),
             external_labels=config.external_labels, external_url=config.page,
         )  # fmt: skip
 

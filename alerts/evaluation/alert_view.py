@@ -59,7 +59,7 @@ class AlertView:
         }
         if pair and not pair["leads"]:
             return encode_display(head, (), ())
-        return encode_display(head, (self._rule(name, states[name]) for name in names), self.alerts())
+        return encode_display(head, names, self.alerts(), lambda name: self._rule(name, states[name]))
 
     def rule_state(self, name: str) -> str:
         """State of a rule: an error, or the state of its most urgent active alert."""

@@ -14,7 +14,7 @@ from alerts.evaluation.promql_answer import ask_promql, vector_of
 from alerts.evaluation.recordings import RecordedSeries
 from alerts.evaluation.rule_answer import RULE_LIMITS, SHAPE_LIMITS, STEP_MS, RuleAnswer, read_matrix
 from alerts.evaluation.rule_history import RuleHistory
-from alerts.evaluation.rule_shapes import ShapeAnswer, ShapedAnswers
+from alerts.evaluation.rule_shapes import ShapeAnswer, ShapedAnswers, common_shapes
 from alerts.evaluation.shared_store import BucketsSource, SharedStore, popular_names
 from alerts.evaluation.value_ranges import ValueRanges
 from alerts.evaluation.verdicts import (
@@ -28,7 +28,7 @@ from alerts.evaluation.verdicts import (
     values_by_alert,
 )
 from alerts.state.alert import Alert, AlertPhase, RuleMemory
-from alerts.state.rule import Labels, Question, RecordingRule, Rule
+from alerts.state.rule import Labels, Question, RecordingRule, Rule, ShapeKey
 from alerts.templates.template_functions import TemplateContext
 from artimon.model.select import NAME, Buckets, SelectError, Store
 from query_dsl import Expr, Matrix
@@ -66,13 +66,33 @@ class RuleResult:
         return None if key is None else {**({NAME: key.name} if key.name else {}), **dict(key.labels)}
 
 
+@dataclass(frozen=True, slots=True)
+class RulePlan:
+    """Parts of their queries that rules share: names of variables, shapes and whole questions."""
+
+    popular: frozenset[str]
+    shapes: frozenset[ShapeKey]
+    questions: frozenset[Question]
+
+    @classmethod
+    def of(cls, rules: Iterable[Rule]) -> RulePlan:
+        """Return the plan of rules. It reads each query, so it is kept while the rules do not change."""
+        rules = list(rules)
+        asked = Counter(rule.question for rule in rules)
+        return cls(
+            popular_names(rule.query.node for rule in rules if isinstance(rule.query, Expr)),
+            common_shapes(rules),
+            frozenset(question for question, count in asked.items() if count > 1),
+        )
+
+
 class RuleEvaluator:
     """Evaluates rules at one evaluation time and shares their common queries. Make a new one for each evaluation."""
 
     def __init__(
         self,
         store: Store,
-        rules: Iterable[Rule],
+        rules: Iterable[Rule] | RulePlan,
         time_ms: int,
         lagging: bool,
         in_time: Callable[[], bool],
@@ -80,17 +100,15 @@ class RuleEvaluator:
         external_labels: Mapping[str, str] | None = None,
         external_url: str = "",
     ) -> None:
-        rules = list(rules)
-        self._popular = popular_names(rule.query.node for rule in rules if isinstance(rule.query, Expr))
+        """`rules`: those that share their queries, or the plan made of them; others may be evaluated, too."""
+        self._plan = plan = rules if isinstance(rules, RulePlan) else RulePlan.of(rules)
         self._plain = store
-        self._store = self._buckets = SharedStore(store, self._popular)
+        self._store = self._buckets = SharedStore(store, plan.popular)
         """Stores of PromQL and of our language."""
-        self._shaped = ShapedAnswers(rules, self._shape, self._promql_shape)
+        self._shaped = ShapedAnswers(plan.shapes, self._shape, self._promql_shape)
         self._ranges = ValueRanges()
         self._indexes: dict[int, _SeriesIndex] = {}
         """Series behind the answers that several rules share, by the identity of their list."""
-        asked = Counter(rule.question for rule in rules)
-        self._shared_questions = {question for question, count in asked.items() if count > 1}
         self._answers: dict[Question, RuleAnswer] = {}
         self._time_ms, self._lagging, self._in_time = time_ms, lagging, in_time
         self._bucket_ms = self._until_ms = time_ms
@@ -101,7 +119,7 @@ class RuleEvaluator:
     def read_newest(self) -> None:
         """Read the newest values, also of the minute that has not ended: for rules with an interval below a minute."""
         read = newest_buckets(self._time_ms)
-        self._buckets = SharedStore(NewestStore(self._plain, read.n), self._popular)
+        self._buckets = SharedStore(NewestStore(self._plain, read.n), self._plan.popular)
         self._bucket_ms, self._until_ms = read.end_ms, self._time_ms + CLOCK_SLACK_MS
 
     @property
@@ -197,7 +215,7 @@ class RuleEvaluator:
         if found is None:
             query = rule.query
             found = self._ask(rule, query) if isinstance(query, Query) else self._evaluated(rule, query)
-            if rule.question in self._shared_questions:
+            if rule.question in self._plan.questions:
                 self._answers[rule.question] = found
         return found
 

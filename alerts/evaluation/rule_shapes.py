@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from alerts.evaluation.rule_answer import RuleAnswer
@@ -77,19 +77,23 @@ class _DividedVector:
         return replace(self._answer, newest=points, selected=selected)
 
 
+def common_shapes(rules: Iterable[Rule]) -> frozenset[ShapeKey]:
+    """Return the shapes that several rules have."""
+    counts = Counter(key for rule in rules if (key := rule.shape_key) is not None)
+    return frozenset(key for key, count in counts.items() if count >= MIN_SHARED_SELECTORS)
+
+
 class ShapedAnswers:
     """Answers to the shapes that several rules of an evaluation have, each asked once and divided by label."""
 
     def __init__(
         self,
-        rules: Iterable[Rule],
+        common: Collection[ShapeKey],
         ask: Callable[[Rule, Expr], ShapeAnswer],
         ask_promql: Callable[[Rule, Query], RuleAnswer],
     ) -> None:
-        """`ask`, `ask_promql`: answer a query as that of a rule."""
-        self._ask, self._ask_promql = ask, ask_promql
-        counts = Counter(key for rule in rules if (key := rule.shape_key) is not None)
-        self._common = {key for key, count in counts.items() if count >= MIN_SHARED_SELECTORS}
+        """`common`: see `common_shapes`. `ask`, `ask_promql`: answer a query as that of a rule."""
+        self._common, self._ask, self._ask_promql = common, ask, ask_promql
         self._answers: dict[ShapeKey, _DividedAnswer | _DividedVector | None] = {}
 
     def answer(self, rule: Rule) -> RuleAnswer | None:
