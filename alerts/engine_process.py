@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,19 +18,25 @@ from kazoo.client import KazooClient
 from alerts.api.engine_server import EngineServer
 from alerts.api.handlers import AlertHandlers
 from alerts.dispatch.routing_file import check_routing
+from alerts.evaluation.alert_charts import AlertCharts
 from alerts.evaluation.alert_engine import AlertEngine, EngineConfig
+from alerts.evaluation.feed_status import FeedStatus
+from alerts.evaluation.recordings import FILE
 from alerts.pair.engine_lease import EngineAddress, EngineLease
 from alerts.pair.engine_pair import EnginePair
 from alerts.pair.pair_member import PairMember
 from alerts.pair.rule_shares import RuleShares
 from alerts.pair.state_log import StateLog
 from alerts.receivers.letter_sender import LetterSenders, always
+from alerts.receivers.mail import MailSettings
 from alerts.state.alert_database import AlertDatabase, open_database
+from alerts.state.notification import MAIL
 from alerts.state.publication import ALERTS_PATH
 from alerts.state.row_changes import NotLeadingError
 from alerts.state.rule import AlertsError
 from artimon.access.authenticator import open_access
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.model.labels import validate_labels
 from artimon.model.select import Store
 from artimon.runtime.gc_tuning import gc_tuned
 from artimon.runtime.health import HealthFile, Publish, unpublished
@@ -85,13 +91,24 @@ class AlertsConfig:
     to: Annotated[tuple[str, ...], Option("Addresses for rules without receivers.")] = ("artimon@localhost",)
     sender: Annotated[str, Option("Sender address of mails.")] = "artimon@localhost"
     smtp_settings: Annotated[Path | None, Option("JSON file, mode 0600: starttls, ca, user, password, sender.")] = None
-    settle_ms: Annotated[int, in_milliseconds("Delay after its end until a bucket is settled.", "--settle")] = 15_000
+    settle_ms: Annotated[
+        int, in_milliseconds("Time for which late samples of a minute are waited for.", "--settle")
+    ] = 15_000
     routing: Annotated[
         Path | None, Option("File of routes, groups, inhibition and time intervals, in the form of Alertmanager's.")
     ] = None
     recordings: Annotated[
         Path | None, Option("Folder of the agent's drop-in files, for the results of recording rules.")
     ] = None
+    external_labels: Annotated[
+        Mapping[str, str],
+        Option(
+            "NAME=VALUE for $externalLabels of templates; may be repeated.",
+            "--external-label",
+            read=lambda texts: parse_external_labels(texts),
+            multiple=True,
+        ),
+    ] = field(default_factory=dict)
     host: ListenHost = "127.0.0.1"
     port: ListenPort = 0
     api_token: Annotated[Path | None, Option("File with the token that clients of the API present.")] = None
@@ -145,13 +162,21 @@ def run_alerts(
         store = shards if memory_store is None else memory_store
         engine = AlertEngine(
             EngineConfig(
-                config.id, config.rules, config.to, config.page, config.settle_ms, config.routing, config.recordings
+                config.id,
+                config.rules,
+                config.to,
+                config.page,
+                config.settle_ms,
+                config.routing,
+                config.recordings,
+                f"alert-rules-{config.id}.artimon" if config.pair else FILE,
+                config.external_labels,
             ),
             store,
             database,
             memory,
             clock,
-            newest_samples=lambda: _newest_samples(shards),
+            feeds=tuple if memory_store is not None else lambda: read_feeds(shards),
             past=None if history is None else AutoStore(store, history(store), clock),
         )
         state_log = _state_log(config, clock)
@@ -166,11 +191,35 @@ def run_alerts(
         pair = None if state_log is None else _pair(config, state_log, client, engine, database, server, clock)
         handlers.pair = pair
         may_send = always if pair is None else pair.member.may_send
-        senders = LetterSenders(database, config.receivers, config.page, clock, may_send)
+        receivers = _with_charts(config.receivers, AlertCharts(store, lambda: engine.active, clock))
+        senders = LetterSenders(database, receivers, config.page, clock, may_send)
         running = AlertsProcess(engine, senders, database, clock, damage, server, pair)
         closing.enter_context(gc_tuned())
         running.registration = EphemeralNode(client, f"{ALERTS_PATH}/{config.id}", running.display())
         running.run(HealthFile(config.health, "alerts", clock, publish), stop, topics)
+
+
+def read_feeds(store: VarstoreClient) -> list[FeedStatus]:
+    """Return the states of the shards. Raises SelectError."""
+    return [FeedStatus.from_status(one) for one in store.feed_statuses().values()]
+
+
+def parse_external_labels(texts: Iterable[str]) -> dict[str, str]:
+    """Return the labels of texts NAME=VALUE. Raises ValueError."""
+    found = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise ValueError(f"{text!r:.100}: write NAME=VALUE")
+        validate_labels({name: value})
+        found[name] = value
+    return found
+
+
+def _with_charts(receivers: Mapping[str, Any], charts: AlertCharts) -> dict[str, Any]:
+    """Return the settings of receivers with charts in mails."""
+    mail = receivers.get(MAIL)
+    return {**receivers, MAIL: replace(mail, charts=charts.chart)} if isinstance(mail, MailSettings) else {**receivers}
 
 
 def _state_log(config: AlertsConfig, clock: Clock) -> StateLog | None:
@@ -225,10 +274,6 @@ def _serving(handlers: AlertHandlers, config: AlertsConfig) -> Iterator[EngineSe
         yield server
     finally:
         server.stop()
-
-
-def _newest_samples(store: VarstoreClient) -> Iterable[int]:
-    return [int(status.get("newest_sample_ms") or 0) for status in store.statuses().values()]
 
 
 def _lock_folder(folder: Path) -> int:
@@ -361,6 +406,8 @@ class AlertsProcess:
             "evaluations": engine.evaluations,
             "last_ms": engine.time_ms,
             "duration_ms": round(shot.duration_ms),
+            "delay_ms": shot.delay_ms,
+            "late": shot.late,
             "questions": shot.queries,
             "missed": engine.missed,
             "mail": {

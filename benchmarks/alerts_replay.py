@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from alerts.dispatch.routes import Routing
-from alerts.evaluation.alert_engine import routing_of
+from alerts.evaluation.dispatch_state import routing_of
 from alerts.evaluation.rule_replay import replay_rules
 from alerts.rules.rule_file import parse_rules
 from alerts.rules.rule_folder import ActiveRules

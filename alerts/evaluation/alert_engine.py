@@ -1,4 +1,5 @@
-"""Alert engine: evaluates every rule each minute on the newest settled bucket, and stores all results in one commit.
+"""Alert engine: evaluates every rule each minute on the newest complete bucket, and stores all results in one commit.
+Rules with an interval below a minute are evaluated on the newest samples, between these evaluations.
 
 Threads: the engine's thread evaluates, `Sender` delivers, and other threads read `dispatcher`, which is replaced as a
 whole, and change silences and acknowledgements. All other state belongs to the engine's thread.
@@ -7,41 +8,45 @@ whole, and change silences and acknowledgements. All other state belongs to the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from alerts.dispatch.acknowledgements import Acknowledgement, Acknowledgements
 from alerts.dispatch.alert_status import AlertStatuses
 from alerts.dispatch.dispatcher import Dispatcher
-from alerts.dispatch.foreign_alerts import RESOLVE_MS, AlertInbox
-from alerts.dispatch.groups import Group
+from alerts.dispatch.foreign_alerts import AlertInbox
 from alerts.dispatch.routes import Routing
 from alerts.dispatch.routing_file import RoutingFile
 from alerts.dispatch.silences import Silence, Silences
 from alerts.evaluation.alert_view import NO_PAIR, AlertView
-from alerts.evaluation.recordings import RecordedSeries, RecordingFile
+from alerts.evaluation.dispatch_state import dispatch_commit, restored_dispatcher, routing_of
+from alerts.evaluation.feed_status import FeedStatus, hold_minute, late_text
+from alerts.evaluation.prompt_schedule import PromptSchedule
+from alerts.evaluation.recorder import Recorder
+from alerts.evaluation.recordings import FILE
 from alerts.evaluation.rule_answer import STEP_MS
-from alerts.evaluation.rule_evaluator import RuleEvaluator, RuleResult, end_orphaned_alerts, is_lagging
+from alerts.evaluation.rule_evaluator import RuleEvaluator, RulePlan, RuleResult, end_orphaned_alerts, is_lagging
 from alerts.evaluation.rule_history import RuleHistory
-from alerts.evaluation.verdicts import AlertStep, RuleFailedError
-from alerts.receivers.receiver_kind import Integration, receiver_kinds
-from alerts.rules.rule_file import DEFAULT_RECEIVER
+from alerts.evaluation.shared_rules import RequestShares, evaluate_rules, waiting_results
+from alerts.evaluation.verdicts import AlertStep
 from alerts.rules.rule_folder import ActiveRules, RuleFolder
 from alerts.state.alert import Alert, AlertChange, AlertPhase, RuleMemory
-from alerts.state.alert_database import AlertDatabase, DispatchCommit, EngineState, EvaluationCommit
-from alerts.state.notification import AlertLetter, Notification, fingerprint, notify, resolution_of, split_target
+from alerts.state.alert_database import AlertDatabase, EngineState, EvaluationCommit
+from alerts.state.notification import AlertLetter, Notification, fingerprint, notify, resolution_of
+from alerts.state.recorded_lines import keep_recorded, with_known
 from alerts.state.rule import Labels, Rule
 from alerts.templates.template_functions import NO_CONTEXT
 from artimon.model.clock import Clock
 from artimon.model.select import SelectError, Store
-from artimon.runtime.config_file import MAX_PROBLEMS
 
 log = logging.getLogger(__name__)
 
+LOOK_S = 0.2
+"""Pause in seconds between looks at the shards while their samples are waited for."""
 MAX_EVALUATION_S = 50.0
 """Time budget of an evaluation in seconds; beyond it the remaining rules wait for the next evaluation."""
 
@@ -50,8 +55,8 @@ AlertRow = tuple[str, Labels, Alert | None]
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """`default`: targets of rules that name no receiver; `page`: address of the page for links; `settle_ms`: delay from
-    the end of a bucket until it counts as settled; `routing`: file of routes, in the form of Alertmanager."""
+    """`default`: targets of rules that name no receiver; `page`: address of the page for links; `settle_ms`: time for
+    which late samples of a minute are waited for; `routing`: file of routes, in the form of Alertmanager."""
 
     id: str
     rules: Path
@@ -61,6 +66,10 @@ class EngineConfig:
     routing: Path | None = None
     recordings: Path | None = None
     """Folder of drop-in files for the results of recording rules."""
+    recording_file: str = FILE
+    """Name of the drop-in file; the engines of a pair on one host have different ones."""
+    external_labels: Mapping[str, str] = field(default_factory=dict)
+    """`$externalLabels` of templates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +83,10 @@ class EvaluationResult:
     alerts: Mapping[str, int] | None = None
     problems: tuple[str, ...] = ()
     failing: str = ""
-
-
-class SharedRules(Protocol):
-    """Rules of one evaluation that other engines evaluate."""
-
-    @property
-    def names(self) -> Collection[str]:
-        """Names of the rules."""
-
-    def results(self) -> Mapping[str, RuleResult]:
-        """Wait for the results, within a limit, and return those that arrived."""
-
-
-RequestShares = Callable[[ActiveRules, int], SharedRules]
-"""Ask other engines to evaluate a part of the rules at a time."""
+    delay_ms: int = 0
+    """Time from the end of the bucket to its evaluation."""
+    late: str = ""
+    """Sources whose samples the evaluation did not wait for any longer; "" without one."""
 
 
 class AlertEngine:
@@ -102,15 +100,21 @@ class AlertEngine:
         memory: EngineState,
         clock: Clock,
         *,
-        newest_samples: Callable[[], Iterable[int]] = tuple,
+        feeds: Callable[[], Sequence[FeedStatus]] = tuple,
         past: Store | None = None,
     ) -> None:
-        """`past`: memory and history together, for rules that memory alone cannot answer."""
+        """`feeds`: states of the shards; it may raise SelectError. `past`: memory and history together, for rules that
+        memory alone cannot answer."""
         self._config, self._store, self._database, self._clock = config, store, database, clock
-        self._state, self._newest_samples = memory, newest_samples
+        self._state, self._read_feeds = memory, feeds
+        self._feeds: Sequence[FeedStatus] = ()
+        """States of the shards as read last."""
+        self._prompt = PromptSchedule()
         self._history = None if past is None else RuleHistory(past)
         self._folder = RuleFolder(config.rules, config.default, memory.files)
         self._active: ActiveRules | None = None
+        self._plan: tuple[ActiveRules, RulePlan] | None = None
+        """Rules, and what their queries share."""
         self._context = NO_CONTEXT
         """Data of the templates of the running evaluation."""
         self.shares: RequestShares | None = None
@@ -118,8 +122,7 @@ class AlertEngine:
         self.inbox = AlertInbox()
         """Alerts from outside. It, silences and acknowledgements may be used by every thread."""
         self._routing_file = None if config.routing is None else RoutingFile(config.routing)
-        self._recordings = None if config.recordings is None else RecordingFile(config.recordings)
-        self._record_problems: tuple[str, ...] = ()
+        self._recorder = Recorder(config.recordings, config.id, config.recording_file)
         self._shown: tuple[ActiveRules, Mapping[str, RuleResult]] = (ActiveRules(), {})
         """Rules and results of the last evaluation. Other threads read them while the next one runs."""
         self.api = ""
@@ -143,6 +146,7 @@ class AlertEngine:
         self.silences = Silences(self._database.record, silences)
         acknowledged = {one: Acknowledgement(**data) for one, data in memory.acknowledgements.items()}
         self.acknowledgements = Acknowledgements(self._database.record, acknowledged)
+        self._recorder.write(memory.recorded)
 
     @property
     def dispatcher(self) -> Dispatcher:
@@ -167,63 +171,147 @@ class AlertEngine:
     # ---- schedule
 
     def due(self) -> int | None:
-        """End of the bucket to evaluate now; None if it was evaluated.
+        """End of the bucket to evaluate now: one that the shards hold, or that ended `settle_ms` ago; None if it was
+        evaluated.
 
         If the clock went back by more than two minutes, later evaluations are ignored."""
-        newest = (self._clock.now_ms() - self._config.settle_ms) // STEP_MS * STEP_MS
-        last = self._state.time_ms
-        if last < newest or last - newest > 2 * STEP_MS:
+        now_ms, last = self._clock.now_ms(), self._state.time_ms
+        newest, settled = now_ms // STEP_MS * STEP_MS, (now_ms - self._config.settle_ms) // STEP_MS * STEP_MS
+        if last < settled or last - newest > 2 * STEP_MS:
+            return settled
+        if last < newest and hold_minute(self._look_at_shards(), newest):
             return newest
         return None
 
+    def due_intervals(self) -> frozenset[int]:
+        """Return the intervals below a minute whose rules are to be evaluated now."""
+        active, now_ms = self._active or self.read_rules(), self._clock.now_ms()
+        if not self._prompt.may_begin(active.prompt_intervals, now_ms):
+            return frozenset()
+        self._look_at_shards()
+        return self._prompt.due(active.prompt_intervals, now_ms, self._applied())
+
     def wait_s(self) -> float:
-        """Seconds until the next evaluation is due, at most one."""
-        next_ms = self._state.time_ms + STEP_MS + self._config.settle_ms
-        return min(1.0, max(0.05, (next_ms - self._clock.now_ms()) / 1000))
+        """Seconds until the next look at what is due, at most one."""
+        left_s = (self._state.time_ms + STEP_MS - self._clock.now_ms()) / 1000
+        soon = left_s <= 0 or (self._active is not None and bool(self._active.prompt_intervals))
+        return min(LOOK_S if soon else 1.0, max(0.05, left_s) if left_s > 0 else LOOK_S)
 
     def evaluate_due(self) -> bool:
-        """Evaluate if an evaluation is due, else make the messages that are due; False if nothing is due."""
+        """Evaluate if an evaluation is due, else make the messages that are due; False if nothing changed."""
         time_ms = self.due()
-        if time_ms is None:
-            return self.flush_due()
-        self.evaluate(time_ms)
-        return True
+        if time_ms is not None:
+            self.evaluate(time_ms)
+            return True
+        if intervals := self.due_intervals():
+            return self.evaluate_promptly(intervals)
+        return self.flush_due()
+
+    def _look_at_shards(self) -> Sequence[FeedStatus]:
+        """Read the states of the shards; () if they do not answer."""
+        try:
+            self._feeds = self._read_feeds()
+        except SelectError:  # the rules report it themselves
+            self._feeds = ()
+        return self._feeds
+
+    def _applied(self) -> int:
+        return sum(feed.applied for feed in self._feeds)
 
     # ---- evaluation
 
     def evaluate(self, time_ms: int) -> None:
         """Run one evaluation, from the rule files to the commit. Raises errors of the database before any change."""
-        began = perf_counter()
+        began, delay_ms = perf_counter(), self._clock.now_ms() - time_ms
         force = self.read_rules()
         memory = self._state
         missed = max(0, (time_ms - memory.time_ms) // STEP_MS - 1) if memory.time_ms else 0
-        gone = end_orphaned_alerts(memory.known, force.rules, time_ms)
-        evaluator = self._evaluator(force, time_ms, began)
+        gone = end_orphaned_alerts(memory.known, force.rules, max(time_ms, self._prompt.last_ms))
+        lagging, late = self._lagging(time_ms)
+        evaluator = self._evaluator(force, time_ms, lagging, began)
         self._context = evaluator.context
         before = {name: known.alerts for name, known in memory.known.items() if name not in gone}
-        waiting = self._waiting(force, memory.time_ms, time_ms)
+        waiting = waiting_results(force, self._shown, memory.time_ms, time_ms)
         due = {name: rule for name, rule in force.rules.items() if name not in waiting}
         shared = self.shares(replace(force, rules=due), time_ms) if self.shares else None
-        judged = {**waiting, **_evaluate_rules(evaluator, due, before, shared)}
-        if self._history is not None:  # after all others, which a slow history must not delay
+        judged = {**waiting, **evaluate_rules(evaluator, due, before, shared)}
+        if self._history is not None:
             self._history.retain([*force.rules.values(), *force.records])
+        self._judge_by_history(evaluator, force, judged, before)
+        records = [one for one in force.records if not one.is_prompt and one.is_due(memory.time_ms, time_ms)]
+        recorded = self._recorder.record(evaluator, records, time_ms, self._history)
+        self._database.hook("evaluated")
+        self._conclude(force, gone, judged, EvaluationCommit(time_ms, memory.missed + missed, recorded=recorded))
+        self._database.hook("committed")
+        self._recorder.write(memory.recorded)
+        self.silences.purge(self._clock.now_ms())
+        self.acknowledgements.purge(self._dispatcher.alerts, self._clock.now_ms())
+        self._shown = force, judged
+        self.evaluations += 1
+        self._store_result(force, (perf_counter() - began) * 1000, evaluator.queries)
+        self.result = replace(self.result, delay_ms=max(0, delay_ms), late=late)
+        if late:
+            log.info("evaluated %d ms after the end of the minute: %s", delay_ms, late)
+
+    def evaluate_promptly(self, intervals: Collection[int]) -> bool:
+        """Evaluate the rules with these intervals, below a minute, on the newest samples. Return True if an alert or a
+        group changed. Raises errors of the database before any change."""
+        began, time_ms, memory = perf_counter(), self._clock.now_ms() // 1000 * 1000, self._state
+        force = self._active or self.read_rules()
+        due = {name: rule for name, rule in force.rules.items() if rule.interval_ms in intervals}
+        known = {name: memory.known[name] for name in due if name in memory.known}
+        changed = {name for name, one in known.items() if one.digest != due[name].digest}
+        due = {name: rule for name, rule in due.items() if name not in changed}  # their alerts end with the minute
+        before = {name: one.alerts for name, one in known.items()}
+        lagging = is_lagging((feed.newest_ms for feed in self._feeds), time_ms)
+        evaluator = self._evaluator(force, time_ms, lagging, began)
+        evaluator.read_newest()
+        self._context = evaluator.context
+        judged = evaluate_rules(evaluator, due, before, None)
+        self._judge_by_history(evaluator, force, judged, before)
+        records = [one for one in force.records if one.is_prompt and one.is_due(self._prompt.last_ms, time_ms)]
+        recorded = self._recorder.record(evaluator, records, time_ms, self._history) if records else None
+        letters = self.letters_made
+        is_stored = self._conclude(
+            force, {}, judged, EvaluationCommit(memory.time_ms, memory.missed, recorded=recorded)
+        )
+        self._recorder.write(memory.recorded)
+        shown = self._shown[1]
+        self._shown = force, {name: judged.get(name) or shown.get(name, RuleResult()) for name in force.rules}
+        last = self.result
+        took_ms = (perf_counter() - began) * 1000
+        self._prompt.note(intervals, time_ms, self._applied(), took_ms)
+        self._store_result(force, last.duration_ms, last.queries)
+        self.result = replace(self.result, delay_ms=last.delay_ms, late=last.late)
+        return is_stored and (letters != self.letters_made or last.alerts != self.result.alerts)
+
+    def _judge_by_history(
+        self,
+        evaluator: RuleEvaluator,
+        force: ActiveRules,
+        judged: dict[str, RuleResult],
+        before: Mapping[str, Mapping[Labels, Alert]],
+    ) -> None:
+        """Evaluate the rules that memory cannot answer, after all others, which a slow history must not delay."""
+        if self._history is not None:
             for name in [name for name, result in judged.items() if result.truncated]:
                 judged[name] = evaluator.evaluate_rule(force.rules[name], before.get(name, {}), self._history)
-        self._record(evaluator, force, memory.time_ms, time_ms)
-        self._database.hook("evaluated")
+
+    def _conclude(
+        self,
+        force: ActiveRules,
+        gone: Mapping[str, list[AlertStep]],
+        judged: Mapping[str, RuleResult],
+        commit: EvaluationCommit,
+    ) -> bool:
+        """Dispatch the results of an evaluation and store everything; return False if there is nothing to store."""
         rows, alerts = self._rows(force, gone, judged)
         dispatcher = self._dispatcher.copy()
         dispatcher.routing = self._routing(force, dispatcher.routing)
         with self._from_outside() as others:
             dispatcher.end_expired(self._clock.now_ms())
             dispatcher.put([*alerts, *others], self._clock.now_ms())
-            self._commit_evaluation(force, EvaluationCommit(time_ms, memory.missed + missed), rows, dispatcher)
-        self._database.hook("committed")
-        self.silences.purge(self._clock.now_ms())
-        self.acknowledgements.purge(dispatcher.alerts, self._clock.now_ms())
-        self._shown = force, judged
-        self.evaluations += 1
-        self._store_result(force, (perf_counter() - began) * 1000, evaluator.queries)
+            return self._commit_evaluation(force, commit, rows, dispatcher)
 
     def read_rules(self) -> ActiveRules:
         """Read changed rule files and return the rules in force."""
@@ -243,45 +331,18 @@ class AlertEngine:
             for name, rule in rules.items()
             if name in known and known[name].digest == rule.digest
         }
-        return _evaluate_rules(self._evaluator(ActiveRules(rules), time_ms, perf_counter()), rules, before, None)
+        lagging, _ = self._lagging(time_ms)
+        evaluator = self._evaluator(self._active or ActiveRules(rules), time_ms, lagging, perf_counter())
+        return evaluate_rules(evaluator, rules, before, None)
 
-    def _evaluator(self, force: ActiveRules, time_ms: int, began: float) -> RuleEvaluator:
-        lagging, in_time = self._lagging(time_ms), self._in_time(began)
-        page = self._config.page
-        return RuleEvaluator(self._store, force.rules.values(), time_ms, lagging, in_time, external_url=page)
-
-    def _record(self, evaluator: RuleEvaluator, force: ActiveRules, before_ms: int, time_ms: int) -> None:
-        """Evaluate the recording rules that are due and hand their results to the agent."""
-        found: list[RecordedSeries] = []
-        problems: list[str] = []
-        due = [one for one in force.records if before_ms // one.interval_ms != time_ms // one.interval_ms]
-        if due and self._recordings is None:
-            problems.append(
-                f"{len(due)} recording rules are not evaluated: give --recordings, a folder of drop-in files"
-            )
-        for rule in due if self._recordings is not None else ():
-            try:
-                found += evaluator.record(rule, self._history)
-            except RuleFailedError as problem:
-                problems.append(f"{rule.name}: {problem}")
-        if self._recordings is not None and found:
-            try:
-                if dropped := self._recordings.write(time_ms, found):
-                    problems.append(f"{dropped} recorded series were left out: there are too many")
-            except OSError as error:
-                problems.append(f"recorded series cannot be written: {error}")
-        self._record_problems = tuple(problems[:MAX_PROBLEMS])
-
-    def _waiting(self, force: ActiveRules, before_ms: int, time_ms: int) -> dict[str, RuleResult]:
-        """Return the last results, without steps, of rules whose interval has not passed since the last evaluation."""
-        (active, known) = self._shown
-        return {
-            name: replace(known[name], steps=(), truncated=False)
-            for name, rule in force.rules.items()
-            if before_ms // rule.interval_ms == time_ms // rule.interval_ms
-            and name in known
-            and active.rules[name].digest == rule.digest
-        }
+    def _evaluator(self, force: ActiveRules, time_ms: int, lagging: bool, began: float) -> RuleEvaluator:
+        config, plan = self._config, self._plan
+        if plan is None or plan[0] is not force:
+            self._plan = plan = force, RulePlan.of(force.rules.values())
+        return RuleEvaluator(
+            self._store, plan[1], time_ms, lagging, self._in_time(began),
+            external_labels=config.external_labels, external_url=config.page,
+        )  # fmt: skip
 
     def flush_due(self) -> bool:
         """Take the alerts of others, and make the messages of groups that are due between two evaluations; return False
@@ -291,8 +352,8 @@ class AlertEngine:
             if not others and self._dispatcher.next_ms() > now_ms:
                 return False
             dispatcher = self._dispatcher.copy()
-            if self._active is None:  # after a start, before the first evaluation: receivers are not known yet
-                dispatcher.routing = self._routing(self.read_rules(), dispatcher.routing)
+            # after a start, before the first evaluation, receivers are not known yet
+            dispatcher.routing = self._routing(self._active or self.read_rules(), dispatcher.routing)
             dispatcher.put(others, now_ms)
             letters = self._flush(dispatcher, now_ms)
             self._database.commit(dispatch_commit(dispatcher, letters, now_ms))
@@ -323,11 +384,10 @@ class AlertEngine:
     def _in_time(self, began: float) -> Callable[[], bool]:
         return lambda: perf_counter() - began < MAX_EVALUATION_S
 
-    def _lagging(self, time_ms: int) -> bool:
-        try:
-            return is_lagging(self._newest_samples(), time_ms)
-        except SelectError:  # the rules report it themselves
-            return False
+    def _lagging(self, time_ms: int) -> tuple[bool, str]:
+        """Return whether a shard lacks the bucket, and the text that names late sources."""
+        feeds = self._look_at_shards()
+        return is_lagging((feed.newest_ms for feed in feeds), time_ms), late_text(feeds, time_ms)
 
     def _rows(
         self, force: ActiveRules, gone: Mapping[str, list[AlertStep]], judged: Mapping[str, RuleResult]
@@ -363,8 +423,9 @@ class AlertEngine:
 
     def _commit_evaluation(
         self, force: ActiveRules, commit: EvaluationCommit, rows: list[AlertRow], dispatcher: Dispatcher
-    ) -> None:
-        """Commit to the database first, then update the memory."""
+    ) -> bool:
+        """Commit to the database first, then update the memory. Return False, and store nothing, if nothing changed and
+        no minute was evaluated."""
         memory, now_ms = self._state, self._clock.now_ms()
         letters = self._flush(dispatcher, now_ms)
         changed = [row for row in rows if self._differs(row)]
@@ -372,11 +433,17 @@ class AlertEngine:
         files = force.files if dict(force.files) != memory.files else None
         held = {name for name, _, alert in rows if alert is not None}
         needed = {name: digest for name, digest in digests.items() if name in held}
-        evaluation = replace(commit, digests=needed, alerts=changed, files=files)
-        self._database.commit(dispatch_commit(dispatcher, letters, now_ms), evaluation)
+        recorded = commit.recorded and with_known(memory.recorded, commit.recorded)
+        evaluation = replace(commit, digests=needed, alerts=changed, files=files, recorded=recorded)
+        dispatched = dispatch_commit(dispatcher, letters, now_ms)
+        if not (changed or files or recorded) and commit.time_ms == memory.time_ms and dispatched.is_empty:
+            return False
+        self._database.commit(dispatched, evaluation)
         self._dispatcher = dispatcher
         self.letters_made += len(letters)
         memory.time_ms, memory.missed, memory.files = commit.time_ms, commit.missed, dict(force.files)
+        if recorded is not None:
+            memory.recorded = keep_recorded(memory.recorded, recorded)
         known = {name: dict(one.alerts) for name, one in memory.known.items()}
         for name, labels, alert in rows:
             if alert is None:
@@ -387,6 +454,7 @@ class AlertEngine:
         memory.known = {
             name: RuleMemory(digests.get(name) or old[name].digest, alerts) for name, alerts in known.items() if alerts
         }
+        return True
 
     def _differs(self, row: AlertRow) -> bool:
         name, labels, alert = row
@@ -405,7 +473,7 @@ class AlertEngine:
             questions,
             states,
             view.alert_counts(),
-            (*force.problems, *self._record_problems, *(self._routing_file.problems if self._routing_file else ())),
+            (*force.problems, *self._recorder.problems, *(self._routing_file.problems if self._routing_file else ())),
             f"{states['error']} of {len(force.rules)} rules failed: {errors[0]:.300}" if errors else "",
         )
 
@@ -424,59 +492,3 @@ class AlertEngine:
     def display(self, mail: Mapping[str, Any], pair: Mapping[str, Any] = NO_PAIR) -> bytes:
         """JSON for the znode. `pair`: role of this engine in its pair; rules and alerts are those of the leader."""
         return self.view().encode(mail, pair)
-
-
-def _evaluate_rules(
-    evaluator: RuleEvaluator,
-    rules: Mapping[str, Rule],
-    before: Mapping[str, Mapping[Labels, Alert]],
-    shared: SharedRules | None,
-) -> dict[str, RuleResult]:
-    """Evaluate rules, in their order. Those of other engines come last, unless these answered."""
-    theirs = shared.names if shared else ()
-    judged = {
-        name: evaluator.evaluate_rule(rule, before.get(name, {})) for name, rule in rules.items() if name not in theirs
-    }
-    if shared is not None:
-        judged |= shared.results()
-    return {
-        name: judged.get(name) or evaluator.evaluate_rule(rule, before.get(name, {})) for name, rule in rules.items()
-    }
-
-
-def routing_of(force: ActiveRules) -> Routing:
-    """Return the routing without a routing file: each receiver of the rules has its targets."""
-    receivers = {
-        name: tuple(Integration(target, max_alerts=max_alerts_of(target)) for target in targets)
-        for name, targets in force.receivers.items()
-    }
-    return Routing(DEFAULT_RECEIVER, receivers)
-
-
-def restored_dispatcher(memory: EngineState, now_ms: int) -> Dispatcher:
-    """Return the dispatcher of a stored state. Alerts from outside, which could not be sent while the engine was down,
-    get time to be sent again."""
-    alerts = {one: Notification.from_json(data) for one, data in memory.dispatched.items()}
-    for one, alert in alerts.items():
-        if alert.expires_ms and alert.kind is AlertChange.FIRING:
-            alerts[one] = replace(alert, expires_ms=max(alert.expires_ms, now_ms + RESOLVE_MS))
-    groups = {id: Group.from_json(data) for id, data in memory.groups.items()}
-    return Dispatcher(Routing(DEFAULT_RECEIVER), alerts, groups, dict(memory.told_before))
-
-
-def dispatch_commit(dispatcher: Dispatcher, letters: list[AlertLetter], now_ms: int) -> DispatchCommit:
-    """Return what changed in the dispatcher since the last commit."""
-    changes = dispatcher.take_changes()
-    return DispatchCommit(
-        now_ms,
-        letters,
-        {one: alert and alert.to_json() for one, alert in changes.alerts.items()},
-        {id: group and group.to_json() for id, group in changes.groups.items()},
-        changes.history,
-    )
-
-
-def max_alerts_of(target: str) -> int:
-    """Return the maximum number of alerts in a letter to a target; 0: no limit."""
-    kind = receiver_kinds().get(split_target(target)[0])
-    return kind.max_alerts if kind else 0

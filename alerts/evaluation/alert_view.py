@@ -14,7 +14,7 @@ from alerts.rules.rule_folder import ActiveRules
 from alerts.state.alert import Alert, AlertPhase, RuleMemory
 from alerts.state.notification import Notification, fingerprint, page_link
 from alerts.state.publication import encode_display, json_value
-from alerts.state.rule import Labels
+from alerts.state.rule import MINUTE_MS, Labels
 from alerts.templates.template_nodes import Template
 
 ERROR = "error"
@@ -59,7 +59,7 @@ class AlertView:
         }
         if pair and not pair["leads"]:
             return encode_display(head, (), ())
-        return encode_display(head, (self._rule(name, states[name]) for name in names), self.alerts())
+        return encode_display(head, names, self.alerts(), lambda name: self._rule(name, states[name]))
 
     def rule_state(self, name: str) -> str:
         """State of a rule: an error, or the state of its most urgent active alert."""
@@ -94,6 +94,10 @@ class AlertView:
             "error": judged.error[:500],
             "duration_ms": round(judged.duration_ms, 3),
             "receivers": list(rule.receivers),
+            **({"labels": dict(rule.labels)} if rule.labels else {}),
+            **({"group": rule.group} if rule.group else {}),
+            **({"alert": rule.alert_name} if rule.alert_name else {}),
+            **({"interval_ms": rule.interval_ms} if rule.interval_ms != MINUTE_MS else {}),
         }
 
     def alerts(self) -> list[dict[str, Any]]:
@@ -117,6 +121,7 @@ class AlertView:
         status = AlertStatus() if firing is None else self.statuses.of(firing)
         return {
             "rule": name,
+            **({"alert": rule.alert_name} if rule and rule.alert_name else {}),
             "id": id,
             "labels": dict(labels),
             "state": alert.phase.value,

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 FILE = "alert-rules.artimon"
-KEPT_MS = 600_000
-"""Time for which results stay in the file: an agent that is away for so long loses none."""
 MAX_LINES = 150_000
 """Limit of the lines, below that of an agent."""
 HOST_LABELS = ("context", "dc", "rack", "module", "host", "environment", "instance")
@@ -20,47 +20,51 @@ RecordedSeries = tuple[Mapping[str, str], float]
 
 
 class RecordingFile:
-    """Drop-in file with the results of the last evaluations; belongs to the engine's thread."""
+    """Drop-in file with the results of the last evaluations of one engine. Written by one thread."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / FILE
-        self._lines: dict[int, list[str]] | None = None
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._counts: dict[int, int] | None = None
+        """Number of lines in the file by time."""
 
-    def write(self, time_ms: int, found: Iterable[RecordedSeries]) -> int:
-        """Add the results of an evaluation, which replace those of the same time, and return the number of lines left
-        out. Raises OSError."""
-        if self._lines is None:
-            self._lines = self._read()
-        self._lines[time_ms] = [_line(time_ms, labels, value) for labels, value in found]
-        kept = sorted(time for time in self._lines if time_ms - KEPT_MS < time <= time_ms)
-        self._lines = {time: self._lines[time] for time in kept}
-        dropped = len(self._lines[time_ms][MAX_LINES:])
-        del self._lines[time_ms][MAX_LINES:]
-        while sum(map(len, self._lines.values())) > MAX_LINES:
-            del self._lines[min(self._lines)]
+    def write(self, recorded: Mapping[int, Sequence[str]]) -> None:
+        """Replace the file if it lacks results. If it would be too large, the oldest are left out. Raises OSError."""
+        if self._counts is None:
+            self._counts = self._read_counts()
+        counts = {time_ms: len(lines) for time_ms, lines in recorded.items()}
+        if counts.items() <= self._counts.items():
+            return
+        kept, left = dict[int, Sequence[str]](), MAX_LINES
+        for time_ms in sorted(recorded, reverse=True):
+            left -= len(recorded[time_ms])
+            if left < 0:
+                break
+            kept[time_ms] = recorded[time_ms]
         fresh = self._path.with_suffix(".new")
         with fresh.open("w", encoding="utf-8") as file:
-            file.writelines(line for lines in self._lines.values() for line in lines)
+            file.writelines(line for time_ms in sorted(kept) for line in kept[time_ms])
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(self._path)
-        return dropped
+        self._counts = counts
 
-    def _read(self) -> dict[int, list[str]]:
-        """Return the lines of the file of the last run by time."""
-        found: dict[int, list[str]] = {}
+    def _read_counts(self) -> dict[int, int]:
+        """Read the file of the last run."""
         try:
             with self._path.open(encoding="utf-8", errors="replace") as file:
-                for line in file:
-                    time = line.partition(" ")[0]
-                    if time.isdecimal() and line.endswith("\n"):
-                        found.setdefault(int(time), []).append(line)
+                times = Counter(line.partition(" ")[0] for line in file if line.endswith("\n"))
         except FileNotFoundError:
-            pass
-        return found
+            return {}
+        return {int(time): count for time, count in times.items() if time.isdecimal()}
 
 
-def _line(time_ms: int, labels: Mapping[str, str], value: float) -> str:
+def recorded_lines(time_ms: int, found: Iterable[RecordedSeries]) -> tuple[str, ...]:
+    """Return the lines of results, without those beyond the limit."""
+    lines = (line_of(time_ms, labels, value) for labels, value in found)
+    return tuple(islice(lines, MAX_LINES))
+
+
+def line_of(time_ms: int, labels: Mapping[str, str], value: float) -> str:
     texts = {**dict.fromkeys(HOST_LABELS, ""), **labels}
     name = texts.pop("__name__")
     pairs = ",".join(f"{label}={_quoted(text)}" for label, text in sorted(texts.items()))

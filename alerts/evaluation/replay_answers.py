@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from alerts.evaluation.newest_store import NewestStore
 from alerts.evaluation.promql_answer import doubt_of, promql_options
-from alerts.evaluation.rule_answer import RuleAnswer, read_matrix
+from alerts.evaluation.rule_answer import STEP_MS, RuleAnswer, read_answer, read_matrix
 from alerts.evaluation.rule_history import RuleHistory
 from alerts.evaluation.shared_store import BucketsSource
 from alerts.evaluation.verdicts import NewestValues, values_at
 from alerts.state.rule import Labels, MissingDataPolicy, Rule
 from artimon.compute.cells import Bools
-from artimon.model.grid import Grid
+from artimon.model.grid import Grid, bucket_end
 from artimon.model.select import Buckets, Matcher, SelectError, SelectRequest
 from artimon.model.values import ValueType
 from query_dsl import Expr, Matrix, QueryError
@@ -241,6 +242,42 @@ def single_answers(store: EngineStore, last_ms: int) -> Callable[[Rule, int], Ru
     """Return a function that answers a rule of our language at one time, from samples kept in memory."""
     history = RuleHistory(ChunkStore(store, last_ms))
     return history.answer
+
+
+def newest_answers(query: Expr, store: EngineStore, last_ms: int) -> Callable[[Rule, int], RuleAnswer]:
+    """Return a function that answers a rule of our language with the newest values at one time."""
+    chunk = ChunkStore(store, last_ms)
+
+    def answer(rule: Rule, time_ms: int) -> RuleAnswer:
+        newest = NewestStore(_UntilStore(chunk, time_ms))
+        now_ms = bucket_end(time_ms, STEP_MS) + SETTLE_MS
+
+        def ask() -> Matrix:
+            return require_matrix(prepare(query, newest, now_ms, QueryBudget(REPLAY_LIMITS), True).answer())
+
+        return read_answer(rule, ask)
+
+    return answer
+
+
+class _UntilStore(ForwardingStore):
+    """Store without the samples after `until_ms`."""
+
+    def __init__(self, store: ChunkStore, until_ms: int) -> None:
+        super().__init__(store)
+        self._until_ms = until_ms
+
+    def levels(self) -> tuple[tuple[int, int], ...]:
+        """See EngineStore."""
+        return ((STEP_MS, MAX_LEVEL_BUCKETS),)
+
+    def select(self, request: SelectRequest) -> Buckets:
+        """Return two buckets, of which the second has the samples of both."""
+        grid = request.grid
+        cut = Grid(self._until_ms, self._until_ms - grid.start_ms, 1)
+        found = self.store.select(replace(request, grid=cut))
+        both = {name: np.concatenate((np.zeros_like(cells), cells), axis=1) for name, cells in found.statistics.items()}
+        return replace(found, grid=grid, statistics=both)
 
 
 def ending_sources(rule: Rule, store: ChunkStore, time_ms: int) -> list[BucketsSource]:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from time import perf_counter
 
+from alerts.evaluation.newest_store import CLOCK_SLACK_MS, NewestStore, newest_buckets
 from alerts.evaluation.promql_answer import ask_promql, promql_options, vector_of
 from alerts.evaluation.recordings import RecordedSeries
 from alerts.evaluation.rule_answer import RULE_LIMITS, SHAPE_LIMITS, STEP_MS, RuleAnswer, read_matrix
 from alerts.evaluation.rule_history import RuleHistory
-from alerts.evaluation.rule_shapes import ShapeAnswer, ShapedAnswers
+from alerts.evaluation.rule_shapes import ShapeAnswer, ShapedAnswers, common_shapes
 from alerts.evaluation.shared_store import BucketsSource, SharedStore, popular_names
 from alerts.evaluation.value_ranges import ValueRanges
 from alerts.evaluation.verdicts import (
@@ -27,7 +28,7 @@ from alerts.evaluation.verdicts import (
     values_by_alert,
 )
 from alerts.state.alert import Alert, AlertPhase, RuleMemory
-from alerts.state.rule import Labels, Question, RecordingRule, Rule
+from alerts.state.rule import Labels, Question, RecordingRule, Rule, ShapeKey
 from alerts.templates.template_functions import TemplateContext
 from artimon.model.select import NAME, Buckets, SelectError, Store
 from query_dsl import Expr, Matrix
@@ -65,13 +66,33 @@ class RuleResult:
         return None if key is None else {**({NAME: key.name} if key.name else {}), **dict(key.labels)}
 
 
+@dataclass(frozen=True, slots=True)
+class RulePlan:
+    """Parts of their queries that rules share: names of variables, shapes and whole questions."""
+
+    popular: frozenset[str]
+    shapes: frozenset[ShapeKey]
+    questions: frozenset[Question]
+
+    @classmethod
+    def of(cls, rules: Iterable[Rule]) -> RulePlan:
+        """Return the plan of rules. It reads each query, so it is kept while the rules do not change."""
+        rules = list(rules)
+        asked = Counter(rule.question for rule in rules)
+        return cls(
+            popular_names(rule.query.node for rule in rules if isinstance(rule.query, Expr)),
+            common_shapes(rules),
+            frozenset(question for question, count in asked.items() if count > 1),
+        )
+
+
 class RuleEvaluator:
     """Evaluates rules at one evaluation time and shares their common queries. Make a new one for each evaluation."""
 
     def __init__(
         self,
         store: Store,
-        rules: Iterable[Rule],
+        rules: Iterable[Rule] | RulePlan,
         time_ms: int,
         lagging: bool,
         in_time: Callable[[], bool],
@@ -79,25 +100,32 @@ class RuleEvaluator:
         external_labels: Mapping[str, str] | None = None,
         external_url: str = "",
     ) -> None:
-        rules = list(rules)
-        self._store = SharedStore(
-            store, popular_names(rule.query.node for rule in rules if isinstance(rule.query, Expr))
-        )
-        self._shaped = ShapedAnswers(rules, self._shape)
+        """`rules`: those that share their queries, or the plan made of them; others may be evaluated, too."""
+        self._plan = plan = rules if isinstance(rules, RulePlan) else RulePlan.of(rules)
+        self._plain = store
+        self._store = self._buckets = SharedStore(store, plan.popular)
+        """Stores of PromQL and of our language."""
+        self._shaped = ShapedAnswers(plan.shapes, self._shape, self._promql_shape)
         self._ranges = ValueRanges()
         self._indexes: dict[int, _SeriesIndex] = {}
         """Series behind the answers that several rules share, by the identity of their list."""
-        asked = Counter(rule.question for rule in rules)
-        self._shared_questions = {question for question, count in asked.items() if count > 1}
         self._answers: dict[Question, RuleAnswer] = {}
         self._time_ms, self._lagging, self._in_time = time_ms, lagging, in_time
+        self._bucket_ms = self._until_ms = time_ms
+        """End of the newest bucket, and of the newest sample in PromQL."""
         self.context = TemplateContext(external_labels or {}, external_url, cache(self._query_of_template))
         """Data of templates."""
+
+    def read_newest(self) -> None:
+        """Read the newest values, also of the minute that has not ended: for rules with an interval below a minute."""
+        read = newest_buckets(self._time_ms)
+        self._buckets = SharedStore(NewestStore(self._plain, read.n), self._plan.popular)
+        self._bucket_ms, self._until_ms = read.end_ms, self._time_ms + CLOCK_SLACK_MS
 
     @property
     def queries(self) -> int:
         """Number of queries sent to the store."""
-        return self._store.queries
+        return self._store.queries + (0 if self._buckets is self._store else self._buckets.queries)
 
     def evaluate_rule(
         self, rule: Rule, alerts: Mapping[Labels, Alert], history: RuleHistory | None = None
@@ -162,7 +190,7 @@ class RuleEvaluator:
 
     def _query_of_template(self, text: str) -> Sequence[Mapping[str, object]]:
         """Answer a query of a template from memory. Raises QueryError, SelectError, TemplateError."""
-        found = query_store(text, MemoryStore(self._store), self._time_ms + SETTLE_MS, end_ms=self._time_ms,
+        found = query_store(text, MemoryStore(self._store), self._until_ms + SETTLE_MS, end_ms=self._until_ms,
                             budget=make_budget(RULE_LIMITS, None), **promql_options())  # fmt: skip
         return [
             {"Labels": {**({NAME: key.name} if key.name else {}), **dict(key.labels)}, "Value": value}
@@ -171,8 +199,14 @@ class RuleEvaluator:
 
     def _ask(self, rule: Rule | RecordingRule, query: Query) -> RuleAnswer:
         """Answer PromQL from memory."""
+        return self._promql(rule, query, RULE_LIMITS)
+
+    def _promql_shape(self, rule: Rule, query: Query) -> RuleAnswer:
+        return self._promql(rule, query, SHAPE_LIMITS)
+
+    def _promql(self, rule: Rule | RecordingRule, query: Query, limits: Limits) -> RuleAnswer:
         self._store.begin()
-        answer = ask_promql(rule, query, self._store, self._time_ms, RULE_LIMITS)
+        answer = ask_promql(rule, query, self._store, self._until_ms, limits)
         return replace(answer, sources=self._store.answers)
 
     def _query(self, rule: Rule) -> RuleAnswer:
@@ -181,7 +215,7 @@ class RuleEvaluator:
         if found is None:
             query = rule.query
             found = self._ask(rule, query) if isinstance(query, Query) else self._evaluated(rule, query)
-            if rule.question in self._shared_questions:
+            if rule.question in self._plan.questions:
                 self._answers[rule.question] = found
         return found
 
@@ -207,14 +241,14 @@ class RuleEvaluator:
 
         def ask() -> Matrix:
             budget = make_budget(limits, None)
-            made.append(prepare(query, self._store, self._time_ms + SETTLE_MS, budget, rule.accepts_partial))
+            made.append(prepare(query, store, self._bucket_ms + SETTLE_MS, budget, rule.accepts_partial))
             return require_matrix(made[0].answer())
 
-        self._store.begin()
+        store = self._buckets
+        store.begin()
         matrix, answer = read_matrix(rule, ask)
-        partial = self._store.partial
-        error = answer.error or (f"the answer is incomplete: {partial}" if partial else "")
-        return ShapeAnswer(replace(answer, error=error, sources=self._store.answers), matrix, made[0] if made else None)
+        error = answer.error or (f"the answer is incomplete: {store.partial}" if store.partial else "")
+        return ShapeAnswer(replace(answer, error=error, sources=store.answers), matrix, made[0] if made else None)
 
 
 class _SeriesIndex:

@@ -20,6 +20,7 @@ from alerts.evaluation.replay_answers import (
     dsl_step_ms,
     ending_sources,
     is_columnwise,
+    newest_answers,
     promql_columns,
     single_answers,
 )
@@ -106,7 +107,8 @@ def replay_rules(
     routing: Routing,
     progress: Progress = lambda _done, _text: None,
 ) -> Replay:
-    """Evaluate the rules at every minute in (start, end] on a history, and dispatch their alerts at these times.
+    """Evaluate the rules at every minute in (start, end] on a history, or at their interval below a minute, and
+    dispatch their alerts at these times.
 
     Raises ReplayError if there are too many firings."""
     start_ms, end_ms = start_ms // STEP_MS * STEP_MS, end_ms // STEP_MS * STEP_MS
@@ -136,8 +138,11 @@ def held_end_ms(store: EngineStore, end_ms: int) -> int:
 
 
 def evaluation_times(rule: Rule, start_ms: int, end_ms: int) -> list[int]:
-    """Return the minutes in (start, end] at which the engine evaluates the rule."""
-    interval_ms = max(rule.interval_ms, STEP_MS)
+    """Return the minutes in (start, end] at which the engine evaluates the rule; multiples of an interval below a
+    minute."""
+    interval_ms = rule.interval_ms
+    if rule.is_prompt:
+        return list(range(start_ms // interval_ms * interval_ms + interval_ms, end_ms + 1, interval_ms))
     minutes = range(start_ms + STEP_MS, end_ms + 1, STEP_MS)
     return [time_ms for time_ms in minutes if (time_ms - STEP_MS) // interval_ms != time_ms // interval_ms]
 
@@ -214,6 +219,8 @@ class _RuleRun:
         try:
             if isinstance(query, Query):
                 return promql_columns(rule, query, self._store, times[0], times[-1], _step_ms(rule))
+            if rule.is_prompt:
+                return newest_answers(query, self._store, times[-1])
             if is_columnwise(query):
                 step_ms = dsl_step_ms(rule, self._store, times[-1])
                 return dsl_columns(rule, self._store, times[0], times[-1], step_ms)
@@ -280,7 +287,7 @@ class _RuleRun:
 
 def _step_ms(rule: Rule) -> int:
     """Return the step of range queries at whose times all evaluations lie."""
-    return rule.interval_ms if rule.interval_ms > 0 and rule.interval_ms % STEP_MS == 0 else STEP_MS
+    return rule.interval_ms if rule.is_prompt or rule.interval_ms % STEP_MS == 0 else STEP_MS
 
 
 # ---- messages

@@ -184,6 +184,8 @@ class UnitTestRun:
 
     def _judge(self, rule: Rule, store: Store, time_ms: int) -> str:
         evaluator = _Evaluator(self._samples, store, rule, time_ms, self._test)
+        if rule.is_prompt:
+            evaluator.read_newest()
         result = evaluator.evaluate_rule(rule, self._alerts.get(rule.name, {}))
         if result.error:
             return result.error

@@ -169,7 +169,8 @@ class RuleShares:
                 raise OperationError(f"{self._id} does not have the state of the leader yet", 503)
             self._clock.wait(pause, 0.05)
         with self._evaluating:
-            mine = rules_of(self._id, [str(one) for one in asked["engines"]], active.rules)
+            each_minute = {name: rule for name, rule in active.rules.items() if not rule.is_prompt}
+            mine = rules_of(self._id, [str(one) for one in asked["engines"]], each_minute)
             return encode_results(self._engine.evaluate_some(mine, int(asked["time_ms"])))
 
     def _digest_of(self, active: ActiveRules) -> str:

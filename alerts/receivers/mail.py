@@ -13,14 +13,16 @@ import socket
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, ClassVar
 
+from alerts.receivers.chart_image import HEIGHT, WIDTH, Chart, ChartSource
 from alerts.receivers.receiver_kind import (
     Integration,
     IntegrationSection,
@@ -46,9 +48,12 @@ SUBJECT_CHARACTERS = 200
 CELL_CHARACTERS = 1_000
 EXPR_CHARACTERS = 4_000
 MAX_TABLE_ROWS = 60
+MAX_CHARTS = 3
+"""Alerts with a chart, if they fire or have resolved."""
 DETAILED_ALERTS = 5
 """Alerts shown with all labels and the query; the others take a line each."""
 LINE_CHARACTERS = 300
+NO_PICTURES: Mapping[int, str] = MappingProxyType({})
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 _ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@(?=.{1,255}$)[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]+")
@@ -74,6 +79,8 @@ class MailSettings:
     ca: str | None = None
     user: str | None = None
     password: str | None = None
+    charts: ChartSource | None = field(default=None, compare=False)
+    """Draws the charts of alerts; None: mails have none."""
 
     def __repr__(self) -> str:
         shown = f"sender={self.sender}, starttls={self.starttls}, user={self.user}"
@@ -132,6 +139,7 @@ class MailComposer:
 
     sender: str
     page: str = ""
+    charts: ChartSource | None = None
 
     def message_id(self, id: str) -> str:
         """Message-ID for the id of a notification."""
@@ -149,8 +157,22 @@ class MailComposer:
         mail["Auto-Submitted"] = "auto-generated"
         mail["X-Artimon-Rule"] = one_line(", ".join(rules_of(message)))
         mail.set_content(as_text(message, self.page), cte="quoted-printable")
-        mail.add_alternative(as_html(message, self.page), subtype="html", cte="quoted-printable")
+        charts = self._charts(message)
+        names = {at: f"chart-{at}.{message.id}@{self.sender.rpartition('@')[2]}" for at in charts}
+        pictures = {at: _picture(name, charts[at]) for at, name in names.items()}
+        mail.add_alternative(as_html(message, self.page, pictures), subtype="html", cte="quoted-printable")
+        html_part = mail.get_body(("html",))
+        for at, chart in charts.items():
+            assert isinstance(html_part, EmailMessage)
+            html_part.add_related(chart.png, "image", "png", cid=f"<{names[at]}>", filename=f"chart-{at}.png")
         return mail
+
+    def _charts(self, message: Message) -> dict[int, Chart]:
+        """Return the charts of the first alerts, by their numbers in the message."""
+        if self.charts is None:
+            return {}
+        found = ((at, self.charts(told)) for at, told in enumerate(message.alerts[:MAX_CHARTS]))
+        return {at: chart for at, chart in found if chart is not None}
 
 
 def rules_of(message: Message) -> list[str]:
@@ -244,11 +266,11 @@ def _columns(rows: Iterable[tuple[str, str]]) -> list[str]:
     return [f"  {name:<{width}}  {value}" for name, value in rows]
 
 
-def as_html(message: Message, page: str) -> str:
-    """Body of the mail as HTML, without external resources."""
+def as_html(message: Message, page: str, pictures: Mapping[int, str] = NO_PICTURES) -> str:
+    """Body of the mail as HTML, without external resources. `pictures`: elements of alerts by their numbers."""
     parts = [] if len(message.alerts) == 1 else [f"<p>{_escape_html(subject(message))}</p>"]
-    for told in message.alerts[:DETAILED_ALERTS]:
-        parts += _alert_html(told, page)
+    for at, told in enumerate(message.alerts[:DETAILED_ALERTS]):
+        parts += [*_alert_html(told, page), *([pictures[at]] if at in pictures else [])]
     parts += [f"<p>{_escape_html(_alert_line(told))}</p>" for told in message.alerts[DETAILED_ALERTS:]]
     body = "\n".join([*parts, *(f"<p>{line}</p>" for line in _left_out(message))])
     return f'<!DOCTYPE html>\n<html><body style="font-family:sans-serif">\n{body}\n</body></html>\n'
@@ -267,6 +289,11 @@ def _alert_html(told: Notification, page: str) -> list[str]:
         text = "Show the query" if told.expr else "Show the origin"
         parts.append(f'<p><a href="{_escape_html(href)}">{text}</a></p>')
     return parts
+
+
+def _picture(name: str, chart: Chart) -> str:
+    text = _escape_html(chart.text)
+    return f'<p><img src="cid:{name}" width="{WIDTH}" height="{HEIGHT}" alt="{text}"><br><small>{text}</small></p>'
 
 
 def _escape_html(text: str) -> str:
@@ -416,7 +443,7 @@ class MailReceiver(ReceiverKind[MailSettings]):
 
     def connect(self, settings: MailSettings, page: str) -> SmtpClient:
         """Return a conversation with the server of the settings."""
-        return SmtpClient(settings, MailComposer(settings.sender, page))
+        return SmtpClient(settings, MailComposer(settings.sender, page, settings.charts))
 
 
 RECEIVER = MailReceiver()

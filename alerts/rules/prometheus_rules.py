@@ -11,7 +11,15 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import InitErrorDetails
 
-from alerts.state.rule import AcceptedAnswer, MissingDataPolicy, ParsedRuleFile, RecordingRule, Rule
+from alerts.state.rule import (
+    MIN_INTERVAL_MS,
+    MINUTE_MS,
+    AcceptedAnswer,
+    MissingDataPolicy,
+    ParsedRuleFile,
+    RecordingRule,
+    Rule,
+)
 from alerts.templates.go_parser import parse_go
 from alerts.templates.template_nodes import Template, TemplateError
 from artimon.runtime.config_file import ConfigFile
@@ -21,7 +29,6 @@ from query_dsl.promql import parse as parse_promql
 from sources.scrape.discovery.prometheus_duration import parse_prometheus_duration
 
 MAX_RULES = 20_000
-MIN_INTERVAL_MS = 60_000
 SUMMARY = "{rule}: {value}"
 SUMMARY_NAMES = ("summary", "description", "message")
 """Annotations of which the first is the summary of an alert."""
@@ -140,6 +147,10 @@ def prometheus_rules(parsed_file: ConfigFile) -> ParsedRuleFile:
     return ParsedRuleFile(file, parsed_file.text, (), tuple(alerts), places, tuple(records), tuple(warnings))
 
 
+def _interval_ms(group: PrometheusGroup) -> int:
+    return max(group.interval, MIN_INTERVAL_MS) if group.interval else MINUTE_MS
+
+
 def _alert(name: str, group: PrometheusGroup, rule: PrometheusRule, file: str, line: int) -> Rule:
     labels = {key: parse_go(text) for key, text in {**group.labels, **rule.labels}.items()}
     fixed = {key: one.text for key, one in labels.items() if one.is_constant}
@@ -149,13 +160,13 @@ def _alert(name: str, group: PrometheusGroup, rule: PrometheusRule, file: str, l
         name, rule.expr.text, rule.expr, None, None, rule.hold, MissingDataPolicy.RESOLVE, tuple(sorted(fixed.items())),
         (), summary, file, line, (AcceptedAnswer.APPROXIMATE,), rule.keep, None, rule.alert,
         tuple((key, one) for key, one in labels.items() if key not in fixed), tuple(annotations.items()),
-        max(group.interval, MIN_INTERVAL_MS), group.limit, group.name, group.query_offset,
+        _interval_ms(group), group.limit, group.name, group.query_offset,
     )  # fmt: skip
 
 
 def _record(name: str, group: PrometheusGroup, rule: PrometheusRule, file: str, line: int) -> RecordingRule:
     labels = tuple(sorted({**group.labels, **rule.labels}.items()))
-    interval_ms = max(group.interval, MIN_INTERVAL_MS)
+    interval_ms = _interval_ms(group)
     return RecordingRule(
         name, rule.record, rule.expr, labels, file, line, interval_ms, group.limit, group.query_offset, group.name
     )

@@ -17,6 +17,8 @@ from alerts.rules.slo_file import MAX_SLOS, SloSection
 from alerts.state.conditions import Condition, parse_condition
 from alerts.state.notification import target_of
 from alerts.state.rule import (
+    MIN_INTERVAL_MS,
+    MINUTE_MS,
     AcceptedAnswer,
     FlapLimit,
     Labels,
@@ -46,7 +48,21 @@ from query_dsl import Expr, QueryError, parse
 from query_dsl.promql import PromqlError, Query
 from query_dsl.promql import parse as parse_promql
 from query_dsl.promql.tree import value_type
-from query_dsl.tree.nodes import At, Between, Range, walk
+from query_dsl.tree.nodes import (
+    Absent,
+    At,
+    Between,
+    Binary,
+    Fetch,
+    Named,
+    Node,
+    Point,
+    Range,
+    Reduce,
+    Scalar,
+    Unary,
+    walk,
+)
 from query_dsl.tree.times import Instant, parse_duration
 
 MAX_RULES = 100_000
@@ -55,6 +71,7 @@ MAX_ADDRESSES = 50
 MAX_LABELS = 20
 MAX_SUMMARY = 500
 MAX_HOLD_MS = 30 * 86_400_000
+MAX_INTERVAL_MS = 86_400_000
 MAX_SEVERITIES = 10
 MAX_FLAP_ENDS = 100
 DEFAULT_RECEIVER = "default"
@@ -68,6 +85,13 @@ NEEDS_THRESHOLD = {
     "resolve": "this recovery threshold needs a threshold: or give a recovery query by resolve_promql",
     "resolve_promql": "a recovery query is for promql without a threshold: give a recovery threshold by resolve",
 }
+
+NEWEST_ONLY = (
+    "an interval below a minute reads the newest values only: leave out windows and times, ask by promql, or use an"
+    " interval of a minute"
+)
+_NEWEST = (Absent, Binary, Fetch, Named, Point, Reduce, Scalar, Unary)
+"""Nodes whose value at a time depends on the values of that time only."""
 
 _NAME = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_.:/\-]{0,99}")
 _NO_TIME = re.compile(r"0(?:ms|[smhdw])?")
@@ -106,6 +130,13 @@ def _hold(text: str, key: str = "for") -> int:
     return found
 
 
+def _interval(text: str) -> int:
+    found = _hold(text, "interval")
+    if not MIN_INTERVAL_MS <= found <= MAX_INTERVAL_MS:
+        raise ValueError(f"{text}: the interval is 5s to 1d")
+    return found
+
+
 def _summary(text: str) -> str:
     if len(text) > MAX_SUMMARY:
         raise ValueError(f"the summary has {len(text)} characters: use at most {MAX_SUMMARY}")
@@ -129,6 +160,7 @@ DslQuery = Annotated[Expr, parsed(_expr, blank=False)]
 PromqlQuery = Annotated[Query, parsed(_promql, blank=False)]
 Hold = Annotated[int, parsed(_hold, blank=False)]
 KeepFiring = Annotated[int, parsed(lambda text: _hold(text, "keep_firing_for"), blank=False)]
+Interval = Annotated[int, parsed(_interval, blank=False)]
 Threshold = Annotated[Condition, parsed(parse_condition, blank=False)]
 ReceiverName = Annotated[str, checked(_check_receiver)]
 LabelValue = Annotated[
@@ -207,6 +239,7 @@ class RuleSection(Section):
     missing: Annotated[MissingDataPolicy, choice({one.value: one for one in MissingDataPolicy})] | None = None
     hold: Hold = Field(default=0, alias="for")
     keep: KeepFiring = Field(default=0, alias="keep_firing_for")
+    interval: Interval = MINUTE_MS
     flapping: FlapSection | None = None
     resolve: Threshold | None = None
     resolve_promql: PromqlQuery | None = None
@@ -240,6 +273,12 @@ class RuleSection(Section):
         elif "resolve_promql" in data:
             yield fault(NEEDS_THRESHOLD["resolve_promql"], "resolve_promql", of_key=True)
 
+    @model_validator(mode="after")
+    def _check_interval(self) -> Self:
+        if self.interval < MINUTE_MS and self.expr is not None and not _reads_newest(self.expr.node):
+            raise_faults([fault(NEWEST_ONLY, "interval")])
+        return self
+
     def build(self, file: str, line: int) -> Iterator[Rule]:
         """Yield a rule for each severity, or the only one; `line` is the first line of the section."""
         rule = self._build(file, line)
@@ -270,7 +309,7 @@ class RuleSection(Section):
             self.resolve, self.hold, self.missing or MissingDataPolicy.RESOLVE, split_labels(self.labels)[0],
             tuple(dict.fromkeys(self.receivers)), self.summary or (SUMMARY if judged else SUMMARY_OF_VALUE), file, line,
             self.accept, self.keep, self.resolve_promql, label_templates=split_labels(self.labels)[1],
-            annotations=tuple(self.annotations.items()),
+            annotations=tuple(self.annotations.items()), interval_ms=self.interval,
             flaps=None if self.flapping is None else FlapLimit(self.flapping.ends, self.flapping.within),
         )  # fmt: skip
 
@@ -341,6 +380,14 @@ def _fixed_time(node: object) -> str | None:
     if isinstance(node, Between) and not (node.end.relative and node.start.relative):
         return f".between({node.start}, {node.end})"
     return None
+
+
+def _reads_newest(tree: Node) -> bool:
+    """Return True if a query depends on the newest value of each series only."""
+    return all(
+        isinstance(node, _NEWEST) and not (isinstance(node, Fetch) and node.resolution is not None)
+        for node in walk(tree)
+    )
 
 
 def tree_at_now(query: Expr) -> Expr:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from alerts.rules.rule_file import DEFAULT_RECEIVER, MAX_RULES, parse_rules
@@ -32,7 +33,7 @@ class _ReadFile:
     problems: list[ConfigProblem]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ActiveRules:
     """Rules by name, targets by receiver, problems of files, and the text of each file in force."""
 
@@ -41,6 +42,31 @@ class ActiveRules:
     problems: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     records: tuple[RecordingRule, ...] = ()
+
+    @cached_property
+    def prompt_intervals(self) -> frozenset[int]:
+        """Intervals below a minute, in ms."""
+        both: tuple[Rule | RecordingRule, ...] = (*self.rules.values(), *self.records)
+        return frozenset(one.interval_ms for one in both if one.is_prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class _FolderState:
+    """Files as read, valid versions and problems of the folder."""
+
+    read: Mapping[str, _ReadFile]
+    valid: Mapping[str, ParsedRuleFile]
+    problems: list[ConfigProblem]
+
+    def is_same(self, other: _FolderState) -> bool:
+        """True if both have the same objects."""
+        return (
+            self.problems == other.problems
+            and self.read.keys() == other.read.keys()
+            and self.valid.keys() == other.valid.keys()
+            and all(one is other.read[name] for name, one in self.read.items())
+            and all(one is other.valid[name] for name, one in self.valid.items())
+        )
 
 
 class RuleFolder:
@@ -51,6 +77,8 @@ class RuleFolder:
         self._read_files: dict[str, _ReadFile] = {}
         self._valid: dict[str, ParsedRuleFile] = {}
         self._missing: set[str] = set()
+        self._last: tuple[_FolderState, ActiveRules] | None = None
+        """Last input of the checks, and the rules that they gave."""
         for name, text in remembered.items():
             try:
                 self._valid[name] = parse_rules(text, name)
@@ -58,8 +86,15 @@ class RuleFolder:
                 continue
 
     def read(self, now_ms: int) -> ActiveRules:
-        """Read changed files and return the rules now in force."""
+        """Read changed files and return the rules now in force; the same object while nothing changes."""
         problems = self._read_folder(now_ms)
+        given = _FolderState(dict(self._read_files), dict(self._valid), problems)
+        if self._last is None or not self._last[0].is_same(given):
+            self._last = given, self._check(list(problems))
+        return self._last[1]
+
+    def _check(self, problems: list[ConfigProblem]) -> ActiveRules:
+        """Check all files together, beside the problems of the folder."""
         chosen, found = choose_versions({name: self._read_files[name].parsed for name in self._read_files}, self._valid)
         pruned, _ = check_together(chosen)
         for seen in self._read_files.values():

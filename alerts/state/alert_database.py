@@ -14,7 +14,7 @@ import json
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -36,6 +36,15 @@ from alerts.state.operations import (
     read_audit,
     read_history,
 )
+from alerts.state.recorded_lines import (
+    SCHEMA as _SCHEMA_5,
+)
+from alerts.state.recorded_lines import (
+    RecordedByKey,
+    RecordedLines,
+    add_recorded,
+    read_recorded,
+)
 from alerts.state.row_changes import (
     Journal,
     RowChange,
@@ -51,7 +60,7 @@ from query_dsl.tree.times import MAX_MS
 
 log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 FILE = "alerts.db"
 MAX_PENDING = 10_000
 """Maximum number of waiting letters; beyond it the oldest are dropped."""
@@ -77,7 +86,7 @@ ALTER TABLE outbox ADD COLUMN sent_ms INTEGER NOT NULL DEFAULT 0;
 _SCHEMA_4 = """
 ALTER TABLE outbox ADD COLUMN started INTEGER NOT NULL DEFAULT 0;
 """
-_SCHEMAS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4)
+_SCHEMAS = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5)
 """Steps from one version of the schema to the next."""
 _TARGET = "substr(thread, instr(thread, ':') + 1)"
 _KIND = f"CASE instr({_TARGET}, ':') WHEN 0 THEN '{MAIL}' ELSE substr({_TARGET}, 1, instr({_TARGET}, ':') - 1) END"
@@ -125,6 +134,8 @@ class EvaluationCommit:
     alerts: Iterable[tuple[str, Labels, Alert | None]] = ()
     """Rule, labels, alert."""
     files: Mapping[str, str] | None = None
+    recorded: RecordedLines | None = None
+    """Results of the recording rules."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +143,15 @@ class DispatchCommit:
     """Letters made at a time, and changes of the dispatcher's state as values for JSON; None: deleted."""
 
     now_ms: int
-    letters: Iterable[AlertLetter] = ()
+    letters: Sequence[AlertLetter] = ()
     alerts: Mapping[str, Any] = field(default_factory=dict)
     groups: Mapping[str, Any] = field(default_factory=dict)
-    history: Iterable[HistoryEntry] = ()
+    history: Sequence[HistoryEntry] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is nothing to store."""
+        return not (self.letters or self.alerts or self.groups or self.history)
 
 
 @dataclass(slots=True)
@@ -154,6 +170,8 @@ class EngineState:
     silences: dict[str, Any] = field(default_factory=dict)
     acknowledgements: dict[str, Any] = field(default_factory=dict)
     """By fingerprint, as values of JSON."""
+    recorded: RecordedByKey = field(default_factory=dict)
+    """Those of the last ten minutes."""
 
 
 def _sealed(text: str) -> str:
@@ -277,6 +295,8 @@ class AlertDatabase:
         if commit.files is not None:
             db.execute("DELETE FROM files")
             db.executemany("INSERT INTO files VALUES (?, ?)", [(n, _sealed(t)) for n, t in commit.files.items()])
+        if commit.recorded is not None:
+            add_recorded(db, commit.recorded)
 
     def _write_alerts(self, db: sqlite3.Connection, commit: EvaluationCommit) -> None:
         gone, here = [], []
@@ -450,6 +470,7 @@ def _read(db: sqlite3.Connection) -> EngineState:
     memory.silences = {id: json.loads(_opened(text)) for id, text in db.execute("SELECT * FROM silences")}
     acknowledged = db.execute("SELECT * FROM acknowledgements")
     memory.acknowledgements = {one: json.loads(_opened(text)) for one, text in acknowledged}
+    memory.recorded = read_recorded(db)
     for (letter,) in db.execute("SELECT letter FROM outbox WHERE state = 'pending'"):
         _letter_of(_opened(letter))
     return memory

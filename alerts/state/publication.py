@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -32,24 +32,27 @@ def json_value(value: Value | None) -> Value | None:
     return value
 
 
-def encode_display(head: Mapping[str, Any], rules: Iterable[Any], alerts: Iterable[Any]) -> bytes:
-    """Encode `head` with as many rules and alerts, in order, as fit into 900 KiB; `truncated` counts the rest."""
+def encode_display(
+    head: Mapping[str, Any], rules: Iterable[Any], alerts: Iterable[Any], shown: Callable[[Any], Any] = lambda one: one
+) -> bytes:
+    """Encode `head` with as many rules and alerts, in order, as fit into 900 KiB; `truncated` counts the rest. `shown`
+    makes the JSON of a rule."""
     body = dict(head)
     size = len(_encoded({**body, "rules": [], "alerts": [], "truncated": 10**9}))
-    body["rules"], used, left_rules = _fitting(rules, min(RULES_SHARE, MAX_BYTES - size))
-    body["alerts"], _, left_alerts = _fitting(alerts, MAX_BYTES - size - used)
+    body["rules"], used, left_rules = _fitting(rules, min(RULES_SHARE, MAX_BYTES - size), shown)
+    body["alerts"], _, left_alerts = _fitting(alerts, MAX_BYTES - size - used, lambda one: one)
     body["truncated"] = left_rules + left_alerts
     return _encoded(body)
 
 
-def _fitting(items: Iterable[Any], room: int) -> tuple[list[Any], int, int]:
+def _fitting(items: Iterable[Any], room: int, shown: Callable[[Any], Any]) -> tuple[list[Any], int, int]:
     kept, used, left = [], 0, 0
     for item in items:
-        size = len(_encoded(item)) + 2
-        if left or used + size > room:
+        made = None if left else shown(item)  # the rest is counted only
+        if left or used + (size := len(_encoded(made)) + 2) > room:
             left += 1
             continue
-        kept.append(item)
+        kept.append(made)
         used += size
     return kept, used, left
 

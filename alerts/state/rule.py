@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
 from alerts.state.conditions import Condition, Value
+from alerts.state.promql_shape import PromqlShape, promql_shape_of
 from alerts.state.rule_shape import RuleShape, shape_of
 from alerts.templates.renderer import render
 from alerts.templates.template_functions import NO_CONTEXT, TemplateContext, TemplateData
@@ -20,6 +22,10 @@ from query_dsl.promql import Query
 
 Labels = tuple[tuple[str, str], ...]
 """Sorted pairs without empty values; together with the rule's name they identify an alert."""
+
+MINUTE_MS = 60_000
+MIN_INTERVAL_MS = 5_000
+"""Least time between evaluations of a rule: that of two polls which shards apply one after another."""
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([a-zA-Z_][a-zA-Z0-9_]*)\}|[{}]")
 
@@ -49,8 +55,8 @@ Question = tuple[str, int | None, tuple[AcceptedAnswer, ...]]
 """Text of the query, its offset if it is PromQL, and accepted answers."""
 
 
-ShapeKey = tuple[str, tuple[str, ...], tuple[AcceptedAnswer, ...]]
-"""Query without selected values, their labels, and accepted answers."""
+ShapeKey = tuple[str, tuple[str, ...], tuple[AcceptedAnswer, ...], int]
+"""Text of the query without selected values, their labels, accepted answers, and offset."""
 
 
 def check_template(template: str) -> None:
@@ -111,8 +117,8 @@ class Rule:
     label_templates: tuple[tuple[str, Template], ...] = ()
     """Labels whose values depend on the series; they replace those of the series, too."""
     annotations: tuple[tuple[str, Template], ...] = ()
-    interval_ms: int = 60_000
-    """Minimum time between evaluations; each is at a minute."""
+    interval_ms: int = MINUTE_MS
+    """Minimum time between evaluations, each at a minute; below a minute the maximum, see `is_prompt`."""
     limit: int = 0
     """Maximum number of alerts; 0: none of its own."""
     group: str = ""
@@ -137,6 +143,11 @@ class Rule:
         return isinstance(self.query, Query)
 
     @property
+    def is_prompt(self) -> bool:
+        """True if the rule is evaluated between minutes, on the newest samples."""
+        return self.interval_ms < MINUTE_MS
+
+    @property
     def accepts_partial(self) -> bool:
         """True if the rule judges windows that the store does not hold whole."""
         return AcceptedAnswer.PARTIAL in self.accept
@@ -147,14 +158,18 @@ class Rule:
         return self.expr, self.offset_ms if self.is_promql else None, self.accept
 
     @cached_property
-    def shape(self) -> RuleShape | None:
-        """See `shape_of`; None for PromQL."""
-        return shape_of(self.query) if isinstance(self.query, Expr) else None
+    def shape(self) -> RuleShape | PromqlShape | None:
+        """See `shape_of` and `promql_shape_of`."""
+        return shape_of(self.query) if isinstance(self.query, Expr) else promql_shape_of(self.query)
 
     @cached_property
     def shape_key(self) -> ShapeKey | None:
         """Key that is equal for rules with one shape; None without one."""
-        return None if self.shape is None else (self.shape.text, self.shape.labels, self.accept)
+        shape = self.shape
+        if shape is None:
+            return None
+        asked = shape.text if isinstance(shape, RuleShape) else repr(shape.node)
+        return sys.intern(asked), shape.labels, self.accept, self.offset_ms
 
     @cached_property
     def digest(self) -> str:
@@ -252,7 +267,7 @@ class RecordingRule:
     labels: Labels
     file: str
     line: int
-    interval_ms: int = 60_000
+    interval_ms: int = MINUTE_MS
     limit: int = 0
     offset_ms: int = 0
     group: str = ""
@@ -263,6 +278,15 @@ class RecordingRule:
     def question(self) -> Question:
         """See Rule."""
         return self.query.text, self.offset_ms, self.accept
+
+    @property
+    def is_prompt(self) -> bool:
+        """See Rule."""
+        return self.interval_ms < MINUTE_MS
+
+    def is_due(self, before_ms: int, time_ms: int) -> bool:
+        """Return True if a multiple of the interval lies in (before, time]."""
+        return before_ms // self.interval_ms != time_ms // self.interval_ms
 
     def series_labels(self, series: Mapping[str, str]) -> dict[str, str]:
         """Labels of a recorded series, with its name as `__name__`."""

@@ -41,7 +41,7 @@ def shape_of(query: Expr) -> RuleShape | None:
     fetch = _only_fetch(below)
     if fetch is None:
         return None
-    kept, freed = _divided(fetch.selector.matchers)
+    kept, freed = divide_matchers(fetch.selector.matchers)
     labels = tuple(sorted(freed))
     if not (labels or operators) or not all(_keeps(node, labels) for node in nodes.walk(query.node)):
         return None
@@ -95,7 +95,7 @@ def _keeps(node: Node, labels: Sequence[str]) -> bool:
     return not isinstance(getattr(node, "function", ""), nodes.UserFunction)
 
 
-def _divided(matchers: Sequence[Matcher]) -> tuple[tuple[Matcher, ...], Mapping[str, str]]:
+def divide_matchers(matchers: Sequence[Matcher]) -> tuple[tuple[Matcher, ...], Mapping[str, str]]:
     """Return the matchers of a shape, and the labels that must have a value; ((), {}) if they select by no name."""
     counts = Counter(one.label for one in matchers)
     if not any(one.label == NAME and one.op == "=" for one in matchers):

@@ -27,6 +27,8 @@ from query_dsl.tree.times import format_time
 VERSION = "2.24.0"
 """First version of Prometheus whose label routes take `match[]`. A newer one would promise more."""
 DEFAULT_TOP = 10
+OWN_GROUP = "artimon"
+"""Group and file of rules that are in no group."""
 _NEVER = "0001-01-01T00:00:00Z"
 
 
@@ -45,13 +47,11 @@ class PrometheusStatus(PrometheusHandlers):
 
     @requires(Level.VIEWER, Area.ALERTS)
     async def rules(self, request: Request) -> Response:
-        """Return the alert rules in one group; their expressions are in the language of the rule."""
+        """Return the alert rules by groups; those of our own files are the group `artimon`. Their expressions are in
+        the language of the rule."""
         kind = (await read_fields(request)).one("type")
         told = await self._alerts()
-        alerts = _alerts(told)
-        rules = [_rule(one, alerts) for one in told["rules"]] if kind != "record" else []
-        groups = [{"name": "artimon", "file": "artimon", "interval": 60, "rules": rules}] if rules else []
-        return json_response(success({"groups": groups}))
+        return json_response(success({"groups": _groups(told) if kind != "record" else []}))
 
     @requires(Level.VIEWER, Area.ALERTS)
     async def alerts(self) -> Response:
@@ -131,23 +131,40 @@ class PrometheusStatus(PrometheusHandlers):
 
 
 def _alerts(told: Mapping[str, Any]) -> list[dict[str, Any]]:
-    found = [
-        {
-            "labels": {"alertname": str(one.get("rule", "")), **_texts(one.get("labels"))},
-            "annotations": {"summary": str(one.get("summary", ""))},
-            "state": _state(str(one.get("state", ""))),
-            "activeAt": format_time(int(one.get("since_ms") or 0)),
-            "value": str(one.get("value", "")),
-        }
-        for one in told["alerts"]
-    ]
-    return [one for one in found if one["state"] != "inactive"]
+    return [_alert(one) for one in told["alerts"] if _state(str(one.get("state", ""))) != "inactive"]
 
 
-def _rule(one: Mapping[str, Any], alerts: list[dict[str, Any]]) -> dict[str, Any]:
-    name = str(one.get("name", ""))
+def _alert(one: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "name": name,
+        "labels": {"alertname": str(one.get("alert") or one.get("rule", "")), **_texts(one.get("labels"))},
+        "annotations": {"summary": str(one.get("summary", ""))},
+        "state": _state(str(one.get("state", ""))),
+        "activeAt": format_time(int(one.get("since_ms") or 0)),
+        "value": str(one.get("value", "")),
+    }
+
+
+def _groups(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+    by_rule: dict[str, list[dict[str, Any]]] = {}
+    for one in told["alerts"]:
+        if _state(str(one.get("state", ""))) != "inactive":
+            by_rule.setdefault(str(one.get("rule", "")), []).append(_alert(one))
+    last_ms = max((int(one.get("time_ms") or 0) for one in told["engines"]), default=0)
+    groups: dict[tuple[str, str], dict[str, Any]] = {}
+    for one in told["rules"]:
+        group = str(one.get("group") or OWN_GROUP)
+        file = str(one.get("file") or OWN_GROUP) if one.get("group") else OWN_GROUP
+        made = groups.setdefault(
+            (file, group),
+            {"name": group, "file": file, "interval": one.get("interval_ms", 60_000) / 1000, "rules": []},
+        )
+        made["rules"].append(_rule(one, by_rule.get(str(one.get("name", "")), []), last_ms))
+    return list(groups.values())
+
+
+def _rule(one: Mapping[str, Any], alerts: list[dict[str, Any]], last_ms: int) -> dict[str, Any]:
+    return {
+        "name": str(one.get("alert") or one.get("name", "")),
         "query": str(one.get("expr", "")),
         "type": "alerting",
         "state": _state(str(one.get("state", ""))),
@@ -155,9 +172,11 @@ def _rule(one: Mapping[str, Any], alerts: list[dict[str, Any]]) -> dict[str, Any
         "keepFiringFor": one.get("keep_firing_for_ms", 0) / 1000,
         "health": "err" if one.get("error") else "ok",
         "lastError": str(one.get("error") or ""),
-        "labels": {},
+        "lastEvaluation": format_time(last_ms) if last_ms else _NEVER,
+        "evaluationTime": one.get("duration_ms", 0) / 1000,
+        "labels": _texts(one.get("labels")),
         "annotations": {},
-        "alerts": [alert for alert in alerts if alert["labels"]["alertname"] == name],
+        "alerts": alerts,
     }
 
 

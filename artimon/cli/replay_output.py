@@ -9,7 +9,7 @@ from pathlib import Path
 
 from alerts.dispatch.routes import Routing
 from alerts.dispatch.routing_file import RoutingFile, check_routing
-from alerts.evaluation.alert_engine import routing_of
+from alerts.evaluation.dispatch_state import routing_of
 from alerts.evaluation.replay_report import comparison_json, comparison_table, replay_json, replay_table
 from alerts.evaluation.rule_replay import Replay, ReplayError, held_end_ms, replay_rules
 from alerts.rules.rule_folder import ActiveRules, read_files

@@ -265,6 +265,9 @@ ALERTS = (
         "ms",
         conversion=FigureConversion.AGE,
     ),
+    SelfMetric(
+        "artimon.alerts.evaluation.delay.ms", "delay_ms", "Time from the end of the minute to its evaluation", "ms"
+    ),
     SelfMetric("artimon.alerts.questions", "questions", "Selects of the last evaluation"),
     SelfMetric("artimon.alerts.minutes.missed", "missed", "Minutes without evaluation since the state began"),
     SelfMetric("artimon.alerts.mails.made", "mail.made", "Mails put into the outbox", counter=True),

@@ -46,6 +46,8 @@ AIMS: Mapping[str, Aim] = {
     "increment.web": _most(1),
     "poll.1000x1500": _most(3),
     "alerts.10000": _times(3),
+    "alerts.delay.p99": _most(8),
+    "alerts.delay.p99@engine": _most(3),
     "storage.mixed": _most(1.5),
     "storage.walk": _most(0.6),
     "varstore.ingest": Aim(5_000_000),

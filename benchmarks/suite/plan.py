@@ -63,7 +63,7 @@ PLAN = (
     Entry(
         "increment",
         "benchmarks.increment",
-        1.0,
+        0.6,
         promised=(
             *_family("increment.", "handle", "call", "call@positional", "call@opentelemetry", "observe"),
             *_family("increment.", "handle@4threads", "call@4threads", "snapshot", "bytes", "web"),
@@ -74,7 +74,7 @@ PLAN = (
     Entry(
         "dropin",
         "benchmarks.dropin",
-        0.7,
+        0.5,
         promised=("dropin.read", "dropin.read@first", "peer.prometheus_client.parse", "limit.dropin.read"),
     ),
     Entry(
@@ -91,13 +91,21 @@ PLAN = (
     Entry(
         "alerts",
         "benchmarks.alerts",
-        1.0,
+        0.8,
         promised=(*_family("alerts.10000", "", ".firing", ".load", ".questions"), "peer.prometheus.alerts.10000"),
+    ),
+    Entry(
+        "alerts_delay",
+        "benchmarks.alerts_delay",
+        3.8,
+        ("--minutes", "1.5"),
+        ("--minutes", "1", "--applications", "4"),
+        promised=_family("alerts.delay.", "p50", "p99", "p99@engine"),
     ),
     Entry(
         "api",
         "benchmarks.api",
-        1.5,
+        0.8,
         promised=(
             *(f"api.{form}.queries" for form in ("json", "json.gzip", "csv", "arrow")),
             *("peer.pandas.api.json.queries", "peer.pandas.api.csv.queries", "api.mean.by.rack.10000x60"),
@@ -119,7 +127,7 @@ PLAN = (
     Entry(
         "varstore",
         "benchmarks.varstore",
-        4.5,
+        3.1,
         ("--only", "ingest,density"),
         ("--only", "ingest,density", "--minutes", "200"),
         promised=(
@@ -156,7 +164,7 @@ PLAN = (
             "varstore.snapshot.pause",
         ),
     ),
-    Entry("varstore_scaling", "benchmarks.varstore_scaling", 2.0, ("--most", "100000"), ("--most", "10000")),
+    Entry("varstore_scaling", "benchmarks.varstore_scaling", 1.2, ("--most", "100000"), ("--most", "10000")),
     Entry(
         "query",
         "benchmarks.query",

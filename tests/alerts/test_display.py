@@ -25,6 +25,7 @@ def test_the_display_holds_what_was_agreed(world: World) -> None:
     assert {**rule, "duration_ms": 0} == {
         "name": "down", "file": "rules.yaml", "line": 3, "expr": "fetch('up')", "threshold": "< 1", "for_ms": 60_000,
         "keep_firing_for_ms": 0, "state": "firing", "error": "", "duration_ms": 0, "receivers": [], "lang": "artimon",
+        "labels": {"severity": "page"},
     }  # fmt: skip
     first, second = shown["alerts"]
     assert (first["state"], second["state"], second["labels"]["host"]) == ("firing", "pending", "b")

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import email
 import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
 from email.message import EmailMessage
 from email.policy import default
 from html.parser import HTMLParser
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from alerts.receivers.chart_image import Chart, draw
 from alerts.receivers.mail import MailComposer
 from alerts.state.alert import AlertChange
 from alerts.state.notification import AlertLetter, Message, Notification, merge
@@ -173,3 +178,41 @@ def test_mails_stay_small() -> None:
 
 def test_without_a_page_there_is_no_link() -> None:
     assert "http" not in "".join(bodies(read_back(note(), MailComposer("artimon@example.org"))))
+
+
+# ---- charts
+
+
+def with_chart(count: int, drawn: Callable[[Notification], Chart | None]) -> EmailMessage:
+    alerts = tuple(note(labels=(("host", str(at)),)) for at in range(count))
+    message = replace(Message.of_one(note()), alerts=alerts)
+    writer = MailComposer("artimon@example.org", "http://page", drawn)
+    return parsed_mail(writer.compose(message, "ops@example.org", NOW).as_bytes())
+
+
+def pictures(mail: EmailMessage) -> dict[str, bytes]:
+    found = [part for part in mail.walk() if part.get_content_type() == "image/png"]
+    return {str(part["Content-ID"]).strip("<>"): part.get_payload(decode=True) for part in found}  # type: ignore[misc]
+
+
+def test_charts_are_pictures_of_the_html() -> None:
+    png = draw(np.arange(3.0), np.array([1.0, 2.0, 3.0]))
+    mail = with_chart(5, lambda told: Chart(png, f'<last> "{dict(told.labels)["host"]}"'))
+    _, page = bodies(mail)
+    found = pictures(mail)
+    assert len(found) == 3  # of the first alerts
+    assert set(re.findall(r'src="cid:([^"]+)"', page)) == set(found)
+    assert set(found.values()) == {png}
+    assert "&lt;last&gt; &quot;0&quot;" in page
+    assert "http" not in page.replace("http://page", "")
+    assert [part.get_content_type() for part in mail.iter_parts()] == ["text/plain", "multipart/related"]
+
+
+def test_without_charts_a_mail_has_two_parts() -> None:
+    mail = with_chart(2, lambda _: None)
+    assert [part.get_content_type() for part in mail.iter_parts()] == ["text/plain", "text/html"]
+
+
+def test_a_mail_that_is_composed_again_has_the_same_pictures() -> None:
+    png = draw(np.arange(3.0), np.array([1.0, 2.0, 3.0]))
+    assert pictures(with_chart(1, lambda _: Chart(png, "x"))) == pictures(with_chart(1, lambda _: Chart(png, "x")))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import alerts
-from alerts.engine_process import AlertsConfig, run_alerts
+from alerts.engine_process import AlertsConfig, parse_external_labels, run_alerts
 from alerts.receivers.mail import MailSettings, load_settings
 from alerts.rules.shipped_rules import seed_rules
 from alerts.state.publication import read_alerts
@@ -135,6 +135,55 @@ def test_an_endpoint_goes_down_and_comes_back(
     client.close()
 
 
+PROMPT_RULES = """
+rules:
+  - {name: down, expr: fetch('artimon.endpoint.up'), threshold: "< 1", missing: keep, interval: 59s}
+  - {name: low, promql: '{"artimon.endpoint.up"} < 1', interval: 59s}
+"""
+
+
+@pytest.mark.stack
+def test_rules_below_a_minute_follow_the_samples(
+    cluster: Cluster,  # noqa: F811
+    mails: Mailbox,
+    tmp_path: Path,
+) -> None:
+    """Each change of the value is told before the interval has passed; the mail of the first firing has a chart."""
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "rules.yaml").write_text(PROMPT_RULES)
+    config = AlertsConfig(
+        cluster.zookeeper, tmp_path / "rules", tmp_path / "data", mail_by(mails.address), page="http://page",
+        health=tmp_path / "health" / "alerts.json",
+    )  # fmt: skip
+    log: list[TestBatch] = []
+    base = SYSTEM_CLOCK.now_ms()
+
+    def poll(value: int) -> None:
+        now_ms = SYSTEM_CLOCK.now_ms()
+        samples = [(fingerprint(UP), now_ms, base, value)]
+        log.append(TestBatch(BatchId("agent", 1, 0, len(log)), source_of("0"), now_ms, samples))
+        cluster.feed("0", log, len(log) - 1, len(log))
+
+    for id in ("0", "1"):
+        cluster.place(id)
+        cluster.wait_whole(id)
+    cluster.announce(SeriesBlock(source_of("0"), 0, 1, (SeriesInfo(UP, ValueType.INTEGER, Kind.GAUGE),)))
+    poll(1)
+    with running(config, SYSTEM_CLOCK):
+        eventually(lambda: config.health is not None and config.health.exists())
+        eventually(lambda: health_of(config).figures["rules"].get("inactive") == 2)
+        for value, count in ((0, 2), (1, 4)):
+            before = SYSTEM_CLOCK.monotonic()
+            poll(value)
+            eventually(lambda count=count: len(mails.raw) == count, seconds=59)  # type: ignore[misc]
+            assert SYSTEM_CLOCK.monotonic() - before < 50
+        assert health_of(config).figures["problems"] == []
+    assert sorted(one.split(":")[0] for one in mails.subjects) == [
+        "[FIRING] down", "[FIRING] low", "[RESOLVED] down", "[RESOLVED] low",
+    ]  # fmt: skip
+    assert all(b"Content-ID: <chart-0." in raw for raw in mails.raw[:2])
+
+
 @pytest.mark.stack
 def test_without_zookeeper_and_mail_it_runs_and_says_what_is_wrong(tmp_path: Path) -> None:
     seed_rules(tmp_path / "rules")
@@ -180,3 +229,10 @@ def test_an_api_open_to_all_is_refused(tmp_path: Path) -> None:
 def test_the_part_of_the_stack_comes_after_zookeeper() -> None:
     assert (AlertsPart.name, AlertsPart.starts_after) == ("alerts", ("zookeeper",))
     assert alerts.__all__
+
+
+def test_external_labels_are_names_and_values() -> None:
+    assert parse_external_labels(["site=paris", "path=a=b", "empty="]) == {"site": "paris", "path": "a=b", "empty": ""}
+    for text, told in (("site", "NAME=VALUE"), ("1=x", "label"), ("__a=x", "reserved")):
+        with pytest.raises(ValueError, match=told):
+            parse_external_labels([text])

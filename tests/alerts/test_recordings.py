@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from alerts.evaluation import recordings
-from alerts.evaluation.recordings import FILE, RecordingFile
+from alerts.evaluation.alert_engine import AlertEngine, EngineConfig
+from alerts.evaluation.recordings import FILE, RecordingFile, recorded_lines
 from sources.dropin.line_grammar import parse_line
 from tests.alerts.worlds import MINUTE, START, World
 
@@ -86,8 +87,77 @@ def test_a_folder_that_is_gone_stops_no_alert(world: World, tmp_path: Path) -> N
 
 def test_old_results_leave_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recordings, "MAX_LINES", 3)
-    file = RecordingFile(tmp_path)
+    file = RecordingFile(tmp_path / FILE)
     two = [({"__name__": "a", "l": str(at)}, 1.0) for at in range(2)]
-    assert file.write(MINUTE, two) == file.write(2 * MINUTE, two) == 0
-    assert [time for time, *_ in lines(tmp_path)] == [2 * MINUTE] * 2
-    assert file.write(3 * MINUTE, two * 3) == 3
+    made = {time_ms: recorded_lines(time_ms, two * 3) for time_ms in (MINUTE, 2 * MINUTE)}
+    assert [len(one) for one in made.values()] == [3, 3]
+    file.write(made)
+    assert [time for time, *_ in lines(tmp_path)] == [2 * MINUTE] * 3
+
+
+def test_the_file_is_written_when_it_lacks_results_only(tmp_path: Path) -> None:
+    made = {MINUTE: recorded_lines(MINUTE, [({"__name__": "a"}, 1.0)])}
+    file = RecordingFile(tmp_path / FILE)
+    file.write(made)
+    before = (tmp_path / FILE).stat().st_ino
+    file.write(made)
+    RecordingFile(tmp_path / FILE).write(made)  # as after a restart
+    RecordingFile(tmp_path / FILE).write({})
+    assert (tmp_path / FILE).stat().st_ino == before
+    file.write({MINUTE: (*made[MINUTE], *made[MINUTE])})
+    assert len(lines(tmp_path)) == 2
+
+
+class Killed(Exception):
+    """The engine ends here."""
+
+
+@pytest.mark.parametrize("step", ["evaluated", "committing", "committed"])
+def test_a_kill_loses_no_result_and_writes_none_that_is_not_stored(tmp_path: Path, step: str) -> None:
+    def kill(at: str) -> None:
+        if at == step and armed:
+            raise Killed
+
+    armed: list[bool] = []
+    world = World(tmp_path, hook=kill)
+    world.recordings = tmp_path
+    world.write(RULES)
+    world.tick({"a": 1, "b": 1})
+    armed.append(True)
+    world.time += MINUTE
+    world.clock.advance(MINUTE)
+    world.put({"a": 1, "b": 2})
+    with pytest.raises(Killed):
+        world.engine.evaluate_due()
+    assert [value for _, name, _, value in lines(tmp_path) if name == "up:sum"] == [2.0]
+    armed.clear()
+    world.start()
+    stored = step == "committed"
+    assert [value for _, name, _, value in lines(tmp_path) if name == "up:sum"] == [2.0, *([3.0] if stored else [])]
+    assert world.engine.evaluate_due() != stored
+    found = [(time, value) for time, name, _, value in lines(tmp_path) if name == "up:sum"]
+    assert found == [(START + MINUTE, 2.0), (START + 2 * MINUTE, 3.0)]
+    world.close()
+
+
+def test_a_label_may_hold_any_text(world: World, tmp_path: Path) -> None:
+    world.write("groups:\n- name: g\n  rules:\n  - {record: r, expr: up}\n")
+    world.tick({"a\u2028b\x0bc": 1})
+    world.start()
+    world.tick({"a\u2028b\x0bc": 2})
+    assert [value for *_, value in lines(tmp_path)] == [1.0, 2.0]
+    assert {labels["host"] for _, _, labels, _ in lines(tmp_path)} == {"a\u2028b\x0bc"}
+
+
+def test_an_engine_writes_its_own_results_only(world: World, tmp_path: Path) -> None:
+    """The engines of a pair share the state."""
+    world.tick({"a": 1})
+    (tmp_path / FILE).unlink()
+    database = world.database
+    config = EngineConfig("other", world.rules, (), recordings=tmp_path)
+    other = AlertEngine(config, world.store, database, database.load(), world.clock)
+    assert not (tmp_path / FILE).exists()
+    other.load(database.load())
+    assert not (tmp_path / FILE).exists()
+    world.start()
+    assert [value for _, name, _, value in lines(tmp_path) if name == "up:sum"] == [1.0]

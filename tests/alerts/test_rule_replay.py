@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from alerts.evaluation import replay_answers, rule_replay
-from alerts.evaluation.alert_engine import routing_of
+from alerts.evaluation.dispatch_state import routing_of
 from alerts.evaluation.replay_answers import ChunkStore
 from alerts.evaluation.replay_report import comparison_json
 from alerts.evaluation.rule_replay import Replay, replay_rules

@@ -264,7 +264,7 @@ def test_a_database_of_version_2_is_read(tmp_path: Path) -> None:
     database, _, _ = open_database(tmp_path, NOW)
     database.close()
     file = sqlite3.connect(tmp_path / "alerts.db")
-    for table in ("silences", "acknowledgements", "audit", "history"):
+    for table in ("silences", "acknowledgements", "audit", "history", "recorded"):
         file.execute(f"DROP TABLE {table}")
     file.execute("ALTER TABLE outbox DROP COLUMN started")
     file.execute("INSERT INTO meta VALUES ('time_ms', '7')")

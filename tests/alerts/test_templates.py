@@ -14,6 +14,7 @@ from alerts.templates.jinja_parser import parse_jinja
 from alerts.templates.renderer import render
 from alerts.templates.template_functions import MAX_TEXT, TemplateContext, TemplateData
 from alerts.templates.template_nodes import TemplateError
+from tests.alerts.worlds import World
 
 SAMPLES = [
     {"Labels": {"__name__": "up", "host": "b"}, "Value": 2.0},
@@ -194,3 +195,29 @@ def test_any_template_is_rendered_or_refused_with_words(words: list[str]) -> Non
             told = problem.message
             if not told:
                 pytest.fail(" ".join(words))
+
+
+EXTERNAL = """
+groups:
+- name: g
+  rules:
+  - alert: Down
+    expr: up < 1
+    labels: {where: "{{ $externalLabels.site }}"}
+    annotations: {summary: "{{ $labels.host }} of {{ .ExternalLabels.site }} at {{ externalURL }} {{ $externalURL }}"}
+"""
+OWN = """
+rules:
+- {name: own, expr: "fetch('up')", threshold: "< 1", missing: keep, annotations: {a: "{{ external_labels.site }} {{ external_url }}"}}
+"""
+
+
+def test_external_labels_and_url_are_those_of_the_engine(world: World) -> None:
+    world.external_labels = {"site": "paris"}
+    world.write(EXTERNAL, "prometheus.yaml")
+    world.write(OWN)
+    world.tick({"a": 0})
+    of = {note.shown_name: note for note in world.notes()}
+    assert dict(of["Down"].labels) == {"host": "a", "where": "paris"}
+    assert of["Down"].summary == f"a of paris at {world.page} {world.page}"
+    assert of["own"].annotations == (("a", f"paris {world.page}"),)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from alerts.evaluation.alert_engine import AlertEngine, EngineConfig
+from alerts.evaluation.feed_status import FeedStatus, PollCount
 from alerts.receivers.letter_sender import LetterSender
 from alerts.receivers.mail import RECEIVER, load_settings
 from alerts.state.alert_database import AlertDatabase, open_database
@@ -42,6 +43,8 @@ class World:
     folder: Path
     store: PlainStore = field(default_factory=PlainStore)
     newest: list[int] = field(default_factory=list)
+    applied: int = 0
+    polls: tuple[PollCount, ...] = ()
     hook: Callable[[str], None] = lambda _step: None
     to: tuple[str, ...] = ("ops@example.org",)
     past: Store | None = None
@@ -57,6 +60,7 @@ class World:
         self.page = "http://127.0.0.1:8780"
         self.routing: Path | None = None
         self.recordings: Path | None = None
+        self.external_labels: dict[str, str] = {}
 
     @property
     def engine(self) -> AlertEngine:
@@ -74,10 +78,17 @@ class World:
         """As after a start of the process."""
         self.close()
         self._database, memory, self.damage = open_database(self.folder / "data", self.clock.now_ms(), self.hook)
-        config = EngineConfig("test", self.rules, self.to, self.page, routing=self.routing, recordings=self.recordings)
+        config = EngineConfig(
+            "test", self.rules, self.to, self.page, routing=self.routing, recordings=self.recordings,
+            external_labels=self.external_labels,
+        )  # fmt: skip
         self._engine = AlertEngine(
-            config, self.store, self._database, memory, self.clock, newest_samples=lambda: self.newest, past=self.past
+            config, self.store, self._database, memory, self.clock, feeds=self.read_feeds, past=self.past
         )
+
+    def read_feeds(self) -> list[FeedStatus]:
+        """The shards: each has a newest sample."""
+        return [FeedStatus(newest, self.applied, self.polls) for newest in self.newest]
 
     def close(self) -> None:
         if self._database is not None:

@@ -19,6 +19,7 @@ from artimon.model.values import Kind
 from query_dsl.promql.promql_settings import PromqlSettings
 from query_dsl.stores.engine_store import EngineStore
 from query_dsl.stores.query_limits import QueryBudget
+from query_dsl.tree.times import format_time
 from tests.api.serving import EDGE, Answer, Client, minutes, served
 from tests.api.test_listings import polled_store
 from tests.query_dsl.plain_store import PlainStore
@@ -26,10 +27,23 @@ from tests.query_dsl.plain_store import PlainStore
 MANY = '{host!=""}'
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 ALERTS = {
-    "engines": [],
+    "engines": [{"id": "alerts", "time_ms": EDGE}],
     "rules": [
         {"name": "down", "expr": "fetch('up') == 0", "state": "firing", "error": "", "for_ms": 60_000},
         {"name": "odd", "expr": "fetch('x')", "state": "error", "error": "no series", "for_ms": 0},
+        {
+            "name": "p.yaml/g/High",
+            "alert": "High",
+            "file": "p.yaml",
+            "group": "g",
+            "interval_ms": 10_000,
+            "expr": "x > 1",
+            "state": "inactive",
+            "error": "",
+            "for_ms": 0,
+            "duration_ms": 1.5,
+            "labels": {"severity": "page"},
+        },
     ],
     "alerts": [
         {
@@ -170,7 +184,7 @@ def test_the_editor_gets_types_and_layout(client: Client) -> None:
 
 
 def test_rules_and_alerts(client: Client) -> None:
-    (group,) = data(client.get("/api/v1/rules"))["groups"]
+    group, _ = data(client.get("/api/v1/rules"))["groups"]
     assert [(one["name"], one["state"], one["health"]) for one in group["rules"]] == [
         ("down", "firing", "ok"),
         ("odd", "inactive", "err"),
@@ -181,9 +195,20 @@ def test_rules_and_alerts(client: Client) -> None:
 
 
 def test_rules_have_their_alerts_and_types(client: Client) -> None:
-    (group,) = data(client.get("/api/v1/rules", type="alert"))["groups"]
+    group, _ = data(client.get("/api/v1/rules", type="alert"))["groups"]
     assert [len(one["alerts"]) for one in group["rules"]] == [1, 0]
     assert data(client.get("/api/v1/rules", type="record")) == {"groups": []}
+
+
+def test_rules_of_prometheus_are_in_their_groups(client: Client) -> None:
+    found = data(client.get("/api/v1/rules"))["groups"]
+    assert [(one["name"], one["file"], one["interval"]) for one in found] == [
+        ("artimon", "artimon", 60),
+        ("g", "p.yaml", 10),
+    ]
+    (rule,) = found[1]["rules"]
+    assert (rule["name"], rule["labels"], rule["evaluationTime"]) == ("High", {"severity": "page"}, 0.0015)
+    assert rule["lastEvaluation"] == format_time(EDGE)
 
 
 def test_targets_are_the_endpoints(client: Client) -> None:

@@ -198,14 +198,24 @@ class VarstoreClient:
 
     def statuses(self) -> dict[str, dict[str, Any]]:
         """Return the status of each shard that answers, by id."""
+        return {id: {key: one[key] for key in one if key != "polls"} for id, one in self._statuses()[0].items()}
 
+    def feed_statuses(self) -> dict[str, dict[str, Any]]:
+        """Return the status of every shard with the times of polls, which name sources. Raises StoreUnavailable unless
+        all shards answer."""
+        told, places = self._statuses()
+        if told.keys() != places:
+            raise StoreUnavailable(f"{len(places - told.keys())} shards did not answer: {self._reason()}")
+        return told
+
+    def _statuses(self) -> tuple[dict[str, dict[str, Any]], set[str]]:
+        """Return the statuses by id, and the ids of all shards."""
         deadline = self._deadline()
-        told = self._connections.ask_each(
-            self._shards(deadline), ShardRequest("status", lambda _: (), json.loads), deadline
-        )
+        places = self._shards(deadline)
+        told = self._connections.ask_each(places, ShardRequest("status", lambda _: (), json.loads), deadline)
         if not told:
             raise StoreUnavailable(f"no shard of the memory store answered: {self._reason()}")
-        return told
+        return told, {place.id for place in places.live}
 
     def _union(self, question: RequestFor) -> list[str]:
         outcomes = self._remarked(question, self._deadline())

@@ -29,6 +29,7 @@ from varstore.query.query_deadline import IsDisconnected, never_disconnected
 from varstore.store.bucket_store import NO_TYPE, BucketStore, OutcomeCounts
 from varstore.store.feed_groups import FeedGroup, LostRange, Partition
 from varstore.store.ownership import Ownership, ShardLocks
+from varstore.store.poll_times import PollTimes
 from varstore.store.range_admission import AdmittedRange, admit, advance, check_range, drop_repeats, vshard_of
 from varstore.store.run_builder import RunBuilder
 from varstore.store.series_catalogue import SeriesCatalogue
@@ -79,6 +80,7 @@ class Shard:
         self._pushdown = Pushdown(self._store, self._index, self._cells, self.level_list, self._reader)
         self._total = OutcomeCounts()
         self._repeated = self._bad_announcements = self._newest_ms = 0
+        self._polls = PollTimes()
         self.broken = ""
         """Reason why this shard accepts no more ranges, empty while it is consistent."""
 
@@ -118,6 +120,7 @@ class Shard:
             self._repeated += repeated
             if len(range_.samples) and pieces:  # the poll time, as the time of a sample may be far in the future
                 self._newest_ms = max(self._newest_ms, *(entry.poll_ms for entry in range_.entries if entry.rows))
+                self._polls.add(piece.entry for piece in pieces)
         self._catalogue.maintain(self.ownership.vshards)
         self.ownership.forget_blocks(self._store.head_ms)
         return FeedAnswer(range_.until, tally.applied, repeated, tally.late, tally.future)
@@ -335,6 +338,11 @@ class Shard:
                 "newest_sample_ms": self._newest_ms,
                 "broken": self.broken,
             }
+
+    def polls(self) -> list[list[Any]]:
+        """See `PollTimes.summary`."""
+        with self._reading:
+            return self._polls.summary(self._store.head_ms)
 
     def _next_offsets(self) -> dict[str, int]:
         """Return the least next offset of all groups by partition; the last topic id wins. With `_reading` held."""

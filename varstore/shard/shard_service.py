@@ -210,8 +210,8 @@ class ShardService:
                 raise SelectError(f"{UNKNOWN_REQUEST} {what!r}: use one of {', '.join(QUESTIONS)}")
 
     def status(self) -> bytes:
-        """Return `Shard.status` as JSON."""
-        return json.dumps(self._shard.status()).encode()
+        """Return `Shard.status`, with `Shard.polls` as `polls`, as JSON."""
+        return json.dumps({**self._shard.status(), "polls": self._shard.polls()}).encode()
 
 
 def _matchers(request: Mapping[str, Any]) -> tuple[Matcher, ...]:

@@ -1,0 +1,62 @@
+"""Results of recording rules in the database, from which the drop-in file of an engine is written."""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, replace
+
+RECORDED_MS = 600_000
+"""Time for which results are kept: an agent that is away for so long loses none."""
+SCHEMA = """
+CREATE TABLE recorded (
+    time_ms INTEGER NOT NULL, engine TEXT NOT NULL, lines TEXT NOT NULL, PRIMARY KEY (time_ms, engine)) STRICT;
+"""
+"""Step of the schema of the database."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedLines:
+    """Lines of the results of one evaluation, for the agent of the engine that made it. Each ends with a line break."""
+
+    time_ms: int
+    engine: str
+    lines: tuple[str, ...]
+
+
+RecordedByKey = dict[tuple[int, str], RecordedLines]
+"""Results by time and engine."""
+
+
+def add_recorded(db: sqlite3.Connection, made: RecordedLines) -> None:
+    """Store results, and delete old ones. The compressed lines have a checksum of their own (Adler-32)."""
+    packed = b64encode(zlib.compress("".join(made.lines).encode(), 1)).decode()
+    db.execute("DELETE FROM recorded WHERE time_ms <= ?", (made.time_ms - RECORDED_MS,))
+    db.execute("INSERT OR REPLACE INTO recorded VALUES (?, ?, ?)", (made.time_ms, made.engine, packed))
+
+
+def read_recorded(db: sqlite3.Connection) -> RecordedByKey:
+    """Return the results, oldest first. Raises ValueError if they are damaged."""
+    found = {}
+    for time_ms, engine, packed in db.execute("SELECT time_ms, engine, lines FROM recorded ORDER BY time_ms"):
+        try:
+            text = zlib.decompress(b64decode(packed)).decode()
+        except zlib.error as error:
+            raise ValueError(f"recorded series of {time_ms}: {error}") from error
+        lines = tuple(f"{line}\n" for line in text.split("\n")[:-1])
+        found[time_ms, engine] = RecordedLines(time_ms, engine, lines)
+    return found
+
+
+def keep_recorded(known: RecordedByKey, made: RecordedLines) -> RecordedByKey:
+    """Return what the database holds after `add_recorded`."""
+    kept = {key: one for key, one in known.items() if one.time_ms > made.time_ms - RECORDED_MS}
+    return {**kept, (made.time_ms, made.engine): made}
+
+
+def with_known(known: RecordedByKey, made: RecordedLines) -> RecordedLines:
+    """Return results together with those of another evaluation of this engine at the same time: one of a minute and one
+    between minutes."""
+    before = known.get((made.time_ms, made.engine))
+    return made if before is None else replace(made, lines=(*before.lines, *made.lines))
