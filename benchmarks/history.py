@@ -3,13 +3,14 @@
 `history.30d`: sum by rack of the increase in each hour of 30 days of 3,000 counters polled every minute, 130 million
 samples. `history.365d`: mean of each day of a year of 1,000 gauges, 526 million samples. Seconds from the text to the
 answer, which is compared with the stored samples; the best of several in a running process. `@cold`: the first answer
-of a new process. The peer's line is with its cache of results off, `@cached` with it on: a question asked before.
+of a new process; `@parts`: asked again of a process that has the closed days in its cache on disk. The peer's line is
+with its cache of results off, `@cached` with it on: a question asked before.
 `history.rollup`: samples a second that the compactor rolls up. `history.bytes`: bytes of samples and roll-ups in
 relation to those of samples alone, for a day of the counters; `@mixed`: for the recorded hour of a whole stack.
-`@parts`: asked again of a process that has the closed days in its cache on disk. `history.find`: seconds to find one
-series among all ever seen, by name and pod, in a table of 10 million series of pods that lived for two days each;
-`@pod`: the 100 series of a pod, of any name; `@node`: those of one name and node. The peer's lines are the same questions
-to /api/v1/series. `limit.history.find` reads the bytes of the row groups that hold the series once.
+`history.find`: seconds to find one series among all ever seen, by name and pod, in a table of 10 million series of pods
+that lived for two days each; `@pod`: the 100 series of a pod, of any name; `@node`: those of one name and node. The
+peer's lines are the same questions to /api/v1/series. `limit.history.find` reads the bytes of the row groups that hold
+the series once.
 `history.import`: samples a second that `artimon history import` stores, of two days of the counters as the peer exports
 them, one process; the peer's line is its import of the same lines until they can be read, with all its threads.
 
@@ -227,8 +228,19 @@ def measure(
         emit(variant(question.line, "cold"), cold, f"{unit}, the first in a new process", peer.name, times[0] / cold)
         emit(variant(question.line, "parts"), again, f"{unit}, closed days cached", peer.name, cached / again)
         emit(f"peer.{peer.name}.{question.line}", min(times), f"{unit}, without its cache of results", peer.name)
-        emit(variant(f"peer.{peer.name}.{question.line}", "cold"), times[0], f"{unit}, the first of a new process", peer.name)
-        emit(variant(f"peer.{peer.name}.{question.line}", "cached"), cached, f"{unit}, asked before", peer.name, cached / warm)
+        emit(
+            variant(f"peer.{peer.name}.{question.line}", "cold"),
+            times[0],
+            f"{unit}, the first of a new process",
+            peer.name,
+        )
+        emit(
+            variant(f"peer.{peer.name}.{question.line}", "cached"),
+            cached,
+            f"{unit}, asked before",
+            peer.name,
+            cached / warm,
+        )
     if not peers:
         emit(question.line, warm, unit)
         emit(variant(question.line, "cold"), cold, f"{unit}, the first in a new process")

@@ -19,7 +19,7 @@ from artimon.model.select import NAME, Matcher
 from artimon.runtime.config_file import read_config
 from artimon.runtime.config_model import Section
 from pipeline.history.deletion import DeletionPlan, DeletionResult
-from pipeline.history.relabel import Relabel, RelabelError, SeriesMoves, moves_table, read_moves
+from pipeline.history.series_moves import Relabel, RelabelError, SeriesMoves, moves_table, read_moves
 from query_dsl.stores.history.sample_query import NO_LIMIT, HistoryError, parse_sample_query
 from query_dsl.stores.history.series_lookup import FoundSeries, find_series, read_announced
 from query_dsl.tree.query_errors import NothingSelected

@@ -52,8 +52,8 @@ class Churn:
         return self.start_ms + pod * (YEAR_DAYS * DAY_MS // max(1, self.pods))
 
     def fill(self, hdfs: str) -> int:
-        """Write the table as a daily merge leaves it, and the announcements of a day after it; return its bytes. Numbers
-        of a hash stand for the fingerprints, and numbers of nodes for the sources."""
+        """Write the table as a daily merge leaves it, and the announcements of a day after it; return its bytes. Hashes
+        of numbers stand for the fingerprints, and numbers of nodes for the sources."""
         table = SeriesTable(hdfs)
         table.refresh()
         made = table.new_files()
@@ -107,8 +107,12 @@ class Churn:
             "last_seen": pa.array(first_us + LIFE_DAYS * DAY_MS * 1000).view(STAMP),
             "clash": pa.array(np.zeros(len(ids), np.bool_)),
         }
-        return sort_rows(pa.table([pc.cast(rows[name], SERIES_SCHEMA.field(name).type) for name in SERIES_SCHEMA.names],
-                                  schema=SERIES_SCHEMA))
+        return sort_rows(
+            pa.table(
+                [pc.cast(rows[name], SERIES_SCHEMA.field(name).type) for name in SERIES_SCHEMA.names],
+                schema=SERIES_SCHEMA,
+            )
+        )
 
 
 _SAME = {"type": "double", "kind": "gauge", "unit": "", "help": "of a pod"}

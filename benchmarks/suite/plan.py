@@ -175,16 +175,31 @@ PLAN = (
         "history",
         "benchmarks.history",
         5.5,
-        ("--only", "30d", "--only", "bytes", "--only", "import", "--only", "find", "--days", "7", "--series", "2000000"),
-        ("--only", "30d", "--only", "import", "--only", "find", "--days", "2", "--hosts", "3", "--series", "100000"),
-        promised=(
-            *("history.rollup", "history.import", "peer.victoriametrics.history.import"),
+        (
+            "--only",
+            "30d",
+            "--only",
+            "bytes",
+            "--only",
+            "import",
+            "--only",
+            "find",
+            "--days",
+            "7",
+            "--series",
+            "2000000",
         ),
+        ("--only", "30d", "--only", "import", "--only", "find", "--days", "2", "--hosts", "3", "--series", "100000"),
+        promised=(*("history.rollup", "history.import", "peer.victoriametrics.history.import"),),
         sized=(
             *("history.bytes", "history.bytes@mixed"),
             *_family("history.30d@7days", "", ",cold", ",parts"),
             *_family("peer.victoriametrics.history.30d@7days", "", ",cold", ",cached"),
-            *(f"{of}history.find@2000000{what}" for of in ("", "peer.victoriametrics.") for what in ("", ",pod", ",node")),
+            *(
+                f"{of}history.find@2000000{what}"
+                for of in ("", "peer.victoriametrics.")
+                for what in ("", ",pod", ",node")
+            ),
             "limit.history.find@2000000",
         ),
     ),

@@ -10,5 +10,5 @@ Modules in reading order; each imports only those before it:
     importer        one file: rows by day, their proof, commits
     rewrite         files without the selected rows or with new labels for them, and the roll-ups of these files
     deletion        plan, token, deletion, proof
-    relabel         other labels for the selected rows
+    series_moves    other labels for the selected rows: a relabel
 """

@@ -54,9 +54,7 @@ class HistoryCatalogue:
     def find(self, matchers: tuple[Matcher, ...]) -> SeriesMatch:
         """Return every matching series that was ever announced. Raises TooMuchHistory for more than MAX_FOUND, and as
         `read_announced`."""
-        return self._cached(
-            self._cache, matchers, lambda: make_match(*read_announced(self._hdfs, matchers, MAX_FOUND))
-        )
+        return self._cached(self._cache, matchers, lambda: make_match(*read_announced(self._hdfs, matchers, MAX_FOUND)))
 
     def label_values(self, label: str | None) -> list[str]:
         """Return the values of a label of all series, or with None all names of labels, sorted. Raises as

@@ -142,4 +142,3 @@ def _places(rows: Ints, series: Ints, numbers: Ints) -> Ints:
         return np.full(len(rows), -1, np.int64)
     at = np.minimum(np.searchsorted(series, rows), len(series) - 1)
     return np.where(series[at] == rows, numbers[at], -1)
-

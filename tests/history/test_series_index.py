@@ -15,7 +15,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.fingerprint import fingerprint, signed
 from artimon.model.labels import canonical
 from artimon.model.select import Matcher
-from artimon.rawtable import merged_files, merged_table, term_index
+from artimon.rawtable import merged_files, merged_table
 from artimon.rawtable.announced_rows import rows_of
 from artimon.rawtable.series_delta import SeriesTable
 from artimon.rawtable.term_index import TERMS_FOLDER, TermIndex, index_path, term_of
@@ -32,7 +32,9 @@ Labels = dict[str, str]
 SERIES = st.lists(
     st.tuples(
         st.sampled_from(["cpu", "cpu.user", "mem"]),
-        st.dictionaries(st.sampled_from(["pod", "node", "x"]), st.sampled_from(["a", "b", "a|b", "é", "1.5"]), max_size=3),
+        st.dictionaries(
+            st.sampled_from(["pod", "node", "x"]), st.sampled_from(["a", "b", "a|b", "é", "1.5"]), max_size=3
+        ),
     ),
     min_size=1,
     max_size=40,

@@ -1,4 +1,4 @@
-"""Other labels for the past: exactly the selected samples get them, in samples, roll-ups and series; the old labels go."""
+"""Other labels for the past: exactly the selected samples get them, in samples, roll-ups and series."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from artimon.rawtable.schema import TableError
 from artimon.runtime import file_access as files
 from artimon.runtime.config_file import ConfigFileError
 from pipeline.history.deletion import prove_deletion
-from pipeline.history.relabel import RelabelError, moves_uri, read_moves
+from pipeline.history.series_moves import RelabelError, moves_uri, read_moves
 from query_dsl import evaluate, parse
 from query_dsl.stores.history.engine import History
 from query_dsl.stores.history.result import Sample

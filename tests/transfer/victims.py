@@ -78,9 +78,7 @@ def relabel(hdfs: str, folder: Path, selector: str, start: int, end: int, rules:
             print(error, file=sys.stderr)
 
 
-def selected(
-    hdfs: str, folder: Path, selector: str, start: int, end: int, rules: str
-) -> SelectedRelabel | None:
+def selected(hdfs: str, folder: Path, selector: str, start: int, end: int, rules: str) -> SelectedRelabel | None:
     """Return what is left to relabel."""
     try:
         return SelectedRelabel(hdfs, selector, start, end, read_rules(Path(rules)), folder / "rows")

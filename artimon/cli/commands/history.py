@@ -29,7 +29,9 @@ class _ReadGroup(DefaultListGroup):
     default_command = "read"
 
 
-history_app = typer.Typer(cls=_ReadGroup, help="Samples from the raw table on HDFS: read, import, export, delete, relabel.")
+history_app = typer.Typer(
+    cls=_ReadGroup, help="Samples from the raw table on HDFS: read, import, export, delete, relabel."
+)
 app.add_typer(history_app, name="history")
 SelectorArgument = Annotated[str, typer.Argument(help="A selector, such as 'rack.temp{rack=\"r1\"}'.")]
 StartOption = Annotated[str, typer.Option("--from", help="Start time, exclusive: ISO 8601 (UTC), or such as now-6h.")]
