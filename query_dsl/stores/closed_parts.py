@@ -14,6 +14,7 @@ import struct
 import threading
 import uuid
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -124,6 +125,7 @@ class ClosedParts:
         self._lock = threading.Lock()
         self._bytes: int | None = None
         self._swept_s = -SWEEP_S
+        self._has_failed = False
 
     def sweep_due(self) -> bool:
         """Return True every SWEEP_S: the caller then calls `keep_only`."""
@@ -140,11 +142,11 @@ class ClosedParts:
         try:
             part = decode_part(path.read_bytes())
             os.utime(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
             log.warning("%s is not read: %s", path, error)
-            path.unlink(missing_ok=True)
+            _discard(path)
             return None
         return part
 
@@ -159,8 +161,10 @@ class ClosedParts:
             written.write_bytes(data)
             written.replace(path)
         except OSError as error:
-            log.warning("results of closed days are not cached in %s: %s", self._folder, error)
-            written.unlink(missing_ok=True)
+            level = logging.DEBUG if self._has_failed else logging.WARNING
+            log.log(level, "results of closed days are not cached in %s: %s", self._folder, error)
+            self._has_failed = True
+            _discard(written)
             return
         with self._lock:
             self._bytes = self._size() if self._bytes is None else self._bytes + len(data)
@@ -171,9 +175,10 @@ class ClosedParts:
         """Delete the entries of other files than these, of one table: their samples were deleted, or merged."""
         live = {stem_of(file) for file in files}
         root = self._root(table)
-        for found in root.iterdir() if root.is_dir() else ():
-            if found.name not in live:
-                shutil.rmtree(found, ignore_errors=True)
+        with suppress(OSError):  # the folder does not exist yet
+            for found in root.iterdir():
+                if found.name not in live:
+                    shutil.rmtree(found, ignore_errors=True)
 
     def _evict(self) -> None:
         held = sorted(self._entries())
@@ -181,7 +186,7 @@ class ClosedParts:
         for _, length, path in held:
             if size <= self._max_bytes * EVICTED_TO:
                 break
-            path.unlink(missing_ok=True)
+            _discard(path)
             size -= length
         self._bytes = size
 
@@ -205,3 +210,8 @@ class ClosedParts:
     def _path(self, table: str, file: str, shape: str) -> Path:
         name = xxhash.xxh3_128_hexdigest(f"{FORMAT} {shape}".encode())
         return self._root(table) / stem_of(file) / f"{name}.part"
+
+
+def _discard(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
