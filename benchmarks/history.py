@@ -304,11 +304,12 @@ def measure_find(hdfs: str, peers: Sequence[Victoria], series: int) -> None:
         of_node: [len(range(pod % churn.NODES, load.pods, churn.NODES)) for pod in pods],
     }
     ours: dict[str, float] = {}
+    catalogue = HistoryCatalogue(hdfs)
     for name, questions in asked.items():
         took = []
         for labels, count in zip(questions, counts[name], strict=True):
             began = time.perf_counter()
-            found = HistoryCatalogue(hdfs).find(tuple(Matcher(label, "=", value) for label, value in labels))
+            found = catalogue.find(tuple(Matcher(label, "=", value) for label, value in labels))
             took.append(time.perf_counter() - began)
             if len(found) != count:
                 raise WrongHistory(f"{name}: {len(found)} series of {labels}, not {count}")

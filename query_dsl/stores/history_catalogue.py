@@ -15,6 +15,7 @@ import pyarrow as pa
 from artimon.model.select import NAME, Matcher, Series
 from artimon.model.series_table import EncodedLabel, SeriesTable
 from artimon.model.values import Kind, ValueType
+from artimon.rawtable.term_index import TermIndexes
 from query_dsl.stores.history.series_lookup import read_announced, read_label_values
 from query_dsl.stores.sample_rows import Ints
 
@@ -47,6 +48,7 @@ class HistoryCatalogue:
 
     def __init__(self, hdfs: str) -> None:
         self._hdfs = hdfs
+        self._indexes = TermIndexes()
         self._lock = Lock()
         self._cache: OrderedDict[tuple[Matcher, ...], tuple[float, SeriesMatch]] = OrderedDict()
         self._values: OrderedDict[str | None, tuple[float, list[str]]] = OrderedDict()
@@ -54,7 +56,9 @@ class HistoryCatalogue:
     def find(self, matchers: tuple[Matcher, ...]) -> SeriesMatch:
         """Return every matching series that was ever announced. Raises TooMuchHistory for more than MAX_FOUND, and as
         `read_announced`."""
-        return self._cached(self._cache, matchers, lambda: make_match(*read_announced(self._hdfs, matchers, MAX_FOUND)))
+        return self._cached(
+            self._cache, matchers, lambda: make_match(*read_announced(self._hdfs, matchers, MAX_FOUND, self._indexes))
+        )
 
     def label_values(self, label: str | None) -> list[str]:
         """Return the values of a label of all series, or with None all names of labels, sorted. Raises as

@@ -4,6 +4,7 @@ labels that large files have."""
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from artimon.rawtable.parquet_reader import GroupReader
 from artimon.rawtable.schema import series_uri, sources_uri
 from artimon.rawtable.sources import read_sources
 from artimon.rawtable.table_reader import read_with_retry
-from artimon.rawtable.term_index import MIN_INDEXED_ROWS, TermIndex, index_path, term_of
+from artimon.rawtable.term_index import MIN_INDEXED_ROWS, TermIndexes, index_path, term_of
 from query_dsl.stores.history.sample_query import NO_LIMIT, SampleQuery, TooMuchHistory
 from query_dsl.stores.history.task_pool import THREADS
 from query_dsl.tree.query_errors import NothingSelected
@@ -65,12 +66,14 @@ def find_series(hdfs: str, question: SampleQuery) -> FoundSeries:
     return FoundSeries(_with_texts(good, names), aside)
 
 
-def read_announced(hdfs: str, matchers: tuple[Matcher, ...], most: int = NO_LIMIT) -> tuple[Any, tuple[int, ...]]:
+def read_announced(
+    hdfs: str, matchers: tuple[Matcher, ...], most: int = NO_LIMIT, indexes: TermIndexes | None = None
+) -> tuple[Any, tuple[int, ...]]:
     """Return rows of SERIES_SCHEMA that pass all matchers, each (source, series) once, and fingerprints with two texts,
-    whose rows are left out. Memory: as for twice `most` rows. Raises TooMuchHistory for more than `most` rows, and as
-    `find_series`, except NothingSelected."""
+    whose rows are left out. Memory: as for twice `most` rows. `indexes` stay open for the next call. Raises
+    TooMuchHistory for more than `most` rows, and as `find_series`, except NothingSelected."""
     uri = series_uri(hdfs)
-    rows = read_with_retry(uri, lambda table: _matching(table, uri, matchers, most))
+    rows = read_with_retry(uri, lambda table: _matching(table, uri, matchers, most, indexes or TermIndexes()))
     merged = merge_rows(rows).table if len(rows) else rows
     clash = np.asarray(merged.column("clash"), np.bool_)
     aside = np.unique(merged.column("series").to_numpy()[clash]) if len(merged) else np.zeros(0, np.int64)
@@ -103,18 +106,23 @@ def _distinct(reader: GroupReader, group: int, label: str | None) -> Any:
     return pc.map_lookup(labels, query_key=pa.scalar(label), occurrence="first").unique()
 
 
-def _matching(table: DeltaTable, uri: str, matchers: tuple[Matcher, ...], most: int) -> Any:
+def _matching(table: DeltaTable, uri: str, matchers: tuple[Matcher, ...], most: int, indexes: TermIndexes) -> Any:
     """Return matching rows of every file; a (source, series) may occur several times."""
     actions = pa.table(table.get_add_actions(flatten=True))
     near = [row for row in actions.to_pylist() if _may_hold_file(matchers, row)]
     terms = _terms(matchers)
+
+    def read(path: str, count: int) -> list[Any]:
+        indexed = bool(terms) and count >= MIN_INDEXED_ROWS
+        return _rows(f"{uri}/{path}", matchers, _indexed_groups(indexes, uri, path, terms) if indexed else None)
+
     parts: list[Any] = []
     rows, enough = 0, max(MERGED_ROWS, 2 * most)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="series") as pool:
         try:
-            read = [pool.submit(_rows, uri, row["path"], row["num_records"] or 0, matchers, terms) for row in near]
-            for future in read:
-                parts += (found := future.result())
+            running = deque(pool.submit(read, row["path"], row["num_records"] or 0) for row in near)
+            while running:
+                parts += (found := running.popleft().result())
                 rows += sum(map(len, found))
                 if rows > enough:
                     parts = [merge_rows(pa.concat_tables(parts)).table]
@@ -147,12 +155,11 @@ def _alternatives(pattern: str) -> list[str]:
     return texts if all(_PLAIN.fullmatch(text) for text in texts) else []
 
 
-def _rows(uri: str, path: str, rows: int, matchers: tuple[Matcher, ...], terms: list[list[int]]) -> list[Any]:
-    """Return the matching rows of a file, a table for each row group that may have some."""
-    groups = _indexed_groups(uri, path, terms) if terms and rows >= MIN_INDEXED_ROWS else None
+def _rows(uri: str, matchers: tuple[Matcher, ...], groups: list[int] | None) -> list[Any]:
+    """Return the matching rows of these row groups of a file, None: of all, a table for each."""
     if groups is not None and not groups:
         return []
-    reader = GroupReader(f"{uri}/{path}")
+    reader = GroupReader(uri)
     parts = []
     for group in range(reader.groups) if groups is None else groups:
         bounds = reader.bounds(group, ["name"]).get("name")
@@ -161,10 +168,10 @@ def _rows(uri: str, path: str, rows: int, matchers: tuple[Matcher, ...], terms: 
     return parts
 
 
-def _indexed_groups(uri: str, path: str, terms: list[list[int]]) -> list[int] | None:
+def _indexed_groups(indexes: TermIndexes, uri: str, path: str, terms: list[list[int]]) -> list[int] | None:
     """Return the row groups that the index of a file names; None without an index: an older program wrote the file."""
     try:
-        return TermIndex(f"{uri}/{index_path(path)}").groups(terms)
+        return indexes.groups(f"{uri}/{index_path(path)}", terms)
     except FileNotFoundError:
         return None
 
