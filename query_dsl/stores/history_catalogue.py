@@ -56,9 +56,11 @@ class HistoryCatalogue:
     def find(self, matchers: tuple[Matcher, ...]) -> SeriesMatch:
         """Return every matching series that was ever announced. Raises TooMuchHistory for more than MAX_FOUND, and as
         `read_announced`."""
-        return self._cached(
-            self._cache, matchers, lambda: make_match(*read_announced(self._hdfs, matchers, MAX_FOUND, self._indexes))
-        )
+
+        def read() -> SeriesMatch:
+            return make_match(*read_announced(self._hdfs, matchers, MAX_FOUND, self._indexes))
+
+        return self._cached(self._cache, matchers, read)
 
     def label_values(self, label: str | None) -> list[str]:
         """Return the values of a label of all series, or with None all names of labels, sorted. Raises as
