@@ -134,8 +134,10 @@ class FileRewriter:
         folder = folder_of(file.period, file.keep)
         output = SortedFileWriter(self._raw.uri, folder, partition, max(1, file.rows), level=RAW_LEVEL)
         with _replacing(output, file.path):
-            write = self._write_moved if self._change else self._write_kept
-            new, selected, digest = write(file, selection, output)
+            if self._change is None:
+                new, selected, digest = self._write_kept(file, selection, output)
+            else:
+                new, selected, digest = self._write_moved(file, selection, output, self._change)
             self._probe("rewritten")
             note = {"format": 1, "kind": self.kind, **partition, "rows": selected, "digest": str(digest)}
             self._raw.replace([file], new, note, began, data_change=True)
@@ -159,12 +161,11 @@ class FileRewriter:
         return new, removed.rows, kept
 
     def _write_moved(
-        self, file: LiveFile, selection: RowSelection, output: SortedFileWriter
+        self, file: LiveFile, selection: RowSelection, output: SortedFileWriter, change: LabelChange
     ) -> tuple[list[DataFile], int, RowDigest]:
         """Write all rows, the selected ones with new labels. The file is read twice: selected rows move to other places
         in the order."""
-        assert self._change is not None
-        moved, read = MovedRows(self._change, FILE_SCHEMA), DigestingReader(lambda: None)
+        moved, read = MovedRows(change, FILE_SCHEMA), DigestingReader(lambda: None)
         try:
             expected, removed = RowDigest(), RowDigest()
             uri = f"{self._raw.uri}/{file.path}"
