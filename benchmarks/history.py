@@ -293,7 +293,7 @@ def measure_find(hdfs: str, peers: Sequence[Victoria], series: int) -> None:
     metric = load.name(FIND_TURNS)
     line = variant("history.find", "" if series == ALL_SERIES else str(series))
     of_pod, of_node = variant(line, "pod"), variant(line, "node")
-    asked = {
+    asked: dict[str, list[tuple[tuple[str, str], ...]]] = {
         line: [((NAME, metric), ("pod", load.pod_name(pod))) for pod in pods],
         of_pod: [(("pod", load.pod_name(pod)),) for pod in pods],
         of_node: [((NAME, metric), ("node", load.labels(pod)["node"])) for pod in pods],

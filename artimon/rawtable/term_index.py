@@ -106,7 +106,7 @@ class TermIndex:
 
     def __init__(self, uri: str, opened: TermIndex | None = None) -> None:
         """`opened`: another reader of the same index. Raises TableError, OSError, FileNotFoundError."""
-        self._reader = GroupReader(uri, opened._reader if opened else None)
+        self._reader: GroupReader = GroupReader(uri, opened._reader if opened else None)
 
     def groups(self, wanted: Iterable[Sequence[int]]) -> list[int]:
         """Return the row groups that have, of each element of `wanted`, at least one term."""

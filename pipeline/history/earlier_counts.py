@@ -37,7 +37,9 @@ class LastCounts(NamedTuple):
     def found(self) -> LastCounts:
         """Return those with a sample."""
         keep = self.time_us > 0
-        return LastCounts(*(column[keep] for column in self))
+        return LastCounts(
+            self.source[keep], self.series[keep], self.value[keep], self.time_us[keep], self.birth_us[keep]
+        )
 
 
 class FirstTimes:
