@@ -46,7 +46,7 @@ from artimon.rawtable.parquet_reader import GroupReader
 from artimon.rawtable.rollups import RollupTable
 from artimon.rawtable.schema import raw_uri
 from artimon.rawtable.series_delta import SeriesTable
-from artimon.rawtable.term_index import TermIndex, index_path, term_of
+from artimon.rawtable.term_index import MIN_INDEXED_ROWS, TermIndex, index_path, term_of
 from artimon.stack.stack import Stack
 from benchmarks.common import Parts, emit, fail, say
 from benchmarks.peers.process import drain
@@ -314,6 +314,7 @@ def measure_find(hdfs: str, peers: Sequence[Victoria], series: int) -> None:
             if len(found) != count:
                 raise WrongHistory(f"{name}: {len(found)} series of {labels}, not {count}")
         ours[name] = float(np.median(took))
+        say(f"{name}: {', '.join(f'{one:.3f}' for one in took)} s")
     unit = f"s, median of {FIND_TURNS} searches among {series:,} series ever seen"
     limit = float(np.median([_read_once(hdfs, labels) for labels in asked[line]]))
     emit(f"limit.{line}", limit, f"{unit}: its row groups read once")
@@ -350,7 +351,8 @@ def _read_once(hdfs: str, labels: Sequence[tuple[str, str]]) -> float:
     """Return the seconds to fetch the row groups that hold these series, without decoding."""
     table = SeriesTable(hdfs)
     wanted = [[term_of(label, value)] for label, value in labels]
-    held = [(file, TermIndex(f"{table.uri}/{index_path(file.path)}").groups(wanted)) for file in table.live()]
+    indexed = [file for file in table.live() if file.rows >= MIN_INDEXED_ROWS]
+    held = [(file, TermIndex(f"{table.uri}/{index_path(file.path)}").groups(wanted)) for file in indexed]
     began = time.perf_counter()
     for file, groups in held:
         if groups:
