@@ -290,13 +290,13 @@ def measure_find(hdfs: str, peers: Sequence[Victoria], series: int) -> None:
     size = load.fill(hdfs)
     say(f"history.find: {series:,} series, {size / series:.1f} bytes each, in {time.perf_counter() - began:.0f} s")
     pods = np.linspace(0, load.pods - 1, FIND_TURNS, dtype=int).tolist()
-    metric = load.name(FIND_TURNS)
+    metrics = [load.name(n) for n in range(FIND_TURNS)]
     line = variant("history.find", "" if series == ALL_SERIES else str(series))
     of_pod, of_node = variant(line, "pod"), variant(line, "node")
     asked: dict[str, list[tuple[tuple[str, str], ...]]] = {
-        line: [((NAME, metric), ("pod", load.pod_name(pod))) for pod in pods],
+        line: [((NAME, name), ("pod", load.pod_name(pod))) for name, pod in zip(metrics, pods, strict=True)],
         of_pod: [(("pod", load.pod_name(pod)),) for pod in pods],
-        of_node: [((NAME, metric), ("node", load.labels(pod)["node"])) for pod in pods],
+        of_node: [((NAME, name), ("node", load.labels(pod)["node"])) for name, pod in zip(metrics, pods, strict=True)],
     }
     counts = {
         line: [1] * FIND_TURNS,

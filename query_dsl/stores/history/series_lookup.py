@@ -31,6 +31,8 @@ from query_dsl.tree.selector import accepts
 
 MERGED_ROWS = 200_000
 """Minimum number of matching rows from which those of one series are merged while others are still read."""
+SHARE_GROUPS = 8
+"""Maximum number of row groups that a thread reads one after another."""
 _PLAIN = re.compile(r"[\w/:@%,;= -]+")
 """Text without characters that have a meaning in a regular expression."""
 
@@ -112,15 +114,18 @@ def _matching(table: DeltaTable, uri: str, matchers: tuple[Matcher, ...], most: 
     near = [row for row in actions.to_pylist() if _may_hold_file(matchers, row)]
     terms = _terms(matchers)
 
-    def read(path: str, count: int) -> list[Any]:
+    def plan(path: str, count: int) -> list[tuple[GroupReader, list[int]]]:
         indexed = bool(terms) and count >= MIN_INDEXED_ROWS
-        return _rows(f"{uri}/{path}", matchers, _indexed_groups(indexes, uri, path, terms) if indexed else None)
+        groups = _indexed_groups(indexes, uri, path, terms) if indexed else None
+        return _shares(f"{uri}/{path}", matchers, groups)
 
     parts: list[Any] = []
     rows, enough = 0, max(MERGED_ROWS, 2 * most)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="series") as pool:
         try:
-            running = deque(pool.submit(read, row["path"], row["num_records"] or 0) for row in near)
+            planned = [pool.submit(plan, row["path"], row["num_records"] or 0) for row in near]
+            shares = [share for future in planned for share in future.result()]
+            running = deque(pool.submit(_read_share, *share, matchers) for share in shares)
             while running:
                 parts += (found := running.popleft().result())
                 rows += sum(map(len, found))
@@ -155,17 +160,24 @@ def _alternatives(pattern: str) -> list[str]:
     return texts if all(_PLAIN.fullmatch(text) for text in texts) else []
 
 
-def _rows(uri: str, matchers: tuple[Matcher, ...], groups: list[int] | None) -> list[Any]:
-    """Return the matching rows of these row groups of a file, None: of all, a table for each."""
+def _shares(uri: str, matchers: tuple[Matcher, ...], groups: list[int] | None) -> list[tuple[GroupReader, list[int]]]:
+    """Return those of these row groups of a file, None: of all, that may have a matching row, in shares for one thread
+    each."""
     if groups is not None and not groups:
         return []
     reader = GroupReader(uri)
-    parts = []
+    near = []
     for group in range(reader.groups) if groups is None else groups:
         bounds = reader.bounds(group, ["name"]).get("name")
         if bounds is None or _may_hold(matchers, *bounds):
-            parts.append(_match_rows(reader.read(group, SERIES_SCHEMA.names).cast(SERIES_SCHEMA), matchers))
-    return parts
+            near.append(group)
+    return [(reader, near[start : start + SHARE_GROUPS]) for start in range(0, len(near), SHARE_GROUPS)]
+
+
+def _read_share(opened: GroupReader, groups: list[int], matchers: tuple[Matcher, ...]) -> list[Any]:
+    """Return the matching rows, a table for each row group."""
+    reader = GroupReader(opened.uri, opened)
+    return [_match_rows(reader.read(group, SERIES_SCHEMA.names).cast(SERIES_SCHEMA), matchers) for group in groups]
 
 
 def _indexed_groups(indexes: TermIndexes, uri: str, path: str, terms: list[list[int]]) -> list[int] | None:
@@ -191,9 +203,14 @@ def _may_hold(matchers: tuple[Matcher, ...], low: str, high: str) -> bool:
 
 def _match_rows(rows: Any, matchers: tuple[Matcher, ...]) -> Any:
     """Return rows that pass every matcher; each distinct value is tested once."""
+    exact = [one for one in matchers if one.op == "=" and one.value and one.label != NAME]
+    for matcher in exact:
+        rows = rows.take(pa.array(_labelled(rows.column("labels"), matcher.label, matcher.value)))
     for matcher in matchers:
         if not len(rows):
             break
+        if matcher in exact:
+            continue
         column = rows.column("name")
         if matcher.label != NAME:
             found = pc.map_lookup(rows.column("labels"), query_key=pa.scalar(matcher.label), occurrence="first")
@@ -203,6 +220,19 @@ def _match_rows(rows: Any, matchers: tuple[Matcher, ...]) -> Any:
         passes = np.array([accepts(matcher, value) for value in coded.dictionary.to_pylist()], np.bool_)
         rows = rows.filter(pa.array(passes[np.asarray(coded.indices)]))
     return rows
+
+
+def _labelled(labels: Any, label: str, value: str) -> Any:
+    """Return the numbers of the rows that have the label with the value."""
+    found, before = [np.zeros(0, np.int64)], 0
+    for chunk in labels.chunks:
+        offsets = np.asarray(chunk.offsets)
+        keys, items = (part.slice(offsets[0], offsets[-1] - offsets[0]) for part in (chunk.keys, chunk.items))
+        equal = pc.and_(pc.equal(keys, label), pc.equal(items, value))
+        places = np.flatnonzero(equal.to_numpy(zero_copy_only=False)) + offsets[0]
+        found.append(np.searchsorted(offsets, places, side="right") - 1 + before)
+        before += len(chunk)
+    return np.concatenate(found)
 
 
 def _with_texts(rows: Any, sources: Mapping[int, str]) -> Any:
