@@ -14,7 +14,7 @@ the series once.
 `history.import`: samples a second that `artimon history import` stores, of two days of the counters as the peer exports
 them, one process; the peer's line is its import of the same lines until they can be read, with all its threads.
 
-Fewer days or series are a variant: `history.30d@7days`, `history.30d@7days,cold`, `history.find@2000000,pod`.
+Fewer days or series are a variant: `history.30d@7days`, `history.30d@7days,cold`, `history.find@1000000,pod`.
 
 artimon bench history [--days 30] [--hosts 30] [--year-days 365] [--year-hosts 10] [--series 10000000]
                       [--only 30d|365d|bytes|import|find]... [--no-peers]

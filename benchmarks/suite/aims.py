@@ -69,7 +69,7 @@ AIMS: Mapping[str, Aim] = {
     "history.30d@7days": _times(3),
     "history.bytes": _most(1.3),
     "history.import": _times(1),
-    "history.find@2000000": _most(0.2),
+    "history.find@1000000": _most(0.2),
     "fleet.zookeeper.steady": _most(6),
     "fleet.zookeeper.restart": _most(20),
     "fleet.zookeeper.process": _most(20),

@@ -187,7 +187,7 @@ PLAN = (
             "--days",
             "7",
             "--series",
-            "2000000",
+            "1000000",
         ),
         ("--only", "30d", "--only", "import", "--only", "find", "--days", "2", "--hosts", "3", "--series", "100000"),
         promised=(*("history.rollup", "history.import", "peer.victoriametrics.history.import"),),
@@ -196,11 +196,11 @@ PLAN = (
             *_family("history.30d@7days", "", ",cold", ",parts"),
             *_family("peer.victoriametrics.history.30d@7days", "", ",cold", ",cached"),
             *(
-                f"{of}history.find@2000000{what}"
+                f"{of}history.find@1000000{what}"
                 for of in ("", "peer.victoriametrics.")
                 for what in ("", ",pod", ",node")
             ),
-            "limit.history.find@2000000",
+            "limit.history.find@1000000",
         ),
     ),
     Entry(
