@@ -3,14 +3,21 @@
 `history.30d`: sum by rack of the increase in each hour of 30 days of 3,000 counters polled every minute, 130 million
 samples. `history.365d`: mean of each day of a year of 1,000 gauges, 526 million samples. Seconds from the text to the
 answer, which is compared with the stored samples; the best of several in a running process. `@cold`: the first answer
-of a new process. The peer's line is with its cache of results off, `@cached` with it on: a question asked before.
+of a new process; `@parts`: asked again of a process that has the closed days in its cache on disk. The peer's line is
+with its cache of results off, `@cached` with it on: a question asked before.
 `history.rollup`: samples a second that the compactor rolls up. `history.bytes`: bytes of samples and roll-ups in
 relation to those of samples alone, for a day of the counters; `@mixed`: for the recorded hour of a whole stack.
+`history.find`: seconds to find one series among all ever seen, by name and pod, in a table of 10 million series of pods
+that lived for two days each; `@pod`: the 100 series of a pod, of any name; `@node`: those of one name and node. The
+peer's lines are the same questions to /api/v1/series. `limit.history.find` reads the bytes of the row groups that hold
+the series once.
 `history.import`: samples a second that `artimon history import` stores, of two days of the counters as the peer exports
 them, one process; the peer's line is its import of the same lines until they can be read, with all its threads.
 
-artimon bench history [--days 30] [--hosts 30] [--year-days 365] [--year-hosts 10] [--only 30d|365d|bytes|import]
-                      [--no-peers]
+Fewer days or series are a variant: `history.30d@7days`, `history.30d@7days,cold`, `history.find@1000000,pod`.
+
+artimon bench history [--days 30] [--hosts 30] [--year-days 365] [--year-hosts 10] [--series 10000000]
+                      [--only 30d|365d|bytes|import|find]... [--no-peers]
 """
 
 from __future__ import annotations
@@ -32,21 +39,27 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.select import NAME, Matcher
 from artimon.model.values import Kind
 from artimon.rawtable.commit import CompactionLog
+from artimon.rawtable.parquet_reader import GroupReader
 from artimon.rawtable.rollups import RollupTable
 from artimon.rawtable.schema import raw_uri
+from artimon.rawtable.series_delta import SeriesTable
+from artimon.rawtable.term_index import MIN_INDEXED_ROWS, TermIndex, index_path, term_of
 from artimon.stack.stack import Stack
 from benchmarks.common import Parts, emit, fail, say
 from benchmarks.peers.process import drain
 from benchmarks.peers.victoria import Victoria, export_line
 from benchmarks.storage import find_peers
-from benchmarks.storing import recorded, table, years
+from benchmarks.storing import churn, recorded, table, years
 from pipeline.compaction.rollup_job import RollupRunner
 from pipeline.compaction.rollup_plan import RollupRetention, plan_rollups
 from pipeline.history.importer import Importer
 from query_dsl import Matrix, evaluate, parse
+from query_dsl.stores.closed_parts import ClosedParts
 from query_dsl.stores.history.engine import History
+from query_dsl.stores.history_catalogue import HistoryCatalogue
 from query_dsl.stores.history_store import HistoryStore
 from sources.history.import_builder import ImportBuilder
 from sources.history.import_reader import ImportSettings
@@ -56,6 +69,10 @@ BASE_PORT = 34_500
 HOUR_MS = 3_600_000
 TURNS = 3
 IMPORT_DAYS = 2
+MONTH_DAYS, YEAR_DAYS = 30, 365
+ALL_SERIES = 10_000_000
+FIND_TURNS = 9
+PARTS = ("30d", "365d", "bytes", "import", "find")
 FAST_LEVEL = 1
 """Level of zstd of samples that no question reads."""
 Floats = npt.NDArray[np.float64]
@@ -63,6 +80,12 @@ Floats = npt.NDArray[np.float64]
 
 class WrongHistory(RuntimeError):
     """An answer differs from the stored samples."""
+
+
+def variant(line: str, *words: str) -> str:
+    """Return the name of a line with variants."""
+    named = [word for word in words if word]
+    return line if not named else f"{line}{',' if '@' in line else '@'}{','.join(named)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +114,8 @@ def increases(load: years.Load) -> Question:
         totals[host % years.RACKS] += np.diff(np.where(place >= 0, values[place], 0))
     text = f"fetch('{load.name}').increase('1h').sum(by=['rack']).between({load.start_ms}, {load.end_ms})"
     promql = f"sum by (rack) (increase({load.name.replace('.', '_')}[1h]))"
-    return Question("history.30d", text, promql, "1h", HOUR_MS, totals[: min(load.hosts, years.RACKS)], 1)
+    line = variant("history.30d", "" if load.days == MONTH_DAYS else f"{load.days}days")
+    return Question(line, text, promql, "1h", HOUR_MS, totals[: min(load.hosts, years.RACKS)], 1)
 
 
 def means(load: years.Load) -> Question:
@@ -103,15 +127,17 @@ def means(load: years.Load) -> Question:
         values = load.values[host * years.OF_HOST : (host + 1) * years.OF_HOST].astype(np.float64)
         rows.append(np.add.reduceat(values, place[:-1], axis=1) / np.diff(place))
     text = f"fetch('{load.name}').bucketize('mean', '1d').between({load.start_ms}, {load.end_ms})"
+    line = variant("history.365d", "" if load.days == YEAR_DAYS else f"{load.days}days")
     return Question(
-        "history.365d", text, f"avg_over_time({load.name.replace('.', '_')}[1d])", "1h", DAY_MS, np.concatenate(rows), 0
+        line, text, f"avg_over_time({load.name.replace('.', '_')}[1d])", "1h", DAY_MS, np.concatenate(rows), 0
     )
 
 
-def ask(history: History, question: Question) -> float:
+def ask(history: History, question: Question, parts: ClosedParts | None = None) -> float:
     """Return the seconds of one answer. Raises WrongHistory."""
+    store = HistoryStore(history, engine="local", parts=parts)
     began = time.perf_counter()
-    found: Matrix = evaluate(parse(question.text), HistoryStore(history, engine="local"), SYSTEM_CLOCK.now_ms())
+    found: Matrix = evaluate(parse(question.text), store, SYSTEM_CLOCK.now_ms())
     took = time.perf_counter() - began
     values = np.array([found.tolist(row) for row in range(len(found.series))], np.float64)[:, question.first :]
     right = question.expected[:, question.first :]
@@ -181,11 +207,14 @@ def measure(
     years.fill(hdfs, load, FAST_LEVEL)
     say(f"{question.line}: rolling up")
     pace, samples = roll_up_all(hdfs)
-    if question.line == "history.30d":
+    if question.step_ms == HOUR_MS:
         emit("history.rollup", pace, f"samples/s of {samples:,}, all levels, one process")
     cold = ask_in_new_process(hdfs, question)
     with History(hdfs) as history:
         took = [ask(history, question) for _ in range(TURNS)]
+        cache = ClosedParts(folder / "parts")
+        ask(history, question, cache)
+        again = min(ask(history, question, cache) for _ in range(TURNS))
     warm = min(took)
     unit = f"s ({samples:,} samples of {len(load.values):,} series, {load.days} days; {question.promql})"
     for peer in peers:
@@ -196,13 +225,26 @@ def measure(
             ask_peer(url, load, question, True)
             cached = min(ask_peer(url, load, question, True) for _ in range(TURNS))
         emit(question.line, warm, unit, peer.name, min(times) / warm)
-        emit(f"{question.line}@cold", cold, f"{unit}, the first in a new process", peer.name, times[0] / cold)
+        emit(variant(question.line, "cold"), cold, f"{unit}, the first in a new process", peer.name, times[0] / cold)
+        emit(variant(question.line, "parts"), again, f"{unit}, closed days cached", peer.name, cached / again)
         emit(f"peer.{peer.name}.{question.line}", min(times), f"{unit}, without its cache of results", peer.name)
-        emit(f"peer.{peer.name}.{question.line}@cold", times[0], f"{unit}, the first of a new process", peer.name)
-        emit(f"peer.{peer.name}.{question.line}@cached", cached, f"{unit}, asked before", peer.name, cached / warm)
+        emit(
+            variant(f"peer.{peer.name}.{question.line}", "cold"),
+            times[0],
+            f"{unit}, the first of a new process",
+            peer.name,
+        )
+        emit(
+            variant(f"peer.{peer.name}.{question.line}", "cached"),
+            cached,
+            f"{unit}, asked before",
+            peer.name,
+            cached / warm,
+        )
     if not peers:
         emit(question.line, warm, unit)
-        emit(f"{question.line}@cold", cold, f"{unit}, the first in a new process")
+        emit(variant(question.line, "cold"), cold, f"{unit}, the first in a new process")
+        emit(variant(question.line, "parts"), again, f"{unit}, closed days cached")
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -241,6 +283,85 @@ def measure_import(hdfs: str, folder: Path, peers: Sequence[Victoria], hosts: in
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def measure_find(hdfs: str, peers: Sequence[Victoria], series: int) -> None:
+    """Measure the search for series among all ever seen."""
+    load = churn.Churn(series, _midnight(churn.YEAR_DAYS))
+    began = time.perf_counter()
+    size = load.fill(hdfs)
+    say(f"history.find: {series:,} series, {size / series:.1f} bytes each, in {time.perf_counter() - began:.0f} s")
+    pods = np.linspace(0, load.pods - 1, FIND_TURNS, dtype=int).tolist()
+    metrics = [load.name(n) for n in range(FIND_TURNS)]
+    line = variant("history.find", "" if series == ALL_SERIES else str(series))
+    of_pod, of_node = variant(line, "pod"), variant(line, "node")
+    asked: dict[str, list[tuple[tuple[str, str], ...]]] = {
+        line: [((NAME, name), ("pod", load.pod_name(pod))) for name, pod in zip(metrics, pods, strict=True)],
+        of_pod: [(("pod", load.pod_name(pod)),) for pod in pods],
+        of_node: [((NAME, name), ("node", load.labels(pod)["node"])) for name, pod in zip(metrics, pods, strict=True)],
+    }
+    counts = {
+        line: [1] * FIND_TURNS,
+        of_pod: [churn.OF_POD] * FIND_TURNS,
+        of_node: [len(range(pod % churn.NODES, load.pods, churn.NODES)) for pod in pods],
+    }
+    ours: dict[str, float] = {}
+    catalogue = HistoryCatalogue(hdfs)
+    for name, questions in asked.items():
+        took = []
+        for labels, count in zip(questions, counts[name], strict=True):
+            began = time.perf_counter()
+            found = catalogue.find(tuple(Matcher(label, "=", value) for label, value in labels))
+            took.append(time.perf_counter() - began)
+            if len(found) != count:
+                raise WrongHistory(f"{name}: {len(found)} series of {labels}, not {count}")
+        ours[name] = float(np.median(took))
+        say(f"{name}: {', '.join(f'{one:.3f}' for one in took)} s")
+    unit = f"s, median of {FIND_TURNS} searches among {series:,} series ever seen"
+    limit = float(np.median([_read_once(hdfs, labels) for labels in asked[line]]))
+    emit(f"limit.{line}", limit, f"{unit}: its row groups read once")
+    theirs: dict[str, float] = {}
+    for peer in peers:
+        say(f"history.find: {peer.name} stores the same series")
+        peer.load(load.peer_series())
+        with peer.serve() as url:
+            for name, questions in asked.items():
+                took = []
+                for labels, count in zip(questions, counts[name], strict=True):
+                    seconds, found_there = _find_at_peer(url, load, labels)
+                    if found_there != count:
+                        raise WrongHistory(f"{name}: {peer.name} finds {found_there} series of {labels}, not {count}")
+                    took.append(seconds)
+                theirs[name] = float(np.median(took))
+                emit(f"peer.{peer.name}.{name}", theirs[name], f"{unit}, /api/v1/series", peer.name)
+    for name, seconds in ours.items():
+        if name in theirs:
+            emit(name, seconds, unit, peers[0].name, theirs[name] / seconds)
+        else:
+            emit(name, seconds, unit)
+
+
+def _find_at_peer(url: str, load: churn.Churn, labels: Sequence[tuple[str, str]]) -> tuple[float, int]:
+    """Return the seconds of the peer's answer, and its number of series."""
+    selector = ",".join(f'{label}="{value.replace(".", "_") if label == NAME else value}"' for label, value in labels)
+    told = {"match[]": f"{{{selector}}}", "start": load.start_ms / 1000, "end": SYSTEM_CLOCK.now_ms() / 1000}
+    took, parts = drain(f"{url}/api/v1/series?{urlencode(told)}")
+    return took, len(json.loads(b"".join(parts))["data"])
+
+
+def _read_once(hdfs: str, labels: Sequence[tuple[str, str]]) -> float:
+    """Return the seconds to fetch the row groups that hold these series, without decoding."""
+    table = SeriesTable(hdfs)
+    wanted = [[term_of(label, value)] for label, value in labels]
+    indexed = [file for file in table.live() if file.rows >= MIN_INDEXED_ROWS]
+    held = [(file, TermIndex(f"{table.uri}/{index_path(file.path)}").groups(wanted)) for file in indexed]
+    began = time.perf_counter()
+    for file, groups in held:
+        if groups:
+            reader = GroupReader(f"{table.uri}/{file.path}")
+            for group in groups:
+                reader.prefetch([group])
+    return time.perf_counter() - began
+
+
 def _emit_bytes(line: str, hdfs: str) -> None:
     """Roll up, and print the bytes of data files of both tables."""
     _, samples = roll_up_all(hdfs)
@@ -269,6 +390,8 @@ def _run_part(options: argparse.Namespace, folder: Path, part: str) -> None:
             measure_bytes(hdfs, values, options.hosts)
         elif part == "import":
             measure_import(hdfs, values, _victoria(options, folder / part, "history.import"), options.hosts)
+        elif part == "find":
+            measure_find(hdfs, _victoria(options, folder / part, "history.find"), options.series)
         elif part == "30d":
             peers = _victoria(options, folder / part, "history.30d")
             start = _midnight(options.days + 1)
@@ -286,17 +409,18 @@ def run(args: Sequence[str]) -> None:
     """Run the command line; the module describes it."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="artimon bench history", description=__doc__, formatter_class=form)
-    parser.add_argument("--days", type=int, default=30, help="days of history.30d")
+    parser.add_argument("--days", type=int, default=MONTH_DAYS, help="days of history.30d")
     parser.add_argument("--hosts", type=int, default=30, help="hosts of history.30d, 100 series each")
-    parser.add_argument("--year-days", type=int, default=365, help="days of history.365d")
+    parser.add_argument("--year-days", type=int, default=YEAR_DAYS, help="days of history.365d")
     parser.add_argument("--year-hosts", type=int, default=10, help="hosts of history.365d")
-    parser.add_argument("--only", choices=["30d", "365d", "bytes", "import"], help="omit the others")
+    parser.add_argument("--series", type=int, default=ALL_SERIES, help="series of history.find")
+    parser.add_argument("--only", choices=PARTS, action="append", help="omit the others; may be repeated")
     parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args(args)
     folder, parts = Path(tempfile.mkdtemp(prefix="artimon-bench-")), Parts()
     try:
-        for part in ("30d", "365d", "bytes", "import"):
-            if options.only in (None, part):
+        for part in PARTS:
+            if part in (options.only or PARTS):
                 parts.run(f"history.{part}.part", lambda part=part: _run_part(options, folder, part))  # type: ignore[misc]
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -161,6 +161,9 @@ class ApiConfig:
         ),
     ] = None
     hdfs: str | None = None
+    history_cache: Annotated[
+        int, Option("MiB of disk for results of closed days of the history, 0: none.", min=0, unit=1 << 20)
+    ] = 256 << 20
 
     @property
     def instance(self) -> str:

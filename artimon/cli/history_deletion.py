@@ -132,7 +132,7 @@ def verify(hdfs: str, version: int) -> bool:
     for uri in proof.remaining:
         print(f"remains: {uri}")
     print(
-        f"{len(proof.remaining):,} of {proof.searched:,} files hold deleted samples"
+        f"{len(proof.remaining):,} of {proof.searched:,} files hold deleted samples or labels"
         + ("" if proof.remaining else ": they are gone")
     )
     return not proof.remaining

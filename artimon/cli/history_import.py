@@ -14,6 +14,7 @@ from pathlib import Path
 import xxhash
 
 from artimon.cli.common import print_error
+from artimon.cli.history_deletion import near_files, select
 from artimon.model.batch import MAX_NAME_BYTES, MAX_SOURCE_BYTES
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.failpoints import Failpoint, no_failpoint
@@ -23,6 +24,7 @@ from artimon.rawtable.schema import TableError
 from artimon.runtime.config_file import read_config
 from artimon.runtime.text import parse_period, printable
 from pipeline.compaction.sorted_runs import RunError
+from pipeline.history.earlier_counts import SampleSearch
 from pipeline.history.importer import Importer, ImportResult
 from query_dsl.stores.history.sample_query import parse_sample_query
 from sources.base.source_errors import FileRefusedError, RejectCounts
@@ -165,7 +167,8 @@ def _run(
     probe: Failpoint,
 ) -> tuple[ImportResult, RejectCounts]:
     builder = ImportBuilder(source, clock.now_ms())
-    importer = Importer(hdfs, data / "import" / identity, keep, clock, probe)
+    folder, search = data / "import" / identity, SampleSearch(near_files, select)
+    importer = Importer(hdfs, folder, keep, clock, probe, search=search)
     return importer.run(identity, read(builder)), builder.rejects
 
 

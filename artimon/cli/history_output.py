@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -65,6 +66,24 @@ def write_arrow(batches: Iterable[Any], out: IO[bytes], schema: Any = RESULT_SCH
             stream.write_table(batch)
             rows += len(batch)
     return rows
+
+
+def show_series(described: Any, as_json: bool) -> None:
+    """Print the series that History.described returns: first and last announcement, text, source, type, kind, unit."""
+    columns = {name: described.column(name).to_pylist() for name in ("text", "source_name", "type", "kind", "unit")}
+    times = {
+        name: (described.column(name).cast(pa.int64()).to_numpy() // 1000).tolist()
+        for name in ("first_seen", "last_seen")
+    }
+    keys = ("series", "source", "type", "kind", "unit", *times)
+    for row in zip(*columns.values(), *times.values(), strict=True):
+        one = dict(zip(keys, row, strict=True))
+        if as_json:
+            print(json.dumps(one, ensure_ascii=False))
+        else:
+            first, last = (format_time(one[name]) for name in times)
+            print(f"{first}  {last}  {printable(one['series'])}  {printable(one['source'])}")
+    print(f"artimon: {len(described):,} series", file=sys.stderr)
 
 
 def _write_text(answer: HistoryAnswer, out: TextIO) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pipeline.compaction.compaction_settings import CompactorConfig
     from pipeline.sites.mirror import MirrorConfig
     from pipeline.spark.spark_settings import SparkConfig
+    from query_dsl.stores.closed_parts import ClosedParts
     from varstore.shard_process import ShardConfig
 
 log = logging.getLogger("artimon")
@@ -133,6 +134,7 @@ def run_api_process(config: ApiConfig) -> None:
     from artimon.dashboards.dashboard_store import DashboardStore
     from artimon.runtime.zookeeper_client import zookeeper_session
     from pipeline.control.control_tree import ControlTree
+    from query_dsl.stores.closed_parts import ClosedParts
     from varstore.cluster.varstore_client import VarstoreClient
 
     stop, place = install_signal_handlers(), config.zookeeper
@@ -147,7 +149,8 @@ def run_api_process(config: ApiConfig) -> None:
         engines = TimedCall("the alerts", lambda: read_alerts(client), SYSTEM_CLOCK)
         rollout = TimedCall("the configuration", lambda: read_rollout(ControlTree(client)), SYSTEM_CLOCK, fresh_s=30.0)
         status, alerts = partial(api_status, cluster, config.data), partial(api_alerts, engines)
-        history = opener(config.hdfs, place, store) if config.hdfs is not None else None
+        parts = ClosedParts(config.data / "history-cache", config.history_cache) if config.history_cache else None
+        history = opener(config.hdfs, place, store, parts) if config.hdfs is not None else None
         served = served_hosts(config.host, (*config.names, *public_host(access)))
         app = make_app(
             store,
@@ -184,15 +187,16 @@ def public_host(access: Authenticator | None) -> tuple[str, ...]:
     return (name,) if name else ()
 
 
-def opener(hdfs: str, zookeeper: str, memory: Store) -> Callable[[], Store]:
-    """Return a function that opens the history once, without Spark: the API has no memory for Spark's JVM."""
+def opener(hdfs: str, zookeeper: str, memory: Store, parts: ClosedParts | None = None) -> Callable[[], Store]:
+    """Return a function that opens the history once, without Spark: the API has no memory for Spark's JVM. `parts`:
+    cache of closed days."""
 
     @lru_cache(maxsize=1)
     def opened() -> Store:
         from query_dsl.stores.history.engine import History
         from query_dsl.stores.history_store import HistoryStore
 
-        return HistoryStore(History(hdfs, zookeeper), memory.levels(), "local")
+        return HistoryStore(History(hdfs, zookeeper), memory.levels(), "local", parts=parts)
 
     return opened
 

@@ -17,6 +17,8 @@ Modules in reading order; each imports only those before it:
     rollup_rows      rows of roll-ups: made of samples, merged. Pure
     parquet_reader   data files read by ranges
     head             newest append: the only parser of commits
+    term_index       row groups of a file of series by name and label
+    merged_files     files that a merge writes
     merged_table     a table of many small commits: merges, expiry of rows, deletion of files
     commit           append, replace and expire: compare-and-set on the version
     rollups          table of roll-ups

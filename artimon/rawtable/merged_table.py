@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import logging
 import math
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import RemoveAction
@@ -22,7 +20,7 @@ from deltalake.transaction import RemoveAction
 from artimon.model.clock import Clock
 from artimon.model.failpoints import Failpoint, no_failpoint
 from artimon.rawtable.delta import DeltaHandle, files_of, first_line
-from artimon.rawtable.file_statistics import statistics_of
+from artimon.rawtable.merged_files import MergedFiles, delete_merged
 from artimon.rawtable.parquet_reader import GroupReader
 from artimon.rawtable.schema import DAY_MS, DataFile, TableError
 from artimon.runtime import file_access as files
@@ -95,6 +93,8 @@ class MergedTable(DeltaHandle):
     row_group = 20_000
     pruned: Sequence[str] = ()
     """Columns that readers prune by."""
+    is_indexed = False
+    """True for an index of terms beside each large file."""
 
     def __init__(self, uri: str, schema: pa.Schema, clock: Clock, probe: Failpoint = no_failpoint) -> None:
         """`probe`: called at the points "merged" (files are written) and "replaced" (they are committed)."""
@@ -160,23 +160,24 @@ class MergedTable(DeltaHandle):
         False. Raises TableError, OSError."""
         began = self._clock.monotonic()
         before = sum(file.rows for file in old)
-        new: list[DataFile] = []
+        made = self.new_files()
         clashes: list[int] = []
         passes = math.ceil(before / MERGE_PASS_ROWS)
         for low, high in self._spans(passes if full else min(passes, self.max_deltas // 2)):
             if not go_on():
-                self._discard(new)
+                self._discard(made.closed)
                 return None
             try:
                 parts = [self._read_span(f"{self.uri}/{file.path}", low, high) for file in old]
             except UnknownColumnsError as error:
                 log.error("not merged: %s; run a newer version (docs/upgrade.md)", error)
-                self._discard(new)
+                self._discard(made.closed)
                 return None
             rows, found = self._combine(pa.concat_tables(parts))
             clashes += found
-            kinds = split(rows) if split else {BASE if full else DELTA: rows}
-            new += [self._write(part, kind) for kind, part in kinds.items() if len(part)]
+            for kind, part in (split(rows) if split else {BASE if full else DELTA: rows}).items():
+                made.add(kind, part)
+        new = made.close()
         self._probe("merged")
         if not self._replace(old, new, began):
             self._discard(new)
@@ -211,7 +212,7 @@ class MergedTable(DeltaHandle):
 
     def _delete(self, unnamed: Sequence[DataFile]) -> None:
         for file in unnamed:
-            files.delete_file(f"{self.uri}/{file.path}")
+            delete_merged(self.uri, file.path)
 
     def delete_orphans(self) -> list[str]:
         """Delete files that have long been unreferenced: of earlier merges, and of commits that never took place. Call
@@ -230,18 +231,19 @@ class MergedTable(DeltaHandle):
             if now - since >= UNNAMED_MS and now - unnamed[path] >= ORPHAN_MS
         ]
         for path in dead:
-            files.delete_file(f"{self.uri}/{path}")
+            delete_merged(self.uri, path)
         return dead
 
     # --- files
 
+    def new_files(self) -> MergedFiles:
+        """Return the files of a commit, without rows yet."""
+        return MergedFiles(self.uri, self._clock, self.row_group, self.pruned, self.is_indexed)
+
     def _write(self, rows: pa.Table, kind: str) -> DataFile:
-        sink = pa.BufferOutputStream()
-        pq.write_table(rows, sink, compression="zstd", row_group_size=self.row_group)
-        data = sink.getvalue()
-        path = f"{kind}-{self._clock.now_ms()}-{uuid.uuid4().hex[:12]}.parquet"
-        files.write_file(f"{self.uri}/{path}", data)
-        return DataFile(path, len(data), len(rows), {}, statistics_of(rows, self.pruned))
+        made = self.new_files()
+        made.add(kind, rows)
+        return made.close()[0]
 
 
 def live_files(table: DeltaTable) -> list[TableFile]:

@@ -32,6 +32,8 @@ class SeriesTable(MergedTable):
     """The table of series. Used by one thread at a time."""
 
     pruned = PRUNED
+    row_group = 4_096
+    is_indexed = True
 
     def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK, probe: Failpoint = no_failpoint) -> None:
         super().__init__(series_uri(hdfs), SERIES_SCHEMA, clock, probe)

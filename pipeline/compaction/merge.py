@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from artimon.rawtable.schema import FILE_SCHEMA
 from pipeline.compaction.row_order import Key, SortKeys, sort_rows
 from pipeline.compaction.sorted_runs import Run, check_order, spill
 
@@ -94,15 +95,19 @@ def merge(runs: Sequence[Run], limits: MergeLimits = DEFAULT_LIMITS) -> Iterator
         yield _sorted(pieces)
 
 
-def merge_all(runs: Sequence[Run], folder: Path, limits: MergeLimits = DEFAULT_LIMITS) -> Iterator[Any]:
-    """Merge any number of runs. While there are too many to open at once, groups of them are merged into one run each
-    in `folder`."""
+def merge_all(
+    runs: Sequence[Run], folder: Path, limits: MergeLimits = DEFAULT_LIMITS, schema: pa.Schema = FILE_SCHEMA
+) -> Iterator[Any]:
+    """Merge any number of runs of `schema`. While there are too many to open at once, groups of them are merged into
+    one run each in `folder`."""
     level = 0
     current = list(runs)
     while len(groups := _group_runs(current, limits)) > 1:
         level += 1
         current = [
-            spill(folder / f"{level}-{n}.arrow", merge(group, limits), MAX_BATCH_ROWS) if len(group) > 1 else group[0]
+            spill(folder / f"{level}-{n}.arrow", merge(group, limits), MAX_BATCH_ROWS, schema)
+            if len(group) > 1
+            else group[0]
             for n, group in enumerate(groups)
         ]
     yield from merge(current, limits)

@@ -125,12 +125,12 @@ class SpilledRun:
                         yield whole.slice(start, rows)
 
 
-def spill(path: Path, tables: Iterable[Any], batch_rows: int) -> SpilledRun:
-    """Append sorted tables, as one run, to a local file."""
+def spill(path: Path, tables: Iterable[Any], batch_rows: int, schema: pa.Schema = FILE_SCHEMA) -> SpilledRun:
+    """Append sorted tables of `schema`, as one run, to a local file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     offset = path.stat().st_size if path.exists() else 0
-    with pa.OSFile(str(path), "ab") as sink, pa.ipc.new_stream(sink, FILE_SCHEMA, options=options) as writer:
+    with pa.OSFile(str(path), "ab") as sink, pa.ipc.new_stream(sink, schema, options=options) as writer:
         for table in tables:
             for piece in slices_of(table, batch_rows, SPILL_BYTES):
                 writer.write_table(piece)

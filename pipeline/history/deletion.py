@@ -1,4 +1,5 @@
-"""Deletion of selected samples for ever: a plan with a token, the deletion, and the proof that the bytes are gone.
+"""Deletion of selected samples, or of their labels, for ever: a plan with a token, the deletion, and the proof that the
+bytes are gone. With a LabelChange the samples stay, under new labels.
 
 Raw files are rewritten first, then roll-ups, so that a roll-up is never made of a deleted sample after its own rewrite.
 Each file is a commit of its own; a deletion that ends early is planned again. Its record, which the proof reads, is a
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +29,8 @@ from artimon.rawtable.series_delta import SeriesTable
 from artimon.runtime import file_access as files
 from pipeline.compaction.row_digest import RowDigest, digest_of
 from pipeline.compaction.sorted_runs import conform
-from pipeline.history.rewrite import FileRewriter
-from pipeline.history.row_selection import Bools, Ints, RowSelection, count_selected, matching_groups
+from pipeline.history.rewrite import FileRewriter, LabelChange
+from pipeline.history.row_selection import Bools, Ints, Prune, RowSelection, Select, count_selected, matching_groups
 
 log = logging.getLogger(__name__)
 
@@ -38,10 +39,6 @@ MAX_ROUNDS = 20
 EVER = (-(2**62), 2**62)
 RECORD_KEY = "artimon"
 """Key of the times in the metadata of a record."""
-Prune = Callable[[Any, RowSelection], set[str]]
-"""Returns the paths of the files of an open DeltaTable that may hold selected rows."""
-Select = Callable[[Ints, Ints, int, int], RowSelection]
-"""Makes a selection of pairs of source and series, and times (after, until] in ms."""
 
 
 class DeletionError(TableError):
@@ -113,10 +110,11 @@ class Deletion:
         select: Select,
         clock: Clock = SYSTEM_CLOCK,
         probe: Failpoint = no_failpoint,
+        change: LabelChange | None = None,
     ) -> None:
         self._hdfs, self._selection, self._prune, self._select = hdfs, selection, prune, select
         self._raw, self._rollups = CompactionLog(hdfs, clock), RollupTable(hdfs, clock, made=False)
-        self._rewriter = FileRewriter(self._raw, self._rollups, clock, probe)
+        self._rewriter = FileRewriter(self._raw, self._rollups, clock, probe, change)
         self._clock, self._probe = clock, probe
 
     # --- the plan
@@ -216,7 +214,7 @@ class Deletion:
         plan = DeletionPlan(int(self._raw.refresh().version()))
         self._plan_rollups(self._raw.live(), plan)
         if plan.stale:
-            self._rollups.change(plan.stale, [], {"format": 1, "kind": "delete"}, self._clock.monotonic())
+            self._rollups.change(plan.stale, [], {"format": 1, "kind": self._rewriter.kind}, self._clock.monotonic())
         for file, _ in plan.rollups:
             try:
                 self._rewriter.rewrite_rollup(file, self._of_buckets(file.level_ms))
@@ -229,6 +227,15 @@ class Deletion:
             return int(self._rollups.refresh().version())
         except FileNotFoundError:
             return -1
+
+    def straddling(self, plan: DeletionPlan) -> int:
+        """Return the number of buckets of expired samples that the selected time does not cover as a whole."""
+        own, count = self._selection, 0
+        for file, selected in plan.rollups:
+            after_ms = own.after_us // 1000 + file.level_ms - 1
+            inside = self._select(own.source, own.series, after_ms, own.until_us // 1000)
+            count += selected - count_selected(f"{self._rollups.uri}/{file.path}", inside)
+        return count
 
     def _gone_pairs(self) -> Bools:
         """Return the mask of the selected pairs of which no row remains at any time."""
@@ -320,7 +327,7 @@ def _existing(table: str) -> Iterator[tuple[str, str]]:
         found = files.list_files(table)
     except FileNotFoundError:
         return
-    yield from ((f"{table}/{path}", path) for path, _, _ in found if not path.startswith("_delta_log/"))
+    yield from ((f"{table}/{path}", path) for path, _, _ in found if not path.startswith("_"))
 
 
 def _holds(uri: str, selection: RowSelection) -> bool:

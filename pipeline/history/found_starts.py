@@ -23,6 +23,10 @@ class FoundStarts:
         self._keys = np.zeros(0, np.uint64)
         self._value, self._time_us, self._birth_us = np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64)
 
+    def begin(self, source: Ints, series: Ints, value: Any, time_us: Ints, birth_us: Ints) -> None:
+        """Enter the last samples before the first table, (counters,) each."""
+        self._keep(_keys(source, series), value, time_us, birth_us)
+
     def fill(self, rows: Any) -> Any:
         """Return the rows, which are sorted, with the births that are FIND_START_MS replaced."""
         births = np.array(rows.column("birth").cast(pa.int64()).to_numpy())
@@ -36,8 +40,8 @@ class FoundStarts:
     def _births(self, rows: Any) -> Ints:
         """Return the births of rows of counters, (n,) in us."""
         source, series, time = (rows.column(name).cast(pa.int64()).to_numpy() for name in ("source", "series", "time"))
-        value = _numbers(rows)
-        keys = series.view(np.uint64) + source.astype(np.uint64) * _ODD
+        value = number_values(rows)
+        keys = _keys(source, series)
         starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
         known, place = self._known(keys[starts])
         row = np.arange(len(keys))
@@ -72,8 +76,12 @@ class FoundStarts:
         self._birth_us = np.concatenate([birth_us, self._birth_us])[first]
 
 
-def _numbers(rows: Any) -> Any:
-    """Return the values as float64, NaN without a number."""
+def _keys(source: Ints, series: Ints) -> Any:
+    return series.view(np.uint64) + source.astype(np.uint64) * _ODD
+
+
+def number_values(rows: Any) -> Any:
+    """Return the values of a table of samples as float64, NaN without a number."""
     double = rows.column("double").to_numpy()
     whole = rows.column("integer").cast(pa.float64(), safe=False).to_numpy()
     return np.where(np.isnan(double), whole, double)

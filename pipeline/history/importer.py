@@ -22,7 +22,7 @@ import numpy as np
 from artimon.model.batch import SeriesBlock, SeriesInfo
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.failpoints import Failpoint, no_failpoint
-from artimon.model.import_chunk import ImportChunk
+from artimon.model.import_chunk import FIND_START_MS, ImportChunk
 from artimon.rawtable.announced_rows import rows_of
 from artimon.rawtable.commit import CompactionLog
 from artimon.rawtable.schema import DAY_MS, DataFile, TableError, folder_of, period_of
@@ -35,6 +35,7 @@ from pipeline.compaction.row_digest import RowDigest
 from pipeline.compaction.sorted_files import SortedFileWriter
 from pipeline.compaction.sorted_runs import RunError
 from pipeline.history.day_runs import DayRuns, file_rows
+from pipeline.history.earlier_counts import FirstTimes, SampleSearch, find_last_counts
 from pipeline.history.found_starts import FoundStarts
 
 log = logging.getLogger(__name__)
@@ -71,11 +72,14 @@ class Importer:
         clock: Clock = SYSTEM_CLOCK,
         probe: Failpoint = no_failpoint,
         limits: MergeLimits = DEFAULT_LIMITS,
+        search: SampleSearch | None = None,
     ) -> None:
-        """`probe`: called at the points "described", "spilled", "written" and "committed"."""
+        """`probe`: called at the points "described", "spilled", "written" and "committed". `search`: finds the samples
+        before those of a file; without it counters of unknown start begin anew."""
         self._table = CompactionLog(hdfs, clock, made=True)
         self._sources, self._series = SourcesTable(hdfs, clock), SeriesTable(hdfs, clock)
         self._folder, self._keep, self._clock, self._probe, self._limits = folder, keep, clock, probe, limits
+        self._search, self._firsts = search, FirstTimes()
 
     def run(self, identity: str, chunks: Iterable[ImportChunk]) -> ImportResult:
         """Import the samples of a file; `chunks` are read only if some are missing in the table. Raises TableError,
@@ -85,6 +89,7 @@ class Importer:
         if position >= DONE:
             result.is_known = True
             return result
+        self._firsts = FirstTimes()
         with _locked(self._folder):
             runs = DayRuns(self._folder / "days")
             try:
@@ -102,7 +107,13 @@ class Importer:
             self._describe(identity, chunk.series, ids)
             result.series |= {hash((source, info.text)) for source, info in chunk.series}
         if len(chunk.samples):
-            runs.add(file_rows(chunk, np.array([ids[name] for name in chunk.sources], np.int64)))
+            numbers = np.array([ids[name] for name in chunk.sources], np.int64)
+            runs.add(file_rows(chunk, numbers))
+            if self._search is not None:
+                samples = chunk.samples
+                rows = np.flatnonzero(samples.birth_ms == FIND_START_MS)
+                series = samples.fingerprint[rows].view(np.int64)
+                self._firsts.add(numbers[chunk.source[rows]], series, samples.time_ms[rows] * 1000)
 
     def _describe(self, identity: str, series: Iterable[tuple[str, SeriesInfo]], ids: dict[str, int]) -> None:
         """Add series to the table of series. What is added twice is merged."""
@@ -121,6 +132,8 @@ class Importer:
 
     def _store(self, identity: str, position: int, runs: DayRuns, result: ImportResult) -> None:
         starts = FoundStarts()
+        if self._search is not None and len(self._firsts):
+            starts.begin(*find_last_counts(self._table, self._firsts, self._search))
         days = runs.days
         for day in days:
             merged = (starts.fill(rows) for rows in merge_all(runs.runs(day), runs.merge_folder, self._limits))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ from artimon.rawtable.schema import STAMP
 KEYS = ("source", "series", "time")
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 
 class RowSelection(Protocol):
@@ -32,6 +33,12 @@ class RowSelection(Protocol):
     def match(self, source: Ints, series: Ints, time_us: Ints) -> tuple[Ints | None, Ints]:
         """Return the indices of selected rows, None for all, and the number of the pair of each."""
         ...
+
+
+Prune = Callable[[Any, RowSelection], set[str]]
+"""Returns the paths of the files of an open DeltaTable that may hold selected rows."""
+Select = Callable[[Ints, Ints, int, int], RowSelection]
+"""Makes a selection of pairs of source and series, and times (after, until] in ms."""
 
 
 def selected_pairs(selection: RowSelection, rows: Any) -> tuple[Bools, Ints]:

@@ -13,6 +13,7 @@ from artimon.compute.statistics import FOLDS, bits_of, join_cells, to_double, wi
 from artimon.compute.succession import normalize_incarnations
 from artimon.compute.true_sums import wrap_notes
 from artimon.model.grid import Grid
+from artimon.model.import_chunk import UNKNOWN_START_MS
 from artimon.model.select import INCARNATION_DTYPE, Buckets, SelectRequest
 from artimon.model.series_table import SeriesTable
 from query_dsl.stores.partial_buckets import (
@@ -174,6 +175,11 @@ class BucketAccumulator:
             (f"{dropped:,} incarnations of series with more than {MAX_INCARNATIONS:,} are left out",) if dropped else ()
         )
         made = SeriesTable(series.fingerprints, types, series.kinds, series.columns)
+        if seams := _count_seams(self._incarnations[0]):
+            more += (
+                f"{seams:,} series have counts of unknown start after counts of known start, from files or sources that"
+                " do not know each other: an increase from one to the other may be wrong",
+            )
         if "sum" in request.statistics:
             more += wrap_notes(held, is_whole_number(made.types), lambda row: made[row].name)
         return Buckets(
@@ -204,3 +210,12 @@ def _newest_incarnations(lives: npt.NDArray[np.void], rows: int) -> tuple[npt.ND
     after = np.cumsum(many)[lives["row"]] - np.arange(len(lives))  # incarnations of the series from this one on
     kept = lives[after <= MAX_INCARNATIONS]
     return kept, len(lives) - len(kept)
+
+
+def _count_seams(lives: npt.NDArray[np.void]) -> int:
+    """Return the number of series of which an incarnation of unknown start goes on after a later one has begun. `lives`
+    are sorted by (row, birth)."""
+    unknown = np.flatnonzero(lives["birth_ms"][:-1] == UNKNOWN_START_MS)
+    after = unknown + 1
+    same = lives["row"][unknown] == lives["row"][after]
+    return int(np.count_nonzero(same & (lives["last_ms"][unknown] > lives["first_ms"][after])))

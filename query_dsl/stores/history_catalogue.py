@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +15,17 @@ import pyarrow as pa
 from artimon.model.select import NAME, Matcher, Series
 from artimon.model.series_table import EncodedLabel, SeriesTable
 from artimon.model.values import Kind, ValueType
-from query_dsl.stores.history.series_lookup import read_announced
+from artimon.rawtable.term_index import TermIndexes
+from query_dsl.stores.history.series_lookup import read_announced, read_label_values
 from query_dsl.stores.sample_rows import Ints
 
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 CACHE_SIZE = 8
 CACHE_TTL_S = 30.0
 """Cache lifetime of a lookup, in seconds: new announcements need as long to reach the table."""
+MAX_FOUND = 1_000_000
+"""Maximum number of series of a lookup, about 1 GiB: those of a query are limited further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +44,40 @@ class SeriesMatch:
 
 
 class HistoryCatalogue:
-    """Cached lookups of series in one history. `_lock` guards the cache."""
+    """Cached lookups of series in one history. `_lock` guards both caches."""
 
     def __init__(self, hdfs: str) -> None:
         self._hdfs = hdfs
+        self._indexes = TermIndexes()
         self._lock = Lock()
         self._cache: OrderedDict[tuple[Matcher, ...], tuple[float, SeriesMatch]] = OrderedDict()
+        self._values: OrderedDict[str | None, tuple[float, list[str]]] = OrderedDict()
 
     def find(self, matchers: tuple[Matcher, ...]) -> SeriesMatch:
-        """Return every matching series that was ever announced. Raises as `read_announced`."""
+        """Return every matching series that was ever announced. Raises TooMuchHistory for more than MAX_FOUND, and as
+        `read_announced`."""
+
+        def read() -> SeriesMatch:
+            return make_match(*read_announced(self._hdfs, matchers, MAX_FOUND, self._indexes))
+
+        return self._cached(self._cache, matchers, read)
+
+    def label_values(self, label: str | None) -> list[str]:
+        """Return the values of a label of all series, or with None all names of labels, sorted. Raises as
+        `read_label_values`."""
+        return self._cached(self._values, label, lambda: sorted(read_label_values(self._hdfs, label)))
+
+    def _cached(self, cache: OrderedDict[K, tuple[float, T]], key: K, read: Callable[[], T]) -> T:
         now = monotonic()
         with self._lock:
-            at, held = self._cache.get(matchers, (0.0, None))
-            if held is not None and now - at < CACHE_TTL_S:
-                return held
-        found = make_match(*read_announced(self._hdfs, matchers))
+            if key in cache and now - cache[key][0] < CACHE_TTL_S:
+                return cache[key][1]
+        found = read()
         with self._lock:
-            self._cache[matchers] = now, found
-            self._cache.move_to_end(matchers)
-            while len(self._cache) > CACHE_SIZE:
-                self._cache.popitem(last=False)
+            cache[key] = now, found
+            cache.move_to_end(key)
+            while len(cache) > CACHE_SIZE:
+                cache.popitem(last=False)
         return found
 
 

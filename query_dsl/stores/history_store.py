@@ -24,6 +24,7 @@ from artimon.rawtable.schema import raw_uri
 from artimon.rawtable.table_reader import read_both_with_retry, read_with_retry
 from query_dsl.functions.step import NEVER
 from query_dsl.stores.bucket_accumulator import BucketAccumulator
+from query_dsl.stores.closed_parts import ClosedParts
 from query_dsl.stores.engine_store import EngineStore
 from query_dsl.stores.history.engine import LOCAL_BYTES, Engine, History, takes_spark
 from query_dsl.stores.history.file_pruning import RawFile, RowFilter
@@ -31,6 +32,7 @@ from query_dsl.stores.history.local_reader import LocalReader, Progress, no_prog
 from query_dsl.stores.history.sample_query import NO_LIMIT, HistoryInterrupted, SampleQuery
 from query_dsl.stores.history_catalogue import HistoryCatalogue, SeriesMatch, sort_series
 from query_dsl.stores.levels import SPARE_ROWS, StoreReach
+from query_dsl.stores.part_reader import PartReader
 from query_dsl.stores.partial_buckets import PartialBuckets, bucketize, merge_partials
 from query_dsl.stores.partial_codec import decode_partial, encode_partial
 from query_dsl.stores.query_limits import QueryBudget
@@ -69,17 +71,23 @@ class HistoryStore(EngineStore):
         watch: QueryBudget | None = None,
         progress: Progress = no_progress,
         catalogue: HistoryCatalogue | None = None,
+        parts: ClosedParts | None = None,
     ) -> None:
+        """`parts`: cache of the buckets of closed days."""
         self._history, self._levels, self._engine = history, levels, engine
         self._watch, self._progress = watch or QueryBudget(), progress
-        self._catalogue = catalogue or HistoryCatalogue(history.hdfs)
+        self._catalogue, self._parts = catalogue or HistoryCatalogue(history.hdfs), parts
 
     def watching(self, watch: QueryBudget) -> HistoryStore:
-        return HistoryStore(self._history, self._levels, self._engine, watch, self._progress, self._catalogue)
+        return HistoryStore(
+            self._history, self._levels, self._engine, watch, self._progress, self._catalogue, self._parts
+        )
 
     def with_progress(self, progress: Progress) -> HistoryStore:
         """Return the same store with a callback for progress."""
-        return HistoryStore(self._history, self._levels, self._engine, self._watch, progress, self._catalogue)
+        return HistoryStore(
+            self._history, self._levels, self._engine, self._watch, progress, self._catalogue, self._parts
+        )
 
     def reach(self) -> StoreReach:
         return StoreReach(unbounded=True, engine="history")
@@ -103,11 +111,9 @@ class HistoryStore(EngineStore):
         return self.label_values(NAME, NO_LIMIT)
 
     def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
-        columns = self._find(()).table.columns
-        if label is None:
-            return sorted(columns.keys() - {NAME})[:limit]
-        values = columns[label][1] if label in columns else ()
-        return sorted({value for value in values if value})[:limit]
+        self._watch.check()
+        with self._history.lease_client():
+            return self._catalogue.label_values(label)[:limit]
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
         """See EngineStore: every matching series that was ever announced, with or without samples."""
@@ -219,11 +225,13 @@ class HistoryStore(EngineStore):
             def take_rollups(table: Any) -> None:
                 take(reading.count_rollups(bucketize_rollups(from_rollup_table(table, reading.row_of), request.grid)))
 
-            reading.read_rollups(
-                rollup_columns(request.statistics),
-                take_rollups,
-                lambda done, text: self._progress(done * share, text),
-            )
+            def told(done: float, text: str) -> None:
+                self._progress(done * share, text)
+
+            if self._parts is not None:
+                PartReader(reading, request, self._parts, take).read(told)
+            else:
+                reading.read_rollups(rollup_columns(request.statistics), take_rollups, told)
         if raw.files:
             self._bucketize_samples(
                 reading, request, take, lambda done, text: self._progress(share + done * (1 - share), text)

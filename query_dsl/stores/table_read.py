@@ -16,7 +16,7 @@ from artimon.rawtable.head import newest_document
 from artimon.rawtable.rollup_rows import RollupRows, concat_rows
 from artimon.rawtable.schema import TableError
 from query_dsl.functions.step import NEVER
-from query_dsl.stores.history.file_pruning import RowFilter
+from query_dsl.stores.history.file_pruning import RawFile, RowFilter
 from query_dsl.stores.history.local_reader import LocalReader, Progress, no_progress
 from query_dsl.stores.history.rollup_choice import FileChoice, choose_files
 from query_dsl.stores.history.sample_query import NO_LIMIT, HistoryInterrupted, SampleQuery
@@ -77,7 +77,7 @@ class TableVersions:
 
 @dataclass(slots=True)
 class TableRead:
-    """One reading of one version of the tables. `_lock` guards the count of rows of roll-ups."""
+    """One reading of one version of the tables. `_lock` guards the counts of roll-ups."""
 
     versions: TableVersions
     row_filter: RowFilter
@@ -88,6 +88,8 @@ class TableRead:
     engine: str = "local"
     bytes: int = 0
     rollup_rows: int = 0
+    cached_files: int = 0
+    """Files of roll-ups whose buckets were in the cache of closed parts."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -109,13 +111,42 @@ class TableRead:
         take: Callable[[Any], None],
         progress: Progress = no_progress,
         most: int = NO_LIMIT,
+        files: Sequence[RawFile] | None = None,
     ) -> None:
-        """Call `take` with the wanted rows of each row group of the chosen roll-ups, from several threads."""
+        """Call `take` with the wanted rows of each row group of the chosen roll-ups, or of some, from several
+        threads."""
         reader = LocalReader(
             self.versions.rollups_uri, self.row_filter, self._question(most), self.budget_event, columns
         )
-        reader.read_each(self.choice.rollups, take, progress)
-        self.bytes += reader.fetched_bytes
+        reader.read_each(self.choice.rollups if files is None else files, take, progress)
+        self._add_bytes(reader)
+
+    def read_rollup(
+        self,
+        file: RawFile,
+        wanted: RowFilter,
+        columns: Sequence[str],
+        take: Callable[[Any], None],
+        threads: bool,
+    ) -> None:
+        """Call `take` with the rows of each row group of one file, which `wanted` selects: from several `threads`, or
+        from this one."""
+        reader = LocalReader(self.versions.rollups_uri, wanted, self._question(NO_LIMIT), self.budget_event, columns)
+        if threads:
+            reader.read_each([file], take)
+        else:
+            for rows in reader.stream([file]):
+                take(rows)
+        self._add_bytes(reader)
+
+    def _add_bytes(self, reader: LocalReader) -> None:
+        with self._lock:
+            self.bytes += reader.fetched_bytes
+
+    def count_cached(self) -> None:
+        """Count a file whose buckets were in the cache."""
+        with self._lock:
+            self.cached_files += 1
 
     def count_rollups(self, piece: PartialBuckets) -> PartialBuckets:
         """Count the rows that a piece was made of."""
@@ -168,6 +199,8 @@ class TableRead:
         kept = f"{len(raw.files):,} of {raw.of_files:,} files"
         if self.choice.rollups:
             kept += f" and {self.rollup_rows:,} buckets of {self.choice.to_text()}"
+        if self.cached_files:
+            kept += f", {self.cached_files:,} of them cached"
         how = f"{self.engine}, {kept}, {self.bytes:,} of {raw.of_bytes:,} bytes"
         return EngineShare("history", start_ms, end_ms, read - self.rollup_rows, self.bytes, how)
 

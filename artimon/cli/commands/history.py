@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 import typer
@@ -28,7 +29,9 @@ class _ReadGroup(DefaultListGroup):
     default_command = "read"
 
 
-history_app = typer.Typer(cls=_ReadGroup, help="Samples from the raw table on HDFS: read, import, export, delete.")
+history_app = typer.Typer(
+    cls=_ReadGroup, help="Samples from the raw table on HDFS: read, import, export, delete, relabel."
+)
 app.add_typer(history_app, name="history")
 SelectorArgument = Annotated[str, typer.Argument(help="A selector, such as 'rack.temp{rack=\"r1\"}'.")]
 StartOption = Annotated[str, typer.Option("--from", help="Start time, exclusive: ISO 8601 (UTC), or such as now-6h.")]
@@ -177,6 +180,29 @@ def export(
     raise typer.Exit(code)
 
 
+@history_app.command("series")
+def series(
+    selector: SelectorArgument,
+    start: Annotated[str, typer.Option("--from", help="Start time.")] = "1970-01-01T00:00:00Z",
+    end: EndOption = "now",
+    most: Annotated[int, typer.Option("--series", min=1, help="Fail if more series match, at any time.")] = 100_000,
+    hdfs: HdfsOption = None,
+    zookeeper: ZookeeperOption = None,
+    data: DataOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the series of the past that match, with the times between which they were announced."""
+    from artimon.cli.history_output import show_series
+    from artimon.runtime.process_setup import limit_library_logs
+    from query_dsl import QueryError
+    from query_dsl.stores.history.engine import History
+
+    place = locate_settings(data)
+    limit_library_logs()
+    with exits(QueryError), History(hdfs or place.hdfs, zookeeper or place.zookeeper) as opened:
+        show_series(opened.living(selector, start, end, series=most), as_json)
+
+
 @history_app.command("delete")
 def delete(
     selector: Annotated[str, typer.Argument(help="A selector of what is deleted.")] = "",
@@ -214,3 +240,58 @@ def delete(
         result = chosen.confirm(token)
         deletion.audit(log, "history.deleted", selector, **told, version=result.version, samples=result.samples)
         deletion.show_result(result)
+
+
+@history_app.command("relabel")
+def relabel(
+    selector: Annotated[str, typer.Argument(help="A selector of what gets other labels.")] = "",
+    rules: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="YAML file with `relabel:`, as in the file of sources.")
+    ] = None,
+    start: Annotated[str, typer.Option("--from", help="Start time, exclusive.")] = "",
+    end: EndOption = "now",
+    confirm: Annotated[str, typer.Option(metavar="TOKEN", help="Do what the dry run that printed it told.")] = "",
+    verify: Annotated[int | None, typer.Option(min=0, help="Prove the relabel that ended at this version.")] = None,
+    audit: Annotated[Path | None, typer.Option(help="Audit log; by default audit.log in the data folder.")] = None,
+    hdfs: HdfsOption = None,
+    data: DataOption = None,
+) -> None:
+    """Give samples on HDFS other names and labels: a dry run first, then again with its token."""
+    from artimon.cli import history_deletion as deletion
+    from artimon.cli import history_relabel as relabels
+    from artimon.rawtable.schema import TableError
+    from artimon.runtime.config_file import ConfigFileError
+    from artimon.runtime.process_setup import limit_library_logs
+    from pipeline.compaction.sorted_runs import RunError
+    from query_dsl import QueryError
+
+    if (verify is None) != bool(selector and start and rules):
+        raise typer.BadParameter("give SELECTOR, --rules and --from, or --verify VERSION")
+    place = locate_settings(data)
+    limit_library_logs()
+    where = hdfs or place.hdfs
+    with exits(ConfigFileError, QueryError, TableError, RunError, OSError):
+        if verify is not None or rules is None:
+            raise typer.Exit(0 if deletion.verify(where, verify or 0) else 1)
+        found = relabels.read_rules(rules)
+        token = as_usage_error(deletion.DeletionToken.parse, confirm) if confirm else None
+        with TemporaryDirectory(prefix="relabel-", dir=_made(place.data)) as folder:
+            if token is None:
+                chosen = relabels.SelectedRelabel(where, selector, start, end, found, Path(folder) / "rows")
+                relabels.show_plan(*chosen.plan(), chosen)
+                return
+            log = audit or place.data / "audit.log"
+            told = {"from_ms": token.after_ms, "to_ms": token.until_ms, "token": confirm, "rules": rules.read_text()}
+            deletion.audit(log, "history.relabel", selector, **told)
+            result = relabels.resume(where, token, Path(folder) / "rows")
+            if result is None:
+                times = token.after_ms, token.until_ms
+                chosen = relabels.SelectedRelabel(where, selector, *times, found, Path(folder) / "rows")
+                result = chosen.confirm(token)
+        deletion.audit(log, "history.relabelled", selector, **told, version=result.version, samples=result.samples)
+        relabels.show_result(result)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -26,7 +26,7 @@ from kazoo.client import KazooClient
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.value_traits import VALUE_COLUMNS
 from artimon.rawtable.delta import first_line
-from artimon.rawtable.schema import FILE_SCHEMA, TableError, raw_uri
+from artimon.rawtable.schema import DAY_MS, FILE_SCHEMA, TableError, raw_uri
 from artimon.rawtable.table_reader import open_leased, read_with_retry
 from artimon.runtime import file_access as files
 from artimon.runtime.zookeeper_client import close_client, zookeeper_client
@@ -46,6 +46,7 @@ from query_dsl.stores.history.sample_query import (
 from query_dsl.stores.history.series_lookup import FoundSeries, find_series
 from query_dsl.stores.history.task_pool import POLL_S
 from query_dsl.stores.history.two_pass_read import TwoPassRead
+from query_dsl.tree.query_errors import NothingSelected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -174,6 +175,17 @@ class History:
         asked = parse_sample_query(selector, start, end, self._clock.now_ms(), NO_LIMIT, series)
         with self.lease_client():
             return find_series(self._hdfs, asked).table
+
+    def living(self, selector: str, start: object, end: object = "now", *, series: int = MAX_SERIES) -> Any:
+        """Return the rows of `described` that were announced in the time, exact to a day: announcements are repeated
+        daily. Raises as `read`, and NothingSelected if no series was."""
+        asked = parse_sample_query(selector, start, end, self._clock.now_ms())
+        found = self.described(selector, start, end, series=series)
+        first, last = (found.column(name).cast(pa.int64()).to_numpy() for name in ("first_seen", "last_seen"))
+        rows = (first <= asked.until_ms * 1000) & (last > (asked.after_ms - DAY_MS) * 1000)
+        if not rows.any():
+            raise NothingSelected(f"none of the {len(found):,} series of {selector} was announced in this time")
+        return found.filter(pa.array(rows))
 
     def frame(self, selector: str, start: object, end: object = "now", *, series: int = MAX_SERIES) -> DataFrame:
         """Return the same samples as a Spark frame, without a limit of samples: columns series (text), name,

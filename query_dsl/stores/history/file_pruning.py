@@ -30,6 +30,8 @@ class RawFile:
     rows: int
     newest_us: int = 2**62
     """Upper bound of the times in it."""
+    oldest_us: int = -(2**62)
+    """Lower bound of the times in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def prune(table: DeltaTable, wanted: RowFilter) -> PrunedFiles:
         if None in bounds:
             kept.append(RawFile(path, size, rows or 0))
         elif wanted.may_hold(least, newest := [*most[:2], most[2] + SLACK_US]):
-            kept.append(RawFile(path, size, rows or 0, newest[2]))
+            kept.append(RawFile(path, size, rows or 0, newest[2], least[2]))
     sizes = columns["size_bytes"]
     return PrunedFiles(tuple(sorted(kept, key=lambda file: file.path)), len(sizes), sum(sizes))
 

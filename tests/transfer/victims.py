@@ -1,0 +1,106 @@
+"""Programs that are killed at random and started again until they are done, on a local folder:
+python -m tests.transfer.victims compact|import|delete|relabel HDFS FOLDER [WORD...]."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from artimon.cli.history_deletion import DeletionToken, SelectedDeletion
+from artimon.cli.history_import import ImportFailure
+from artimon.cli.history_relabel import SelectedRelabel, read_rules, resume
+from artimon.model.clock import SYSTEM_CLOCK
+from artimon.rawtable.schema import TableError
+from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep
+from pipeline.compaction.compactor import Compactor
+from query_dsl.tree.query_errors import NothingSelected
+from tests.spark.local_files import local_files
+from tests.transfer.importing import job
+
+
+def compact(hdfs: str, folder: Path) -> None:
+    """Compact and roll up until killed."""
+    stop = threading.Event()
+    while True:
+        config = CompactorConfig("", hdfs, folder / "compactor", keeping=parse_keep("*=99999"), sweep_s=0.0)
+        try:
+            Compactor(config, None).run_due(stop)
+        except (TableError, OSError) as error:
+            print(error, file=sys.stderr)
+        SYSTEM_CLOCK.wait(stop, 0.2)
+
+
+def import_all(hdfs: str, folder: Path, names: Sequence[str]) -> None:
+    """Import files, one after another; those before are known."""
+    for name in names:
+        while True:
+            try:
+                job(Path(name), hdfs, folder).run()
+                break
+            except ImportFailure as error:
+                print(error, file=sys.stderr)
+
+
+def delete(hdfs: str, selector: str, start: int, end: int) -> None:
+    """Delete until nothing is selected."""
+    while True:
+        try:
+            one = SelectedDeletion(hdfs, selector, start, end)
+            plan, token = one.plan()
+            if plan.is_empty:
+                return
+            one.confirm(token)
+        except NothingSelected:
+            return
+        except (TableError, OSError) as error:
+            print(error, file=sys.stderr)
+
+
+def relabel(hdfs: str, folder: Path, selector: str, start: int, end: int, rules: str) -> None:
+    """Relabel by one token, which is kept as its caller would."""
+    kept, rows = folder / "token", folder / "rows"
+    while True:
+        try:
+            if kept.exists():
+                resume(hdfs, DeletionToken.parse(kept.read_text()), rows)
+            one = selected(hdfs, folder, selector, start, end, rules)
+            if one is None:
+                return
+            plan, token = one.plan()
+            if plan.is_empty:
+                return
+            kept.with_suffix(".new").write_text(str(token))
+            kept.with_suffix(".new").replace(kept)
+            one.confirm(token)
+        except (TableError, OSError) as error:
+            print(error, file=sys.stderr)
+
+
+def selected(hdfs: str, folder: Path, selector: str, start: int, end: int, rules: str) -> SelectedRelabel | None:
+    """Return what is left to relabel."""
+    try:
+        return SelectedRelabel(hdfs, selector, start, end, read_rules(Path(rules)), folder / "rows")
+    except NothingSelected:
+        return None
+
+
+def main(words: Sequence[str]) -> None:
+    what, hdfs, place, *rest = words
+    folder = Path(place)
+    folder.mkdir(parents=True, exist_ok=True)
+    with local_files(SYSTEM_CLOCK):
+        print("ready", flush=True)
+        if what == "compact":
+            compact(hdfs, folder)
+        elif what == "import":
+            import_all(hdfs, folder, rest)
+        elif what == "delete":
+            delete(hdfs, rest[0], int(rest[1]), int(rest[2]))
+        else:
+            relabel(hdfs, folder, rest[0], int(rest[1]), int(rest[2]), rest[3])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
