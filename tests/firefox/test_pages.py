@@ -12,9 +12,11 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.values import Kind
 from tests.access.asgi_client import ACCESS, PASSWORD
 from tests.access.asgi_client import opened as open_access
-from tests.firefox.driver import Firefox, firefox
 from tests.lists.conftest import serving
 from tests.query_dsl.plain_store import PlainStore
+
+pytest.importorskip("marionette_driver", reason="once: .venv/bin/pip install marionette-driver")
+from tests.firefox.driver import Firefox, firefox
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(600)]
 PAGES = ("", "dashboards", "alerts", "fleet", "variables", "cardinality", "queries", "start")
