@@ -45,7 +45,7 @@ from tests.sources.receive.real_senders import (
 from tests.waiting import eventually
 from varstore.cluster.varstore_client import VarstoreClient
 
-pytestmark = [pytest.mark.stack, pytest.mark.programs, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.stack, pytest.mark.programs, pytest.mark.timeout(900)]
 KEPT = "up|prometheus_tsdb_head_.*|prometheus_remote_storage_samples_.*"
 Samples = dict[str, dict[int, Number]]
 
