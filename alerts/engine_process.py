@@ -21,7 +21,6 @@ from alerts.dispatch.routing_file import check_routing
 from alerts.evaluation.alert_charts import AlertCharts
 from alerts.evaluation.alert_engine import AlertEngine, EngineConfig
 from alerts.evaluation.feed_status import FeedStatus
-from alerts.evaluation.recordings import FILE
 from alerts.pair.engine_lease import EngineAddress, EngineLease
 from alerts.pair.engine_pair import EnginePair
 from alerts.pair.pair_member import PairMember
@@ -169,7 +168,6 @@ def run_alerts(
                 config.settle_ms,
                 config.routing,
                 config.recordings,
-                f"alert-rules-{config.id}.artimon" if config.pair else FILE,
                 config.external_labels,
             ),
             store,

@@ -27,7 +27,6 @@ from alerts.evaluation.dispatch_state import dispatch_commit, restored_dispatche
 from alerts.evaluation.feed_status import FeedStatus, hold_minute, late_text
 from alerts.evaluation.prompt_schedule import PromptSchedule
 from alerts.evaluation.recorder import Recorder
-from alerts.evaluation.recordings import FILE
 from alerts.evaluation.rule_answer import STEP_MS
 from alerts.evaluation.rule_evaluator import RuleEvaluator, RulePlan, RuleResult, end_orphaned_alerts, is_lagging
 from alerts.evaluation.rule_history import RuleHistory
@@ -66,8 +65,6 @@ class EngineConfig:
     routing: Path | None = None
     recordings: Path | None = None
     """Folder of drop-in files for the results of recording rules."""
-    recording_file: str = FILE
-    """Name of the drop-in file; the engines of a pair on one host have different ones."""
     external_labels: Mapping[str, str] = field(default_factory=dict)
     """`$externalLabels` of templates."""
 
@@ -122,7 +119,7 @@ class AlertEngine:
         self.inbox = AlertInbox()
         """Alerts from outside. It, silences and acknowledgements may be used by every thread."""
         self._routing_file = None if config.routing is None else RoutingFile(config.routing)
-        self._recorder = Recorder(config.recordings, config.id, config.recording_file)
+        self._recorder = Recorder(config.recordings)
         self._shown: tuple[ActiveRules, Mapping[str, RuleResult]] = (ActiveRules(), {})
         """Rules and results of the last evaluation. Other threads read them while the next one runs."""
         self.api = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,12 +17,14 @@ from artimon.runtime.config_file import MAX_PROBLEMS
 
 class Recorder:
     """Evaluates recording rules. The results are stored with the evaluation, and are written to the file of the agent
-    after that: a result that is not stored is never written, and one that is stored is written by the engine that made
-    it, after a kill when it starts again. Belongs to the engine's thread."""
+    after that: a result that is not stored is never written, and one that is stored is written where it was made, after
+    a kill when an engine starts there again. Engines of a pair with the same folder share the file, because a series
+    belongs to one file of an agent. Belongs to the engine's thread."""
 
-    def __init__(self, folder: Path | None, engine: str, file: str = FILE) -> None:
-        """`folder`: folder of drop-in files of the agent; None: nothing is recorded. `engine`: id of this engine."""
-        self._file, self._engine = None if folder is None else RecordingFile(folder / file), engine
+    def __init__(self, folder: Path | None) -> None:
+        """`folder`: folder of drop-in files of the agent; None: nothing is recorded."""
+        self._file = None if folder is None else RecordingFile(folder / FILE)
+        self._place = "" if folder is None else f"{socket.gethostname()}:{folder.absolute()}"
         self._problems: tuple[str, ...] = ()
         self._unwritten = ""
 
@@ -49,14 +52,14 @@ class Recorder:
         if len(lines) < len(found):
             problems.append(f"{len(found) - len(lines)} recorded series were left out: there are too many")
         self._problems = tuple(problems[:MAX_PROBLEMS])
-        return RecordedLines(time_ms, self._engine, lines) if lines else None
+        return RecordedLines(time_ms, self._place, lines) if lines else None
 
     def write(self, recorded: RecordedByKey) -> None:
-        """Write what the database holds of this engine to the file, if it is not there."""
+        """Write what the database holds of this place to the file, if it is not there."""
         if self._file is None:
             return
         try:
-            self._file.write({one.time_ms: one.lines for one in recorded.values() if one.engine == self._engine})
+            self._file.write({one.time_ms: one.lines for one in recorded.values() if one.place == self._place})
             self._unwritten = ""
         except OSError as error:  # the next evaluation tries again
             self._unwritten = f"recorded series cannot be written: {error}"

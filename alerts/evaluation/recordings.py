@@ -20,7 +20,7 @@ RecordedSeries = tuple[Mapping[str, str], float]
 
 
 class RecordingFile:
-    """Drop-in file with the results of the last evaluations of one engine. Written by one thread."""
+    """Drop-in file with the results of the last evaluations. The engines of a pair that share it replace it whole."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -40,7 +40,7 @@ class RecordingFile:
             if left < 0:
                 break
             kept[time_ms] = recorded[time_ms]
-        fresh = self._path.with_suffix(".new")
+        fresh = self._path.with_suffix(f".{os.getpid()}.new")
         with fresh.open("w", encoding="utf-8") as file:
             file.writelines(line for time_ms in sorted(kept) for line in kept[time_ms])
             file.flush()
