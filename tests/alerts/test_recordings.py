@@ -149,15 +149,16 @@ def test_a_label_may_hold_any_text(world: World, tmp_path: Path) -> None:
     assert {labels["host"] for _, _, labels, _ in lines(tmp_path)} == {"a\u2028b\x0bc"}
 
 
-def test_an_engine_writes_its_own_results_only(world: World, tmp_path: Path) -> None:
-    """The engines of a pair share the state."""
+def test_engines_of_one_folder_share_the_file_and_others_write_nothing(world: World, tmp_path: Path) -> None:
+    """The engines of a pair share the state; a series belongs to one file of an agent."""
     world.tick({"a": 1})
     (tmp_path / FILE).unlink()
-    database = world.database
-    config = EngineConfig("other", world.rules, (), recordings=tmp_path)
-    other = AlertEngine(config, world.store, database, database.load(), world.clock)
-    assert not (tmp_path / FILE).exists()
-    other.load(database.load())
-    assert not (tmp_path / FILE).exists()
-    world.start()
+    database, elsewhere = world.database, tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    far = EngineConfig("far", world.rules, (), recordings=elsewhere)
+    engine = AlertEngine(far, world.store, database, database.load(), world.clock)
+    engine.load(database.load())
+    assert not (elsewhere / FILE).exists()
+    near = EngineConfig("near", world.rules, (), recordings=tmp_path)
+    AlertEngine(near, world.store, database, database.load(), world.clock)
     assert [value for _, name, _, value in lines(tmp_path) if name == "up:sum"] == [1.0]
