@@ -115,7 +115,7 @@ def test_days_replace_their_hours(builder: Builder, tmp_path: Path) -> None:
     check(builder)
     table = DeltaTable(builder.table.uri)
     (uri,) = (uri for uri in table.file_uris() if "/day-" in uri)
-    whole = pq.read_table(pa.BufferReader(files.read_file(uri)))
+    whole = pq.read_table(pa.BufferReader(files.read_file(uri if "://" in uri else f"file://{uri}")))
     assert not len(SortKeys.of(whole).descents())
     statistics = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     (day,) = (one for one in statistics if one["partition.period"] == "2026-11-18")
