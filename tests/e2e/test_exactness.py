@@ -69,6 +69,7 @@ def test_nothing_lost_nothing_twice_through_kills_of_every_role(
     assert_exact(whole_stack, store, began)
 
 
+@pytest.mark.timeout(1_200)
 def test_workers_that_restart_keep_their_series_and_their_increase(
     whole_stack: Stack, store: VarstoreClient, tmp_path: Path
 ) -> None:

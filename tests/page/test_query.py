@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from tests.page.test_access import open_suggestions
 from tests.page.watched import CPU, LOAD, Watched, asked, colours, drawn, matrix, module, racks
 
 
@@ -152,7 +153,7 @@ def test_suggestions_close_when_the_caret_goes(watched: Watched, key: str) -> No
     page.fill("#query", "")
     page.focus("#query")
     page.keyboard.type("fetch('host.l")
-    expect(page.locator("#suggestions")).to_be_visible()
+    open_suggestions(page)
     page.keyboard.press(key)
     expect(page.locator("#suggestions")).to_be_hidden()
 
