@@ -62,7 +62,7 @@ class Authenticator:
         """Raises TokenFileError."""
         self.audit, self._clock = audit, clock
         self.failures = FailedLogins(clock)
-        self._key, self._lock = secrets.token_bytes(32), threading.Lock()
+        self._lock = threading.Lock()
         self._hashing = threading.RLock()
         """Held while a password is hashed: a flood of logins takes one core and 32 MiB, not all."""
         self._remembered: OrderedDict[bytes, tuple[str, float]] = OrderedDict()
@@ -84,8 +84,7 @@ class Authenticator:
         self._trusts = lru_cache(MAX_REMEMBERED)(proxy.trusts) if proxy else None
         """Test of addresses for proxies, remembered because parsing one takes longer than all other checks."""
         self._certificates = {name: user for user in access.users.values() for name in user.certificates}
-        with self._lock:
-            self._remembered.clear()
+        self._key = secrets.token_bytes(32)  # no password that was verified by the content before is recalled
 
     def _refresh(self) -> None:
         """Read the file in a thread if it has changed. Checked once in RELOAD_S."""
@@ -207,7 +206,10 @@ class Authenticator:
             with self._hashing:  # of many requests at once, as of a dashboard, the first verifies for all
                 if self._recall(mark) is None:
                     self._remember(mark, self.by_password(user_name, password, address).user)
-            return _of_user(self.access.users[user_name], address, from_browser=True)
+            user = self.access.users.get(user_name)
+            if user is None:
+                raise AccessError(401, "wrong user or password")  # the file has changed meanwhile
+            return _of_user(user, address, from_browser=True)
 
         return verify
 

@@ -13,7 +13,7 @@ from artimon.model.failpoints import Failpoint, no_failpoint
 from pipeline.history.deletion import Deletion, DeletionPlan, DeletionResult, prove_deletion
 from pipeline.history.row_selection import Ints, RowSelection
 from query_dsl.stores.history.file_pruning import RowFilter, prune
-from query_dsl.stores.history.sample_query import NO_LIMIT, HistoryError, parse_sample_query
+from query_dsl.stores.history.sample_query import NO_LIMIT, HistoryError, SampleQuery, parse_sample_query
 from query_dsl.stores.history.series_lookup import FoundSeries, find_series
 from query_dsl.tree.times import format_time
 
@@ -39,6 +39,14 @@ class DeletionToken:
         return cls(int(parts[0]), int(parts[1]), int(parts[2]), parts[3])
 
 
+def parse_rewrite(selector: str, start: object, end: object, clock: Clock) -> SampleQuery:
+    """Return what a rewrite of the past selects. Raises QueryError, HistoryError for times before 1970."""
+    asked = parse_sample_query(selector, start, end, clock.now_ms(), NO_LIMIT, NO_LIMIT)
+    if asked.after_ms < 0:
+        raise HistoryError("samples begin in 1970: give --from 1970-01-01T00:00:00Z or later")
+    return asked
+
+
 class SelectedDeletion:
     """Deletion of what a selector matches in (after, until]. Raises QueryError, TableError, OSError."""
 
@@ -51,9 +59,7 @@ class SelectedDeletion:
         clock: Clock = SYSTEM_CLOCK,
         probe: Failpoint = no_failpoint,
     ) -> None:
-        asked = parse_sample_query(selector, start, end, clock.now_ms(), NO_LIMIT, NO_LIMIT)
-        if asked.after_ms < 0:
-            raise HistoryError("samples begin in 1970: give --from 1970-01-01T00:00:00Z or later")
+        asked = parse_rewrite(selector, start, end, clock)
         self.found: FoundSeries = find_series(hdfs, asked)
         source, series = (self.found.table.column(name).cast("int64").to_numpy() for name in ("source", "series"))
         self.selection = select(source, series, asked.after_ms, asked.until_ms)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from artimon.cli.common import print_error
-from artimon.cli.history_deletion import DeletionToken, near_files, select
+from artimon.cli.history_deletion import DeletionToken, near_files, parse_rewrite, select
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.failpoints import Failpoint, no_failpoint
 from artimon.model.fingerprint import fingerprint, signed
@@ -20,7 +20,7 @@ from artimon.runtime.config_file import read_config
 from artimon.runtime.config_model import Section
 from pipeline.history.deletion import DeletionPlan, DeletionResult
 from pipeline.history.series_moves import Relabel, RelabelError, SeriesMoves, moves_table, read_moves
-from query_dsl.stores.history.sample_query import NO_LIMIT, HistoryError, parse_sample_query
+from query_dsl.stores.history.sample_query import HistoryError
 from query_dsl.stores.history.series_lookup import FoundSeries, find_series, read_announced
 from query_dsl.tree.query_errors import NothingSelected
 from query_dsl.tree.times import format_time
@@ -58,9 +58,7 @@ class SelectedRelabel:
         clock: Clock = SYSTEM_CLOCK,
         probe: Failpoint = no_failpoint,
     ) -> None:
-        asked = parse_sample_query(selector, start, end, clock.now_ms(), NO_LIMIT, NO_LIMIT)
-        if asked.after_ms < 0:
-            raise HistoryError("samples begin in 1970: give --from 1970-01-01T00:00:00Z or later")
+        asked = parse_rewrite(selector, start, end, clock)
         self.acted: Counter[str] = Counter()
         self.found = find_series(hdfs, asked)
         self.moves = SeriesMoves.of(_moves(self.found, rules, self.acted), asked.after_ms, asked.until_ms)

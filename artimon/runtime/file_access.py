@@ -12,8 +12,7 @@ from artimon.runtime.deadline import call_with_timeout
 from artimon.runtime.file_systems import FileEntry, FileSystem, HdfsFiles, ObjectFiles
 
 TIMEOUT_S = 60.0
-OBJECT_SCHEMES = ("s3", "abfs", "abfss", "gs")
-SCHEMES = ("hdfs", "file", *OBJECT_SCHEMES)
+SCHEMES = ("hdfs", "file", "s3", "abfs", "abfss", "gs")
 
 
 @lru_cache(maxsize=8)
