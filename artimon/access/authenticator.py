@@ -113,12 +113,14 @@ class Authenticator:
             self._stamp = stamp
             self._reading.release()
 
-    def proof_of(self, principal: Principal) -> object:
+    def proof_of(self, principal: Principal, access: Access | None = None) -> object:
         """Return the entry of the access file that admits the user of a session. A session whose entry has changed
-        is over: another password, another role, or a provider with other groups."""
+        is over: another password, another role, or a provider with other groups. `access`: the content by which a login
+        was verified, which may have changed since; None: the present one."""
+        by = access or self.access
         if principal.method is LoginMethod.PASSWORD:
-            return self.access.users.get(principal.user)
-        return self.access.oidc if principal.method is LoginMethod.OIDC else None
+            return by.users.get(principal.user)
+        return by.oidc if principal.method is LoginMethod.OIDC else None
 
     def credentials(self, headers: Mapping[bytes, bytes], peer: str) -> Credentials:
         """Return what a request presents; headers of proxies count only from a configured address."""

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from fastapi import FastAPI, Request, Response
 
+from artimon.access.access_file import Access
 from artimon.access.authenticator import Authenticator
 from artimon.access.failed_logins import network_of
 from artimon.access.principal import Principal, current_principal
@@ -74,12 +75,12 @@ class LoginRoutes:
         authenticator, headers = self._required(), dict(request.scope["headers"])
         check_origin(headers, request.scope, self._login.url, needed=False)
         user, password, target = _form(await request.body())
-        address = authenticator.credentials(headers, _peer(request)).address
+        address, access = authenticator.credentials(headers, _peer(request)).address, authenticator.access
         try:
             principal = await self._login.in_thread(lambda: authenticator.by_password(user, password, address))
         except HttpError as problem:
             return self._page(problem.status, target, user, problem)
-        return self._begin(principal, target)
+        return self._begin(principal, target, access)
 
     @public
     async def log_out(self, request: Request) -> Response:
@@ -111,7 +112,8 @@ class LoginRoutes:
         given, cookie = request.query_params, read_cookie(headers, self._login.begun_cookie)
         state = given.get("state", "")
         found = self._login.begun.take(state) if state and state == cookie else None
-        address, oidc = authenticator.credentials(headers, _peer(request)).address, authenticator.oidc
+        address, access = authenticator.credentials(headers, _peer(request)).address, authenticator.access
+        oidc = authenticator.oidc
         try:
             if found is None or oidc is None:
                 raise AccessError(401, "this login has expired, or another browser began it: begin again")
@@ -126,7 +128,7 @@ class LoginRoutes:
         except HttpError as problem:
             authenticator.audit.write("login.failed", method="oidc", address=address, reason=problem.message)
             return self._page(problem.status, "/", problem=problem)
-        answer = self._begin(principal, target)
+        answer = self._begin(principal, target, access)
         self._delete_cookie(answer, self._login.begun_cookie)
         return answer
 
@@ -139,12 +141,12 @@ class LoginRoutes:
             raise AccessError(404, "this API has no login: start it with --access FILE (docs/access.md)")
         return self._login.authenticator
 
-    def _begin(self, principal: Principal, target: str) -> Response:
-        """Begin a session with a new key."""
+    def _begin(self, principal: Principal, target: str, access: Access) -> Response:
+        """Begin a session with a new key. `access`: the content of the access file by which the login was verified."""
         authenticator = self._required()
         authenticator.audit.write("login", principal)
         answer = _redirect(f"{self._login.prefix}{target}")
-        key = self._login.sessions.begin(principal, authenticator.proof_of(principal))
+        key = self._login.sessions.begin(principal, authenticator.proof_of(principal, access))
         self._set_cookie(answer, self._login.session_cookie, key, authenticator.access.session_ms // 1000)
         return answer
 
