@@ -28,7 +28,7 @@ TABLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "acknowledgements": ("fingerprint",),
         "audit": ("seq",),
         "history": ("seq",),
-        "recorded": ("time_ms", "engine"),
+        "recorded": ("time_ms", "place"),
     }
 )
 """Replicated tables with their primary keys: all of the database."""

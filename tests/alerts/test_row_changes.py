@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 
-from alerts.state.alert_database import AlertDatabase, open_database
-from alerts.state.row_changes import NotLeadingError, RowChange
+from alerts.state.alert_database import FILE, AlertDatabase, open_database
+from alerts.state.row_changes import TABLES, NotLeadingError, RowChange
 from tests.alerts.worlds import World, rule_text
 
 
@@ -56,6 +59,21 @@ def test_a_second_database_that_applies_the_changes_holds_the_same_rows(world: W
     other.restore([], whole=True)
     assert rows(other) == set()
     other.close()
+
+
+def test_replicated_tables_are_those_of_the_schema_with_their_primary_keys(tmp_path: Path) -> None:
+    database, _, _ = open_database(tmp_path, 0)
+    database.close()
+    with closing(sqlite3.connect(tmp_path / FILE)) as db:
+        tables = db.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        ).fetchall()
+        columns = {table: db.execute(f"PRAGMA table_info({table})").fetchall() for (table,) in tables}
+    keys = {
+        table: tuple(str(row[1]) for row in sorted(rows, key=itemgetter(5)) if row[5])
+        for table, rows in columns.items()
+    }
+    assert keys == TABLES
 
 
 def test_what_the_journal_refuses_is_not_in_the_file(world: World) -> None:
