@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from artimon.compute.cells import Floats, Ints
+from artimon.compute.cells import Bools, Floats, Ints
 from artimon.compute.exact_sums import ExactSums, float_sums, integer_sums
 from artimon.compute.packed_samples import Rows
 from artimon.compute.rolling_windows import ClassOrder
@@ -30,34 +30,43 @@ class RunGroups:
 
 
 class ClassIncreases:
-    """Sums of one part of the series. Groups are kept while the runs stay the same."""
+    """Sums of one part of the series, which has `rows` series. Groups are kept while the times of samples change at the
+    same places, or at some of them: runs may be shorter than necessary."""
 
-    def __init__(self, classes: ClassOrder) -> None:
-        self._classes = classes
-        self._runs: Rows = np.zeros(0, np.intp)
+    def __init__(self, classes: ClassOrder, rows: int) -> None:
+        self._classes, self._rows = classes, rows
+        self._runs: Rows = np.zeros(1, np.intp)
+        self._changed: Bools | None = None
         self._groups: RunGroups | None = None
 
-    def groups(self, runs: Rows) -> RunGroups | None:
-        """Return the groups for runs that begin at these series; None if they are too small."""
-        if not np.array_equal(runs, self._runs):
-            self._runs, self._groups = runs, self._grouped(runs)
-        return self._groups
+    def groups(self, changed: Bools | None) -> tuple[Rows, RunGroups | None]:
+        """Return the first series of each run, and the groups; None if they are too small. `changed`: series, but the
+        first, whose times differ from those of the series before."""
+        known = self._changed
+        if changed is not None and (known is None or (changed & ~known).any()):
+            self._changed = changed if known is None else known | changed
+            self._runs = np.concatenate((self._runs[:1], np.flatnonzero(self._changed) + 1))
+            self._groups = None
+        if self._groups is None:
+            self._groups = self._grouped(self._runs)
+        return self._runs, self._groups if len(self._groups.starts) * LEAST_GROUP <= len(self._classes.order) else None
 
-    def _grouped(self, runs: Rows) -> RunGroups | None:
+    def _grouped(self, runs: Rows) -> RunGroups:
         order, starts = self._classes.order, self._classes.starts
         if len(runs) == 1:
             return RunGroups(starts, np.zeros(len(starts), np.intp), np.arange(len(starts)))
-        run = np.repeat(np.arange(len(runs)), np.diff(runs, append=len(order))).take(order)
+        run = np.repeat(np.arange(len(runs)), np.diff(runs, append=self._rows)).take(order)
         begins = np.concatenate(([True], run[1:] != run[:-1]))
         begins[starts] = True
         first = np.flatnonzero(begins)
-        if len(first) * LEAST_GROUP > len(order):
-            return None
         return RunGroups(first, run[first], np.searchsorted(first, starts))
 
-    def sums(self, cells: Ints, double: bool, groups: RunGroups) -> ExactSums:
+    def arranged(self, cells: Ints) -> Ints:
+        """Return cells of the series in the order of the classes."""
+        return cells.take(self._classes.order, mode="clip")
+
+    def sums(self, arranged: Ints, double: bool, groups: RunGroups) -> ExactSums:
         """Return the sum of the samples of each group."""
-        arranged = cells.take(self._classes.order, mode="clip")
         if not double:
             return integer_sums(arranged, groups.starts)
         found = float_sums(arranged.view(np.float64)[:, None], groups.starts)

@@ -39,12 +39,14 @@ class _Samples:
     changed: Bools | None
     """Changes of `time` from series to series."""
     several: Rows
-    """Series of whose samples it holds only the newest."""
+    """Members of whose samples it holds only the newest."""
     numbers: Floats | None = None
+    arranged: Ints | None = None
+    """`cells` of the members in the order of their classes, doubles if one series is DOUBLE."""
     least: float = -np.inf
-    """Lower bound of the values."""
+    """Lower bound of the values of members."""
     steps: tuple[float, float] = (-np.inf, np.inf)
-    """Bounds of the growth of a series since the bucket before."""
+    """Bounds of the growth of a member since the bucket before."""
     sums: tuple[RunGroups, ExactSums] | None = None
 
 
@@ -76,7 +78,7 @@ class RollingExtrapolated(Rolling):
         """Newest sample of each series, in the bucket `_at`."""
         self._at: Ints | int = -1
         self._values, self._lost = np.empty(span.rows), np.zeros(span.rows)
-        self._summed = None if span.summed is None else ClassIncreases(span.summed)
+        self._summed = None if span.summed is None else ClassIncreases(span.summed, span.rows)
 
     def update(self, column: BucketColumn | None) -> None:
         if column is None:
@@ -84,29 +86,34 @@ class RollingExtrapolated(Rolling):
             self._falls.append(_NO_FALLS)
             return
         present, time, cells = column.present, column.cells("last_time"), column.cells("last")
-        several = _NO_ROWS if column.count is None else np.flatnonzero(column.count > 1)
+        several = _NO_ROWS if column.count is None else self._of_members(np.flatnonzero(column.count > 1))
         one = _Samples(present, cells, time, changes_of(time), several)
         if self._summed is not None and present is True:
-            self._bound(one)
+            self._bound(one, self._summed)
         self._samples.append(one)
         self._falls.append(self._fallen(one))
         if present is not True:
             last = self._last
             one = replace(one, cells=np.where(present, cells, last.cells), time=np.where(present, time, last.time))
-            one.numbers = None
+            one.numbers = one.arranged = None
         self._last, self._at = one, self.newest
 
-    def _bound(self, one: _Samples) -> None:
-        """Find bounds of the values, and of the growth of series that all have a sample in the bucket before."""
+    def _of_members(self, rows: Rows) -> Rows:
+        members = self.span.members
+        return rows if isinstance(members, bool) else rows[members[rows]]
+
+    def _bound(self, one: _Samples, summed: ClassIncreases) -> None:
+        """Find bounds of the values, and of the growth of members that all have a sample in the bucket before."""
         whole = self.span.double is False
-        values: Any = one.cells if whole else self._numbers(one)
+        one.arranged = summed.arranged(one.cells if whole else self._numbers(one).view(np.int64))
+        values: Any = one.arranged if whole else one.arranged.view(np.float64)
         one.least = float(values.min())
         if whole and not max(-one.least, float(values.max())) < SAFE_INTEGER:
             one.least = -np.inf
         last = self._last
-        if last.present is True and (not whole or min(last.least, one.least) > -np.inf):
+        if last.arranged is not None and (not whole or min(last.least, one.least) > -np.inf):
             with np.errstate(invalid="ignore"):
-                steps = values - (last.cells if whole else self._numbers(last))
+                steps = values - last.arranged.view(values.dtype)
                 one.steps = float(steps.min()), float(steps.max())
 
     def _numbers(self, one: _Samples) -> Floats:
@@ -129,9 +136,8 @@ class RollingExtrapolated(Rolling):
             fell: Bools = one.cells < last.cells if whole else self._numbers(one) < self._numbers(last)
         if not fell.any():
             return _NO_FALLS
-        rows = np.flatnonzero(fell)
-        for mask in (one.present, self.span.members):
-            rows = rows if isinstance(mask, bool) else rows[mask[rows]]
+        rows = self._of_members(np.flatnonzero(fell))
+        rows = rows if isinstance(one.present, bool) else rows[one.present[rows]]
         return _Falls(rows, self._numbers(last)[rows], np.broadcast_to(self._at, one.cells.shape)[rows])
 
     def result(self) -> WindowValues:
@@ -157,21 +163,20 @@ class RollingExtrapolated(Rolling):
         if self._summed is None or len(held) < max(2, self.width) or any(one.present is not True for one in held):
             return None
         first, last = held[0], held[-1]
-        runs = _runs(first, last)
-        factors = self._factors(first, runs, len(held))
-        growth = sum(one.steps[1] for one in held[1:])
-        if factors.odd.any() or (self._name != "delta" and not float(factors.share.max()) * growth <= first.least):
-            return None
-        groups = self._summed.groups(runs)
+        runs, groups = self._summed.groups(_changed(first, last))
         if groups is None:
+            return None
+        factors = self._factors(first, runs, len(held))
+        growth, share = sum(one.steps[1] for one in held[1:]), factors.share[groups.runs].max(initial=0.0)
+        if factors.odd[groups.runs].any() or (self._name != "delta" and not float(share) * growth <= first.least):
             return None
         begin, end = self._sums(first, self._summed, groups), self._sums(last, self._summed, groups)
         return extrapolated_sums(begin, end, factors.factor, groups)
 
     def _sums(self, one: _Samples, summed: ClassIncreases, groups: RunGroups) -> ExactSums:
         if one.sums is None or one.sums[0] is not groups:
-            cells = one.cells if self.span.double is False else self._numbers(one).view(np.int64)
-            one.sums = groups, summed.sums(cells, self.span.double is not False, groups)
+            assert one.arranged is not None, "all members have samples"
+            one.sums = groups, summed.sums(one.arranged, self.span.double is not False, groups)
         return one.sums[1]
 
     def _factors(self, first: _Samples, runs: Rows, count: int) -> RunFactors:
@@ -235,10 +240,15 @@ class RollingExtrapolated(Rolling):
         return counts
 
 
+def _changed(first: _Samples, last: _Samples) -> Bools | None:
+    """Return the series, but the first, whose samples of both buckets do not have the times of the series before; None
+    if all times are equal."""
+    if first.changed is None or last.changed is None:
+        return last.changed if first.changed is None else first.changed
+    return first.changed | last.changed
+
+
 def _runs(first: _Samples, last: _Samples) -> Rows:
     """Return the first index of each run of series whose samples of both buckets have equal times."""
-    changed = [one.changed for one in (first, last) if one.changed is not None]
-    if not changed:
-        return np.zeros(1, np.intp)
-    mask = changed[0] if len(changed) == 1 else changed[0] | changed[1]
-    return np.concatenate((np.zeros(1, np.intp), np.flatnonzero(mask) + 1))
+    changed, zero = _changed(first, last), np.zeros(1, np.intp)
+    return zero if changed is None else np.concatenate((zero, np.flatnonzero(changed) + 1))

@@ -47,7 +47,7 @@ class BucketColumn(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClassOrder:
-    """Series in the order of their classes; every series is in one of them. `starts`: first place of each class."""
+    """Members in the order of their classes. `starts`: first place of each class."""
 
     order: npt.NDArray[np.intp]
     starts: Ints

@@ -5,7 +5,7 @@ Times are shared by all series, by the series of a process, or by none: factors 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import numpy as np
@@ -77,18 +77,23 @@ class Samples:
         return PackedSamples(offsets, times[here], values[here])
 
 
-def context(samples: Samples, width: int, summed: ClassOrder | None = None) -> RollingContext:
+def context(
+    samples: Samples, width: int, summed: ClassOrder | None = None, members: MaskOrBool = True
+) -> RollingContext:
     ends = np.arange(width - 1, BUCKETS)
     frame = WindowFrame(ends, width, T + (ends + 1) * MINUTE, width * MINUTE, 0)
     args = {"range_ms": width * MINUTE, "shift_ms": 0}
     return RollingContext(
-        frame=frame, rows=SERIES, step_ms=MINUTE, start_ms=T, double=samples.double, args=args, summed=summed
-    )
+        frame=frame, rows=SERIES, step_ms=MINUTE, start_ms=T, double=samples.double, args=args, summed=summed,
+        members=members,
+    )  # fmt: skip
 
 
-def results(samples: Samples, name: str, width: int, summed: ClassOrder | None = None) -> Iterator[WindowValues]:
+def results(
+    samples: Samples, name: str, width: int, summed: ClassOrder | None = None, members: MaskOrBool = True
+) -> Iterator[WindowValues]:
     """Yield the values of each window, computed bucket by bucket."""
-    rolling = RollingExtrapolated(context(samples, width, summed), name)
+    rolling = RollingExtrapolated(context(samples, width, summed, members), name)
     for at, bucket in enumerate(samples.buckets):
         rolling.push(bucket)
         if at >= width - 1:
@@ -121,23 +126,39 @@ def test_windows_of_buckets_equal_those_of_samples(seed: int, gaps: bool) -> Non
 @pytest.mark.parametrize("gaps", [False, True])
 @pytest.mark.parametrize("seed", fixed_and_drawn(range(24), "sums of classes", 8))
 def test_sums_of_classes_equal_those_of_the_values(seed: int, gaps: bool) -> None:
-    samples, random = Samples(seed, gaps), Random(seed)
-    classes = np.random.default_rng(seed).integers(0, random.choice([1, 3, 40]), SERIES)
+    """Of all series, or of some; the others stand between them, with arbitrary cells."""
+    samples, random, rng = Samples(seed, gaps), Random(seed), np.random.default_rng(seed)
+    classes = rng.integers(0, random.choice([1, 3, 40]), SERIES)
+    shown = rng.random(SERIES) < random.choice([0.8, 1.1])
+    add_strangers(samples, ~shown, rng)
     order = np.argsort(classes, kind="stable")
+    order = order[shown[order]]
     starts = np.flatnonzero(np.diff(classes[order], prepend=-1))
+    members: MaskOrBool = True if shown.all() else shown
     for width in (1, 2, 5):
         for name in ("rate", "increase", "delta"):
             alone, present = rolled(samples, name, width)
-            for at, found in enumerate(results(samples, name, width, ClassOrder(order, starts))):
+            for at, found in enumerate(results(samples, name, width, ClassOrder(order, starts), members)):
+                there = present[:, at]
                 if found.sums is None:
-                    there = np.broadcast_to(found.present, (SERIES,))
-                    assert np.array_equal(there, present[:, at])
+                    assert np.array_equal(np.broadcast_to(found.present, (SERIES,))[shown], there[shown])
+                    there = there & shown
                     assert np.array_equal(found.cells.view(np.float64)[there], alone[there, at])
                 else:
-                    assert present[:, at].all()
+                    assert there[shown].all()
                     wanted = np.add.reduceat(alone[order, at], starts)
                     size = np.add.reduceat(np.abs(alone[order, at]), starts)
                     assert (np.abs(found.sums - wanted) <= 1e-12 * size + 1e-300).all()
+
+
+def add_strangers(samples: Samples, strangers: Bools, rng: np.random.Generator) -> None:
+    """Give some series arbitrary values and times, as slots have that are read but do not belong to a query."""
+    for at, bucket in enumerate(samples.buckets):
+        if bucket is not None and strangers.any():
+            values, times = bucket.values.copy(), bucket.times_ms.copy()
+            values[strangers] = rng.integers(-(10**12), 10**12, strangers.sum())
+            times[strangers] = rng.integers(0, 2 * T, strangers.sum())
+            samples.buckets[at] = replace(bucket, values=values, times_ms=times)
 
 
 @pytest.mark.parametrize("group", [SERIES, 64, 20])

@@ -376,11 +376,10 @@ class Pushdown:
 
 
 def _summed(request: AggregateRequest, part: SelectionPart) -> ClassOrder | None:
-    """Return the classes if their sums alone are wanted, of doubles and of all slots read."""
-    if request.reducer not in ("sum", "mean") or len(part.groups) != 1 or part.not_members is not None:
+    """Return the classes if their sums alone are wanted, of doubles."""
+    if request.reducer not in ("sum", "mean") or len(part.groups) != 1 or not part.groups[0].double:
         return None
-    group = part.groups[0]
-    return ClassOrder(part.order, group.starts) if group.double and len(part.order) == part.size else None
+    return ClassOrder(part.order, part.groups[0].starts)
 
 
 def _span(
