@@ -153,9 +153,11 @@ STATSD = {"hits": 20, "level": 5, "took_count": 1, "took_sum": 320, "users": 1}
 class Sent:
     """Everything that the senders say they sent."""
 
-    def __init__(self, sdks: Sequence[Sdk], scraped: Series, end_ms: int, csv: Path) -> None:
-        """`scraped`: samples of Prometheus up to about `end_ms`; `csv`: folder of collectd's files."""
-        self._sdks, self._scraped, self._end_ms, self._loads = sdks, scraped, end_ms, written(csv)
+    def __init__(self, sdks: Sequence[Sdk], scraped: Series, killed_ms: int, end_ms: int, csv: Path) -> None:
+        """`scraped`: samples of Prometheus from before the first kill up to about `end_ms`; `csv`: folder of collectd's
+        files."""
+        self._sdks, self._scraped, self._loads = sdks, scraped, written(csv)
+        self._killed_ms, self._end_ms = killed_ms, end_ms
         texts = [*scraped, LOAD + "{}", *(canonical(f"e2e_app.{name}", {}) for name in STATSD)]
         texts += [text for sdk in sdks for text in (*sdk.sent.samples, *sdk.sent.unknown)]
         self.prints = {fingerprint(text): text for text in texts}
@@ -167,7 +169,7 @@ class Sent:
         for text, points in self._scraped.items():
             wanted = {time_ms: struct.unpack("<d", value)[0] for time_ms, value in points.items()}
             pair = [within(one, first_ms, self._end_ms - 1_000) for one in (wanted, found.get(text, {}))]
-            if pair[0] != pair[1] or (text.startswith("up") and len(pair[0]) < 20):
+            if pair[0] != pair[1] or (text.startswith("up") and not self._spans_kills(pair[0])):
                 different[text] = pair
         loads = {time_s * 1000: pytest.approx(value, abs=1e-6) for time_s, value in self._loads.items()}
         if found.get(LOAD + "{}", {}) != loads:
@@ -177,6 +179,9 @@ class Sent:
             if not counts or max(counts.values()) != value:
                 different[name] = (value, counts)
         return different
+
+    def _spans_kills(self, points: Mapping[int, Number]) -> bool:
+        return bool(points) and min(points) < self._killed_ms < max(points)
 
 
 def test_what_senders_sent_is_in_the_table_and_in_the_answers(
@@ -188,12 +193,15 @@ def test_what_senders_sent_is_in_the_table_and_in_the_answers(
     with ExitStack() as running:
         running.enter_context(prometheus_sender(tmp_path / "prometheus", address, url, rules))
         sdks = start_sdks(whole_stack, running)
+        up = canonical("up", {"instance": address, "job": "itself"})
+        eventually(lambda: table(whole_stack, {fingerprint(up): up}), "the first scrapes are stored", pause=3)
+        killed_ms = SYSTEM_CLOCK.now_ms()
         export_over_kills(whole_stack, sdks)
         send_lines(whole_stack, tmp_path)
         end_ms = SYSTEM_CLOCK.now_ms()
         eventually(lambda: SYSTEM_CLOCK.now_ms() > end_ms + 8_000 and all_sent(address), "what was scraped is sent")
         scraped = theirs(address, f'{{job="itself",__name__=~"{KEPT}"}}[15m]', end_ms)
-    sent = Sent(sdks, scraped, end_ms, tmp_path / "csv")
+    sent = Sent(sdks, scraped, killed_ms, end_ms, tmp_path / "csv")
     try:
         eventually(lambda: not sent.differences(table(whole_stack, sent.prints)), pause=3)
     except AssertionError:
