@@ -28,7 +28,8 @@ def no_samples() -> SeriesSamples:
 
 
 def unite_samples(parts: Sequence[SeriesSamples]) -> SeriesSamples:
-    """Unite parts that hold the same series at different times."""
+    """Unite parts that may hold the same samples. A series keeps one value at a time, and a marker of an end behind
+    it."""
     labels = concatenate([part.labels for part in parts])
     codes, first = labels.classes()
     starts = np.cumsum([0, *(part.labels.count for part in parts)])
@@ -38,7 +39,10 @@ def unite_samples(parts: Sequence[SeriesSamples]) -> SeriesSamples:
     ]
     row = np.concatenate(rows)
     times_ms = np.concatenate([part.times_ms for part in parts])
-    order = np.lexsort((times_ms, row))
-    offsets = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=len(first))))).astype(np.int64)
     values = np.concatenate([part.values for part in parts])
+    ends = np.isnan(values)
+    order = np.lexsort((ends, times_ms, row))
+    differ = np.diff(row[order]) | np.diff(times_ms[order]) | np.diff(ends[order])
+    order = order[np.concatenate((np.ones(min(1, len(order)), np.bool_), differ != 0))]
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(row[order], minlength=len(first))))).astype(np.int64)
     return SeriesSamples(offsets, times_ms[order], values[order], labels.take(first), np.zeros(len(first), np.bool_))

@@ -36,6 +36,7 @@ from query_dsl.promql.sample_source import Reducer, WindowQuery
 from query_dsl.promql.samples import SeriesSamples, no_samples, unite_samples
 from query_dsl.promql.similar_names import similar_matchers
 from query_dsl.stores.engine_store import EngineStore
+from query_dsl.stores.history.sample_query import HistoryError, HistoryInterrupted
 from query_dsl.stores.levels import LevelSnapshot, level_snapshots
 from query_dsl.stores.query_limits import QueryBudget, limited_select
 from query_dsl.stores.raw_samples import RawSamples, SampleRequest
@@ -54,12 +55,17 @@ EXACT_INTEGER = 2**53
 """Integers up to this one are exact as DOUBLE."""
 ROUNDED = "some integers are beyond 2^53 and rounded: PromQL has only floats"
 NEWEST = ALIGNED[""]
+OF_STATISTICS = frozenset((*ALIGNED.values(), *EXACT.values()))
+"""Functions of whole buckets, whose values do not depend on the number of samples in a bucket."""
 OF_FINEST = frozenset((NEWEST, *EXACT.values()))
 """Functions of series that the buckets of the finest level give more cheaply than their samples."""
 SEVERAL_SAMPLES = (
-    "some series have several samples a minute, of which memory holds the newest: counts and sums of samples are"
-    " approximate"
+    "some series have several samples in a bucket of the finest level of memory, which holds the newest: functions of"
+    " samples are approximate"
 )
+SAMPLES_A_BUCKET, MAX_REREAD = 4, 4_000_000
+"""Usual number of samples in a bucket that holds several, and limit of the samples that are read from the history for
+this reason."""
 
 
 class StoreSamples:
@@ -78,6 +84,8 @@ class StoreSamples:
         similar_names: a name finds those that differ in dots and underscores only."""
         self._store, self._remarks, self._budget, self._now_ms = store, remarks, budget, now_ms
         self._levels: Sequence[LevelSnapshot] = level_snapshots(store.levels(), now_ms)
+        reach = store.reach()
+        self._is_history = reach.unbounded and not reach.prefers_memory
         self._exact_increase, self._similar_names = exact_increase, similar_names
         self._only: tuple[int, ...] | None = None
         """Fingerprints of the series that are read; None: all."""
@@ -89,6 +97,8 @@ class StoreSamples:
     def read(self, matchers: tuple[Matcher, ...], after_ms: int, until_ms: int) -> SeriesSamples:
         """See SampleSource. Raises SelectError and QueryError as the store does."""
         matchers = self._wanted(matchers)
+        if self._is_history:
+            return self._read_history(matchers, after_ms, until_ms)
         border = self._memory.ring_start_ms
         if after_ms >= border:
             return self._read_memory(matchers, after_ms, until_ms)
@@ -175,7 +185,9 @@ class StoreSamples:
             self._warn(
                 f"{asked.function}() is extrapolated: exact increases need ranges of whole minutes that memory holds"
             )
-        return asked, choose_level(asked, self._levels, False, self._store.has_history)
+        choice = choose_level(asked, self._levels, False, self._store.has_history)
+        by_samples = self._is_history and choice is not None and choice.function not in OF_STATISTICS
+        return asked, None if by_samples else choice
 
     def _aggregate(self, asked: WindowQuery, reducer: Reducer) -> tuple[LevelChoice, list[Aggregate], Ints] | None:
         """Let the store aggregate; None if it cannot."""
@@ -194,7 +206,15 @@ class StoreSamples:
             if problem.of_query:
                 return None  # the evaluation of samples raises it again, if it is one there
             raise
+        if choice.level is self._memory and any(part.counts.approximate for part in parts):
+            buckets = max(part.counts.sampled for part in parts) * max(grid.n for grid, _ in requests)
+            if self._rereads(buckets * SAMPLES_A_BUCKET):
+                return None
         return choice, parts, back
+
+    def _rereads(self, samples: int) -> bool:
+        """Return True if the history gives the samples that memory does not hold."""
+        return self._store.has_history and samples <= MAX_REREAD
 
     # --- notes
 
@@ -222,24 +242,34 @@ class StoreSamples:
         self._remarks.warnings[text] = ""
 
     def _read_memory(self, matchers: tuple[Matcher, ...], after_ms: int, until_ms: int) -> SeriesSamples:
+        """Read the newest sample of each bucket; also the others from the history if buckets hold several."""
         step_ms = self._memory.step_ms
         newest = -(-self._now_ms // step_ms) * step_ms
         end_ms = min(-(-until_ms // step_ms) * step_ms, newest)
         n = max(1, -(-(end_ms - after_ms) // step_ms))
         found = limited_select(self._store, matchers, Grid(end_ms, step_ms, n), STATISTICS, self._budget, self._only)
         self._note_partial(found.partial, found.notes)
-        return self._of_buckets(found, after_ms, until_ms)
+        kept, counts = self._of_buckets(found, after_ms, until_ms), found.statistics["count"]
+        counts = counts[SeriesTable.from_series(found.series).types != STRING]
+        if not (counts > 1).any():
+            return kept
+        if self._rereads(int(counts.sum())):
+            try:
+                return unite_samples((self._read_history(matchers, after_ms, until_ms), kept))
+            except HistoryInterrupted:
+                raise
+            except HistoryError as problem:
+                self._warn(f"the history does not give the samples that memory does not hold: {problem}")
+        self._warn(SEVERAL_SAMPLES)
+        return kept
 
     def _of_buckets(self, found: Buckets, after_ms: int, until_ms: int) -> SeriesSamples:
         """Return the newest sample of each bucket, and markers of ends."""
         table = SeriesTable.from_series(found.series)
         types = table.types
-        counts = np.ascontiguousarray(found.statistics["count"])
         times = np.ascontiguousarray(found.statistics["last_time"])
-        here = (counts > 0) & (times > after_ms) & (times <= until_ms)
+        here = (np.ascontiguousarray(found.statistics["count"]) > 0) & (times > after_ms) & (times <= until_ms)
         self._note_types(types[here.any(axis=1)])
-        if (counts > 1)[types != STRING].any():
-            self._warn(SEVERAL_SAMPLES)
         row, column = np.nonzero(here & (types != STRING)[:, None])
         cells = np.ascontiguousarray(found.statistics["last"])[row, column]
         values = _numbers(cells, types[row])

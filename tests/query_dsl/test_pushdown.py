@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
 from artimon.model.feed_codec import FeedEntry, FeedRange, concat_samples
 from artimon.model.fingerprint import fingerprint
+from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.labels import canonical
 from artimon.model.select import SelectError
 from artimon.model.values import Kind, Value, ValueType
@@ -41,9 +43,9 @@ class Told:
     shard: int
 
 
-def fed_shards(told: list[Told], shards: int) -> Together:
+def fed_shards(told: list[Told], shards: int, levels: Sequence[Level] = DEFAULT_LEVELS) -> Together:
     """Shards fed with all samples, one batch a minute and source."""
-    made = [Shard(str(i), capacity=200) for i in range(shards)]
+    made = [Shard(str(i), levels, capacity=200) for i in range(shards)]
     for i, shard in enumerate(made):
         mine = [t for t in told if t.shard % shards == i]
         for source in sorted({t.source for t in mine}):

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import product
 from random import Random
 from typing import Any
 
 import pytest
 
+from artimon.model.clock import ManualClock
+from artimon.model.grid import DEFAULT_LEVELS, Level, parse_levels
 from artimon.model.values import Kind
 from query_dsl.promql import PromqlResult, query_store
-from query_dsl.stores.engine_store import MemoryStore
+from query_dsl.stores.auto_store import AutoStore
+from query_dsl.stores.engine_store import EngineStore, MemoryStore
+from query_dsl.stores.levels import StoreReach
+from tests.query_dsl.plain_store import PlainStore
 from tests.query_dsl.pushing import Plain, Together
 from tests.query_dsl.test_pushdown import HOUR, MINUTE, T, Told, fed_shards
 from tests.seeds import fixed_and_drawn
@@ -114,7 +120,7 @@ def values_of(text: str, store: Any, times: dict[str, Any], **options: Any) -> t
     return [value for _, points in found.series() for _, value in points], found
 
 
-def shards_of(*told: tuple[str, list[tuple[int, Any]]]) -> Together:
+def shards_of(*told: tuple[str, list[tuple[int, Any]]], levels: Sequence[Level] = DEFAULT_LEVELS) -> Together:
     """One shard with series that began four hours ago."""
     return fed_shards(
         [
@@ -122,6 +128,7 @@ def shards_of(*told: tuple[str, list[tuple[int, Any]]]) -> Together:
             for i, (name, samples) in enumerate(told)
         ],
         1,
+        levels,
     )
 
 
@@ -169,4 +176,40 @@ def test_several_samples_a_minute_are_exact_where_statistics_are() -> None:
     found, answer = values_of("sum(sum_over_time(c_total[5m]))", store, {"end_ms": T})
     assert (found, answer.warnings) == ([9], ())
     _, answer = values_of("sum(changes(c_total[5m]))", store, {"end_ms": T})
-    assert "several samples a minute" in answer.warnings[0]
+    assert "several samples in a bucket" in answer.warnings[0]
+
+
+class Past(PlainStore):
+    """A history: any time, and all samples."""
+
+    def reach(self) -> StoreReach:
+        return StoreReach(unbounded=True)
+
+    def history(self) -> EngineStore:
+        return self
+
+
+@pytest.mark.parametrize("text", [
+    "sum(rate(c_total[1m]))", "sum(changes(c_total[5m]))", "sum(sum_over_time(c_total[5m]))", "rate(c_total[1m])",
+    "topk(1, irate(c_total[2m]))", "max(c_total offset 20s)", "count_over_time(c_total[90s])", "c_total offset 20s",
+])  # fmt: skip
+def test_several_samples_a_minute_are_read_from_the_history(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards compute what statistics give; the rest comes from the history, as far as that is not too much."""
+    held = sorted((T - 5_000 - i * 15_000, 20_000 - i * i) for i in range(120))
+    shards, past = MemoryStore(shards_of(("c_total", held))), Past().add("c_total", {"id": "0"}, held)
+    auto = AutoStore(shards, lambda: past, ManualClock(NOW))
+
+    def asked(store: EngineStore) -> PromqlResult:
+        return query_store(text, store, NOW, start_ms=T - 20 * MINUTE, end_ms=T, step_ms=MINUTE)
+
+    found, wanted = asked(auto), asked(past)
+    assert found.values == pytest.approx(wanted.values, rel=1e-12)
+    assert found.here.sum() == 21
+    assert (found.warnings, wanted.warnings) == ((), ())
+    monkeypatch.setattr("query_dsl.promql.store_samples.MAX_REREAD", 10)
+    finer = parse_levels("15x240,60x60,300x48,900x96,3600x72")
+    polled = asked(MemoryStore(shards_of(("c_total", held), levels=finer)))
+    assert polled.values == pytest.approx(wanted.values, rel=1e-12)
+    assert polled.warnings == ()
+    by_statistics = text == "sum(sum_over_time(c_total[5m]))"
+    assert (asked(auto).warnings == ()) == (asked(shards).warnings == ()) == by_statistics

@@ -11,12 +11,14 @@ import pytest
 
 from artimon.cli.query_output import QueryOptions, run_query
 from artimon.model.clock import ManualClock
+from artimon.model.select import Store
 from artimon.session import Session
 from query_dsl import QueryError
 from query_dsl.promql import PromqlResult, query_store
 from query_dsl.promql.tree import PromqlError
 from query_dsl.stores.auto_store import AutoStore
 from query_dsl.stores.engine_store import EngineStore, MemoryStore
+from query_dsl.stores.history.sample_query import HistoryError
 from query_dsl.stores.query_limits import LimitExceeded, Limits, QueryBudget, QueryCancelled, make_budget
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
@@ -119,7 +121,20 @@ def test_memory_and_history_are_joined_without_a_seam() -> None:
 def test_several_samples_a_minute_are_said_to_be_approximate() -> None:
     store = PlainStore().add("x", {}, [(T - 50_000, 1), (T - 20_000, 2)])
     (warning,) = ask("count_over_time(x[5m])", memory(store)).warnings
-    assert "several samples a minute" in warning
+    assert "several samples in a bucket" in warning
+
+
+def test_a_history_that_does_not_answer_leaves_the_newest_sample_of_each_minute() -> None:
+    store = PlainStore().add("x", {}, [(T - 50_000, 1), (T - 20_000, 2)])
+
+    def broken() -> Store:
+        raise HistoryError("HDFS does not answer")
+
+    auto = AutoStore(MemoryStore(store), broken, ManualClock(NOW))
+    found = query_store("count_over_time(x[5m])", auto, NOW, end_ms=T)
+    assert values(found) == {"{}": [1]}
+    assert "HDFS does not answer" in found.warnings[0]
+    assert "several samples in a bucket" in found.warnings[1]
 
 
 def test_a_partial_store_makes_a_warning() -> None:
