@@ -132,11 +132,13 @@ class Query:
     node: Node
 
 
+LAST_ASCII = 0x7F
 _TOKEN = re.compile(
     r"""(?P<space>\s+|\#[^\n]*)|(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`[^`]*`)"""
     r"""|(?P<word>[a-zA-Z_:][\w:]*)|(?P<number>[0-9.][\w.]*)|(?P<open>[([{])|(?P<close>[)\]}])|(?P<sign>[^\w\s])""",
     re.DOTALL,
 )
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|([0-3][0-7]{2})|.)", re.DOTALL)
 _CALLED = re.compile(r"\s*(\(|by\b|without\b)", re.IGNORECASE)
 _PAIRS = {")": "(", "]": "[", "}": "{"}
 _WORD_OPERATORS = frozenset(("and", "or", "unless", "atan2"))
@@ -282,6 +284,10 @@ def _scan(text: str) -> dict[str, list[int]]:
             operators += word.lower() in _WORD_OPERATORS
             if _CALLED.match(text, found.end()):
                 places.setdefault(word.lower(), []).append(at)
+        elif kind == "text" and word[0] != "`":
+            for escape in _ESCAPE.finditer(word):  # the library takes a byte for a character
+                if (int(escape[1], 16) if escape[1] else int(escape[2] or "0", 8)) > LAST_ASCII:
+                    raise PromqlError(f"{escape[0]} is a byte, not a character: write \\u or the character", at, text)
         elif kind == "sign":
             if word in "\"'`":
                 raise PromqlError("this text has no closing quote", at, text)

@@ -206,7 +206,7 @@ def test_what_senders_sent_is_in_the_table_and_in_the_answers(
         eventually(lambda: not sent.differences(table(whole_stack, sent.prints)), pause=3)
     except AssertionError:
         raise AssertionError(sent.differences(table(whole_stack, sent.prints))) from None
-    check_answers(whole_stack, store, table(whole_stack, sent.prints))
+    check_answers(whole_stack, store, sent.prints)
 
 
 def export_over_kills(stack: Stack, sdks: Sequence[Sdk]) -> None:
@@ -234,25 +234,25 @@ def send_lines(stack: Stack, folder: Path) -> None:
         eventually(lambda: len(written(folder / "csv")) >= 5, "some seconds of data")
 
 
-def check_answers(stack: Stack, store: VarstoreClient, stored: Samples) -> None:
+def check_answers(stack: Stack, store: VarstoreClient, prints: Mapping[int, str]) -> None:
     """The API answers each sample of the table from the history, and the newest of each minute from memory. Aggregates
     of StatsD go on: of these the greatest value is compared."""
     growing = {canonical(f"e2e_app.{name}", {}) for name in STATSD}
-    stored = {text: points for text, points in stored.items() if text != canonical("e2e_app.users", {})}
 
     def is_equal(text: str, found: Mapping[int, Number], wanted: Mapping[int, Number]) -> bool:
         return max(found.values(), default=0) == max(wanted.values()) if text in growing else found == wanted
 
     history = opener(stack.hdfs, stack.zookeeper, store)
     with served(store, clock=SYSTEM_CLOCK, history=history) as client:
-        for engine, wanted in (("history", stored), ("memory", newest_of_minutes(stored))):
 
-            def wrong(engine: str = engine, wanted: Samples = wanted) -> Samples:
-                found = asked(client, list(wanted), engine)
-                return {text: found[text] for text in wanted if not is_equal(text, found[text], wanted[text])}
+        def wrong(engine: str) -> dict[str, Any]:
+            stored = {text: one for text, one in table(stack, prints).items() if text != canonical("e2e_app.users", {})}
+            wanted = stored if engine == "history" else newest_of_minutes(stored)
+            found = asked(client, list(wanted), engine)
+            return {text: (found[text], one) for text, one in wanted.items() if not is_equal(text, found[text], one)}
 
+        for engine in ("history", "memory"):
             try:
-                eventually(lambda: not wrong(), pause=3)
+                eventually(lambda engine=engine: not wrong(engine), pause=3)  # type: ignore[misc]
             except AssertionError:
-                different = wrong()
-                raise AssertionError((engine, different, {text: wanted[text] for text in different})) from None
+                raise AssertionError((engine, wrong(engine))) from None

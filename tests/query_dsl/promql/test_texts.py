@@ -26,6 +26,8 @@ from query_dsl.promql.tree import Selector, value_type
         ("sum(x))", "has no opening bracket"),
         ("sum(x]", "has no opening bracket"),
         ('x{a="b}', "no closing quote"),
+        (r'x{a="b\xff"}', r"\\xff is a byte"),
+        (r"x{a='\377'}", r"\\377 is a byte"),
         ("unknown(x)", "unknown function"),
         ("rate(x)", "expected type range vector|expected type matrix"),
         ("x + ", "."),
