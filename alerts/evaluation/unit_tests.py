@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import math
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,14 +36,14 @@ MAX_EVALUATIONS = 100_000
 BASE_MS = 1_767_225_600_000
 """Time of the first evaluation if there are rules of our own language, whose windows reach before it; else 0."""
 AnyRule = Rule | RecordingRule
+LabelledValue = tuple[tuple[tuple[str, str], ...], float]
 
 
 def run_unit_tests(tests: UnitTestFile, folder: Path) -> list[str]:
     """Return the failures of the tests in a file of this folder. Raises ConfigFileError and OSError for rule files."""
     rules = load_rules(tests, folder)
-    return [
-        failure for test in tests.tests for failure in UnitTestRun(test, rules, tests.evaluation_interval).failures()
-    ]
+    every, fuzzy = tests.evaluation_interval, tests.fuzzy_compare
+    return [failure for test in tests.tests for failure in UnitTestRun(test, rules, every, fuzzy).failures()]
 
 
 def load_rules(tests: UnitTestFile, folder: Path) -> list[AnyRule]:
@@ -97,8 +98,8 @@ def _answer(samples: LiteralSamples, query: Query | str, time_ms: int) -> RuleAn
 class UnitTestRun:
     """One test: series, rules, and the state of alerts and recorded series."""
 
-    def __init__(self, test: UnitTest, rules: Sequence[AnyRule], interval_ms: int) -> None:
-        self._test, self._rules, self._interval_ms = test, rules, interval_ms or 60_000
+    def __init__(self, test: UnitTest, rules: Sequence[AnyRule], interval_ms: int, fuzzy: bool = False) -> None:
+        self._test, self._rules, self._interval_ms, self._fuzzy = test, rules, interval_ms or 60_000, fuzzy
         self._samples = LiteralSamples()
         self._alerts: dict[str, Mapping[Labels, Alert]] = {}
         self.texts: dict[tuple[str, Labels], dict[str, str]] = {}
@@ -106,7 +107,8 @@ class UnitTestRun:
         self._made: dict[str, set[tuple[tuple[str, str], ...]]] = {}
         """Series that each rule made at its last evaluation."""
         self._dsl = any(isinstance(rule, Rule) and not rule.is_promql for rule in rules)
-        self._base_ms = BASE_MS if self._dsl else 0
+        start_ms = test.start_timestamp
+        self._base_ms = start_ms if start_ms is not None else BASE_MS if self._dsl else 0
         self._typed: dict[str, list[tuple[int, Point]]] = {}
 
     def failures(self) -> Iterator[str]:
@@ -243,8 +245,19 @@ class UnitTestRun:
             for key, value in answer.newest
         ]
         want = [(one.labels, one.value) for one in asked.exp_samples]
-        if sorted(got, key=repr) != sorted(want, key=repr) or any(math.isnan(value) for _, value in (*got, *want)):
+        if not self._equal(sorted(got, key=repr), sorted(want, key=repr)):
             yield f"{head}\n        exp: {_samples_text(want)}\n        got: {_samples_text(got)}"
+
+    def _equal(self, got: Sequence[LabelledValue], want: Sequence[LabelledValue]) -> bool:
+        """Compare sorted samples. NaN equals nothing, as in promtool."""
+        same = _within_last_bit if self._fuzzy else operator.eq
+        return [labels for labels, _ in got] == [labels for labels, _ in want] and all(
+            same(a, b) for (_, a), (_, b) in zip(got, want, strict=True)
+        )
+
+
+def _within_last_bit(a: float, b: float) -> bool:
+    return a == b or math.nextafter(a, b) == b
 
 
 def _is_stale(value: float) -> bool:

@@ -6,6 +6,7 @@ may also be `true`, `false` and texts in quotes."""
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +34,17 @@ def _value(text: str) -> float:
     if word.strip("+-") in ("inf", "infinity", "nan"):
         raise ValueError(f"{text!r:.60} is not a number in YAML: write .inf, -.inf or .nan")
     return _WORDS[word] if word in _WORDS else float(text)
+
+
+def _time_ms(text: str) -> int:
+    """Return a time in seconds or RFC 3339 in ms."""
+    try:
+        return round(float(text) * 1000)
+    except ValueError:
+        found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError(f"{text!r:.60} has no zone: write 2024-01-01T00:00:00Z")
+    return round(found.timestamp() * 1000)
 
 
 class InputSeries(Section):
@@ -77,6 +89,8 @@ class UnitTest(Section):
 
     name: str = ""
     interval: Duration = 0
+    start_timestamp: Annotated[int | None, parsed(_time_ms)] = None
+    """Time of the first evaluation in ms."""
     input_series: Annotated[tuple[InputSeries, ...], or_empty(list)] = ()
     alert_rule_test: Annotated[tuple[AlertTest, ...], or_empty(list)] = ()
     promql_expr_test: Annotated[tuple[QueryTest, ...], or_empty(list)] = ()
@@ -96,6 +110,8 @@ class UnitTestFile(Section):
     rule_files: Annotated[tuple[str, ...], or_empty(list)] = ()
     evaluation_interval: Duration = DEFAULT_INTERVAL_MS
     group_eval_order: Annotated[tuple[str, ...], or_empty(list)] = ()
+    fuzzy_compare: bool = False
+    """True: values of answers may differ in their last bit."""
     tests: Annotated[tuple[UnitTest, ...], or_empty(list)] = Field(default=(), max_length=MAX_TESTS)
 
 

@@ -279,6 +279,32 @@ def test_the_command_tells_what_differs_and_where(tmp_path: Path) -> None:
     assert "No such file" in result.output
 
 
+def run(folder: Path, text: str) -> list[str]:
+    (folder / "rules.yml").write_text("groups: []\n")
+    (folder / "test.yml").write_text(text)
+    return run_unit_tests(read_unit_tests(folder / "test.yml"), folder)
+
+
+@pytest.mark.parametrize(
+    ("start", "end_s"), [("1609459200", 1609459260), ('"2024-01-01T01:00:00+01:00"', 1704067260), ("1.5", 61.5)]
+)
+def test_a_test_may_begin_at_any_time(tmp_path: Path, start: str, end_s: float) -> None:
+    """As in promtool 3: Debian's version does not know it."""
+    asked = f"  promql_expr_test:\n  - {{expr: time(), eval_time: 1m, exp_samples: [{{value: {end_s}}}]}}\n"
+    series = "  - {series: x, values: '1 2'}\n"
+    assert run(tmp_path, of(series, asked, more=f"  start_timestamp: {start}\n")) == []
+    (failure,) = run(tmp_path, of(series, asked.replace(f"{end_s}", "60"), more=f"  start_timestamp: {start}\n"))
+    assert f"got: {{}} {float(end_s)!r}" in failure
+
+
+def test_values_that_differ_in_their_last_bit_are_equal_on_request(tmp_path: Path) -> None:
+    asked = "  promql_expr_test:\n  - {expr: x, exp_samples: [{labels: x, value: 3}]}\n"
+    for value, fuzzy in (("2.9999999999999996", True), ("3.0000000000000004", True), ("2.9999999999999991", False)):
+        text = of(f"  - {{series: x, values: '{value}'}}\n", asked)
+        assert len(run(tmp_path, text)) == 1
+        assert len(run(tmp_path, f"fuzzy_compare: true\n{text}")) == (0 if fuzzy else 1)
+
+
 def test_a_test_is_bounded(tmp_path: Path) -> None:
     write(tmp_path)
     file = tmp_path / "long.yaml"
