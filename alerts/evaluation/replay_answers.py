@@ -162,7 +162,7 @@ def promql_columns(
         return RuleAnswer(error=problem.message)
     except SelectError as problem:
         return RuleAnswer(error=str(problem))
-    error, truncated = doubt_of(rule, found.warnings)
+    error, truncated = doubt_of(rule, query, found.warnings)
     if error:
         return RuleAnswer(error=error, truncated=truncated)
     return AnswerColumns(rule, found.to_matrix()) if found.labels.count else RuleAnswer()

@@ -54,11 +54,9 @@ NUMBERS = ("last", "min", "max", "sum")
 EXACT_INTEGER = 2**53
 """Integers up to this one are exact as DOUBLE."""
 ROUNDED = "some integers are beyond 2^53 and rounded: PromQL has only floats"
-NEWEST = ALIGNED[""]
+NEWEST, MEAN = ALIGNED[""], ALIGNED["avg_over_time"]
 OF_STATISTICS = frozenset((*ALIGNED.values(), *EXACT.values()))
 """Functions of whole buckets, whose values do not depend on the number of samples in a bucket."""
-OF_FINEST = frozenset((NEWEST, *EXACT.values()))
-"""Functions of series that the buckets of the finest level give more cheaply than their samples."""
 SEVERAL_SAMPLES = (
     "some series have several samples in a bucket of the finest level of memory, which holds the newest: functions of"
     " samples are approximate"
@@ -113,10 +111,9 @@ class StoreSamples:
     # --- windows that the store computes
 
     def map(self, asked: WindowQuery) -> VectorValue | None:
-        """See BucketSource. Returns None if the samples of the finest level give the answer and their times are needed:
-        those of the newest samples of whole buckets are not."""
+        """See BucketSource. Returns None if samples give the answer."""
         asked, choice = self._choose(asked)
-        if choice is None or (choice.level is self._levels[0] and choice.function not in OF_FINEST):
+        if choice is None or choice.function not in OF_STATISTICS:
             return None
         planned = plan_requests(choice, asked, self._now_ms)
         if planned is None or len(planned[0]) > 1:
@@ -138,7 +135,10 @@ class StoreSamples:
             ends_ms = np.broadcast_to(np.array(grid.ends(), np.int64), held.shape)
             found = replace(found, statistics={**found.statistics, "last_time": ends_ms})
         made = vector_of_series(found, windows, asked, choice.scale)
-        if windows.function in NAN_SENSITIVE and np.isnan(made.values[made.here]).any():
+        values = made.values[made.here]
+        if windows.function in NAN_SENSITIVE and np.isnan(values).any():
+            return None
+        if windows.function == MEAN and not np.isfinite(values).all():
             return None
         self._note_approximate(choice)
         return replace(made, values=made.values[:, back], here=made.here[:, back]).present()
@@ -150,8 +150,9 @@ class StoreSamples:
             return None
         choice, parts, back = found
         made = vector_of_classes(parts, back, asked, reducer, choice.scale)
+        means = reducer.name == "avg" or choice.function == MEAN
         sensitive, held = {choice.function, REDUCERS[reducer.name]} & NAN_SENSITIVE, made.values[made.here]
-        if (sensitive and np.isnan(held).any()) or (reducer.name == "avg" and not np.isfinite(held).all()):
+        if (sensitive and np.isnan(held).any()) or (means and not np.isfinite(held).all()):
             return None  # a mean may be finite although its sum is not
         self._note_parts(choice, parts)
         return made.present()

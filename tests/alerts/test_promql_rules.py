@@ -11,7 +11,7 @@ from alerts.evaluation.promql_answer import promql_options
 from alerts.state.alert import AlertChange
 from tests.alerts.test_rulefile import problems
 from tests.alerts.worlds import START, World
-from tests.query_dsl.plain_store import PlainStore
+from tests.query_dsl.plain_store import PlainStore, Sample
 
 RULE = """
 rules:
@@ -141,6 +141,29 @@ def test_windows_beyond_memory_are_read_from_the_history(world: World) -> None:
     world.past = past
     world.write("rules:\n- name: down\n  promql: count_over_time(up[90m]) > 80\n")
     world.tick({"a": 3})
+    assert world.error() == ""
+    assert world.states() == {"a": "firing"}
+
+
+def test_a_range_below_two_minutes_of_series_polled_more_often_needs_the_history(world: World) -> None:
+    """Memory holds one sample of such a range; a rate of it would never have a value."""
+    rule = "rules:\n- name: down\n  promql: rate(up[1m]) > 0\n"
+    world.write(rule)
+    world.tick({"a": 1})
+    polled = [(START + at * 15_000 + 1_000, at) for at in range(20)]
+    world.series("a").samples += [Sample(*one) for one in polled]
+    world.tick({"a": 100})
+    assert "too few for a range below two minutes" in world.error()
+    world.write(rule.replace("[1m]", "[2m]"))
+    world.tick({"a": 200})
+    assert world.error() == ""
+    past = _Past()
+    past.add("up", {"host": "a"}, polled)
+    world.close()
+    world.past = past
+    world.write(rule)
+    world.start()
+    world.tick({"a": 300})
     assert world.error() == ""
     assert world.states() == {"a": "firing"}
 
