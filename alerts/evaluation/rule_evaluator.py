@@ -61,7 +61,7 @@ class RuleResult:
     series: Mapping[Labels, SeriesKey] = field(default_factory=dict)
     """Series of each alert that has one."""
     completeness: Completeness | None = None
-    """What the query of the rule lacks; None: nothing, or it was not measured."""
+    """Completeness of the data of the rule; None: nothing is missing, or it was not measured."""
 
     def sample(self, labels: Labels) -> dict[str, str] | None:
         """Labels of the series of an alert, with its name; None if it has none now."""
