@@ -28,6 +28,7 @@ from alerts.evaluation.feed_status import FeedStatus, hold_minute, late_text
 from alerts.evaluation.prompt_schedule import PromptSchedule
 from alerts.evaluation.recorder import Recorder
 from alerts.evaluation.rule_answer import STEP_MS
+from alerts.evaluation.rule_completeness import RuleCompleteness
 from alerts.evaluation.rule_evaluator import RuleEvaluator, RulePlan, RuleResult, end_orphaned_alerts, is_lagging
 from alerts.evaluation.rule_history import RuleHistory
 from alerts.evaluation.shared_rules import RequestShares, evaluate_rules, waiting_results
@@ -120,6 +121,7 @@ class AlertEngine:
         """Alerts from outside. It, silences and acknowledgements may be used by every thread."""
         self._routing_file = None if config.routing is None else RoutingFile(config.routing)
         self._recorder = Recorder(config.recordings)
+        self._completeness = RuleCompleteness(store)
         self._shown: tuple[ActiveRules, Mapping[str, RuleResult]] = (ActiveRules(), {})
         """Rules and results of the last evaluation. Other threads read them while the next one runs."""
         self.api = ""
@@ -235,6 +237,7 @@ class AlertEngine:
         if self._history is not None:
             self._history.retain([*force.rules.values(), *force.records])
         self._judge_by_history(evaluator, force, judged, before)
+        self._completeness.add(force.rules, judged, time_ms)
         records = [one for one in force.records if not one.is_prompt and one.is_due(memory.time_ms, time_ms)]
         recorded = self._recorder.record(evaluator, records, time_ms, self._history)
         self._database.hook("evaluated")
@@ -397,7 +400,8 @@ class AlertEngine:
             rows += [self._row(name, None, one, alerts) for one in steps]
         for name, found in judged.items():
             rule = force.rules[name]
-            rows += [self._row(name, rule, one, alerts, found.sample(one.labels)) for one in found.steps]
+            lack = "" if found.completeness is None else str(found.completeness)
+            rows += [self._row(name, rule, one, alerts, found.sample(one.labels), lack) for one in found.steps]
         return rows, alerts
 
     def _row(
@@ -407,13 +411,14 @@ class AlertEngine:
         one: AlertStep,
         alerts: list[Notification],
         sample: Mapping[str, str] | None = None,
+        completeness: str = "",
     ) -> AlertRow:
         alert = one.alert
         if alert is not None and (one.change is not None or alert.phase is AlertPhase.FIRING):
             change = one.change or AlertChange.FIRING
             known = None if rule is not None else self._dispatcher.alerts.get(fingerprint(name, one.labels))
             if rule is not None:
-                alerts.append(notify(rule, one.labels, alert, change, sample, self._context))
+                alerts.append(notify(rule, one.labels, alert, change, sample, self._context, completeness))
             elif known is not None:
                 alerts.append(resolution_of(known, alert))
         return name, one.labels, alert

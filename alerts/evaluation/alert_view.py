@@ -94,6 +94,7 @@ class AlertView:
             "error": judged.error[:500],
             "duration_ms": round(judged.duration_ms, 3),
             "receivers": list(rule.receivers),
+            **({"completeness": str(judged.completeness)} if judged.completeness else {}),
             **({"labels": dict(rule.labels)} if rule.labels else {}),
             **({"group": rule.group} if rule.group else {}),
             **({"alert": rule.alert_name} if rule.alert_name else {}),

@@ -32,6 +32,7 @@ from alerts.state.rule import Labels, Question, RecordingRule, Rule, ShapeKey
 from alerts.templates.template_functions import TemplateContext
 from artimon.model.select import NAME, Buckets, SelectError, Store
 from query_dsl import Expr, Matrix
+from query_dsl.evaluation.completeness import Completeness
 from query_dsl.evaluation.evaluator import QueryEvaluator, prepare, require_matrix
 from query_dsl.promql import Query, query_store
 from query_dsl.results.result_cells import SeriesKey
@@ -59,6 +60,8 @@ class RuleResult:
     """True if memory does not hold the windows or the range of the rule."""
     series: Mapping[Labels, SeriesKey] = field(default_factory=dict)
     """Series of each alert that has one."""
+    completeness: Completeness | None = None
+    """Completeness of the data of the rule; None: nothing is missing, or it was not measured."""
 
     def sample(self, labels: Labels) -> dict[str, str] | None:
         """Labels of the series of an alert, with its name; None if it has none now."""

@@ -17,6 +17,8 @@ from alerts.templates.template_functions import NO_CONTEXT, TemplateContext
 
 ALERT_NAME = "alertname"
 """Label with the name of the rule."""
+COMPLETENESS = "completeness"
+"""Annotation that tells which part of the data was missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +109,18 @@ def notify(
     change: AlertChange,
     sample: Mapping[str, str] | None = None,
     context: TemplateContext = NO_CONTEXT,
+    completeness: str = "",
 ) -> Notification:
-    """Make the notification of a change. `sample`: labels of the series, for templates."""
+    """Make the notification of a change. `sample`: labels of the series, for templates; `completeness`: text about
+    missing data, which becomes an annotation."""
+    annotations = rule.annotation_texts(labels, alert.value, sample, context)
+    if completeness and all(name != COMPLETENESS for name, _ in annotations):
+        annotations = (*annotations, (COMPLETENESS, completeness))
     return Notification(
         change, rule.name, labels, rule.expr, rule.threshold_text, rule.hold_ms,
         alert.since_ms, alert.fired_ms, alert.resolved_ms, alert.value, alert.reason,
         rule.text(labels, alert.value, sample, context), rule.receivers,
-        rule.annotation_texts(labels, alert.value, sample, context), alert_name=rule.alert_name,
+        annotations, alert_name=rule.alert_name,
     )  # fmt: skip
 
 

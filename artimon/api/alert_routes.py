@@ -19,7 +19,7 @@ from alerts.dispatch.matchers import parse_matchers
 from alerts.state.publication import leading_engine
 from artimon.access.principal import LOCAL, Area, Level, LoginMethod, current_principal
 from artimon.access.route_rules import requires
-from artimon.access.scoped_store import visibility
+from artimon.api.alert_visibility import visible_groups
 from artimon.api.api_errors import ApiError
 from artimon.api.api_limits import ApiLimits
 from artimon.api.bounded_executor import BoundedExecutor
@@ -66,7 +66,7 @@ class AlertRoutes:
     async def groups(self, filter: MatchersParameter = "") -> Response:
         """List the groups of alerts that fire, as the engine sends them; those of a role's series for that role."""
         groups = await self.ask_engine("GET", "/api/v2/alerts/groups", filter=_texts(filter))
-        return _reply({"groups": _visible(groups)})
+        return _reply({"groups": visible_groups(groups)})
 
     @requires(Level.VIEWER, Area.ALERTS)
     async def matching(self, filter: MatchersParameter) -> Response:
@@ -74,7 +74,8 @@ class AlertRoutes:
         if not _texts(filter):
             raise ApiError(400, 'filter: write at least one matcher, such as host="a"')
         alerts = await self.ask_engine("GET", "/api/v2/alerts", filter=_texts(filter))
-        return _reply({"alerts": _visible([{"alerts": alerts}])[0]["alerts"] if alerts else []})
+        seen = visible_groups([{"alerts": alerts}])
+        return _reply({"alerts": seen[0]["alerts"] if seen else []})
 
     @requires(Level.VIEWER, Area.ALERTS, whole=True)
     async def silences(self) -> Response:
@@ -167,13 +168,6 @@ def _author(given: Mapping[str, Any]) -> str:
     if principal.method is not LoginMethod.LOCAL:
         return principal.user
     return str(given.get("author") or PAGE_AUTHOR)[:200]
-
-
-def _visible(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the groups with the alerts that the role may see, without empty ones."""
-    is_visible = visibility((current_principal() or LOCAL).role.sees)
-    seen = ({**group, "alerts": [one for one in group["alerts"] if is_visible(one["labels"])]} for group in groups)
-    return [group for group in seen if group["alerts"]]
 
 
 def _reply(value: Any) -> Response:

@@ -78,7 +78,8 @@ class Link(Section):
 
 
 class Variable(Section):
-    """Variable: values of a label (`label`, with `series` or `query`), a list (`values`), or a text."""
+    """Variable: values of a label (`label`, with `series` or `query`), a list (`values`), or a text. `all`: regular
+    expression of every value."""
 
     name: Annotated[str, parsed(_variable_name)] = Field(description="write the name that queries use after $")
     title: Title = ""
@@ -88,6 +89,7 @@ class Variable(Section):
     lang: Annotated[str, _word(LANGUAGES)] = "artimon"
     values: Annotated[tuple[Label, ...], Field(max_length=MAX_ENTRIES)] = ()
     multi: bool = False
+    all: Label | None = None
     default: Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=MAX_ENTRIES)] = ()
 
     @classmethod
@@ -100,6 +102,8 @@ class Variable(Section):
         for key in ("series", "query"):
             if key in data and "label" not in data:
                 yield fault(f"{key} needs label, the label whose values are offered", key, of_key=True)
+        if "all" in data and not data.get("multi"):
+            yield fault("all needs multi: true", "all", of_key=True)
         if data.get("multi") and not ("label" in data or "values" in data):
             yield fault("a text has one value", "multi", of_key=True)
 

@@ -40,6 +40,8 @@ def export_grafana(board: Dashboard) -> GrafanaImport:
 
 def _variable(one: Variable, problems: list[str]) -> dict[str, Any]:
     made: dict[str, Any] = {"name": one.name, "label": one.title, "multi": one.multi, "includeAll": one.multi}
+    if one.all:
+        made["allValue"] = one.all
     if one.default:
         made["current"] = {"value": list(one.default) if one.multi else one.default[0]}
     if one.label is not None:

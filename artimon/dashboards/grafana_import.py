@@ -52,6 +52,8 @@ _REGEX = re.compile(r"/(.*)/([gimsuy]*)", re.DOTALL)
 GROUP = "variable_value"
 """Label with the part of a value that a regular expression takes."""
 _FORMATTED = re.compile(r"\$\{([A-Za-z_]\w*):[a-z]+\}|\[\[([A-Za-z_]\w*)(?::[a-z]+)?\]\]")
+_WHOLE = re.compile(r"""(?<![=!<>])(!?=)(\s*(["'])\$(?:\{(\w+)\}|(\w+))\3)""")
+"""Matcher of equality whose value is a variable."""
 _LEGEND = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 _MISSING = ("null", "nan", "null+nan", "empty")
 
@@ -120,6 +122,8 @@ class _Importer:
     model: Mapping[str, Any]
     problems: list[str] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
+    many: set[str] = field(default_factory=set)
+    """Variables that take several values."""
 
     def convert(self) -> GrafanaImport:
         made: dict[str, Any] = {"title": _text(self.model.get("title")).strip() or "Imported dashboard"}
@@ -185,6 +189,8 @@ class _Importer:
                 self.problems.append(f"variable {name!r:.80}: a dashboard has at most {MAX_VARIABLES}")
                 continue
             self.names.add(name)
+            if found.get("multi"):
+                self.many.add(name)
             kept.append(found)
             yield found
 
@@ -196,6 +202,8 @@ class _Importer:
         chosen = [_text(value) for value in (now if isinstance(now, list) else [now]) if isinstance(value, str)]
         default = [value for value in chosen if value and not value.startswith("$__")]
         many: dict[str, Any] = {"multi": True} if one.get("multi") or one.get("includeAll") else {}
+        if many and (every := _text(one.get("allValue"))):
+            many["all"] = every
         if kind == "query":
             query = one.get("query")
             text = _text(_map(query).get("query") if isinstance(query, dict) else query, 10_000)
@@ -203,7 +211,8 @@ class _Importer:
             if found is None:
                 told = "only label_values(…), and query_result(…) with the regular expression of a label, are converted"
                 self.problems.append(f"variable {name!r:.80}: {told}: it became a text")
-                return {**made, **({"default": default[:1]} if default else {})}
+                default = default[:1] or ([".*"] if one.get("includeAll") else [])
+                return {**made, **({"default": default} if default else {})}
             return {**made, **found, **many}
         if kind in ("custom", "interval"):
             texts = [part.strip().rpartition(" : ")[2] for part in _text(one.get("query"), 10_000).split(",")]
@@ -220,7 +229,7 @@ class _Importer:
         return None
 
     def _queried(self, name: str, query: str, pattern: str) -> dict[str, Any] | None:
-        query = self._plain(query)
+        query = self._several(self._plain(query))
         if found := _LABEL_VALUES.fullmatch(query):
             of, label = found[1], found[2]
             matched = _matched(of.strip(), label, pattern) if of and pattern else None
@@ -237,6 +246,15 @@ class _Importer:
     def _plain(self, text: str) -> str:
         """Return a text with the plain form of variables."""
         return _FORMATTED.sub(lambda found: f"${{{found[1] or found[2]}}}", text)
+
+    def _several(self, query: str) -> str:
+        """Return a query whose matchers of equality with a variable of several values are regular expressions."""
+
+        def matched(found: re.Match[str]) -> str:
+            op = found[1] if (found[4] or found[5]) not in self.many else {"=": "=~", "!=": "!~"}[found[1]]
+            return f"{op}{found[2]}"
+
+        return _WHOLE.sub(matched, query)
 
     def _flat(self) -> Iterator[Mapping[str, Any]]:
         """Yield the panels in their order, those within rows too; a row becomes a line of text."""
@@ -293,7 +311,7 @@ class _Importer:
         if len(targets) > MAX_QUERIES:
             self._left_out(title, f"only {MAX_QUERIES} of {len(targets)} queries are converted")
         for target in targets[:MAX_QUERIES]:
-            query = self._plain(_text(target.get("expr"), 10_001))
+            query = self._several(self._plain(_text(target.get("expr"), 10_001)))
             if not query.strip():
                 kind = _map(target.get("datasource")).get("type") or "unknown"
                 self._left_out(title, f"query {target.get('refId', '?')!s:.20} of the data source {kind!s:.40}")

@@ -104,7 +104,7 @@ def measure_prepared(evaluator: QueryEvaluator) -> Completeness:
     """Measure the completeness of a prepared query; it is not evaluated."""
     grid, step_ms = evaluator.plan.grid, evaluator.plan.base_step_ms
     columns = max(1, (grid.end_ms - grid.start_ms) // step_ms)
-    found: list[_Due] = []
+    found: list[Buckets] = []
     for node, offset_ms in fetches_of(evaluator.tree):
         moved = Grid((grid.end_ms - offset_ms) // step_ms * step_ms, step_ms, columns)
         try:
@@ -112,8 +112,13 @@ def measure_prepared(evaluator: QueryEvaluator) -> Completeness:
         except NothingHeld:
             continue
         buckets = evaluator.select(node.selector.matchers, held, ("count",), node.resolution is not None)
-        found.append(_due(buckets))
-    return _summed(found)
+        found.append(buckets)
+    return completeness_of(found)
+
+
+def completeness_of(answers: Sequence[Buckets]) -> Completeness:
+    """Measure the completeness of answers to selections with the statistic `count`."""
+    return _summed([_due(buckets) for buckets in answers])
 
 
 def _due(buckets: Buckets) -> _Due:

@@ -18,6 +18,7 @@ from tests.api.serving import STATUS, small_store
 from tests.chromium import chromium
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+LACK = f"99.2 % of expected points; host {HOSTILE} silent since 14:02"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def address(routed: World) -> Iterator[str]:  # noqa: F811
         "line": 1, "duration_ms": 0.5, "for_ms": 60_000, "receivers": [],
     }  # fmt: skip
     with api_of(routed) as engine:
-        in_force = {**rule, "name": "down", "expr": "fetch('up')", "error": "", "state": "firing"}
+        in_force = {**rule, "name": "down", "expr": "fetch('up')", "error": "", "state": "firing", "completeness": LACK}
         told = told_of(engine.address, rules=[rule, in_force])
         past = lambda: routed.store  # noqa: E731
         app = make_app(small_store(), lambda _: STATUS, routed.clock, alerts=lambda: told, history=past)
@@ -136,6 +137,7 @@ def test_a_trial_is_cancelled(browser: Browser, address: str) -> None:
 def test_the_page_has_no_findings_and_hostile_texts_are_text(browser: Browser, address: str, scheme: str) -> None:
     page = opened(browser, address, scheme)
     expect(page.locator("#rule-list")).to_contain_text(HOSTILE)
+    expect(page.locator("#rule-list")).to_contain_text(LACK)
     expect(page.locator("#group-list")).to_contain_text(HOSTILE)
     assert page.locator("img").count() == 0
     assert findings(page) == []

@@ -46,7 +46,9 @@ class Page:
 
 @pytest.fixture
 def page(routed: World, tmp_path: Path) -> Iterator[Page]:  # noqa: F811
-    """`sam` sees host="a" only; two hosts fire."""
+    """`sam` sees host="a" only; two hosts fire, and a third one is silent."""
+    for minute in range(10):
+        routed.tick({"a": 1, "b": 1, **({"gone": 1} if minute < 5 else {})})
     routed.tick({"a": 0, "b": 0})
     routed.engine.flush_due()
     token = tmp_path / "engine-token"
@@ -56,7 +58,9 @@ def page(routed: World, tmp_path: Path) -> Iterator[Page]:  # noqa: F811
     server.start()
     access = opened(ACCESS.replace('route="/a"', 'host="a"'), tmp_path)
     try:
-        told = lambda: told_of(server.address)  # noqa: E731
+        rule = {"name": "down", "error": "", "completeness": "host gone silent"}
+        alert = {"rule": "down", "labels": {"host": "a"}}
+        told = lambda: told_of(server.address, rules=[rule], alerts=[alert])  # noqa: E731
         with asked(access, small_store(), routed.clock, told, routed.store, TOKEN) as client:
             yield Page(client)
     finally:
@@ -70,6 +74,15 @@ def test_groups_are_those_of_the_engine_and_a_role_sees_its_alerts(page: Page) -
     assert seen["labels"]["host"] == "a"
     (found,) = [one for group in page.get("groups", filter='host="b"')["groups"] for one in group["alerts"]]
     assert found["labels"]["host"] == "b"
+
+
+def test_completeness_is_told_to_those_who_see_all(page: Page) -> None:
+    """It names hosts."""
+    for path in ("groups", "matching"):
+        assert "host gone silent since" in json.dumps(page.get(path, filter='host="a"'))
+        assert "gone" not in json.dumps(page.get(path, SAM, filter='host="a"'))
+    for user, is_told in ((VERA, True), (SAM, False)):
+        assert ("host gone silent" in page.client.get("/api/alerts", user).text) is is_told
 
 
 def test_a_silence_is_previewed_made_and_ended_in_the_name_of_the_user(page: Page) -> None:

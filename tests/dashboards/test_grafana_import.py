@@ -193,6 +193,26 @@ def test_values_are_those_that_the_regular_expression_takes() -> None:
     assert sorted(value for _, labels in found.keys for _, value in labels) == ["1", "2"]
 
 
+def test_equality_with_a_variable_of_several_values_becomes_a_regular_expression() -> None:
+    job = query_variable("job", "label_values(up, job)", multi=True)
+    one = query_variable("one", 'label_values(up{job="$job"}, one)')
+    board, _ = imported([job, one], """up{job="$job",one="$one",a!='${job}',b=~"$job"} == 1""")
+    assert board.panels[0].queries[0].q == """up{job=~"$job",one="$one",a!~'${job}',b=~"$job"} == 1"""
+    assert board.variables[1].query == 'up{job=~"$job"}'
+
+
+def test_the_expression_of_every_value_is_kept() -> None:
+    board, _ = imported([query_variable("job", "label_values(up, job)", includeAll=True, allValue="web.+")], "up")
+    assert board.variables[0].all == "web.+"
+    again = read_dashboard(import_grafana(export_grafana(board).text).text, "again.yaml")
+    assert again.variables[0].all == "web.+"
+
+
+def test_a_text_for_a_variable_with_every_value_is_an_expression_of_all() -> None:
+    board, _ = imported([query_variable("node", "metrics(x)", includeAll=True)], 'up{node=~"$node"}')
+    assert board.variables[0].default == (".*",)
+
+
 def test_what_cannot_be_queried_becomes_a_text() -> None:
     odd = query_variable("limit", "query_result(settings)", regex="/ ([0-9]+)/", current={"value": "100"})
     board, told = imported([odd], "x > $limit")

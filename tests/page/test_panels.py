@@ -16,7 +16,8 @@ ALERTS: dict[str, Any] = {
     "engines": [{"id": "alerts-0", "time_ms": 0, "mail": {"pending": 2, "sent": 7, "problem": "connection refused"}}],
     "rules": [
         {"name": "endpoint down", "file": "a.yaml", "line": 3, "expr": "fetch('artimon.endpoint.up') < 1",
-         "threshold": "< 1", "for_ms": 0, "state": "firing", "error": "", "duration_ms": 12, "receivers": ["ops"]},
+         "threshold": "< 1", "for_ms": 0, "state": "firing", "error": "", "duration_ms": 12, "receivers": ["ops"],
+         "completeness": "99.2 % of expected points"},
         {"name": "broken", "file": "b.yaml", "line": 1, "expr": "fetch('none')", "threshold": None, "for_ms": 0,
          "state": "error", "error": "no variable is named none", "duration_ms": 1, "receivers": []},
     ],
@@ -250,6 +251,7 @@ def test_firing_alerts_come_first(watched: Watched) -> None:
         expect(page.locator("#alerts-body")).to_contain_text(text)
     page.click("#alerts summary")
     expect(page.locator(".rules")).to_contain_text("no variable is named none")
+    expect(page.locator(".rules")).to_contain_text("99.2 % of expected points")
     page.click('.alert button:has-text("endpoint down")')
     assert page.input_value("#query") == "fetch('artimon.endpoint.up') < 1"
     assert not page.locator('a[href^="javascript"]').count()

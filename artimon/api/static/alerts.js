@@ -9,7 +9,7 @@ const ORDER = ["firing", "pending", "resolved"];
 
 /**
  * @typedef {{rule: string, labels: Record<string, string>, state: string, since_ms: number|null, fired_ms: number|null, resolved_ms: number|null, value: any, reason?: string, summary: string, silenced_by?: string[], inhibited_by?: string[], acknowledged?: {author: string, comment: string}|null}} Alert
- * @typedef {{name: string, file: string, line: number, expr: string, threshold: any, for_ms: number, state: string, error: string, duration_ms: number, receivers: string[]}} Rule
+ * @typedef {{name: string, file: string, line: number, expr: string, threshold: any, for_ms: number, state: string, error: string, completeness?: string, duration_ms: number, receivers: string[]}} Rule
  * @typedef {{id: string, time_ms: number, problems?: string[], mail?: {pending: number, sent: number, failed?: number, problem: string}}} Engine
  * @typedef {{engines: Engine[], rules: Rule[], alerts: Alert[], problems?: string[], truncated: number, problem: string}} Alerts
  */
@@ -112,7 +112,7 @@ function ruleLine(rule, use) {
   return el("li", {}, mark(states[rule.state] ?? "good"),
     el("div", {}, el("strong", { text: rule.name }), el("span", { class: "faint", text: ` ${rule.state}, ${duration(rule.duration_ms)}, ${rule.file}:${rule.line}` }),
       el("div", {}, el("button", { type: "button", class: "link mono", "data-key": `rule ${rule.name}`, text: rule.expr, onclick: () => use(rule.expr) }), rule.threshold === null ? null : el("span", { class: "mono", text: ` ${rule.threshold}` })),
-      rule.error ? el("p", { class: "problem", text: rule.error }) : null));
+      rule.error ? el("p", { class: "problem", text: rule.error }) : null, rule.completeness ? el("p", { class: "lacking" }, mark("warn"), ` ${rule.completeness}`) : null));
 }
 
 /** @param {Engine} engine */

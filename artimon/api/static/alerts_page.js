@@ -128,7 +128,7 @@ function showSilences(found) {
   }))]);
 }
 
-/** @param {{rules: {name: string, file: string, line: number, expr: string, lang?: string, threshold: string|null, state: string, error: string, duration_ms: number, for_ms: number}[], engines: {id: string, time_ms: number}[], problem: string}} found */
+/** @param {{rules: {name: string, file: string, line: number, expr: string, lang?: string, threshold: string|null, state: string, error: string, completeness?: string, duration_ms: number, for_ms: number}[], engines: {id: string, time_ms: number}[], problem: string}} found */
 function showRules(found) {
   const last_ms = Math.max(0, ...(found.engines ?? []).map((one) => one.time_ms));
   const states = /** @type {Record<string, "good"|"warn"|"bad">} */ ({ firing: "bad", pending: "warn", error: "bad" });
@@ -137,7 +137,7 @@ function showRules(found) {
     mark(states[rule.state] ?? "good"),
     el("div", {}, el("strong", { text: rule.name }), el("span", { class: "faint", text: ` ${rule.state}, took ${rule.duration_ms < 1 ? "below 1 ms" : duration(rule.duration_ms)}, for ${duration(rule.for_ms)}, ${rule.file}:${rule.line}` }),
       el("div", { class: "mono" }, el("a", { href: `./?${new URLSearchParams({ q: rule.expr, lang: rule.lang ?? "artimon" })}`, text: rule.expr }), rule.threshold ? ` ${rule.threshold}` : ""),
-      rule.error ? el("p", { class: "problem", text: rule.error }) : null, ...(may_change ? trialOf(rule) : [])))))]);
+      rule.error ? el("p", { class: "problem", text: rule.error }) : null, rule.completeness ? el("p", { class: "lacking" }, mark("warn"), ` ${rule.completeness}`) : null, ...(may_change ? trialOf(rule) : [])))))]);
 }
 
 /** @param {{time_ms: number, change: string, rule: string, labels: Record<string, string>, summary: string, reason: string}[]} entries */

@@ -10,7 +10,7 @@ const CONCURRENT = 6;
 const REFERENCE = /\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))/g;
 const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
-/** @typedef {{values: string[], all: boolean, multi: boolean}} Chosen values of a variable; `all`: no restriction */
+/** @typedef {{values: string[], all: boolean, multi: boolean, pattern?: string}} Chosen values of a variable; `all`: every one, which `pattern` matches */
 
 /** @param {number} value @param {string} unit one of the units of docs/dashboards.md */
 export function unitText(value, unit) {
@@ -63,7 +63,7 @@ export function filled(text, lang, chosen) {
   return text.replace(REFERENCE, (whole, braced, plain) => {
     const found = chosen[braced ?? plain];
     if (!found) return whole;
-    const value = found.all ? ".*" : found.multi ? found.values.map(literal).join("|") : (found.values[0] ?? "");
+    const value = found.all ? (found.pattern ?? ".*") : found.multi ? found.values.map(literal).join("|") : (found.values[0] ?? "");
     const quoted = value.replace(/["\\]/g, "\\$&").replace(/\n/g, "\\n");
     return lang === "artimon" ? quoted.replace(/['"\\]/g, "\\$&") : quoted;
   });

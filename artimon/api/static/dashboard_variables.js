@@ -2,10 +2,12 @@
 
 import { ask } from "./api.js";
 import { el } from "./dom.js";
-import { builtIn, filled } from "./dashboard_values.js";
+import { builtIn, filled, literal } from "./dashboard_values.js";
 
 const OFFERED_MOST = 1_000;
 const FOUND_MOST = 10_000;
+/** Characters of a list of values in a query; a longer one is replaced by a pattern of every text. */
+const LISTED_MOST = 2_000;
 /** Value in the address for every value. */
 const ALL = "*";
 
@@ -32,9 +34,16 @@ export async function resolved(variables, round, given) {
     const first = variable.multi ? [ALL] : offered[variable.name].slice(0, 1);
     const found = values.length ? values : first;
     const all = variable.multi && found.includes(ALL);
-    chosen[variable.name] = { values: all ? offered[variable.name] : found, all, multi: variable.multi };
+    const pattern = all ? everyOf(variable, offered[variable.name]) : undefined;
+    chosen[variable.name] = { values: all ? offered[variable.name] : found, all, multi: variable.multi, pattern };
   }
   return { chosen, offered, problems };
+}
+
+/** Returns the regular expression of every value: those of a query or list may be fewer than the label has. @param {any} variable @param {string[]} offered */
+function everyOf(variable, offered) {
+  const listed = offered.map(literal).join("|");
+  return variable.all ?? ((variable.query || variable.values.length) && listed && offered.length < OFFERED_MOST && listed.length <= LISTED_MOST ? listed : ".*");
 }
 
 /** @param {any} variable @param {import("./dashboard_values.js").Round} round @param {Record<string, Chosen>} chosen */
