@@ -85,12 +85,12 @@ def float_sums(values: Floats, starts: Ints) -> ExactSums:
 def class_sums(
     values: Floats, class_of: Ints, classes: int, count: int, present: Bools | None
 ) -> ExactSums | None:
-    """Return the two parts that `from_halves` adds, of the sum of each of `classes`, over `count` series at most.
+    """Return the two parts that `from_halves` adds, of the sum of each of `classes`, which have `count` series.
 
     class_of: class of each series, `classes` for those to leave out. None if a value is above HUGE or NaN."""
     compiled = kernels()
     if compiled is not None:
-        largest = compiled.largest(values, class_of, classes, present)
+        largest = compiled.largest(values, None if count == len(values) else class_of, classes, present)
     else:
         mine = class_of < classes if present is None else present & (class_of < classes)
         values = values if mine.all() else np.where(mine, values, 0.0)

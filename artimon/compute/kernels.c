@@ -163,13 +163,15 @@ HOT void differences(int64_t n, const uint8_t *is_double, const struct block *bl
     }
 }
 
-/* Greatest absolute value of the series that are in one of `classes` and present; NaN if one of them is NaN. */
+/* Greatest absolute value of the series that are in one of `classes` (all without `class_of`) and present; NaN if one of them is NaN. */
 HOT double largest(int64_t n, const double *values, const int64_t *class_of, int64_t classes, const uint8_t *present) {
     reals most = {0};
     ints odd = {0};
     int64_t i = 0;
     for (; i + 4 <= n; i += 4) {
-        ints mine = LOAD(ints, class_of + i) < classes;
+        ints mine = {-1, -1, -1, -1};
+        if (class_of)
+            mine = LOAD(ints, class_of + i) < classes;
         if (present)
             mine &= WIDEN(LOAD(codes, present + i)) != 0;
         const ints size = LOAD(ints, values + i) & INT64_MAX & mine;
@@ -180,7 +182,7 @@ HOT double largest(int64_t n, const double *values, const int64_t *class_of, int
     for (int k = 0; k < 4; k++)
         found = odd[k] ? NAN : most[k] > found ? most[k] : found;
     for (; i < n; i++)
-        if (class_of[i] < classes && (!present || present[i]))
+        if ((!class_of || class_of[i] < classes) && (!present || present[i]))
             found = fabs(values[i]) > found || values[i] != values[i] ? fabs(values[i]) : found;
     return found;
 }

@@ -113,10 +113,10 @@ class Kernels:
         self._differences(n, _address(doubles), ctypes.addressof(columns), ctypes.addressof(out))
         return words
 
-    def largest(self, values: Floats, class_of: Ints, classes: int, present: Bools | None) -> float:
+    def largest(self, values: Floats, class_of: Ints | None, classes: int, present: Bools | None) -> float:
         """Return the greatest absolute value of series whose class is below `classes`; NaN if one of them is NaN."""
-        there = None if present is None else _address(present)
-        found: float = self._largest(len(values), _address(values), _address(class_of), classes, there)
+        of, there = (None if array is None else _address(array) for array in (class_of, present))
+        found: float = self._largest(len(values), _address(values), of, classes, there)
         return found
 
     def sum_classes(
