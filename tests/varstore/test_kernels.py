@@ -119,20 +119,26 @@ def test_packed_columns(random: np.random.Generator, n: int, doubles: str, least
 
 
 def runs_of(random: np.random.Generator, slots: npt.NDArray[np.int64], minutes: int, odd: float) -> list[SampleRun]:
-    """Return runs of a minute each, sometimes after a long pause. About a share `odd` of the samples is not the next one
+    """Return runs, three of a minute, sometimes after a long pause. About a share `odd` of the samples is not the next one
     of its series, at least one of each run unless it is 0."""
     kinds = np.array([ValueType.INTEGER, ValueType.DOUBLE, ValueType.BOOLEAN, ValueType.STRING], np.uint8)
     types, runs = random.choice(kinds, len(slots), p=[0.45, 0.45, 0.09, 0.01] if odd else [0.5, 0.5, 0, 0]), []
-    minute = 0
-    for _ in range(minutes):
-        minute += int(random.choice([1, 1, 1, 1, 90 * 60]))
-        order = random.permutation(len(slots))[: random.integers(1, len(slots) + 1)]
+    minute, free = 0, np.zeros(0, np.intp)
+    for number in range(3 * minutes):
+        if number % 3 == 0:
+            minute += int(random.choice([1, 1, 1, 1, 90 * 60]))
+            free = random.permutation(len(slots))
+        order, free = np.split(free, [random.integers(1, max(2, len(free) // 2))])
+        if odd and number % 2:
+            order = np.unique(np.append(order, random.integers(0, len(slots), 1)))
+        if random.random() < 0.1:
+            free = random.permutation(len(slots))
         n, at = len(order), START + minute * MINUTE
-        time = at + random.integers(1, MINUTE, n)
+        time = at - MINUTE * int(random.random() < 0.2) + random.integers(1, MINUTE, n)
         birth, type_, slot = np.full(n, START - 1), types[order].copy(), slots[order].copy()
         changed = np.append(np.flatnonzero(random.random(n) < odd), random.integers(0, n, int(odd > 0)))
         for row in changed.tolist():
-            match int(random.integers(0, 8)):
+            match int(random.choice([0, 1, 2, 3, 4, 5, 5, 5, 6, 7])):
                 case 0:
                     slot[row] = NO_SLOT
                 case 1:
@@ -144,7 +150,7 @@ def runs_of(random: np.random.Generator, slots: npt.NDArray[np.int64], minutes: 
                 case 4:
                     birth[row] = START - MINUTE
                 case 5:
-                    time[row] -= int(random.integers(1, 5)) * MINUTE
+                    time[row] -= int(random.integers(1, 3)) * MINUTE
                 case 6:
                     time[row] += int(random.integers(1, 4)) * MINUTE
                 case 7:
@@ -170,7 +176,7 @@ def state_of(store: BucketStore, slots: npt.NDArray[np.int64]) -> dict[str, npt.
 
 
 @settings(max_examples=60, deadline=None)
-@given(seeds, st.sampled_from([5, 300, 2_500]), st.integers(2, 12), st.sampled_from([0.0, 1e-9, 0.0005, 0.02, 0.5]))
+@given(seeds, st.sampled_from([5, 300, 4_500]), st.integers(2, 6), st.sampled_from([0.0, 1e-9, 0.0005, 0.02, 0.5]))
 def test_applied_runs(random: np.random.Generator, series: int, minutes: int, odd: float) -> None:
     prints = np.arange(1, series + 1).astype(np.uint64)
     ours, theirs = BucketStore(capacity=series), BucketStore(capacity=series)
