@@ -82,9 +82,7 @@ def float_sums(values: Floats, starts: Ints) -> ExactSums:
     return ExactSums(np.where(usable, sums.high, plain), np.where(usable, sums.low, 0.0))
 
 
-def class_sums(
-    values: Floats, class_of: Ints, classes: int, count: int, present: Bools | None
-) -> ExactSums | None:
+def class_sums(values: Floats, class_of: Ints, classes: int, count: int, present: Bools | None) -> ExactSums | None:
     """Return the two parts that `from_halves` adds, of the sum of each of `classes`, which have `count` series.
 
     class_of: class of each series, `classes` for those to leave out. None if a value is above HUGE or NaN."""
@@ -99,12 +97,12 @@ def class_sums(
         return None
     sigma = one_splitter(largest, count)
     if compiled is not None:
-        high, low = np.zeros((2, classes + 1))
+        high, low = np.zeros(classes + 1), np.zeros(classes + 1)
         compiled.sum_classes(values, class_of, present, sigma, high, low)
-    else:
-        upper = (values + sigma) - sigma
-        high, low = (np.bincount(class_of, part, classes + 1) for part in (upper, values - upper))
-    return ExactSums(high[:-1], low[:-1])
+        return ExactSums(high[:-1], low[:-1])
+    upper = (values + sigma) - sigma
+    parts = (np.bincount(class_of, part, classes + 1).astype(np.float64)[:-1] for part in (upper, values - upper))
+    return ExactSums(*parts)
 
 
 def from_halves(upper: Floats, rest: Floats) -> ExactSums:

@@ -1,8 +1,8 @@
-"""Compiled hot loops of the shards: kernels.c, built once by the compiler of the machine and called by ctypes.
+"""Compiled hot loops of the shards: kernels.c, built once by the C compiler of the machine and called by ctypes.
 
-`kernels()` is None without a compiler, or where the folder of compiled files (`__pycache__`) cannot be written: then
-callers use their forms in numpy, which give the same bits. Arrays are contiguous and have the types of the annotations;
-a function returns False, with nothing changed, for what it does not support.
+`kernels()` is None without a compiler, or if the folder of compiled files (`__pycache__`) is read-only and has no
+library. Callers then use their forms in numpy, which give the same bits. Arrays must be contiguous and of the types in
+the annotations.
 
 python -m artimon.compute.kernels builds the library ahead, as ./scripts/setup does."""
 
@@ -28,12 +28,13 @@ import numpy.typing as npt
 from artimon.compute.cells import Bools, Floats, Ints
 from artimon.model.values import ValueType
 
-Bytes, Words = npt.NDArray[np.uint8], npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
 SOURCE = Path(__file__).with_suffix(".c")
 FOLDER = SOURCE.parent / "__pycache__"
-"""Folder of the library: whoever may write there can change the code of the package as well."""
+"""Folder of the library. It has the permissions of Python's compiled modules, which are code as well."""
 FLAGS = ("-O3", "-ffp-contract=off", "-fPIC", "-shared")
-"""No flag may reorder additions, or use instructions that another machine with the same folder lacks."""
+"""They keep the order of additions, and suit every machine of the architecture that shares the folder."""
 BUILD_TIMEOUT_S = 60.0
 
 _INT, _ADDRESS = ctypes.c_int64, ctypes.c_void_p
@@ -48,16 +49,14 @@ class _PlainRun(ctypes.Structure):
 
 
 class _Block(ctypes.Structure):
-    _fields_ = (
-        *((name, _ADDRESS) for name in ("count", "offset", "last", "min", "max", "sum")),
-    )
+    _fields_ = (*((name, _ADDRESS) for name in ("count", "offset", "last", "min", "max", "sum")),)
 
 
 class Kernels:
     """Functions of the library. They release the interpreter's lock."""
 
     def __init__(self, path: Path) -> None:
-        """Raise OSError if the file is no library of this machine."""
+        """Raise OSError unless the file is a library for this machine."""
         library = ctypes.CDLL(str(path))
         self._mark_slots = _function(library.mark_slots, ctypes.c_int32, _INT, _ADDRESS, _ADDRESS, ctypes.c_uint8)
         self._add_plain = _function(library.add_plain, _INT, _ADDRESS)
@@ -66,9 +65,7 @@ class Kernels:
             library.absorb, flag, _INT, ctypes.c_uint32, _ADDRESS, type_, type_, _ADDRESS, _ADDRESS, flag, flag
         )
         self._differences = _function(library.differences, None, _INT, _ADDRESS, _ADDRESS, _ADDRESS)
-        self._largest = _function(
-            library.largest, ctypes.c_double, _INT, _ADDRESS, _ADDRESS, _INT, _ADDRESS
-        )
+        self._largest = _function(library.largest, ctypes.c_double, _INT, _ADDRESS, _ADDRESS, _INT, _ADDRESS)
         self._sum_classes = _function(
             library.sum_classes, None, _INT, _ADDRESS, _ADDRESS, _ADDRESS, ctypes.c_double, _ADDRESS, _ADDRESS
         )
@@ -80,14 +77,16 @@ class Kernels:
     def add_plain(
         self, columns: Sequence[npt.NDArray[Any]], state: Sequence[npt.NDArray[Any]], bounds: tuple[int, int, int]
     ) -> int:
-        """Store samples that are each the next of a series of numbers, in a bucket in which it has none. Return the number of
-        those stored: all before the first that is not, or somewhat fewer.
+        """Store samples of numbers, each the next of its series, in a bucket that has no sample of it. Return how many
+        were stored: all before the first of another kind, or up to a thousand fewer.
 
         columns: slots, time, birth, cell and type of distinct slots. state: by slot type + 1, has samples, birth, last
         time, last value; count, offset and last of the bucket. bounds: the samples are later than the first and not
         later than the second, and those before them later than the third."""
         slots, time_ms, birth_ms, cell, type_ = map(_address, columns)
-        run = _PlainRun(len(columns[0]), ValueType.STRING, *bounds, slots, time_ms, birth_ms, cell, type_, *map(_address, state))
+        run = _PlainRun(
+            len(columns[0]), ValueType.STRING, *bounds, slots, time_ms, birth_ms, cell, type_, *map(_address, state)
+        )
         stored: int = self._add_plain(ctypes.addressof(run))
         return stored
 
@@ -103,8 +102,8 @@ class Kernels:
         return bool(self._absorb(len(types), later_ms, _address(types), *codes, *blocks, *folded))
 
     def differences(self, block: Sequence[npt.NDArray[Any]], doubles: Bools) -> list[Words] | None:
-        """Return the words that a packed block holds of its columns last, min, max and sum; `block` as in `absorb`, with
-        folded statistics. None unless its length is a multiple of 4."""
+        """Return the words that a packed block stores for last, min, max and sum. None unless the length is a multiple
+        of 4. block: columns as in `absorb`, with folded statistics."""
         n = len(doubles)
         if n % 4:
             return None

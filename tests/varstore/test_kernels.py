@@ -119,8 +119,8 @@ def test_packed_columns(random: np.random.Generator, n: int, doubles: str, least
 
 
 def runs_of(random: np.random.Generator, slots: npt.NDArray[np.int64], minutes: int, odd: float) -> list[SampleRun]:
-    """Return runs, three of a minute, sometimes after a long pause. About a share `odd` of the samples is not the next one
-    of its series, at least one of each run unless it is 0."""
+    """Return runs, three of a minute, sometimes after a long pause. About a share `odd` of the samples is not the next
+    one of its series, at least one of each run unless it is 0."""
     kinds = np.array([ValueType.INTEGER, ValueType.DOUBLE, ValueType.BOOLEAN, ValueType.STRING], np.uint8)
     types, runs = random.choice(kinds, len(slots), p=[0.45, 0.45, 0.09, 0.01] if odd else [0.5, 0.5, 0, 0]), []
     minute, free = 0, np.zeros(0, np.intp)

@@ -188,7 +188,8 @@ class BucketStore:
         return sum(ring.bytes_used() for ring in self.rings) + state
 
     def _admitted(self, run: SampleRun, done: int, tally: OutcomeCounts) -> _AdmittedRows:
-        """Select rows after the first `done` with a slot and a value that are neither future nor late for every level; store end markers."""
+        """Select rows after the first `done` with a slot and a value that are neither future nor late for every level;
+        store end markers."""
         append_ms = np.repeat(run.append_ms, run.batch_rows)
         rows = _AdmittedRows(run.slots, run.time_ms, run.birth_ms, run.type, run.cell, append_ms)
         if done:
