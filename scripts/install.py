@@ -136,7 +136,7 @@ def install(venv: Path, names: Sequence[str]) -> None:
 
 def build_kernels(venv: Path) -> None:
     """Build the compiled kernels of the shards, which work without them, at about half of the speed."""
-    command = [venv / "bin" / "python", "-m", "artimon.compute.kernels"]
+    command = [str(venv / "bin" / "python"), "-m", "artimon.compute.kernels"]
     done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["unknown"])[-1]

@@ -147,13 +147,14 @@ HOT int32_t absorb(int64_t n, uint32_t later_ms, const uint8_t *type, uint8_t do
     return 1;
 }
 
-/* Words that packed columns hold: zigzag of `last`, and differences of `least`, `most` and `sum` to their predictions. */
+/* Words that packed columns hold: zigzag of `last`, and differences of `least`, `most` and `sum` to their predictions;
+   0 for empty cells. */
 HOT void differences(int64_t n, const uint8_t *is_double, const struct block *block, int64_t *restrict words[4]) {
     const struct block b = *block;
     int64_t *restrict last = words[0], *restrict least = words[1], *restrict most = words[2], *restrict sum = words[3];
     for (int64_t i = 0; i + 4 <= n; i += 4) {
         const ints real = WIDEN(LOAD(codes, is_double + i)) != 0, count = WIDEN(LOAD(counts, b.count + i));
-        const ints x = LOAD(ints, b.last + i), single = count <= 1, below = LOAD(ints, b.least + i);
+        const ints x = LOAD(ints, b.last + i) & (count != 0), single = count <= 1, below = LOAD(ints, b.least + i);
         const ints scaled = (ints)(__builtin_convertvector(LOAD(counts, b.count + i), reals) * (reals)x);
         const ints above = LOAD(ints, b.most + i), total = LOAD(ints, b.sum + i), rest = total - x * count;
         STORE(last + i, CHOOSE(real, x, (x << 1) ^ (x >> 63)));

@@ -358,7 +358,7 @@ def pack(block: OpenBlock, doubles: Mask | bool, plain_last: bool) -> PackedBloc
     else:
         base = int(offset.min())
     folded = block.has_folded and high > 1
-    words = _differences(block, doubles) if folded and low > 0 and not plain_last else None
+    words = _differences(block, doubles) if folded and not plain_last else None
     columns: dict[str, CompressedColumn] = {
         "count": encode(count.astype(np.uint64) ^ np.uint64(mode)) if low < high else _ZERO,
         "offset": encode((offset - np.uint32(base)).astype(np.uint64)),
