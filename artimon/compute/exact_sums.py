@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from artimon.compute.cells import Floats, Ints
+from artimon.compute.cells import Bools, Floats, Ints
+from artimon.compute.kernels import kernels
 
 HUGE = 2.0**900
 _HALF = 32
@@ -79,6 +80,29 @@ def float_sums(values: Floats, starts: Ints) -> ExactSums:
         sums = ExactSums(*two_sum(high, np.add.reduceat(clean - upper, starts, axis=0)))
     usable = finite & (largest <= HUGE)
     return ExactSums(np.where(usable, sums.high, plain), np.where(usable, sums.low, 0.0))
+
+
+def class_sums(values: Floats, class_of: Ints, classes: int, count: int, present: Bools | None) -> ExactSums | None:
+    """Return the two parts that `from_halves` adds, of the sum of each of `classes`, which have `count` series.
+
+    class_of: class of each series, `classes` for those to leave out. None if a value is above HUGE or NaN."""
+    compiled = kernels()
+    if compiled is not None:
+        largest = compiled.largest(values, None if count == len(values) else class_of, classes, present)
+    else:
+        mine = class_of < classes if present is None else present & (class_of < classes)
+        values = values if mine.all() else np.where(mine, values, 0.0)
+        largest = max(float(values.max(initial=0.0)), -float(values.min(initial=0.0)))
+    if not largest <= HUGE:
+        return None
+    sigma = one_splitter(largest, count)
+    if compiled is not None:
+        high, low = np.zeros(classes + 1), np.zeros(classes + 1)
+        compiled.sum_classes(values, class_of, present, sigma, high, low)
+        return ExactSums(high[:-1], low[:-1])
+    upper = (values + sigma) - sigma
+    parts = (np.bincount(class_of, part, classes + 1).astype(np.float64)[:-1] for part in (upper, values - upper))
+    return ExactSums(*parts)
 
 
 def from_halves(upper: Floats, rest: Floats) -> ExactSums:

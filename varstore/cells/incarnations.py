@@ -83,6 +83,10 @@ class Incarnations:
             self.add(slots[now], birth_ms[now], time_ms[now], cells[now], inside, texts)
             pending = np.delete(pending, first)
 
+    def newest(self) -> tuple[npt.NDArray[Any], ...]:
+        """Return the arrays by slot of whether it has samples, and of birth, last time and last value."""
+        return self._has_samples, self._newest[BIRTH], self._newest[LAST_TIME], self._newest[LAST]
+
     def _put(self, slots: Cells, lives: Iterable[Cells]) -> None:
         for array, values in zip(self._newest, lives, strict=True):
             array[slots] = values

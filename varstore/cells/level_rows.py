@@ -132,6 +132,16 @@ class LevelRows:
             self._add_closed(row, part.select(~opened, 0))
         return samples.slots < row.open_from
 
+    def open_block(self, number: int) -> OpenBlock | None:
+        """Return the cells of bucket `number` if all of it is open."""
+        row = self._held.get(number)
+        return None if row is None or row.open_from else row.open
+
+    def mark_changed(self, number: int, used: int) -> None:
+        """Note that cells of the `open_block` of this bucket were written; `used` as in `add`."""
+        self._used = max(self._used, used)
+        self._held[number].changed = next(self._changes)
+
     def settled_ms(self, head_ms: int) -> int:
         """Return the time up to which no sample is in an open row or opens one."""
         newest = head_ms // self.step_ms - OPEN_ROWS

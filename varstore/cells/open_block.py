@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.kernels import kernels
 from artimon.compute.sample_order import Cells, TextTable, replaces, replaces_mixed
 from artimon.compute.statistics import FIELDS, FOLDS, bits_of, join_cells
 from artimon.model.values import ValueType
@@ -191,12 +192,19 @@ class OpenBlock:
         kinds: type codes of the series. `other` may be shorter; its cells belong to the first slots."""
         n = other.n
         new, old = other.count, self.count[:n]
-        some = new > 0
-        if not some.any():
+        if not new.any():
             return
         if not old.any():
             self._adopt(other, later_ms)
             return
+        compiled = kernels()
+        if compiled is not None:
+            mine = self.view(0, n)
+            folded = mine.has_folded, other.has_folded
+            if compiled.absorb(mine.in_order(), other.in_order(), folded, kinds, later_ms):
+                self.has_folded = True
+                return
+        some = new > 0
         fresh = some & (old == 0)
         if self.has_folded or other.has_folded or (some > fresh).any():
             self._join(other, kinds, fresh)
@@ -209,6 +217,10 @@ class OpenBlock:
         np.copyto(self.last[:n], other.last, where=newer)
         np.copyto(self.offset[:n], offset, where=newer)
         self.count[:n] += new
+
+    def in_order(self) -> list[npt.NDArray[Any]]:
+        """Return the columns in the order that kernels take."""
+        return [self.count, self.offset, self.last, *(self._columns[name] for name in FOLDS)]
 
     def _adopt(self, other: OpenBlock, later_ms: int) -> None:
         n = other.n

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.kernels import kernels
 from artimon.compute.sample_order import Cells
 from artimon.compute.statistics import FIELDS, FOLDED, FOLDS, Statistic
 from varstore.cells.cell_updates import Counts, Mask
@@ -356,17 +357,23 @@ def pack(block: OpenBlock, doubles: Mask | bool, plain_last: bool) -> PackedBloc
         offset = np.where(empty, base, offset)
     else:
         base = int(offset.min())
+    folded = block.has_folded and high > 1
+    words = _differences(block, doubles) if folded and not plain_last else None
     columns: dict[str, CompressedColumn] = {
-        "count": encode(count.astype(np.uint64) ^ np.uint64(mode)),
+        "count": encode(count.astype(np.uint64) ^ np.uint64(mode)) if low < high else _ZERO,
         "offset": encode((offset - np.uint32(base)).astype(np.uint64)),
-        "last": encode(
-            _select_by_type(True if plain_last else doubles, lambda: zigzag(last), lambda: last.view(np.uint64)),
-            plain_last,
-        ),
         **dict.fromkeys(FOLDS, _ZERO),
     }
-    if block.has_folded and high > 1:
-        columns |= _pack_folded({**held, "count": count, "last": last}, doubles)
+    if words is not None:
+        columns |= {name: _encode_folded(column) for name, column in zip(FOLDS, words[1:], strict=True)}
+        columns["last"] = encode(words[0])
+    else:
+        columns["last"] = encode(
+            _select_by_type(True if plain_last else doubles, lambda: zigzag(last), lambda: last.view(np.uint64)),
+            plain_last,
+        )
+        if folded:
+            columns |= _pack_folded({**held, "count": count, "last": last}, doubles)
     return PackedBlock(PackingParameters(n, mode, base, plain_last, high == 1), columns, doubles)
 
 
@@ -377,9 +384,20 @@ def _pack_folded(held: Columns, doubles: Mask | bool) -> dict[str, CompressedCol
     columns: dict[str, CompressedColumn] = {}
     for name, statistic in FOLDED.items():
         words = _encode_statistic(statistic, held, doubles)
-        column = encode(np.where(small, np.uint64(0), words) if fewer else words)
-        columns[name] = _ZERO if isinstance(column, ConstantColumn) and not column.value else column
+        columns[name] = _encode_folded(np.where(small, np.uint64(0), words) if fewer else words)
     return columns
+
+
+def _encode_folded(words: Words) -> CompressedColumn:
+    column = encode(words)
+    return _ZERO if isinstance(column, ConstantColumn) and not column.value else column
+
+
+def _differences(block: OpenBlock, doubles: Mask | bool) -> list[Words] | None:
+    """Return the words of last, min, max and sum by the compiled form of `_encode_statistic`; None without it."""
+    compiled = kernels()
+    mask = np.full(block.n, doubles) if isinstance(doubles, bool) else doubles[: block.n]
+    return None if compiled is None else compiled.differences(block.in_order(), mask)
 
 
 def _encode_statistic(statistic: Statistic, held: Columns, doubles: Mask | bool) -> Words:

@@ -37,26 +37,27 @@ class SeriesTypes:
     """Types of all slots. Not locked: the owner's lock guards it."""
 
     def __init__(self, capacity: int) -> None:
-        self._type_up: TypeCodes = lazy_zeros(capacity, np.uint8)  # type + 1, so that untouched pages mean "none"
+        self.type_up: TypeCodes = lazy_zeros(capacity, np.uint8)
+        """Type + 1 of each slot, so that untouched pages mean "none"."""
         self._double_from: Cells = lazy_zeros(capacity, np.int64)
 
     def types_of(self, slots: Cells) -> TypeCodes:
         """Return (n,) type codes, NO_TYPE for slots without a sample."""
-        up = self._type_up.take(slots)
+        up = self.type_up.take(slots)
         return np.where(up == 0, NO_TYPE, up - 1).astype(np.uint8)
 
     def slots_of(self, type_: ValueType, used: int) -> Cells:
         """Return the slots below `used` that have this type."""
-        return np.flatnonzero(self._type_up[:used] == type_ + 1)
+        return np.flatnonzero(self.type_up[:used] == type_ + 1)
 
     def is_typed(self, slots: Cells) -> Mask:
         """Mask of the slots that have a type."""
-        known: Mask = self._type_up.take(slots) != 0
+        known: Mask = self.type_up.take(slots) != 0
         return known
 
     def forget(self, slots: Cells) -> None:
         """Remove the types of these slots."""
-        self._type_up[slots] = 0
+        self.type_up[slots] = 0
 
     def export(self, slots: Cells) -> dict[str, npt.NDArray[Any]]:
         """Return `type` (NO_TYPE: none) and `double_from` of each slot."""
@@ -65,12 +66,12 @@ class SeriesTypes:
     def load(self, slots: Cells, columns: Mapping[str, npt.NDArray[Any]]) -> None:
         """Inverse of `export`."""
         type_ = columns["type"]
-        self._type_up[slots] = np.where(type_ == NO_TYPE, 0, type_ + np.uint8(1))
+        self.type_up[slots] = np.where(type_ == NO_TYPE, 0, type_ + np.uint8(1))
         self._double_from[slots] = columns["double_from"]
 
     def resolve(self, slots: Cells, types: TypeCodes, time_ms: Cells, distinct: bool) -> TypeResolution | None:
         """Set types of new series and judge the rows; None if every row has the type of its series already."""
-        held = self._type_up.take(slots)
+        held = self.type_up.take(slots)
         other = held != types + np.uint8(1)
         if not other.any():
             return None
@@ -83,7 +84,7 @@ class SeriesTypes:
         return self._resolve_each(rows, slots, types, time_ms) if len(rows) else None
 
     def _set_types(self, slots: Cells, types: TypeCodes, time_ms: Cells) -> None:
-        self._type_up[slots] = types + np.uint8(1)
+        self.type_up[slots] = types + np.uint8(1)
         self._double_from[slots] = time_ms  # only read for DOUBLE series
 
     def _resolve_each(self, rows: Cells, slots: Cells, types: TypeCodes, time_ms: Cells) -> TypeResolution:
@@ -92,7 +93,7 @@ class SeriesTypes:
         converted: list[int] = []
         for row in rows.tolist():
             slot, new, time = int(slots[row]), int(types[row]), int(time_ms[row])
-            held = int(self._type_up[slot]) - 1
+            held = int(self.type_up[slot]) - 1
             if held == -1:
                 self._set_types(slots[row : row + 1], types[row : row + 1], time_ms[row : row + 1])
             elif (held, new) == (ValueType.INTEGER, ValueType.DOUBLE):

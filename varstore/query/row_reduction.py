@@ -11,14 +11,13 @@ import numpy.typing as npt
 
 from artimon.compute.cells import Floats, Ints
 from artimon.compute.exact_sums import (
-    HUGE,
     ExactSums,
+    class_sums,
     fits_int64,
     float_sums,
     from_halves,
     from_integers,
     integer_sums,
-    one_splitter,
 )
 from artimon.compute.partials import EXTREMES, Partial, merge_into
 from artimon.compute.ranks import BEST, BestCandidates, MemberBlock
@@ -110,7 +109,6 @@ class Scratch:
     def __init__(self) -> None:
         self.cells = np.empty(PART, np.int64)
         self.hot = np.empty(int(PART * DENSE_FACTOR) + 1, np.int64)
-        self.floats = np.empty((2, PART))
 
 
 class SampledSlots:
@@ -157,11 +155,31 @@ class RowReduction(SampledSlots):
         if sums is not None:
             self._rows[0].set_sums(output, sums)
             return
-        shown = None if isinstance(present, bool) else present.take(self._part.order)
-        arranged = self._arranged(cells)
+        arranged, shown = None, None
         for rows in self._rows:
+            if rows.rest is not None and self._add_reals(rows, output, cells, present):
+                continue
+            if arranged is None:
+                arranged = self._arranged(cells)
+                shown = None if isinstance(present, bool) else present.take(self._part.order)
             of = rows.group.rows
             self._reduce(rows, output, arranged[of], None if shown is None else shown[of])
+
+    def _add_reals(self, rows: _GroupRows, output: int, cells: Ints, present: MaskOrBool) -> bool:
+        """Sum doubles of a group; False if one of them is HUGE or NaN, which `_reduce` sums."""
+        group, shown = rows.group, None if isinstance(present, bool) else present
+        if group.class_of is None or rows.cells is None or rows.rest is None:
+            return False
+        values = np.ascontiguousarray(cells).view(np.float64)
+        sums = class_sums(values, group.class_of, len(group.codes), int(group.sizes.sum()), shown)
+        if sums is None:
+            return False
+        rows.cells[output], rows.rest[output] = sums.high.view(np.int64), sums.low
+        if shown is None:
+            rows.count[output] = group.sizes
+        else:
+            rows.count[output] = np.bincount(group.class_of, shown, len(group.codes) + 1)[:-1]
+        return True
 
     def cache_row(self, output: int, number: int, version: int, present: MaskOrBool) -> None:
         """Mark a row to be cached for the next query once the part is done."""
@@ -210,26 +228,12 @@ class RowReduction(SampledSlots):
             kind = np.float64 if group.double else np.int64
             EXTREMES[self._reducer].join.reduceat(cells.view(kind), group.starts, out=out.view(kind))
         elif rows.rest is not None:
-            self._add_floats(cells.view(np.float64), group.starts, out.view(np.float64), rows.rest[output])
+            sums = float_sums(cells.view(np.float64)[:, None], group.starts)
+            out.view(np.float64)[:], rows.rest[output] = sums.high[:, 0], sums.low[:, 0]
         elif fits_int64(cells, len(cells)):
             np.add.reduceat(cells, group.starts, out=out)
         else:
             rows.wide_sums[output] = integer_sums(cells, group.starts)
-
-    def _add_floats(self, values: Floats, starts: Cells, high: Floats, low: Floats) -> None:
-        """`exact.float_sums` without new arrays and without the sum of both halves."""
-        largest = max(float(values.max()), -float(values.min()))
-        if not largest <= HUGE:
-            sums = float_sums(values[:, None], starts)
-            high[:], low[:] = sums.high[:, 0], sums.low[:, 0]
-            return
-        upper, rest = self._scratch.floats[:, : len(values)]
-        sigma = one_splitter(largest, len(values))
-        np.add(values, sigma, out=upper)
-        np.subtract(upper, sigma, out=upper)
-        np.subtract(values, upper, out=rest)
-        np.add.reduceat(upper, starts, out=high)
-        np.add.reduceat(rest, starts, out=low)
 
     def add_to(self, reducing: Reduction) -> None:
         """Add all windows to those of the other parts."""

@@ -43,6 +43,8 @@ class KindGroup:
     starts: Cells
     codes: Cells
     sizes: Cells
+    class_of: Cells | None = None
+    """(slots read,) index in `codes` of each member of a group of doubles; len(codes) for all other slots."""
 
 
 @dataclass(slots=True)
@@ -145,6 +147,10 @@ class SelectionLayout:
         ordered = places.take(order[:stop])
         asked = places if WINDOW_FUNCTIONS[self.function].strings else ordered
         groups = groups_of(codes[:stop], size)
+        for group in groups:
+            if group.double:
+                group.class_of = np.full(len(chosen.slots), len(group.codes))
+                group.class_of[ordered[group.rows]] = np.repeat(np.arange(len(group.codes)), group.sizes)
         part = SelectionPart(chosen, rows, places, ordered, asked, False, groups, marks, last, strangers)
         part.double = part.spread_mask(self._is_double)
         return part

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.bucketizer import distinct
+from artimon.compute.kernels import kernels
 from artimon.compute.sample_order import Cells, TypeBounds
 from artimon.model.grid import DEFAULT_LEVELS, Level
 from artimon.model.values import ValueType
@@ -87,7 +88,7 @@ class _AdmittedRows:
     def __len__(self) -> int:
         return len(self.slots)
 
-    def select(self, rows: Mask | Cells) -> _AdmittedRows:
+    def select(self, rows: Mask | Cells | slice) -> _AdmittedRows:
         return _AdmittedRows(*(getattr(self, one.name)[rows] for one in fields(self)))
 
 
@@ -121,15 +122,42 @@ class BucketStore:
         for capture in self.captures:
             capture.before_apply(run.slots, run.time_ms)
         self.advance_head(int(run.append_ms.max()))
-        self.reset_silent(run.slots)
+        done = self._add_plain(run) if run.distinct else 0
+        if done < len(run.slots):
+            self._add_rest(run, done, tally)
+        tally.applied += done
+        self.maintain()
+        return tally
+
+    def _add_rest(self, run: SampleRun, done: int, tally: OutcomeCounts) -> None:
+        """Add all samples of a run but the first `done`."""
+        self.reset_silent(run.slots[done:])
         with np.errstate(all="ignore"):  # inf - inf in a sum of doubles is NaN without a warning
-            rows = self._admitted(run, tally)
+            rows = self._admitted(run, done, tally)
             rows, bounds = self._typed(rows, run, tally)
             if len(rows):
                 self._add(rows, bounds, run.distinct)
         tally.applied = len(rows)
-        self.maintain()
-        return tally
+
+    def _add_plain(self, run: SampleRun) -> int:
+        """Add the first samples of a run, as long as each is the next of its series in an open bucket in which it has
+        none, and return their number. This is the common case: it needs no order by type, and no merge."""
+        compiled, finest = kernels(), self.rings[0]
+        if compiled is None or not all(ring.is_follower for ring in self.rings[1:]):
+            return 0
+        number = -(-run.time_ms.item(0) // finest.step_ms)
+        start_ms, newest = (number - 1) * finest.step_ms, int(run.append_ms.max())
+        block = finest.open_block(number)
+        if block is None or start_ms < finest.late_until(newest):
+            return 0
+        until_ms = min(number * finest.step_ms, int(run.append_ms.min()) + FUTURE_MS)
+        columns = run.slots, run.time_ms, run.birth_ms, run.cell, run.type
+        cells = block.count, block.offset, block.last
+        state = self.types.type_up, *self.incarnations.newest(), *cells
+        done = compiled.add_plain(columns, state, (start_ms, until_ms, self.silent_ms()))
+        if done:
+            finest.mark_changed(number, self.slots.used)
+        return done
 
     def settled_ms(self) -> int:
         """Return the time up to which `fold` may be used: no such sample is in an open row or opens one."""
@@ -159,10 +187,13 @@ class BucketStore:
         state = self.slots.used * _STATE_BYTES + self.slots.bytes() + self.incarnations.bytes() + self.strings.bytes()
         return sum(ring.bytes_used() for ring in self.rings) + state
 
-    def _admitted(self, run: SampleRun, tally: OutcomeCounts) -> _AdmittedRows:
-        """Select rows with a slot and a value that are neither future nor late for every level; store end markers."""
+    def _admitted(self, run: SampleRun, done: int, tally: OutcomeCounts) -> _AdmittedRows:
+        """Select rows after the first `done` with a slot and a value that are neither future nor late for every level;
+        store end markers."""
         append_ms = np.repeat(run.append_ms, run.batch_rows)
         rows = _AdmittedRows(run.slots, run.time_ms, run.birth_ms, run.type, run.cell, append_ms)
+        if done:
+            rows = rows.select(slice(done, None))
         ended = rows.type == ValueType.ENDED
         if ended.any():
             self._note_ends(rows.select(ended))

@@ -32,9 +32,9 @@ def check_range(range_: FeedRange) -> None:
 
 
 def _check_types(where: str, samples: Samples) -> None:
-    counts = np.bincount(samples.type, minlength=256)
-    strings = int(counts[ValueType.STRING])
-    if int(counts[list(ValueType)].sum()) != len(samples):
+    counts = {code: int(np.count_nonzero(samples.type == code)) for code in ValueType}
+    strings = counts[ValueType.STRING]
+    if sum(counts.values()) != len(samples):
         raise BatchError(f"{where}: unknown type codes, use {[int(t) for t in ValueType]}")
     if strings:
         cells = samples.cell[samples.type == ValueType.STRING]

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.kernels import kernels
 from artimon.model.batch import Samples
 from artimon.model.feed_codec import FeedEntry
 from artimon.model.grid import bucket_end
@@ -76,8 +77,8 @@ class RunBuilder:
                 block = self._block(piece, fingerprints)  # the lock was released: slots may have been freed
             if not group:
                 self._next_mark()
-            if block.distinct:
-                self._marks[block.known_slots] = self._mark
+                if block.distinct:
+                    self._marks[block.known_slots] = self._mark
             group.append((piece, block))
         if group:
             yield _make_run(group, samples)
@@ -90,8 +91,18 @@ class RunBuilder:
             and piece.start == last.end
             and piece.end - first.start <= RUN_ROWS
             and bucket_end(piece.entry.append_ms, self._step_ms) == bucket_end(first.entry.append_ms, self._step_ms)
-            and not (self._marks.take(block.known_slots) == self._mark).any()
+            and self._mark_free(block.known_slots)
         )
+
+    def _mark_free(self, slots: Slots) -> bool:
+        """Mark slots of another batch of the run; False if the run has one of them."""
+        compiled = kernels()
+        if compiled is not None:
+            return compiled.mark_slots(slots, self._marks, self._mark)
+        if (self._marks.take(slots) == self._mark).any():
+            return False
+        self._marks[slots] = self._mark
+        return True
 
     def _next_mark(self) -> None:
         self._mark += 1
@@ -115,10 +126,9 @@ class RunBuilder:
         if len(fingerprints) != len(block.slots):
             return False
         if block.epoch == self._table.epoch:
-            ends = block.slots[[0, -1]]
-            return bool(
-                ((self._table.fingerprint.take(ends, mode="wrap") == fingerprints[[0, -1]]) | (ends == NO_SLOT)).all()
-            )
+            ends = ((block.slots.item(at), fingerprints.item(at)) for at in (0, -1))
+            held = self._table.fingerprint
+            return all(slot == NO_SLOT or held.item(slot) == print_ for slot, print_ in ends)
         if not block.complete or not self._table.holds_series(block.slots, fingerprints, block.vshard).all():
             return False
         block.epoch = self._table.epoch

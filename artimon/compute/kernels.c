@@ -1,0 +1,213 @@
+/* Hot loops of the shards. Each has a form in numpy beside its caller; tests compare the two. No function allocates,
+   reads outside of its arrays, or keeps a pointer. Shapes, units and results: kernels.py. */
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
+#define HOT __attribute__((target_clones("avx2", "default")))
+#else
+#define HOT
+#endif
+
+#define CHUNK 1024 /* samples whose cells stay in the first cache between their check and their store */
+
+/* 1 if any of n slots is marked, else 0 after all of them were marked; a slot that occurs twice is no exception. */
+int32_t mark_slots(int64_t n, const int64_t *slots, uint8_t *marks, uint8_t mark) {
+    uint8_t found = 0;
+    for (int64_t i = 0; i < n; i++)
+        found |= marks[slots[i]] == mark;
+    if (found)
+        return 1;
+    for (int64_t i = 0; i < n; i++)
+        marks[slots[i]] = mark;
+    return 0;
+}
+
+struct plain_run {
+    int64_t n, string_code, after_ms, until_ms, silent_ms;
+    const int64_t *slots, *time_ms, *birth_ms, *cell;
+    const uint8_t *type, *type_up, *has_samples;
+    const int64_t *birth;
+    int64_t *last_time, *last;
+    uint32_t *count, *offset;
+    int64_t *row_last;
+};
+
+/* Number of samples stored; the next one is more than the next sample of its series, or in the chunk of one that is. */
+int64_t add_plain(const struct plain_run *run) {
+    const struct plain_run r = *run;
+    for (int64_t from = 0; from < r.n; from += CHUNK) {
+        const int64_t to = from + CHUNK < r.n ? from + CHUNK : r.n;
+        int64_t missing = 0;
+        for (int64_t i = from; i < to; i++)
+            missing |= r.slots[i];
+        if (missing < 0)
+            return from;
+        int other = 0;
+        for (int64_t i = from; i < to; i++) {
+            const int64_t slot = r.slots[i], time = r.time_ms[i], before = r.last_time[slot];
+            const uint8_t up = r.type_up[slot];
+            other |= (up == 0) | (up != (uint8_t)(r.type[i] + 1)) | (r.has_samples[slot] == 0) | (r.count[slot] != 0);
+            other |= (r.birth[slot] != r.birth_ms[i]) | (before >= time) | (before <= r.silent_ms);
+            other |= (time <= r.after_ms) | (time > r.until_ms) | (r.type[i] == r.string_code);
+        }
+        if (other)
+            return from;
+        for (int64_t i = from; i < to; i++) {
+            const int64_t slot = r.slots[i], time = r.time_ms[i], cell = r.cell[i];
+            r.last_time[slot] = time;
+            r.last[slot] = cell;
+            r.count[slot] = 1;
+            r.offset[slot] = (uint32_t)(time - r.after_ms);
+            r.row_last[slot] = cell;
+        }
+    }
+    return r.n;
+}
+
+struct block {
+    uint32_t *count, *offset;
+    int64_t *last, *least, *most, *sum;
+};
+
+/* Four cells at a time; comparisons give masks. Loads and stores need the alignment of one cell only. */
+typedef int64_t ints __attribute__((vector_size(32)));
+typedef double reals __attribute__((vector_size(32)));
+typedef uint32_t counts __attribute__((vector_size(16)));
+typedef uint8_t codes __attribute__((vector_size(4)));
+
+#define LOAD(kind, from) ({ kind value_; memcpy(&value_, from, sizeof value_); value_; })
+#define STORE(to, value) ({ __typeof__(value) value_ = value; memcpy(to, &value_, sizeof value_); })
+#define WIDEN(value) __builtin_convertvector(value, ints)
+#define NARROW(value) __builtin_convertvector(value, counts)
+#define CHOOSE(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
+#define ORDER(cells) ((cells) ^ (((cells) >> 63) & INT64_MAX))
+
+static inline __attribute__((always_inline)) void
+absorb_four(int64_t i, uint32_t later_ms, const uint8_t *type, uint8_t double_code, const struct block *a,
+            const struct block *b, int mine, int theirs) {
+    const ints was = WIDEN(LOAD(counts, a->count + i)), is = WIDEN(LOAD(counts, b->count + i));
+    const ints real = WIDEN(LOAD(codes, type + i)) == double_code, held = was != 0, here = is != 0, both = held & here;
+    const ints x = LOAD(ints, a->last + i), y = LOAD(ints, b->last + i);
+    ints p = x, q = y, one = was == 1, other = is == 1;
+#define FOLD(column, whole, exact) \
+    p = mine ? CHOOSE(one, x, LOAD(ints, a->column + i)) : x; \
+    q = theirs ? CHOOSE(other, y, LOAD(ints, b->column + i)) : y; \
+    STORE(a->column + i, CHOOSE(both, CHOOSE(real, exact, whole), CHOOSE(here, q, p)))
+    FOLD(least, CHOOSE(p < q, p, q), CHOOSE(((reals)p < (reals)q) | ((reals)p != (reals)p), p, q));
+    FOLD(most, CHOOSE(p > q, p, q), CHOOSE(((reals)p > (reals)q) | ((reals)p != (reals)p), p, q));
+    FOLD(sum, p + q, (ints)((reals)p + (reals)q));
+    const ints at = WIDEN(LOAD(counts, b->offset + i)) + later_ms, before = WIDEN(LOAD(counts, a->offset + i));
+    const ints greater = CHOOSE(real, ORDER(y) > ORDER(x), y > x);
+    const ints newer = here & (~held | (at > before) | ((at == before) & greater));
+    STORE(a->last + i, CHOOSE(newer, y, x));
+    STORE(a->offset + i, NARROW(CHOOSE(newer, at, before)));
+    STORE(a->count + i, NARROW(was + is));
+}
+
+static inline __attribute__((always_inline)) void
+absorb_all(int64_t n, uint32_t later_ms, const uint8_t *type, uint8_t double_code, const struct block *a,
+           const struct block *b, int mine, int theirs) {
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        absorb_four(i, later_ms, type, double_code, a, b, mine, theirs);
+    if (i == n)
+        return;
+    struct { uint32_t count[4], offset[4]; int64_t last[4], least[4], most[4], sum[4]; } x = {0}, y = {0};
+    const struct block to = {x.count, x.offset, x.last, x.least, x.most, x.sum};
+    const struct block from = {y.count, y.offset, y.last, y.least, y.most, y.sum};
+    uint8_t kind[4] = {0};
+    const size_t rest = (size_t)(n - i);
+    memcpy(kind, type + i, rest);
+#define COPY(to, at, from, of) \
+    memcpy((to)->count + at, (from)->count + of, rest * 4); memcpy((to)->offset + at, (from)->offset + of, rest * 4); \
+    memcpy((to)->last + at, (from)->last + of, rest * 8); memcpy((to)->least + at, (from)->least + of, rest * 8); \
+    memcpy((to)->most + at, (from)->most + of, rest * 8); memcpy((to)->sum + at, (from)->sum + of, rest * 8)
+    COPY(&to, 0, a, i);
+    COPY(&from, 0, b, i);
+    absorb_four(0, later_ms, kind, double_code, &to, &from, mine, theirs);
+    COPY(a, i, &to, 0);
+}
+
+/* 1 after `b` was added to `a`; 0, with nothing added, if two strings were sampled at one time. `mine`, `theirs`: folded
+   statistics of `a` or `b` were written. */
+HOT int32_t absorb(int64_t n, uint32_t later_ms, const uint8_t *type, uint8_t double_code, uint8_t string_code,
+                   const struct block *a, const struct block *b, int32_t mine, int32_t theirs) {
+    for (int64_t i = 0; i < n; i++)
+        if (type[i] == string_code && a->count[i] && b->count[i] && b->offset[i] + later_ms == a->offset[i])
+            return 0;
+    if (mine && theirs)
+        absorb_all(n, later_ms, type, double_code, a, b, 1, 1);
+    else if (mine)
+        absorb_all(n, later_ms, type, double_code, a, b, 1, 0);
+    else
+        absorb_all(n, later_ms, type, double_code, a, b, 0, theirs);
+    return 1;
+}
+
+/* Words that packed columns hold: zigzag of `last`, and differences of `least`, `most` and `sum` to their predictions;
+   0 for empty cells. */
+HOT void differences(int64_t n, const uint8_t *is_double, const struct block *block, int64_t *restrict words[4]) {
+    const struct block b = *block;
+    int64_t *restrict last = words[0], *restrict least = words[1], *restrict most = words[2], *restrict sum = words[3];
+    for (int64_t i = 0; i + 4 <= n; i += 4) {
+        const ints real = WIDEN(LOAD(codes, is_double + i)) != 0, count = WIDEN(LOAD(counts, b.count + i));
+        const ints x = LOAD(ints, b.last + i) & (count != 0), single = count <= 1, below = LOAD(ints, b.least + i);
+        const ints scaled = (ints)(__builtin_convertvector(LOAD(counts, b.count + i), reals) * (reals)x);
+        const ints above = LOAD(ints, b.most + i), total = LOAD(ints, b.sum + i), rest = total - x * count;
+        STORE(last + i, CHOOSE(real, x, (x << 1) ^ (x >> 63)));
+        STORE(least + i, CHOOSE(real, below ^ x, x - below) & ~single);
+        STORE(most + i, CHOOSE(real, above ^ x, above - x) & ~single);
+        STORE(sum + i, CHOOSE(real, total ^ scaled, (rest << 1) ^ (rest >> 63)) & ~single);
+    }
+}
+
+/* Greatest absolute value of the series that are in one of `classes` (all without `class_of`) and present; NaN if one of them is NaN. */
+HOT double largest(int64_t n, const double *values, const int64_t *class_of, int64_t classes, const uint8_t *present) {
+    reals most = {0};
+    ints odd = {0};
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4) {
+        ints mine = {-1, -1, -1, -1};
+        if (class_of)
+            mine = LOAD(ints, class_of + i) < classes;
+        if (present)
+            mine &= WIDEN(LOAD(codes, present + i)) != 0;
+        const ints size = LOAD(ints, values + i) & INT64_MAX & mine;
+        most = (reals)CHOOSE((reals)size > most, size, (ints)most);
+        odd |= (reals)size != (reals)size;
+    }
+    double found = 0.0;
+    for (int k = 0; k < 4; k++)
+        found = odd[k] ? NAN : most[k] > found ? most[k] : found;
+    for (; i < n; i++)
+        if ((!class_of || class_of[i] < classes) && (!present || present[i]))
+            found = fabs(values[i]) > found || values[i] != values[i] ? fabs(values[i]) : found;
+    return found;
+}
+
+/* Adds to each class the values of its series, split by sigma, in the order of the series; absent ones count as 0. */
+void sum_classes(int64_t n, const double *values, const int64_t *class_of, const uint8_t *present, double sigma,
+                 double *high, double *low) {
+    int64_t before = n ? class_of[0] : 0;
+    double upper = n ? high[before] : 0.0, rest = n ? low[before] : 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t class = class_of[i];
+        const double value = present && !present[i] ? 0.0 : values[i], part = (value + sigma) - sigma;
+        if (class != before) {
+            high[before] = upper;
+            low[before] = rest;
+            upper = high[class];
+            rest = low[class];
+            before = class;
+        }
+        upper += part;
+        rest += value - part;
+    }
+    if (n) {
+        high[before] = upper;
+        low[before] = rest;
+    }
+}

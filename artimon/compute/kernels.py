@@ -1,0 +1,176 @@
+"""Compiled hot loops of the shards: kernels.c, built once by the C compiler of the machine and called by ctypes.
+
+`kernels()` is None without a compiler, or if the folder of compiled files (`__pycache__`) is read-only and has no
+library. Callers then use their forms in numpy, which give the same bits. Arrays must be contiguous and of the types in
+the annotations.
+
+python -m artimon.compute.kernels builds the library ahead, as ./scripts/setup does."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from artimon.compute.cells import Bools, Floats, Ints
+from artimon.model.values import ValueType
+
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
+SOURCE = Path(__file__).with_suffix(".c")
+FOLDER = SOURCE.parent / "__pycache__"
+"""Folder of the library. It has the permissions of Python's compiled modules, which are code as well."""
+FLAGS = ("-O3", "-ffp-contract=off", "-fPIC", "-shared")
+"""They keep the order of additions, and suit every machine of the architecture that shares the folder."""
+BUILD_TIMEOUT_S = 60.0
+
+_INT, _ADDRESS = ctypes.c_int64, ctypes.c_void_p
+
+
+class _PlainRun(ctypes.Structure):
+    _fields_ = (
+        *((name, _INT) for name in ("n", "string_code", "after_ms", "until_ms", "silent_ms")),
+        *((name, _ADDRESS) for name in ("slots", "time_ms", "birth_ms", "cell", "type", "type_up", "has_samples")),
+        *((name, _ADDRESS) for name in ("birth", "last_time", "last", "count", "offset", "row_last")),
+    )
+
+
+class _Block(ctypes.Structure):
+    _fields_ = (*((name, _ADDRESS) for name in ("count", "offset", "last", "min", "max", "sum")),)
+
+
+class Kernels:
+    """Functions of the library. They release the interpreter's lock."""
+
+    def __init__(self, path: Path) -> None:
+        """Raise OSError unless the file is a library for this machine."""
+        library = ctypes.CDLL(str(path))
+        self._mark_slots = _function(library.mark_slots, ctypes.c_int32, _INT, _ADDRESS, _ADDRESS, ctypes.c_uint8)
+        self._add_plain = _function(library.add_plain, _INT, _ADDRESS)
+        type_, flag = ctypes.c_uint8, ctypes.c_int32
+        self._absorb = _function(
+            library.absorb, flag, _INT, ctypes.c_uint32, _ADDRESS, type_, type_, _ADDRESS, _ADDRESS, flag, flag
+        )
+        self._differences = _function(library.differences, None, _INT, _ADDRESS, _ADDRESS, _ADDRESS)
+        self._largest = _function(library.largest, ctypes.c_double, _INT, _ADDRESS, _ADDRESS, _INT, _ADDRESS)
+        self._sum_classes = _function(
+            library.sum_classes, None, _INT, _ADDRESS, _ADDRESS, _ADDRESS, ctypes.c_double, _ADDRESS, _ADDRESS
+        )
+
+    def mark_slots(self, slots: Ints, marks: Bytes, mark: int) -> bool:
+        """Mark slots, unless one of them is marked: then return False."""
+        return not self._mark_slots(len(slots), _address(slots), _address(marks), mark)
+
+    def add_plain(
+        self, columns: Sequence[npt.NDArray[Any]], state: Sequence[npt.NDArray[Any]], bounds: tuple[int, int, int]
+    ) -> int:
+        """Store samples of numbers, each the next of its series, in a bucket that has no sample of it. Return how many
+        were stored: all before the first of another kind, or up to a thousand fewer.
+
+        columns: slots, time, birth, cell and type of distinct slots. state: by slot type + 1, has samples, birth, last
+        time, last value; count, offset and last of the bucket. bounds: the samples are later than the first and not
+        later than the second, and those before them later than the third."""
+        slots, time_ms, birth_ms, cell, type_ = map(_address, columns)
+        run = _PlainRun(
+            len(columns[0]), ValueType.STRING, *bounds, slots, time_ms, birth_ms, cell, type_, *map(_address, state)
+        )
+        stored: int = self._add_plain(ctypes.addressof(run))
+        return stored
+
+    def absorb(
+        self, mine: Sequence[npt.NDArray[Any]], theirs: Sequence[npt.NDArray[Any]], folded: tuple[bool, bool],
+        types: Bytes, later_ms: int,
+    ) -> bool:  # fmt: skip
+        """Add the cells of one block to another, both as columns count, offset, last, min, max, sum; folded: whether
+        folded statistics of each were written. False if two strings were sampled at one time."""
+        to, other = (_Block(*map(_address, columns)) for columns in (mine, theirs))
+        blocks = ctypes.addressof(to), ctypes.addressof(other)
+        codes = ValueType.DOUBLE, ValueType.STRING
+        return bool(self._absorb(len(types), later_ms, _address(types), *codes, *blocks, *folded))
+
+    def differences(self, block: Sequence[npt.NDArray[Any]], doubles: Bools) -> list[Words] | None:
+        """Return the words that a packed block stores for last, min, max and sum. None unless the length is a multiple
+        of 4. block: columns as in `absorb`, with folded statistics."""
+        n = len(doubles)
+        if n % 4:
+            return None
+        words = [np.empty(n, np.uint64) for _ in range(4)]
+        columns, out = _Block(*map(_address, block)), (_ADDRESS * 4)(*map(_address, words))
+        self._differences(n, _address(doubles), ctypes.addressof(columns), ctypes.addressof(out))
+        return words
+
+    def largest(self, values: Floats, class_of: Ints | None, classes: int, present: Bools | None) -> float:
+        """Return the greatest absolute value of series whose class is below `classes`; NaN if one of them is NaN."""
+        of, there = (None if array is None else _address(array) for array in (class_of, present))
+        found: float = self._largest(len(values), _address(values), of, classes, there)
+        return found
+
+    def sum_classes(
+        self, values: Floats, class_of: Ints, present: Bools | None, sigma: float, high: Floats, low: Floats
+    ) -> None:
+        """Add the values of each class to `high` and `low`, split by sigma as in exact_sums.py, absent ones as 0."""
+        there = None if present is None else _address(present)
+        columns = _address(values), _address(class_of), there
+        self._sum_classes(len(values), *columns, sigma, _address(high), _address(low))
+
+
+def _function(function: Any, result: Any, *arguments: Any) -> Any:
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+def _address(array: npt.NDArray[Any]) -> int:
+    if not array.flags.c_contiguous:
+        raise ValueError(f"array of strides {array.strides}: kernels take contiguous ones")
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+@cache
+def kernels() -> Kernels | None:
+    """Return the kernels, built if necessary; None if they are not available."""
+    try:
+        return Kernels(build(FOLDER))
+    except (OSError, subprocess.SubprocessError, AttributeError):
+        return None
+
+
+def build(folder: Path) -> Path:
+    """Return the library of this source and machine in `folder`, compiled if it is not there. Several processes may
+    build at once. Raises OSError without a compiler or right to write, SubprocessError if the compiler fails."""
+    digest = hashlib.sha256(" ".join((platform.machine(), sys.platform, *FLAGS)).encode() + SOURCE.read_bytes())
+    path = folder / f"kernels.{digest.hexdigest()[:16]}.so"
+    if path.exists():
+        return path
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        raise FileNotFoundError("no C compiler (cc, gcc, clang) is on the path")
+    folder.mkdir(exist_ok=True)
+    handle, made = tempfile.mkstemp(".so", "kernels.", folder)
+    os.close(handle)
+    try:
+        command = [compiler, *FLAGS, "-o", made, str(SOURCE), "-lm"]
+        subprocess.run(command, check=True, capture_output=True, timeout=BUILD_TIMEOUT_S, stdin=subprocess.DEVNULL)
+        os.chmod(made, 0o644)  # mkstemp makes files that only their owner reads
+        os.replace(made, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(made)
+    return path
+
+
+if __name__ == "__main__":
+    print(build(FOLDER))
