@@ -6,7 +6,8 @@ ARG SPARK=apache/spark:4.2.0
 FROM ${SPARK} AS spark
 
 FROM ${PYTHON} AS build
-RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jdk-headless && rm -rf /var/lib/apt/lists/*
+RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jdk-headless gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY scripts/build.lock scripts/requirements.lock scripts/
 RUN python -m venv /opt/artimon && /opt/artimon/bin/pip install --no-cache-dir --require-hashes -r scripts/build.lock \
@@ -19,7 +20,8 @@ COPY pipeline pipeline
 COPY varstore varstore
 COPY query_dsl query_dsl
 COPY alerts alerts
-RUN /opt/artimon/bin/pip install --no-cache-dir --no-deps --no-build-isolation ./bookkeeper .
+RUN /opt/artimon/bin/pip install --no-cache-dir --no-deps --no-build-isolation ./bookkeeper . \
+    && /opt/artimon/bin/python -m artimon.compute.kernels
 RUN XDG_CACHE_HOME=/tmp/cache /opt/artimon/bin/artimon setup --jars spark \
     && mv /tmp/cache/artimon/jars/spark /opt/artimon/jars
 
