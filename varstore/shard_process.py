@@ -14,6 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
+from artimon.compute.kernels import kernels
 from artimon.model.batch import BatchHeader
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.grid import DEFAULT_LEVELS, Level, parse_levels
@@ -382,6 +383,8 @@ def run_shard(
     """Run a shard until `stop`. Raises ShardBroken (restart it, empty), LevelsDiffer, CapacityLimitError (no memory for
     the capacity), TopicsUnfitError, OSError (port)."""
     sys.setswitchinterval(THREAD_SWITCH_S)
+    if kernels() is None:  # built here if necessary, before any lock is held
+        log.warning("no compiled kernels, so feeding takes about 1.6 times as long: see docs/varstore.md#kernels")
     with gc_tuned():
         process = ShardProcess(config, clock, publish)
         try:

@@ -150,7 +150,7 @@ def first_of_slots(index: LabelIndex, slots: Slots) -> ClassLabels:
         if pairs and not all(_has_labels(index, labels[at:], slots)):
             break  # a series without further labels sorts before the others
         codes, values = index.codes(label, slots)
-        used = [code for code in renumber(codes, len(values))[0].tolist() if values[code]]
+        used = [code for code in renumber(codes.astype(np.int64), len(values))[0].tolist() if values[code]]
         if used:
             least = min(used, key=values.__getitem__)
             slots = slots[codes == least]
