@@ -192,6 +192,27 @@ def test_applied_runs(random: np.random.Generator, series: int, minutes: int, od
         assert same.all(), name
 
 
+@pytest.mark.parametrize("before_ms", [-1, 0, 1, MINUTE])
+def test_a_sample_of_the_bucket_before_that_of_the_run(before_ms: int) -> None:
+    """It is the next of its series, but not in the bucket of the first sample."""
+    stores = [BucketStore(capacity=3), BucketStore(capacity=3)]
+    slots = stores[0].slots.add(np.arange(1, 4).astype(np.uint64), 0)
+    stores[1].slots.add(np.arange(1, 4).astype(np.uint64), 0)
+    left = START + 3 * MINUTE
+    for rows, time in (
+        ([0, 1, 2], [left - 2 * MINUTE + 1] * 3),
+        ([0], [left + 1]),
+        ([2, 1], [left + 2, left - before_ms]),
+    ):
+        n, append = len(rows), np.array([max(time) + 1_000])
+        columns = np.array(time), np.full(n, START - 1), np.full(n, ValueType.INTEGER, np.uint8), np.arange(n) + 7
+        run = SampleRun(slots[rows], *columns, append, np.array([n]), True, [])
+        assert stores[0].apply(run) == in_numpy(lambda run=run: stores[1].apply(run))  # type: ignore[misc]
+    expected, found = in_numpy(lambda: state_of(stores[1], slots)), state_of(stores[0], slots)
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[name], column) for name, column in expected.items())
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=4, unique=True), min_size=1, max_size=5))
 def test_slots_of_a_run(batches: list[list[int]]) -> None:
