@@ -259,7 +259,7 @@ class StoreSamples:
                 return unite_samples((self._read_history(matchers, after_ms, until_ms), kept))
             except HistoryInterrupted:
                 raise
-            except HistoryError as problem:
+            except (HistoryError, SelectError, OSError) as problem:
                 self._warn(f"the history does not give the samples that memory does not hold: {problem}")
         self._warn(SEVERAL_SAMPLES)
         return kept

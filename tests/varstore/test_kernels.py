@@ -192,6 +192,12 @@ def test_applied_runs(random: np.random.Generator, series: int, minutes: int, od
         assert same.all(), name
 
 
+def test_a_run_without_samples() -> None:
+    nothing, none = np.zeros(0, np.int64), np.zeros(0, np.uint8)
+    run = SampleRun(nothing, nothing, nothing, none, nothing, np.array([START]), np.array([0]), True, [])
+    assert BucketStore(capacity=1).apply(run).applied == 0
+
+
 @pytest.mark.parametrize("before_ms", [-1, 0, 1, MINUTE])
 def test_a_sample_of_the_bucket_before_that_of_the_run(before_ms: int) -> None:
     """It is the next of its series, but not in the bucket of the first sample."""

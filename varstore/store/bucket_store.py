@@ -122,7 +122,7 @@ class BucketStore:
         for capture in self.captures:
             capture.before_apply(run.slots, run.time_ms)
         self.advance_head(int(run.append_ms.max()))
-        done = self._add_plain(run) if run.distinct else 0
+        done = self._add_plain(run) if run.distinct and len(run.slots) else 0
         if done < len(run.slots):
             self._add_rest(run, done, tally)
         tally.applied += done

@@ -11,7 +11,7 @@ import pytest
 
 from artimon.cli.query_output import QueryOptions, run_query
 from artimon.model.clock import ManualClock
-from artimon.model.select import Store
+from artimon.model.select import SelectError, Store
 from artimon.session import Session
 from query_dsl import QueryError
 from query_dsl.promql import PromqlResult, query_store
@@ -124,11 +124,12 @@ def test_several_samples_a_minute_are_said_to_be_approximate() -> None:
     assert "several samples in a bucket" in warning
 
 
-def test_a_history_that_does_not_answer_leaves_the_newest_sample_of_each_minute() -> None:
+@pytest.mark.parametrize("error", [HistoryError, SelectError, OSError])
+def test_a_history_that_does_not_answer_leaves_the_newest_sample_of_each_minute(error: type[Exception]) -> None:
     store = PlainStore().add("x", {}, [(T - 50_000, 1), (T - 20_000, 2)])
 
     def broken() -> Store:
-        raise HistoryError("HDFS does not answer")
+        raise error("HDFS does not answer")
 
     auto = AutoStore(MemoryStore(store), broken, ManualClock(NOW))
     found = query_store("count_over_time(x[5m])", auto, NOW, end_ms=T + 1_000)
