@@ -16,8 +16,7 @@ from artimon.model.select import Matcher, SelectError, SelectRequest, Store, Too
 from query_dsl import Expr
 from query_dsl.evaluation.completeness import Completeness, completeness_of
 from query_dsl.evaluation.fetches import fetches_of
-from query_dsl.promql.tree import Node as PromqlNode
-from query_dsl.promql.tree import Selector, without_parens
+from query_dsl.promql.tree import selectors
 
 COLUMNS = 30
 """Buckets of a minute that are looked at."""
@@ -99,19 +98,7 @@ def selectors_of(rule: Rule) -> Selected:
     query = rule.query
     if isinstance(query, Expr):
         return frozenset(node.selector.matchers for node, offset_ms in fetches_of(query.node) if not offset_ms)
-    return frozenset(one.matchers for one in _promql_selectors(query.node) if not one.offset_ms and one.at is None)
-
-
-def _promql_selectors(node: PromqlNode) -> Iterator[Selector]:
-    waiting: list[PromqlNode] = [node]
-    while waiting:
-        current = without_parens(waiting.pop())
-        if isinstance(current, Selector):
-            yield current
-        waiting.extend(getattr(current, "args", ()))
-        waiting.extend(
-            child for part in ("child", "param", "left", "right") if (child := getattr(current, part, None)) is not None
-        )
+    return frozenset(one.matchers for one in selectors(query.node) if not one.offset_ms and one.at is None)
 
 
 def _lacking(selected: Selected, store: Store, time_ms: int) -> Completeness | None:
