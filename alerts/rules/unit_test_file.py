@@ -16,6 +16,7 @@ from alerts.rules.prometheus_rules import Annotations, Duration, LabelTexts, or_
 from artimon.runtime.config_file import parse_config, read_config_text
 from artimon.runtime.config_model import Conversion, Section, parsed, text_of
 from query_dsl.promql.series_notation import Point, series_of, typed_points
+from query_dsl.tree.times import MAX_MS
 
 MAX_TESTS = 10_000
 DEFAULT_INTERVAL_MS = 60_000
@@ -39,12 +40,15 @@ def _value(text: str) -> float:
 def _time_ms(text: str) -> int:
     """Return a time in seconds or RFC 3339 in ms."""
     try:
-        return round(float(text) * 1000)
+        seconds = float(text)
     except ValueError:
         found = datetime.fromisoformat(text)
-    if found.tzinfo is None:
-        raise ValueError(f"{text!r:.60} has no zone: write 2024-01-01T00:00:00Z")
-    return round(found.timestamp() * 1000)
+        if found.tzinfo is None:
+            raise ValueError(f"{text!r:.60} has no zone: write 2024-01-01T00:00:00Z") from None
+        seconds = found.timestamp()
+    if not 0 <= seconds * 1000 <= MAX_MS:
+        raise ValueError(f"{text!r:.60} is not a time from 1970 on: write seconds, or 2024-01-01T00:00:00Z")
+    return round(seconds * 1000)
 
 
 class InputSeries(Section):

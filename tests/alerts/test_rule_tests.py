@@ -297,6 +297,12 @@ def test_a_test_may_begin_at_any_time(tmp_path: Path, start: str, end_s: float) 
     assert f"got: {{}} {float(end_s)!r}" in failure
 
 
+@pytest.mark.parametrize("start", ["inf", "nan", "1e300", "-1", "2024-01-01T00:00:00", "soon"])
+def test_a_begin_that_is_no_time_is_told_with_its_place(tmp_path: Path, start: str) -> None:
+    with pytest.raises(ConfigFileError, match=r"test\.yml:\d+:\d+: tests\[0\]\.start_timestamp: "):
+        run(tmp_path, of("  - {series: x, values: '1'}\n", "", more=f"  start_timestamp: {start}\n"))
+
+
 def test_values_that_differ_in_their_last_bit_are_equal_on_request(tmp_path: Path) -> None:
     asked = "  promql_expr_test:\n  - {expr: x, exp_samples: [{labels: x, value: 3}]}\n"
     for value, fuzzy in (("2.9999999999999996", True), ("3.0000000000000004", True), ("2.9999999999999991", False)):
