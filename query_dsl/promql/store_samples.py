@@ -250,8 +250,9 @@ class StoreSamples:
         n = max(1, -(-(end_ms - after_ms) // step_ms))
         found = limited_select(self._store, matchers, Grid(end_ms, step_ms, n), STATISTICS, self._budget, self._only)
         self._note_partial(found.partial, found.notes)
-        kept, counts = self._of_buckets(found, after_ms, until_ms), found.statistics["count"]
-        counts = counts[SeriesTable.from_series(found.series).types != STRING]
+        table = SeriesTable.from_series(found.series)
+        kept = self._of_buckets(found, table, after_ms, until_ms)
+        counts = found.statistics["count"][table.types != STRING]
         if not (counts > 1).any():
             return kept
         if self._rereads(int(counts.sum())):
@@ -264,9 +265,8 @@ class StoreSamples:
         self._warn(SEVERAL_SAMPLES)
         return kept
 
-    def _of_buckets(self, found: Buckets, after_ms: int, until_ms: int) -> SeriesSamples:
+    def _of_buckets(self, found: Buckets, table: SeriesTable, after_ms: int, until_ms: int) -> SeriesSamples:
         """Return the newest sample of each bucket, and markers of ends."""
-        table = SeriesTable.from_series(found.series)
         types = table.types
         times = np.ascontiguousarray(found.statistics["last_time"])
         here = (np.ascontiguousarray(found.statistics["count"]) > 0) & (times > after_ms) & (times <= until_ms)
