@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from artimon.cli.history_export import export_samples
@@ -65,6 +65,7 @@ def described(hdfs: str) -> list[Any]:
 
 @pytest.mark.parametrize("form", ["parquet", "arrow", "csv"])
 @given(rows=ROWS)
+@example(rows=[("plc/a", "b", {"host": f"a{end}"}, START_MS, 1, f"{end}x") for end in ("\r", "\n", "\r\n", "\t", '"', ",")])
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_import_of_an_export_is_the_same(hdfs: str, tmp_path: Path, form: str, rows: list[Row]) -> None:
     one, other = (f"{hdfs}/{uuid.uuid4().hex}" for _ in range(2))

@@ -102,14 +102,18 @@ class HistoryAnswer:
 
     def write_csv(self, out: IO[str], header: bool = True) -> None:
         """Write a header of COLUMNS and one line per sample; times are ISO 8601 in UTC."""
-        writer = csv.writer(out, lineterminator="\n")
+        writer, quoting = (
+            csv.writer(out, lineterminator="\n", quoting=how) for how in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
+        )
         if header:
             writer.writerow(COLUMNS)
         for one in self.samples():
             value = json_value(one.value)
             value = "" if value is None else str(value).lower() if one.type == "boolean" else value
             times = format_time(one.time_ms), format_time(one.birth_ms)
-            writer.writerow([one.series, one.source, *times, one.type, value])
+            row = [one.series, one.source, *times, one.type, value]
+            # before Python 3.13, csv leaves a carriage return bare if lines end without one
+            (quoting if any("\r" in str(field) for field in row) else writer).writerow(row)
 
     def write_arrow(self, out: IO[bytes]) -> None:
         """Write `table` as an Arrow IPC stream."""
