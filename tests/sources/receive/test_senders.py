@@ -8,7 +8,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -60,17 +60,15 @@ def test_prometheus_over_kills_of_the_receiver(tmp_path: Path) -> None:
     place = tmp_path / "agent"
     place.mkdir()
     address, url = f"127.0.0.1:{free_port()}", f"http://127.0.0.1:{port}/api/v1/write/prom"
-    with prometheus_sender(tmp_path / "prometheus", address, url):
+    with ExitStack() as until_it_ended, prometheus_sender(tmp_path / "prometheus", address, url):
         for seconds in (6.0, 2.0, 3.0):
             with agent(place, port):
                 began = time.monotonic()
                 eventually(lambda: time.monotonic() - began > seconds, "some seconds of data")  # noqa: B023
             time.sleep(1.0)
-        with agent(place, port):
-            end_ms = SYSTEM_CLOCK.now_ms()
-            eventually(
-                lambda: SYSTEM_CLOCK.now_ms() > end_ms + 8_000 and all_sent(address), "what was scraped before is sent"
-            )
+        until_it_ended.enter_context(agent(place, port))
+        end_ms = SYSTEM_CLOCK.now_ms()
+        eventually(lambda: SYSTEM_CLOCK.now_ms() > end_ms + 8_000 and all_sent(address), "what was scraped is sent")
         expected = theirs(address, SELECTOR, end_ms)
     ours: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
     for source, print_, time_ms, _, value in logged(place):
