@@ -211,3 +211,36 @@ void sum_classes(int64_t n, const double *values, const int64_t *class_of, const
         low[before] = rest;
     }
 }
+
+/* Least and greatest cell, and difference to the cell before, of the series in one of `classes` (all without `class_of`);
+   differences are 0 without `before`, and wrap around beyond 64 bits. */
+HOT void bounds(int64_t n, const int64_t *cells, const int64_t *before, const int64_t *class_of, int64_t classes,
+                int64_t found[4]) {
+    int64_t least = INT64_MAX, most = INT64_MIN, down = INT64_MAX, up = INT64_MIN;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t x = cells[i], step = before ? (int64_t)((uint64_t)x - (uint64_t)before[i]) : 0;
+        const int mine = class_of ? class_of[i] < classes : 1;
+        least = mine & (x < least) ? x : least;
+        most = mine & (x > most) ? x : most;
+        down = mine & (step < down) ? step : down;
+        up = mine & (step > up) ? step : up;
+    }
+    found[0] = least, found[1] = most, found[2] = down, found[3] = up;
+}
+
+/* Adds to each class the cells of its series, modulo 2^64. */
+void sum_integers(int64_t n, const uint64_t *cells, const int64_t *class_of, uint64_t *sums) {
+    int64_t before = n ? class_of[0] : 0;
+    uint64_t sum = n ? sums[before] : 0;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t class = class_of[i];
+        if (class != before) {
+            sums[before] = sum;
+            sum = sums[class];
+            before = class;
+        }
+        sum += cells[i];
+    }
+    if (n)
+        sums[before] = sum;
+}

@@ -69,6 +69,8 @@ class Kernels:
         self._sum_classes = _function(
             library.sum_classes, None, _INT, _ADDRESS, _ADDRESS, _ADDRESS, ctypes.c_double, _ADDRESS, _ADDRESS
         )
+        self._bounds = _function(library.bounds, None, _INT, _ADDRESS, _ADDRESS, _ADDRESS, _INT, _ADDRESS)
+        self._sum_integers = _function(library.sum_integers, None, _INT, _ADDRESS, _ADDRESS, _ADDRESS)
 
     def mark_slots(self, slots: Ints, marks: Bytes, mark: int) -> bool:
         """Mark slots, unless one of them is marked: then return False."""
@@ -125,6 +127,19 @@ class Kernels:
         there = None if present is None else _address(present)
         columns = _address(values), _address(class_of), there
         self._sum_classes(len(values), *columns, sigma, _address(high), _address(low))
+
+    def bounds(self, cells: Ints, before: Ints | None, class_of: Ints, classes: int) -> list[int]:
+        """Return the least and the greatest cell, and difference to the cell before, of at least one series whose class
+        is below `classes`. Without `before` the differences are 0; they wrap around."""
+        found, earlier = np.empty(4, np.int64), None if before is None else _address(before)
+        self._bounds(len(cells), _address(cells), earlier, _address(class_of), classes, _address(found))
+        return list(found.tolist())
+
+    def sum_integers(self, cells: Ints, class_of: Ints, classes: int) -> Ints:
+        """Return the sum of each class, modulo 2^64. class_of: `classes` for series to leave out."""
+        sums = np.zeros(classes + 1, np.int64)
+        self._sum_integers(len(cells), _address(cells), _address(class_of), _address(sums))
+        return sums[:-1]
 
 
 def _function(function: Any, result: Any, *arguments: Any) -> Any:

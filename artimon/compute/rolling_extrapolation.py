@@ -41,10 +41,12 @@ class _Samples:
     several: Rows
     """Members of whose samples it holds only the newest."""
     numbers: Floats | None = None
-    arranged: Ints | None = None
-    """`cells` of the members in the order of their classes, doubles if one series is DOUBLE."""
+    arranged: Floats | None = None
+    """Values of the members in the order of their classes, if one series is DOUBLE."""
     least: float = -np.inf
     """Lower bound of the values of members."""
+    largest: float = np.inf
+    """Greatest absolute value of members."""
     steps: tuple[float, float] = (-np.inf, np.inf)
     """Bounds of the growth of a member since the bucket before."""
     sums: tuple[RunGroups, ExactSums] | None = None
@@ -104,17 +106,21 @@ class RollingExtrapolated(Rolling):
 
     def _bound(self, one: _Samples, summed: ClassIncreases) -> None:
         """Find bounds of the values, and of the growth of members that all have a sample in the bucket before."""
-        whole = self.span.double is False
-        one.arranged = summed.arranged(one.cells if whole else self._numbers(one).view(np.int64))
-        values: Any = one.arranged if whole else one.arranged.view(np.float64)
-        one.least = float(values.min())
-        if whole and not max(-one.least, float(values.max())) < SAFE_INTEGER:
-            one.least = -np.inf
         last = self._last
-        if last.arranged is not None and (not whole or min(last.least, one.least) > -np.inf):
+        if self.span.double is False:
+            known = last.least > -np.inf
+            least, most, *steps = summed.bounds(one.cells, last.cells if known else None)
+            one.largest = float(max(-least, most))
+            if one.largest < SAFE_INTEGER:
+                one.least = float(least)
+                one.steps = (float(steps[0]), float(steps[1])) if known else one.steps
+            return
+        one.arranged = summed.arranged(self._numbers(one).view(np.int64)).view(np.float64)
+        one.least = float(one.arranged.min())
+        if last.arranged is not None:
             with np.errstate(invalid="ignore"):
-                steps = values - last.arranged.view(values.dtype)
-                one.steps = float(steps.min()), float(steps.max())
+                grown = one.arranged - last.arranged
+                one.steps = float(grown.min()), float(grown.max())
 
     def _numbers(self, one: _Samples) -> Floats:
         """Return the values as doubles."""
@@ -175,8 +181,10 @@ class RollingExtrapolated(Rolling):
 
     def _sums(self, one: _Samples, summed: ClassIncreases, groups: RunGroups) -> ExactSums:
         if one.sums is None or one.sums[0] is not groups:
-            assert one.arranged is not None, "all members have samples"
-            one.sums = groups, summed.sums(one.arranged, self.span.double is not False, groups)
+            if one.arranged is None:
+                one.sums = groups, summed.integer_sums(one.cells, one.largest, groups)
+            else:
+                one.sums = groups, summed.float_sums(one.arranged, groups)
         return one.sums[1]
 
     def _factors(self, first: _Samples, runs: Rows, count: int) -> RunFactors:

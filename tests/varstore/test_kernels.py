@@ -15,7 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artimon.compute import exact_sums, kernels
+from artimon.compute import class_increases, exact_sums, kernels
+from artimon.compute.class_increases import ClassIncreases
+from artimon.compute.rolling_windows import ClassOrder
 from artimon.compute.statistics import FIELDS, FOLDS
 from artimon.model.values import ValueType
 from varstore.cells import open_block, packed_block
@@ -29,7 +31,7 @@ from varstore.store.run_builder import RunBuilder
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler on this machine")
 
 Made = TypeVar("Made")
-USERS = (exact_sums, open_block, packed_block, bucket_store, run_builder)
+USERS = (class_increases, exact_sums, open_block, packed_block, bucket_store, run_builder)
 """Modules that call kernels."""
 TEXTS = ["b", "a", "ü", ""]
 WHOLE = np.array([0, 1, -1, 7, 2**62, 2**63 - 1, -(2**63), 2**53 + 1])
@@ -248,6 +250,39 @@ def test_sums_by_class(
     if found is not None and expected is not None:
         for part, other in zip(found, expected, strict=True):
             assert np.array_equal(part.view(np.int64), other.view(np.int64))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seeds, st.integers(1, 70), st.integers(1, 5), st.sampled_from([0.0, 0.3, 0.9]), st.sampled_from([9, 2**40, 2**61])
+)
+def test_growth_and_sums_of_integers(
+    random: np.random.Generator, n: int, classes: int, strange: float, largest: int
+) -> None:
+    class_of = np.where(random.random(n) < strange, -1, random.integers(0, classes, n))
+    class_of[0] = max(class_of[0], 0)
+    order = np.argsort(class_of, kind="stable")[np.count_nonzero(class_of < 0) :]
+    starts = np.flatnonzero(np.diff(class_of[order], prepend=-1))
+    before, cells = random.integers(-largest, largest, (2, n))
+    before[class_of < 0] = cells[class_of < 0] = -(2**63)
+    changed = random.random(n - 1) < 0.3
+
+    def found() -> list[list[float]]:
+        made = ClassIncreases(ClassOrder(order, starts), n)
+        _, groups = made.groups(None)
+        groups = made._grouped(np.concatenate(([0], np.flatnonzero(changed) + 1))) if groups is None else groups
+        greatest = float(np.abs(cells[order]).max())
+        sums = made.integer_sums(cells, greatest, groups)
+        return [list(made.bounds(cells, None)), list(made.bounds(cells, before)), sums.high.tolist(), sums.low.tolist()]
+
+    exact = [sum(part.tolist()) for part in np.split(cells[order], starts[1:])]
+    ours = found()
+    assert ours == in_numpy(found)
+    high, low = ours[2:]
+    if len(high) == len(exact):
+        assert [int(a) + int(b) for a, b in zip(high, low, strict=True)] == exact
+    grown = cells[order] - before[order]
+    assert ours[1] == [cells[order].min(), cells[order].max(), grown.min(), grown.max()]
 
 
 def test_several_processes_build_one_library(tmp_path: Path) -> None:
