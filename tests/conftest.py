@@ -32,6 +32,9 @@ first. Other files go to a free worker, those with a `stack` test first: a long 
 LATE = frozenset({"address", "host_known"})
 """Fixtures that wait for the first whole minute of the stack: tests that need none of them run meanwhile."""
 LATE_TURN = 2
+ENDING = ("whole_stack",)
+"""Fixtures of the session that end with the last test of their row in TOGETHER: they would use a third of a core until
+the end of the run."""
 SERVERS = frozenset({"zookeeper_stack", "kafka_stack", "hdfs_stack", "whole_stack", "connector", "java", "browser"})
 """Fixtures that start servers, Spark, a Java program or a browser."""
 REASONS = {
@@ -82,6 +85,16 @@ def _group(nodeid: str) -> tuple[int, str]:
     names = {path := file.removeprefix("tests/"), path.partition("/")[0]}
     row = next((row for row, together in enumerate(TOGETHER) if not names.isdisjoint(together)), len(TOGETHER))
     return row, file if row == len(TOGETHER) else ""
+
+
+@pytest.hookimpl(trylast=True)  # after the fixtures of the test
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the fixtures of ENDING behind the tests of their row."""
+    if not isinstance(item, pytest.Function) or (nextitem and _group(nextitem.nodeid) == _group(item.nodeid)):
+        return
+    for name in ENDING:
+        for one in item.session._fixturemanager.getfixturedefs(name, item) or ():
+            one.finish(item._request)  # type: ignore[arg-type]
 
 
 @pytest.hookimpl(optionalhook=True)
