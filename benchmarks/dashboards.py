@@ -34,7 +34,7 @@ from benchmarks.serving.racks import Served
 
 SERIES, MINUTES = 100_000, 75
 USERS, SHARING, SECONDS, PAUSE_S = 50, 5, 90.0, 10.0
-AGE_S = 60
+AGE_S = 120
 """Age that the page accepts, `SHARED_S` of dashboard_values.js."""
 BASE_PORT = 23900
 SAMPLES = 50

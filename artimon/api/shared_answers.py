@@ -25,7 +25,7 @@ from query_dsl.stores.levels import SETTLE_MS
 Gone = Awaitable[ApiError | None]
 Evaluate = Callable[[Gone | None], Awaitable[tuple[BufferedAnswer, Mapping[str, str]]]]
 """Evaluation of a request, which ends early once the awaitable completes; it returns the answer and its headers."""
-MAX_AGE_S = 60
+MAX_AGE_S = 120
 """Maximum age of a shared answer in seconds, whatever age the client accepts."""
 STEP_MS = 60_000
 """Step of the finest level: the live part of an answer changes when such a bucket settles."""

@@ -8,7 +8,7 @@ import { stepFor } from "./time_range.js";
 /** Requests at a time. */
 const CONCURRENT = 6;
 /** Age in seconds that answers may have which several users share; the API renews those that are in use. */
-export const SHARED_S = 60;
+export const SHARED_S = 120;
 const REFERENCE = /\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))/g;
 const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
