@@ -10,7 +10,7 @@ runs. ZooKeeper, shard, API and browsers are four processes on the same cores.
 answers with another status than 200, as a share. `memory`: resident memory of the API in the last fifth of the run, as
 a ratio to the second fifth. `memory@shard`: the same of the shard, whose rings fill as time passes.
 
-python -m benchmarks.dashboards [--seconds 90] [--minutes 30] [--series N]
+python -m benchmarks.dashboards [--seconds 90] [--minutes 30] [--age 0] [--series N]
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ SAMPLES = 50
 """Samples of the memory in a run."""
 
 
-def measure(folder: Path, series: int, seconds: float, base_port: int) -> None:
-    """Measure and print the lines."""
+def measure(folder: Path, series: int, seconds: float, age_s: int, base_port: int) -> None:
+    """Measure and print the lines; `age_s`: age that answers may have."""
     hosts = series - 2 * min(VOLUMES, series // 4)
     made = partial(QueryWorld, hosts, MINUTES, end_ms(), long=False)
     with Served(made(), folder, base_port, made) as served:
@@ -52,7 +52,7 @@ def measure(folder: Path, series: int, seconds: float, base_port: int) -> None:
             memory, stop = list[tuple[int, int]](), threading.Event()
             sampling = threading.Thread(target=sample_memory, args=(served, memory, seconds / SAMPLES, stop))
             sampling.start()
-            browsers = served.users(paths, USERS, seconds, PAUSE_S, AGE_S)
+            browsers = served.users(paths, USERS, seconds, PAUSE_S, age_s)
             stop.set()
             sampling.join()
     opened = [browser.refreshes[0] for browser in browsers]
@@ -87,13 +87,15 @@ def run(args: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.dashboards", description=__doc__, formatter_class=form)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--minutes", type=float, help="duration in minutes, in place of --seconds")
+    parser.add_argument("--age", type=int, default=AGE_S, help="seconds that answers may have, 0: nothing is shared")
     parser.add_argument("--series", type=int, default=SERIES)
     parser.add_argument("--base-port", type=int, default=BASE_PORT)
     options = parser.parse_args(args)
     seconds = options.seconds if options.minutes is None else options.minutes * 60
     folder, parts = Path(tempfile.mkdtemp(prefix="artimon-bench-")), Parts()
+    measured = partial(measure, folder, options.series)
     try:
-        parts.run("dashboards.panel_p99", lambda: measure(folder, options.series, seconds, options.base_port))
+        parts.run("dashboards.panel_p99", lambda: measured(seconds, options.age, options.base_port))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     parts.finish()
