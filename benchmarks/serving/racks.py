@@ -121,6 +121,8 @@ class Browser:
         self._idle: SimpleQueue[http.client.HTTPConnection] = SimpleQueue()
         self._pool = ThreadPoolExecutor(AT_ONCE)
         self.refreshes: list[Refresh] = []
+        self.problem = ""
+        """First answer with another status than 200."""
 
     def get(self, paths: Sequence[str]) -> float:
         """Request all paths and return the seconds that it took."""
@@ -139,8 +141,10 @@ class Browser:
         began = time.perf_counter()
         connection.request("GET", path, headers=self._headers)
         answer = connection.getresponse()
-        answer.read()
+        body = answer.read()
         took = time.perf_counter() - began
+        if answer.status != HTTPStatus.OK and not self.problem:
+            self.problem = f"{answer.status} {path}: {body[:500]!r}"
         self._idle.put(connection)
         return took, answer.status
 
