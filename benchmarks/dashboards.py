@@ -73,6 +73,7 @@ def measure(folder: Path, series: int, seconds: float, age_s: int, base_port: in
     for name, of in (("dashboards.memory@shard", 0), ("dashboards.memory", 1)):
         sizes = np.array(memory)[:, of]
         fifth = len(sizes) // 5
+        say(f"{name}, MB: {' '.join(f'{size / 1e6:.0f}' for size in sizes)}")
         before, after = sizes[fifth : 2 * fifth].mean(), sizes[-fifth:].mean()
         emit(name, after / before, f"x of the second fifth of the run ({before / 1e6:.0f} MB)")
 
