@@ -29,7 +29,7 @@ MAX_AGE_S = 120
 """Maximum age of a shared answer in seconds, whatever age the client accepts."""
 STEP_MS = 60_000
 """Step of the finest level: the live part of an answer changes when such a bucket settles."""
-RENEWED_AT_ONCE = 1
+RENEWED_AT_ONCE = 2
 """Evaluations at once that no request waits for: they leave the other slots of the executor to those that wait."""
 KEPT_PART = 16
 """One answer may fill this part of the memory of all; a larger one serves only requests that wait for it."""
