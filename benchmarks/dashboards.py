@@ -67,7 +67,7 @@ def measure(folder: Path, series: int, seconds: float, age_s: int, base_port: in
     emit("dashboards.refresh_p99", float(np.percentile(whole, 99)), f"ms ({load}), p99 of all requests of a refresh")
     emit("dashboards.requests", len(took) / seconds, f"1/s ({load}, {len(took):,} requests)")
     refused = sum(one.refused for one in (*opened, *later))
-    for problem in sorted({browser.problem for browser in browsers} - {""}):
+    for problem in sorted({browser.problem for browser in browsers} - {""})[:3]:
         say(problem)
     emit("dashboards.refused", refused / (len(took) + len(first)), f"of all answers ({refused})")
     for name, of in (("dashboards.memory@shard", 0), ("dashboards.memory", 1)):
