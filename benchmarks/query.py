@@ -37,7 +37,7 @@ from benchmarks.loads import dashboards
 from benchmarks.loads.queries import QueryWorld
 from benchmarks.peers.series import Peer, PeerFailed
 from benchmarks.serving.comparing import WrongAnswer, compare
-from benchmarks.serving.racks import Got, Served, get_of_peer
+from benchmarks.serving.racks import Got, Served, get_of_peer, query_path
 from benchmarks.storage import find_peers
 
 SERIES, MINUTES, MANY, MANY_MINUTES = 100_000, 60, 1_500_000, 10
@@ -225,8 +225,13 @@ def variant(name: str, more: str) -> str:
 def measure_users(served: Served, series: int, seconds: float) -> None:
     """Measure users with a dashboard each: one of its queries every PAUSE_S, while samples arrive."""
     say(f"{USERS} users for {seconds:.0f} s")
+    texts = dashboards.texts(series)
     with served.living(seconds) as living:
-        took = np.array(served.users(dashboards.texts(series), USERS, seconds, PAUSE_S)) * 1000
+        browsers = served.users(lambda _: (query_path(next(texts)),), USERS, seconds, PAUSE_S)
+    refreshes = [one for browser in browsers for one in browser.refreshes]
+    if refused := sum(one.refused for one in refreshes):
+        raise RuntimeError(f"{refused} queries of users were refused")
+    took = np.concatenate([one.took for one in refreshes]) * 1000
     unit = (
         f"ms ({USERS} users, a question every {PAUSE_S:.0f} s each, {series:,} series, {len(took)} questions, no text"
         f" twice, {living.samples:,} samples fed meanwhile, the clock running)"

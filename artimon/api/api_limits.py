@@ -65,6 +65,8 @@ class ApiLimits(HttpLimits):
     """Size of an answer before compression."""
     unsent_bytes: int = 192 * MiB
     """Total size of the answers that clients have not read yet, after compression."""
+    shared_bytes: int = 64 * MiB
+    """Total size of the answers that equal requests share, after compression."""
     found: int = 10_000
     """Entries in a list of series, names, values or endpoints."""
     query_s: float = 20.0
@@ -74,6 +76,8 @@ class ApiLimits(HttpLimits):
     waiting: int = 64
     wait_s: float = 5.0
     """Timeout in the queue (503)."""
+    connections: int = 512
+    """HTTP connections: a browser keeps six."""
     thrift_connections: int = 64
     thrift_idle_s: float = 300.0
     thrift_request_bytes: int = 64 * KiB

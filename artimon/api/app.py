@@ -29,7 +29,8 @@ from artimon.api.prometheus_routes import add_prometheus_routes, error_response,
 from artimon.api.query_executor import QueryExecutor
 from artimon.api.replay_routes import ReplayRoutes, add_replay_route
 from artimon.api.request_counters import CountingMiddleware, RequestCounters
-from artimon.api.routes import NO_ENGINE, Alerts, Configuration, Routes, Status, plain_headers
+from artimon.api.routes import NO_ENGINE, Alerts, Configuration, Routes, Status
+from artimon.api.shared_answers import plain_headers
 from artimon.dashboards.dashboard_store import DashboardStore
 from artimon.model.clock import Clock
 from artimon.model.select import Store

@@ -14,7 +14,8 @@ from artimon.api import schemas
 from artimon.api.api_errors import ApiError
 from artimon.api.api_limits import ApiLimits
 from artimon.api.bounded_executor import BoundedExecutor
-from artimon.api.routes import plain_headers, require_plain
+from artimon.api.routes import require_plain
+from artimon.api.shared_answers import plain_headers
 from artimon.dashboards.dashboard_store import (
     DashboardConflictError,
     DashboardLimitError,

@@ -21,7 +21,7 @@ from artimon.api.remote_read import (
     encode_streamed,
     parse_read_request,
 )
-from artimon.api.routes import plain_headers, wait_disconnect
+from artimon.api.shared_answers import plain_headers, wait_disconnect
 from artimon.model.select import Matcher
 from query_dsl.promql import read_samples
 from query_dsl.promql.evaluation_context import LOOK_BACK_MS

@@ -10,13 +10,14 @@ from fastapi import Request, Response
 from artimon.api.active_queries import QueryOrigin
 from artimon.api.api_errors import ApiError
 from artimon.api.api_limits import ApiLimits
-from artimon.api.buffered_answer import BufferedAnswer, BufferedResponse, buffer_answer
+from artimon.api.buffered_answer import BufferedAnswer, buffer_answer
 from artimon.api.limited_store import LimitedStore
 from artimon.api.pages import accepts_gzip
 from artimon.api.prometheus_format import Fields
 from artimon.api.query_executor import QueryExecutor
 from artimon.api.query_parameters import parse_hard
-from artimon.api.routes import plain_headers, require_plain, wait_disconnect
+from artimon.api.routes import require_plain
+from artimon.api.shared_answers import Gone, plain_headers
 from artimon.model.select import Matcher
 from query_dsl.promql import PromqlError, Query, parse
 from query_dsl.promql.promql_settings import PromqlSettings
@@ -55,8 +56,11 @@ class PrometheusHandlers:
         **more: Any,
     ) -> Response:
         """Run `work` in the executor and return its answer; `more`: see `QueryExecutor.run`."""
-        found = await self._executor.run(work, wait_disconnect(request), engine, **more)
-        return BufferedResponse(found, {**plain_headers(), **(headers or {})})
+
+        async def evaluate(gone: Gone | None) -> tuple[BufferedAnswer, Mapping[str, str]]:
+            return await self._executor.run(work, gone, engine, **more), headers or {}
+
+        return await self._executor.shared.respond(request, evaluate, self._limits)
 
     def _selectors(self, fields: Fields, required: bool = False) -> list[tuple[Matcher, ...]]:
         """Parse the selectors of `match[]`. Raises ApiError."""

@@ -18,7 +18,7 @@ from artimon.api.prometheus_listings import PrometheusListings
 from artimon.api.prometheus_queries import PrometheusQueries
 from artimon.api.prometheus_status import PrometheusStatus
 from artimon.api.query_executor import QueryExecutor
-from artimon.api.routes import plain_headers
+from artimon.api.shared_answers import plain_headers
 from query_dsl.promql.promql_settings import PromqlSettings
 
 PREFIX = "/api/v1/"

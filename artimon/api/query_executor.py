@@ -23,6 +23,7 @@ from artimon.api.bounded_executor import BoundedExecutor
 from artimon.api.buffered_answer import ByteBudget
 from artimon.api.limited_store import LimitedStore
 from artimon.api.role_limits import RoleLimits
+from artimon.api.shared_answers import SharedAnswers
 from artimon.model.clock import Clock
 from artimon.model.select import SelectError, Store
 from query_dsl import QueryError
@@ -58,6 +59,7 @@ class QueryExecutor:
         self._of_user: Counter[str] = Counter()
         self.active = ActiveQueries(clock)
         self.budget = ByteBudget(limits.unsent_bytes)
+        self.shared = SharedAnswers(clock, self.budget, limits.shared_bytes)
         self._store = store
         self._executor: BoundedExecutor | None = None
         self._store_threads: ThreadPoolExecutor | None = None

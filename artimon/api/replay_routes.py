@@ -22,8 +22,8 @@ from artimon.api.api_errors import ApiError
 from artimon.api.limited_store import LimitedStore
 from artimon.api.prometheus_handlers import json_response
 from artimon.api.query_executor import QueryExecutor
-from artimon.api.routes import wait_disconnect
 from artimon.api.schemas import ENGINE_ANSWERS
+from artimon.api.shared_answers import wait_disconnect
 from artimon.runtime.config_file import ConfigFileError
 from query_dsl import QueryError
 from query_dsl.tree.times import parse_instant

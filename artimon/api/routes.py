@@ -26,8 +26,8 @@ from artimon.api.pages import accepts_gzip
 from artimon.api.query_executor import QueryExecutor, as_api_errors
 from artimon.api.query_parameters import TIME_MAX_MS, QueryParameters, parse_body, parse_hard
 from artimon.api.rollout_status import UNKNOWN
+from artimon.api.shared_answers import plain_headers
 from artimon.model.labels import canonical
-from artimon.runtime.http.body_limit import HEADERS
 from query_dsl import parse_selector
 
 T = TypeVar("T")
@@ -148,8 +148,8 @@ class Routes:
             parcel = buffer_answer(pieces, self._executor.budget, most=most, gzip=gzip, smaller=form.smaller_hint)
             return parcel, headers_of(form, matrix, measured)
 
-        parcel, headers = await self._executor.run(work, wait_disconnect(request), question.engine, **asked)
-        return BufferedResponse(parcel, {**plain_headers(), **headers})
+        evaluate = lambda gone: self._executor.run(work, gone, question.engine, **asked)  # noqa: E731
+        return await self._executor.shared.respond(request, evaluate, self._limits)
 
     @requires(Level.VIEWER, Area.QUERY)
     async def completeness(
@@ -303,9 +303,12 @@ class Routes:
         **more: Any,
     ) -> Response:
         packed = self._accepts_gzip(request)
-        return buffered_response(
-            await self._executor.run(lambda store: packed(work(store)), wait_disconnect(request), engine, **more)
-        )
+
+        def answered(store: LimitedStore) -> tuple[BufferedAnswer, Mapping[str, str]]:
+            return packed(work(store)), {}
+
+        evaluate = lambda gone: self._executor.run(answered, gone, engine, **more)  # noqa: E731
+        return await self._executor.shared.respond(request, evaluate, self._limits)
 
     def _accepts_gzip(self, request: Request) -> Callable[[Mapping[str, Any]], BufferedAnswer]:
         """Return a function that encodes an answer as JSON; lone surrogates become escapes."""
@@ -330,17 +333,6 @@ def require_plain(request: Request) -> None:
         raise ApiError(415, "the body has an encoding that is not supported: use identity")
 
 
-async def wait_disconnect(request: Request) -> None:
-    """Return when the client closes the connection. The body was read before; the next message is the disconnect."""
-    while (await request.receive())["type"] != "http.disconnect":
-        continue
-
-
 def buffered_response(parcel: BufferedAnswer) -> Response:
     """Return a response with a buffered answer of JSON."""
     return BufferedResponse(parcel, plain_headers())
-
-
-def plain_headers() -> dict[str, str]:
-    """Return the headers of every JSON answer."""
-    return {name.decode(): value.decode() for name, value in HEADERS}

@@ -172,6 +172,14 @@ class Panel(Section):
             yield fault("write queries, or kind: text")
 
 
+class Marks(Section):
+    """Marks in the charts: alerts that begin and end; by the query `starts` the starts of processes, or the changes of
+    a text such as a version."""
+
+    alerts: bool = False
+    starts: Annotated[str, Field(min_length=1, max_length=10_000)] | None = None
+
+
 class Dashboard(Section):
     """Whole file."""
 
@@ -182,6 +190,7 @@ class Dashboard(Section):
     variables: Annotated[tuple[Variable, ...], Field(max_length=MAX_VARIABLES)] = ()
     panels: Annotated[tuple[Panel, ...], Field(min_length=1, max_length=MAX_PANELS)] = Field(description="write panels")
     links: Annotated[tuple[Link, ...], Field(max_length=20)] = ()
+    marks: Marks | None = None
 
     @model_validator(mode="after")
     def _check_queries(self) -> Self:
@@ -197,6 +206,8 @@ class Dashboard(Section):
                 if text := getattr(variable, key):
                     yield from _faults_of(text, known, variable.lang, ("variables", at, key), is_query=key == "query")
             known[variable.name] = variable.sample
+        if self.marks and self.marks.starts:
+            yield from _faults_of(self.marks.starts, known, "artimon", ("marks", "starts"))
         names = [one.name for one in self.variables]
         for at, panel in enumerate(self.panels):
             if panel.repeat is not None and panel.repeat not in names:

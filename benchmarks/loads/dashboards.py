@@ -1,10 +1,11 @@
-"""Queries of many users, all with different texts, as from personal dashboards."""
+"""Queries of many users: all with different texts, as from personal dashboards, or of boards that users share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import urlencode
 
-from benchmarks.loads.racks import RACKS
+from benchmarks.loads.racks import MINUTE_MS, RACKS
 
 _RACK, _HOST = '{{rack="r{rack:02}"}}', '{{host="host-{host:06}"}}'
 DASHBOARD = (
@@ -26,3 +27,46 @@ def texts(series: int) -> Iterator[str]:
         for question in DASHBOARD:
             yield question.format(rack=rack, host=turn * HOST_STEP % series, minutes=minutes)
         turn += 1
+
+
+VARIABLES = "/api/label_values?label=rack&limit=10000"
+"""Request for the values of the variable of a board."""
+_SHARE = "(fetch('disk.used{{{of}}}') / fetch('disk.size{{{of}}}'))"
+_FLEET = (
+    "fetch('bench.requests{{{of}}}').rate('5m').sum(by=[])",
+    "fetch('bench.requests{{{of}}}').rate('5m').sum(by=['rack'])",
+    "fetch('bench.requests{{{of}}}').rate('5m').topk(10, by=[])",
+    "fetch('bench.requests{{{of}}}').rate('5m').quantile(0.95, by=['rack'])",
+    f"{_SHARE}.max(by=['rack'])",
+    f"{_SHARE}.topk(10, by=[])",
+)
+"""Panels over all series but those of one rack, so that no board has the texts of another."""
+_TEAM = (
+    "fetch('bench.requests{{{of}}}').rate('5m').sum(by=[])",
+    "fetch('bench.requests{{{of}}}').rate('5m').topk(5, by=[])",
+    f"{_SHARE}.max(by=[])",
+    f"{_SHARE}.topk(5, by=[])",
+)
+"""Panels over the series of a rack, for each of two racks."""
+_PROMQL = (
+    'sum(rate({{"bench.requests",{of}}}[5m]))',
+    'topk(5, rate({{"bench.requests",{of}}}[5m]))',
+)
+HOSTS = 4
+"""Panels with the rate of a single host."""
+HOUR_MINUTES = 60
+
+
+def board(number: int, series: int, now_ms: int) -> list[str]:
+    """Return the requests of the 20 panels of board `number` over the last hour, as the page sends them."""
+    racks = [f'rack="r{(2 * number + i) % RACKS:02}"' for i in range(2)]
+    texts = [text.format(of=f'rack!="r{number % RACKS:02}"') for text in _FLEET]
+    texts += [text.format(of=rack) for rack in racks for text in _TEAM]
+    hosts = [(HOSTS * number + i) * HOST_STEP % series for i in range(HOSTS)]
+    texts += [f"fetch('bench.requests{{host=\"host-{host:06}\"}}').rate('5m')" for host in hosts]
+    found = ["/api/query?" + urlencode({"q": f"{text}.range('1h')"}) for text in texts]
+    end = now_ms // MINUTE_MS * 60
+    times = {"start": end - 60 * (HOUR_MINUTES - 1), "end": end, "step": 60}
+    return found + [
+        f"/api/v1/query_range?{urlencode({'query': text.format(of=racks[0]), **times})}" for text in _PROMQL
+    ]

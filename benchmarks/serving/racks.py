@@ -11,19 +11,22 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from http import HTTPStatus
 from multiprocessing.connection import Connection
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 
 from artimon.api.api_limits import ApiLimits
 from artimon.api.api_server import ApiServer
@@ -46,6 +49,8 @@ from varstore.shard_process import THREAD_SWITCH_S
 FEED_RATE, FEED_ROWS = 25_000, 5_000
 SETTLED_MS = 15_000
 PEER_ROUNDS = 7
+AT_ONCE = 6
+"""Requests at a time of one browser."""
 FRAME = 512 << 20
 Floats = npt.NDArray[np.float64]
 
@@ -97,6 +102,59 @@ def _p99(values: list[float]) -> float:
     return float(np.percentile(values, 99)) * 1000 if values else math.nan
 
 
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """Seconds of each request of a refresh, and of the whole. `refused`: answers with another status than 200."""
+
+    took: list[float]
+    seconds: float
+    refused: int
+
+
+class Browser:
+    """Client that sends at most AT_ONCE requests at a time over kept connections, and takes gzip."""
+
+    def __init__(self, place: str, age_s: int = 0) -> None:
+        """`age_s`: age in seconds that answers may have."""
+        self._place = place
+        self._headers = {"accept-encoding": "gzip", **({"cache-control": f"max-age={age_s}"} if age_s else {})}
+        self._idle: SimpleQueue[http.client.HTTPConnection] = SimpleQueue()
+        self._pool = ThreadPoolExecutor(AT_ONCE)
+        self.refreshes: list[Refresh] = []
+        self.problem = ""
+        """First answer with another status than 200."""
+
+    def get(self, paths: Sequence[str]) -> float:
+        """Request all paths and return the seconds that it took."""
+        began = time.perf_counter()
+        found = list(self._pool.map(self._get, paths))
+        took = [seconds for seconds, _ in found]
+        seconds = time.perf_counter() - began
+        self.refreshes.append(Refresh(took, seconds, sum(status != HTTPStatus.OK for _, status in found)))
+        return seconds
+
+    def _get(self, path: str) -> tuple[float, int]:
+        try:
+            connection = self._idle.get_nowait()
+        except Empty:
+            connection = http.client.HTTPConnection(self._place, timeout=120)
+        began = time.perf_counter()
+        connection.request("GET", path, headers=self._headers)
+        answer = connection.getresponse()
+        body = answer.read()
+        took = time.perf_counter() - began
+        if answer.status != HTTPStatus.OK and not self.problem:
+            self.problem = f"{answer.status} {path}: {body[:500]!r}"
+        self._idle.put(connection)
+        return took, answer.status
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pool.shutdown()
+        while not self._idle.empty():
+            self._idle.get().close()
+
+
 class Served:
     """Context manager of ZooKeeper, a shard that holds a world, and an API."""
 
@@ -114,6 +172,7 @@ class Served:
         self._limits = limits or ApiLimits()
         self._next_offset = self._fed_minutes = 0
         self._numbers = itertools.count()
+        self._began_s: float | None = None
 
     def __enter__(self) -> Served:
         self._stack = Stack(self._folder, ["zookeeper"], base_port=self._base_port)
@@ -163,32 +222,41 @@ class Served:
         """Return the URL path of the query; a matcher of an unused label gives it a new text with the same answer."""
         unknown = f'{{none{next(self._numbers)}=""}}' if anew else ""
         text = f"fetch('{NAME}{unknown}').mean(by=['rack']).range('{self._world.minutes}m')"
-        return f"/api/query?q={quote(text)}&format=json"
+        return query_path(text)
 
     def get(self, texts: Sequence[str]) -> Got:
         """Send queries over one kept connection."""
-        return _get_all(f"127.0.0.1:{self._api_port}", [f"/api/query?q={quote(text)}&format=json" for text in texts])
+        return _get_all(f"127.0.0.1:{self._api_port}", [query_path(text) for text in texts])
 
-    def users(self, texts: Iterable[str], users: int, seconds: float, pause_s: float) -> list[float]:
-        """Return the seconds of every query of `users`, each of whom sends the next of `texts` after a pause."""
-        took: list[float] = []
-        until, rest, lock = time.monotonic() + seconds, iter(texts), threading.Lock()
+    def users(
+        self, paths: Callable[[int], Sequence[str]], users: int, seconds: float, pause_s: float, age_s: int = 0
+    ) -> list[Browser]:
+        """Return the browsers of `users`. Each refreshes every `pause_s`, or at once after a refresh that took longer.
+        `paths(user)` returns the requests of the next refresh. `age_s`: age that answers may have."""
+        browsers = [Browser(f"127.0.0.1:{self._api_port}", age_s) for _ in range(users)]
+        until, lock, stopped = time.monotonic() + seconds, threading.Lock(), threading.Event()
 
-        def ask_on(first: int) -> None:
-            connection = http.client.HTTPConnection("127.0.0.1", self._api_port, timeout=120)
-            stopped = threading.Event()
-            stopped.wait(pause_s * first / users)
+        def refresh_on(user: int) -> None:
+            stopped.wait(pause_s * user / users)
             while time.monotonic() < until:
                 with lock:
-                    text = next(rest)
-                seconds, _ = _get(connection, f"/api/query?q={quote(text)}&format=json")
-                took.append(seconds)
-                stopped.wait(max(0.0, pause_s - seconds))
-            connection.close()
+                    asked = paths(user)
+                stopped.wait(max(0.0, pause_s - browsers[user].get(asked)))
+            browsers[user].close()
 
         with ThreadPoolExecutor(users) as pool:
-            list(pool.map(ask_on, range(users)))  # raises the error of a user
-        return took
+            list(pool.map(refresh_on, range(users)))  # raises the error of a user
+        return browsers
+
+    def now_ms(self) -> int:
+        """Return the time of the API's clock."""
+        passed = 0.0 if self._began_s is None else time.monotonic() - self._began_s
+        return int(self._world.end_ms) + SETTLED_MS + round(passed * 1000)
+
+    def memory(self) -> tuple[int, int]:
+        """Return the resident bytes of the shard and of the API."""
+        shard, api = (psutil.Process(process.pid).memory_info().rss for process, _ in self._processes)
+        return shard, api
 
     @contextmanager
     def living(self, seconds: float) -> Iterator[Living]:
@@ -202,6 +270,7 @@ class Served:
 
         stop, living = threading.Event(), Living(self._world, SETTLED_MS, self._next_offset, feed)
         self._processes[-1][1].send("start")
+        self._began_s = time.monotonic()
         with client, ThreadPoolExecutor(1) as pool:
             fed = pool.submit(living.run, stop)
             try:
@@ -250,6 +319,11 @@ class Served:
             stop.wait(max(0.0, began + turn * FEED_ROWS / FEED_RATE - time.monotonic()))
         self._fed_minutes += turn * 5 // sources + 1
         client.close()
+
+
+def query_path(text: str) -> str:
+    """Return the path of a query whose answer is JSON."""
+    return f"/api/query?q={quote(text)}&format=json"
 
 
 def _get(connection: http.client.HTTPConnection, path: str) -> tuple[float, bytes]:

@@ -1,6 +1,6 @@
 """Plan of the whole run: benchmarks in order, arguments, planned minutes, and the lines that each must print.
 
-Line names are contracts: documents and decision notes refer to them. The whole run takes 66 minutes at most on two
+Line names are contracts: documents and decision notes refer to them. The whole run takes 68 minutes at most on two
 idle cores.
 """
 
@@ -178,6 +178,18 @@ PLAN = (
             *_family("query.history", "", "@cold", "@local"),
         ),
         sized=tuple(f"query.{name}@1500000" for name in ("single", "sum_by_rack", "rate_by_rack", "topk", "quantile")),
+    ),
+    Entry(
+        "dashboards",
+        "benchmarks.dashboards",
+        2.0,
+        small=("--series", "2000", "--seconds", "30"),
+        promised=(
+            *_family("dashboards.panel_p99", "", "@p50", "@max"),
+            *_family("dashboards.", "open_p99", "refresh_p99", "requests", "refused", "memory", "memory@shard"),
+        ),
+        long=("--minutes", "30"),
+        long_minutes=31.0,
     ),
     Entry(
         "history",

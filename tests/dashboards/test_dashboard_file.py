@@ -62,6 +62,9 @@ def test_a_dashboard_is_read() -> None:
         ("series: host.load", "series: 'host.load{'", "3:"),
         ("- title: Load", "- repeat: hots\n  title: Load", "panels[0].repeat: unknown variable 'hots'"),
         ("- title: Load", "- width: 25\n  title: Load", "panels[0].width"),
+        ("panels:", "marks: {starts: fetsch('x')}\npanels:", "5:17: marks.starts: "),
+        ("panels:", 'marks: {starts: "fetch(\'x{h=\\"$hots\\"}\')"}\npanels:', "marks.starts: unknown variable $hots"),
+        ("panels:", "marks: {deploys: true}\npanels:", "marks.deploys: unknown key"),
         ("title: Shop", "titel: Shop", "1:1: titel: unknown key; did you mean title?"),
     ],
 )

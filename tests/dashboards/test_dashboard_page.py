@@ -18,7 +18,7 @@ from artimon.model.values import Kind
 from artimon.stack.demo_fleet import METRICS, MINUTE_MS, DemoFleet
 from tests.api.serving import served
 from tests.chromium import chromium
-from tests.page.watched import WAIT_MS, Watched
+from tests.page.watched import WAIT_MS, Watched, answer_with
 from tests.query_dsl.plain_store import PlainStore, Sample
 
 MARK = "<img src=x onerror=alert(1)>"
@@ -40,6 +40,14 @@ panels:
   title: Busy
   names: [{value: 0, text: idle, state: good}, {value: 1, text: busy, state: warn}]
   queries: [{q: "(fetch('host.load{window=\\"5m\\"}') > 3).max(by=['host'])", legend: "{host}"}]
+"""
+MARKED = """\
+title: Marked
+variables:
+- {name: shop, values: [web]}
+marks: {alerts: true, starts: "fetch('shop.version{shop=\\"$shop\\"}')"}
+panels:
+- {title: Load, queries: [{q: "fetch('host.load{window=\\"5m\\"}').max(by=[])"}]}
 """
 PANELS = 200
 Opener = Callable[..., Page]
@@ -67,6 +75,10 @@ def address(folder: Path) -> Iterator[str]:
     for (name, labels), values in zip(fleet.series, found.values, strict=True):
         samples = [Sample(int(at), float(value), 1) for at, value in zip(times, values, strict=True)]
         store.add(name, labels, samples, Kind[METRICS[name].kind.upper()])
+    versions = [Sample(int(at), "1.0" if at < end_ms - 10 * MINUTE_MS else "1.1", 1) for at in times]
+    for shop in ("web", "other"):
+        store.add("shop.version", {"shop": shop}, versions)
+    (folder / "marked.yaml").write_text(MARKED)
     (folder / "hostile.yaml").write_text(HOSTILE)
     panels = [f"- {{title: P{n}, queries: [{{q: \"fetch('host.load') + {n}\"}}]}}\n" for n in range(PANELS)]
     (folder / "large.yaml").write_text(f"title: Large\nrefresh: off\npanels:\n{''.join(panels)}")
@@ -155,6 +167,39 @@ def test_equal_questions_are_asked_once_and_a_snapshot_needs_no_server(
     expect(alone.locator(".panel .big")).to_have_text(page.locator(".panel .big").inner_text())
     assert [one for one in requests if not one.startswith(("file:", "data:"))] == []
     alone.close()
+
+
+def test_alerts_and_deploys_are_marked_in_charts(opener: Opener) -> None:
+    """Of the chosen shop only; marks that do not answer are told, and the panels are shown all the same."""
+    page = opener(name="marked")
+    filled(page)
+    expect(page.locator("#problem")).to_contain_text("Marks: no alert engine is known here")
+    at_ms = int(time.time() * 1000) - 20 * MINUTE_MS
+    one = {"time_ms": at_ms, "change": "firing", "rule": "Hot", "labels": {}, "summary": "", "reason": ""}
+    answer_with(page, "alerts/history", {"history": [one]})
+    page.keyboard.press("r")
+    expect(page.locator("#problem")).to_be_empty()
+    page.locator("figure.chart").focus()
+    page.keyboard.press("Home")
+    told = []
+    for _ in range(60):
+        page.keyboard.press("ArrowRight")
+        told.append(page.locator("#live").text_content() or "")
+    marks = {text.split("; ", 1)[1] for text in told if "; " in text}
+    assert len(marks) == 2
+    assert any(text.endswith("fires: Hot") for text in marks)
+    assert any("1.0 → 1.1" in text and "web" in text for text in marks)
+
+
+def test_users_of_a_dashboard_share_its_answers(opener: Opener) -> None:
+    ages: list[int] = []
+    page = opener(name="marked")
+    filled(page)
+    other = opener()
+    other.on("response", lambda one: ages.append(int(one.headers["age"])) if "/api/query" in one.url else None)
+    other.goto(page.url)
+    filled(other)
+    assert len(ages) == 2
 
 
 def test_variables_that_nobody_sends_are_no_error(opener: Opener) -> None:

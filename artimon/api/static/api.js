@@ -70,11 +70,12 @@ export function address(route, parameters = {}) {
  * @param {Record<string, string|number>} parameters
  * @param {AbortSignal} [signal]
  * @param {number} [deadline_ms]
+ * @param {number} [age_s] age that an answer which clients share may have; 0: a new answer
  * @returns {Promise<any>}
  * @throws {ApiError} also if no answer comes; AbortError if `signal` aborts
  */
-export async function ask(route, parameters, signal, deadline_ms = DEADLINE_MS) {
-  return send("GET", route, parameters, {}, signal, deadline_ms);
+export async function ask(route, parameters, signal, deadline_ms = DEADLINE_MS, age_s = 0) {
+  return send("GET", route, parameters, age_s ? { headers: { "cache-control": `max-age=${age_s}` } } : {}, signal, deadline_ms);
 }
 
 /**

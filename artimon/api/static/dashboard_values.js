@@ -7,6 +7,8 @@ import { stepFor } from "./time_range.js";
 
 /** Requests at a time. */
 const CONCURRENT = 6;
+/** Age in seconds that answers may have which several users share; the API renews those that are in use. */
+export const SHARED_S = 120;
 const REFERENCE = /\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))/g;
 const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
@@ -100,7 +102,7 @@ export class Round {
   /** @param {string} query @param {string} lang @returns {Promise<import("./api.js").Matrix>} */
   matrix(query, lang) {
     const key = `${lang} ${query}`;
-    const found = this.asked.get(key) ?? this._queued(() => answerOf(questionOf(query, lang, this.span), this.signal));
+    const found = this.asked.get(key) ?? this._queued(() => answerOf(questionOf(query, lang, this.span), this.signal, false, SHARED_S));
     this.asked.set(key, found);
     return found;
   }

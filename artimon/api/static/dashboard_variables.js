@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { el } from "./dom.js";
-import { builtIn, filled, literal } from "./dashboard_values.js";
+import { builtIn, filled, literal, SHARED_S } from "./dashboard_values.js";
 
 const OFFERED_MOST = 1_000;
 const FOUND_MOST = 10_000;
@@ -51,8 +51,8 @@ async function labelValues(variable, round, chosen) {
   const { label, series, query, lang } = variable;
   let found;
   if (query) found = (await round.matrix(filled(query, lang, chosen), lang)).series.map((one) => one.labels[label]);
-  else if (series) found = (await ask("find", { selector: filled(series, "promql", chosen), limit: FOUND_MOST }, round.signal)).series.map((/** @type {any} */ one) => one.labels[label]);
-  else found = (await ask("label_values", { label, limit: FOUND_MOST }, round.signal)).values;
+  else if (series) found = (await ask("find", { selector: filled(series, "promql", chosen), limit: FOUND_MOST }, round.signal, undefined, SHARED_S)).series.map((/** @type {any} */ one) => one.labels[label]);
+  else found = (await ask("label_values", { label, limit: FOUND_MOST }, round.signal, undefined, SHARED_S)).values;
   const texts = /** @type {string[]} */ (found.filter((/** @type {any} */ one) => one !== undefined));
   return [...new Set(texts)].sort((a, b) => a.localeCompare(b, "en", { numeric: true })).slice(0, OFFERED_MOST);
 }

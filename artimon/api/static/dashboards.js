@@ -4,11 +4,12 @@ import { ApiError, ask } from "./api.js";
 import { edit, showVersions } from "./dashboard_editor.js";
 import { linksOf, PanelView } from "./dashboard_panels.js";
 import { snapshot } from "./dashboard_snapshot.js";
-import { Round } from "./dashboard_values.js";
+import { builtIn, filled, Round, SHARED_S } from "./dashboard_values.js";
 import { controls, resolved } from "./dashboard_variables.js";
 import { announce, byId, el, fill } from "./dom.js";
 import { duration } from "./format.js";
 import { buildFrame, onTheme } from "./frame.js";
+import { marksIn } from "./marks.js";
 import { RangePicker } from "./range_picker.js";
 import { Feed, sayAge, Scheduler } from "./scheduler.js";
 import { REFRESHES } from "./state.js";
@@ -60,10 +61,11 @@ const feed = new Feed({
     lay(found);
     latest = round;
     const near = visible().filter((view) => view.near);
+    const marking = mark(round, found.chosen).catch((error) => String(error?.message ?? error));
     const loaded = await Promise.allSettled(near.map((view) => view.load(round)));
     const failed = loaded.filter((one) => one.status === "rejected").map((one) => one.reason);
     if (signal.aborted) throw new ApiError("another question came first", 0);
-    byId("problem").textContent = found.problems.join("; ");
+    byId("problem").textContent = [...found.problems, await marking].filter(Boolean).join("; ");
     const asking = loaded.length - near.filter((view) => view.panel.kind === "text").length;
     if (asking && failed.length === asking) throw failed[0];
   },
@@ -71,6 +73,16 @@ const feed = new Feed({
   least_ms: () => leastInterval(range(), Date.now()),
   age: (one) => { const line = document.getElementById("age"); if (line && (one.shown_ms || one.running)) sayAge(line, one, { ago: duration }); },
 });
+
+/** Marks alerts and starts in all charts, if the dashboard has marks, and returns what did not answer. @param {Round} round @param {Record<string, import("./dashboard_values.js").Chosen>} chosen */
+async function mark(round, chosen) {
+  const { alerts, starts } = stored.dashboard.marks ?? {};
+  if (!alerts && !starts) return "";
+  const query = filled(starts ?? "", "artimon", { ...builtIn(round.span), ...chosen });
+  const { found, problem } = await marksIn({ marks: `${alerts ? "alerts" : ""} ${starts ? "starts" : ""}`, starts: query }, round.span, round.signal, SHARED_S);
+  views.forEach((view) => view.chart?.mark(found));
+  return problem;
+}
 
 /** @type {Round|null} */ let latest = null;
 /** Panels ask once they come near the part of the page that is seen, so that a dashboard of 200 panels asks for some. */

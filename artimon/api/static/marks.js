@@ -18,13 +18,14 @@ export const markText = ({ kind, text }) => `${kind === "firing" ? "▲ fires" :
 /**
  * Returns the marks of a span, oldest first, and what did not answer.
  * @param {{marks: string, starts: string}} state @param {import("./time_range.js").Span} span @param {AbortSignal} signal
+ * @param {number} [age_s] as of `answerOf`
  * @returns {Promise<{found: Mark[], problem: string}>}
  */
-export async function marksIn({ marks, starts }, span, signal) {
+export async function marksIn({ marks, starts }, span, signal, age_s = 0) {
   const wanted = marks.split(" ");
   const settled = await Promise.allSettled([
     wanted.includes("alerts") ? ask("alerts/history", { limit: ENTRIES_MOST, until_ms: Math.round(span.end_ms) }, signal).then(alertMarks) : [],
-    wanted.includes("starts") ? answerOf(questionOf(starts || DEFAULT_STARTS, "artimon", span), signal).then(startMarks) : [],
+    wanted.includes("starts") ? answerOf(questionOf(starts || DEFAULT_STARTS, "artimon", span), signal, false, age_s).then(startMarks) : [],
   ]);
   signal.throwIfAborted();
   const inside = settled.flatMap((one) => (one.status === "fulfilled" ? one.value : [])).filter((one) => one.time_ms >= span.start_ms && one.time_ms <= span.end_ms);

@@ -31,12 +31,13 @@ export function questionOf(text, lang, span) {
 }
 
 /**
- * Asks a question. `hard`: within the hard limits instead of the soft ones.
- * @param {Question} question @param {AbortSignal} signal @param {boolean} [hard]
+ * Asks a question. `hard`: within the hard limits instead of the soft ones. `age_s`: age that the answer may have, if
+ * others have asked the same.
+ * @param {Question} question @param {AbortSignal} signal @param {boolean} [hard] @param {number} [age_s]
  * @returns {Promise<import("./api.js").Matrix>}
  */
-export async function answerOf({ route, parameters, range }, signal, hard = false) {
-  const found = await (hard ? ask(route, { ...parameters, limits: "hard" }, signal, HARD_DEADLINE_MS) : ask(route, parameters, signal, QUERY_DEADLINE_MS));
+export async function answerOf({ route, parameters, range }, signal, hard = false, age_s = 0) {
+  const found = await (hard ? ask(route, { ...parameters, limits: "hard" }, signal, HARD_DEADLINE_MS) : ask(route, parameters, signal, QUERY_DEADLINE_MS, age_s));
   return range ? toMatrix(found, range) : found;
 }
 
