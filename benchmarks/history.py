@@ -133,9 +133,8 @@ def means(load: years.Load) -> Question:
     )
 
 
-def ask(history: History, question: Question, parts: ClosedParts | None = None) -> float:
+def ask(store: HistoryStore, question: Question) -> float:
     """Return the seconds of one answer. Raises WrongHistory."""
-    store = HistoryStore(history, engine="local", parts=parts)
     began = time.perf_counter()
     found: Matrix = evaluate(parse(question.text), store, SYSTEM_CLOCK.now_ms())
     took = time.perf_counter() - began
@@ -211,10 +210,11 @@ def measure(
         emit("history.rollup", pace, f"samples/s of {samples:,}, all levels, one process")
     cold = ask_in_new_process(hdfs, question)
     with History(hdfs) as history:
-        took = [ask(history, question) for _ in range(TURNS)]
-        cache = ClosedParts(folder / "parts")
-        ask(history, question, cache)
-        again = min(ask(history, question, cache) for _ in range(TURNS))
+        store = HistoryStore(history, engine="local")
+        took = [ask(store, question) for _ in range(TURNS)]
+        with_parts = HistoryStore(history, engine="local", parts=ClosedParts(folder / "parts"))
+        ask(with_parts, question)
+        again = min(ask(with_parts, question) for _ in range(TURNS))
     warm = min(took)
     unit = f"s ({samples:,} samples of {len(load.values):,} series, {load.days} days; {question.promql})"
     for peer in peers:

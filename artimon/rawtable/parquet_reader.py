@@ -149,9 +149,26 @@ class GroupReader:
         return found
 
     def read(self, group: int, columns: Sequence[str]) -> Any:
-        """Return these columns of a row group as an Arrow table."""
+        """Return these columns of a row group as an Arrow table. Those of nulls alone, by the statistics, are not
+        decoded."""
         self._load(*self._span(group, columns))
-        return self._file.read_row_group(group, columns=list(columns), use_threads=False)
+        empty = {name for name in columns if self._is_empty(group, name)}
+        if not empty or len(empty) == len(columns):
+            return self._file.read_row_group(group, columns=list(columns), use_threads=False)
+        held = [name for name in columns if name not in empty]
+        table = self._file.read_row_group(group, columns=held, use_threads=False)
+        for name in sorted(empty):
+            field = self._file.schema_arrow.field(name)
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+        return table.select([name for name in self._file.schema_arrow.names if name in columns])
+
+    def _is_empty(self, group: int, name: str) -> bool:
+        """True if the statistics of a column say that it holds nulls alone."""
+        if name not in self._columns:
+            return False
+        part = self._metadata.row_group(group)
+        told = part.column(self._columns[name]).statistics
+        return told is not None and told.has_null_count and told.null_count == part.num_rows
 
     @property
     def uri(self) -> str:
