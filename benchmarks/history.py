@@ -6,7 +6,8 @@ answer, which is compared with the stored samples; the best of several in a runn
 of a new process; `@parts`: asked again of a process that has the closed days in its cache on disk. The peer's line is
 with its cache of results off, `@cached` with it on: a question asked before.
 `history.rollup`: samples a second that the compactor rolls up. `history.bytes`: bytes of samples and roll-ups in
-relation to those of samples alone, for a day of the counters; `@mixed`: for the recorded hour of a whole stack.
+relation to those of samples alone, for a day of the counters; `@mixed`: for the recorded hour of a whole stack; `@1h`:
+without the level of 5 min.
 `history.find`: seconds to find one series among all ever seen, by name and pod, in a table of 10 million series of pods
 that lived for two days each; `@pod`: the 100 series of a pod, of any name; `@node`: those of one name and node. The
 peer's lines are the same questions to /api/v1/series. `limit.history.find` reads the bytes of the row groups that hold
@@ -363,11 +364,15 @@ def _read_once(hdfs: str, labels: Sequence[tuple[str, str]]) -> float:
 
 
 def _emit_bytes(line: str, hdfs: str) -> None:
-    """Roll up, and print the bytes of data files of both tables."""
+    """Roll up, and print the bytes of data files of both tables, with and without the finest level."""
     _, samples = roll_up_all(hdfs)
-    raw, made = table.size(hdfs).data, table.size(hdfs, "rollups").data
-    unit = f"x the bytes of samples alone ({raw / samples:.3g} bytes a sample, roll-ups {made / samples:.3g})"
-    emit(line, (raw + made) / raw, unit)
+    rollups = RollupTable(hdfs)
+    rollups.refresh()
+    raw, files = table.size(hdfs).data, rollups.live()
+    for name, levels in ((line, files), (variant(line, "1h"), [one for one in files if one.level_ms >= HOUR_MS])):
+        made = sum(one.size for one in levels)
+        unit = f"x the bytes of samples alone ({raw / samples:.3g} bytes a sample, roll-ups {made / samples:.3g})"
+        emit(name, (raw + made) / raw, unit)
 
 
 def _midnight(days_ago: int) -> int:

@@ -10,13 +10,14 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from artimon.compute.statistics import STATISTICS
 from artimon.model.grid import Grid
 from artimon.model.select import SelectRequest
 from artimon.rawtable.rollup_rows import RollupRows, concat_rows, from_table, merge_rows, roll_up_cells, to_table
 from query_dsl.stores.bucket_accumulator import BucketAccumulator
 from query_dsl.stores.partial_buckets import PartialBuckets, bucketize
 from query_dsl.stores.rollup_buckets import as_rollups, bucketize_rollups, unify_rollup_types
-from query_dsl.stores.sample_rows import SampleRows
+from query_dsl.stores.sample_rows import STRING, SampleRows
 from tests.query_dsl.engine_worlds import MINUTE, T, Told, made_of, request_of, rows_of, table_of, worlds
 from tests.query_dsl.test_pushdown import HOUR, fed_shards
 
@@ -109,7 +110,8 @@ def test_rows_of_one_type_are_merged_by_the_kernel_in_any_order() -> None:
 
 
 def test_texts_are_left_to_pieces() -> None:
-    texts = RollupRows(*[np.array([T])] * 4, np.array([3], np.uint8), np.array([T]), strings=("a",))  # type: ignore[arg-type]
+    time, stats = np.array([T]), dict.fromkeys(STATISTICS, np.array([0]))
+    texts = RollupRows(time, time, time, time, np.array([STRING], np.uint8), time, stats, ("a",))
     assert not BucketAccumulator(1, GRIDS[0], ("last",)).add_rows(texts)
 
 

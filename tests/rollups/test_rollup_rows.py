@@ -184,12 +184,10 @@ def test_the_type_of_a_row_is_that_of_its_samples() -> None:
 
 def test_columns_of_nulls_are_read_without_their_bytes(tmp_path: Path) -> None:
     """Files tell by statistics that no series of them has texts, doubles or flags; those of older programs do not."""
-    rows = RollupRows(
-        *(np.array(column) for column in ([1, 1], [7, 7], [300_000, 600_000], [5, 5])),
-        np.full(2, int(ValueType.INTEGER), np.uint8),
-        np.array([10, 300_010]),
-        {name: np.array([3, 4]) for name in STATISTICS} | {"last_time": np.array([20, 300_020])},
-    )
+    one = np.ones(2, np.int64)
+    stats = {**dict.fromkeys(STATISTICS, np.array([3, 4])), "last_time": np.array([20, 300_020])}
+    types = np.full(2, int(ValueType.INTEGER), np.uint8)
+    rows = RollupRows(one, one, np.array([FIVE, 2 * FIVE]), one, types, np.array([10, 300_010]), stats)
     table = to_table(rows)
     writer = SortedFileWriter(f"file://{tmp_path}", "files", {"period": "2026-11-21"}, 1 << 20, prefix="day-x", level=3)
     writer.add(table)
