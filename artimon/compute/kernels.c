@@ -1,5 +1,5 @@
-/* Hot loops of the shards. Each has a form in numpy beside its caller; tests compare the two. No function allocates,
-   reads outside of its arrays, or keeps a pointer. Shapes, units and results: kernels.py. */
+/* Hot loops of the shards and the history. Each has a form in numpy beside its caller; tests compare the two. No function
+   allocates, reads outside of its arrays, or keeps a pointer. Shapes, units and results: kernels.py. */
 
 #include <math.h>
 #include <stdint.h>
@@ -253,7 +253,8 @@ static inline int replaces(int64_t time, int64_t cell, int64_t held_time, int64_
 static inline void fold_bucket(const struct rollups *r, const struct matrix *m, int64_t i, int64_t at, int real) {
     const int known = m->count[at] != 0;
     m->count[at] += r->count[i];
-    if (m->last_time && (!known || replaces(r->last_time[i], r->last[i], m->last_time[at], m->last ? m->last[at] : r->last[i], real))) {
+    const int64_t held = m->last ? m->last[at] : r->last[i];
+    if (m->last_time && (!known || replaces(r->last_time[i], r->last[i], m->last_time[at], held, real))) {
         m->last_time[at] = r->last_time[i];
         if (m->last)
             m->last[at] = r->last[i];
@@ -274,7 +275,8 @@ static inline void fold_bucket(const struct rollups *r, const struct matrix *m, 
     }
 }
 
-static inline void extend(int64_t *first_ms, int64_t *last_ms, int64_t *last, const struct rollups *r, int64_t i, int real) {
+static inline void extend(int64_t *first_ms, int64_t *last_ms, int64_t *last, const struct rollups *r, int64_t i,
+                          int real) {
     if (r->first_ms[i] < *first_ms)
         *first_ms = r->first_ms[i];
     if (replaces(r->last_time[i], r->last[i], *last_ms, *last, real)) {

@@ -1,4 +1,5 @@
-"""Compiled hot loops of the shards: kernels.c, built once by the C compiler of the machine and called by ctypes.
+"""Compiled hot loops of the shards and the history: kernels.c, built once by the C compiler of the machine and called
+by ctypes.
 
 `kernels()` is None without a compiler, or if the folder of compiled files (`__pycache__`) is read-only and has no
 library. Callers then use their forms in numpy, which give the same bits. Arrays must be contiguous and of the types in
