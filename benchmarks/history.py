@@ -6,7 +6,8 @@ answer, which is compared with the stored samples; the best of several in a runn
 of a new process; `@parts`: asked again of a process that has the closed days in its cache on disk. The peer's line is
 with its cache of results off, `@cached` with it on: a question asked before.
 `history.rollup`: samples a second that the compactor rolls up. `history.bytes`: bytes of samples and roll-ups in
-relation to those of samples alone, for a day of the counters; `@mixed`: for the recorded hour of a whole stack.
+relation to those of samples alone, for a day of the counters; `@mixed`: for the recorded hour of a whole stack; `@1h`:
+without the level of 5 min.
 `history.find`: seconds to find one series among all ever seen, by name and pod, in a table of 10 million series of pods
 that lived for two days each; `@pod`: the 100 series of a pod, of any name; `@node`: those of one name and node. The
 peer's lines are the same questions to /api/v1/series. `limit.history.find` reads the bytes of the row groups that hold
@@ -133,9 +134,8 @@ def means(load: years.Load) -> Question:
     )
 
 
-def ask(history: History, question: Question, parts: ClosedParts | None = None) -> float:
+def ask(store: HistoryStore, question: Question) -> float:
     """Return the seconds of one answer. Raises WrongHistory."""
-    store = HistoryStore(history, engine="local", parts=parts)
     began = time.perf_counter()
     found: Matrix = evaluate(parse(question.text), store, SYSTEM_CLOCK.now_ms())
     took = time.perf_counter() - began
@@ -211,10 +211,11 @@ def measure(
         emit("history.rollup", pace, f"samples/s of {samples:,}, all levels, one process")
     cold = ask_in_new_process(hdfs, question)
     with History(hdfs) as history:
-        took = [ask(history, question) for _ in range(TURNS)]
-        cache = ClosedParts(folder / "parts")
-        ask(history, question, cache)
-        again = min(ask(history, question, cache) for _ in range(TURNS))
+        store = HistoryStore(history, engine="local")
+        took = [ask(store, question) for _ in range(TURNS)]
+        with_parts = HistoryStore(history, engine="local", parts=ClosedParts(folder / "parts"))
+        ask(with_parts, question)
+        again = min(ask(with_parts, question) for _ in range(TURNS))
     warm = min(took)
     unit = f"s ({samples:,} samples of {len(load.values):,} series, {load.days} days; {question.promql})"
     for peer in peers:
@@ -363,11 +364,15 @@ def _read_once(hdfs: str, labels: Sequence[tuple[str, str]]) -> float:
 
 
 def _emit_bytes(line: str, hdfs: str) -> None:
-    """Roll up, and print the bytes of data files of both tables."""
+    """Roll up, and print the bytes of data files of both tables, with and without the finest level."""
     _, samples = roll_up_all(hdfs)
-    raw, made = table.size(hdfs).data, table.size(hdfs, "rollups").data
-    unit = f"x the bytes of samples alone ({raw / samples:.3g} bytes a sample, roll-ups {made / samples:.3g})"
-    emit(line, (raw + made) / raw, unit)
+    rollups = RollupTable(hdfs)
+    rollups.refresh()
+    raw, files = table.size(hdfs).data, rollups.live()
+    for name, levels in ((line, files), (variant(line, "1h"), [one for one in files if one.level_ms >= HOUR_MS])):
+        made = sum(one.size for one in levels)
+        unit = f"x the bytes of samples alone ({raw / samples:.3g} bytes a sample, roll-ups {made / samples:.3g})"
+        emit(name, (raw + made) / raw, unit)
 
 
 def _midnight(days_ago: int) -> int:

@@ -234,6 +234,8 @@ class RollingDifference(Rolling):
         if len(wrapped) and self.span.double is not False:
             wrapped = wrapped[~np.full(len(cells), self.span.double)[wrapped]]  # not the bits of doubles
         rows, hidden = self._resets.of_output(output, False)
+        if not len(wrapped) and not len(rows):
+            return cells, None
         true = {row: int(last[row]) - int(base[row]) for row in (*wrapped.tolist(), *rows.tolist())}
         for row, more in zip(rows.tolist(), hidden.tolist(), strict=True):  # few: incarnations that began here
             true[row] += more

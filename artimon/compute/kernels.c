@@ -1,5 +1,5 @@
-/* Hot loops of the shards. Each has a form in numpy beside its caller; tests compare the two. No function allocates,
-   reads outside of its arrays, or keeps a pointer. Shapes, units and results: kernels.py. */
+/* Hot loops of the shards and the history. Each has a form in numpy beside its caller; tests compare the two. No function
+   allocates, reads outside of its arrays, or keeps a pointer. Shapes, units and results: kernels.py. */
 
 #include <math.h>
 #include <stdint.h>
@@ -243,4 +243,120 @@ void sum_integers(int64_t n, const uint64_t *cells, const int64_t *class_of, uin
     }
     if (n)
         sums[before] = sum;
+
+struct rollups {
+    int64_t n, start_ms, step_ms, columns, width;
+    const int64_t *series, *end_ms, *birth_ms, *first_ms, *last_time, *count, *last, *least, *most, *sum;
+    const uint8_t *type;
+};
+
+struct matrix {
+    int64_t *count, *last, *last_time, *least, *most, *sum; /* 0: not wanted */
+};
+
+struct lives {
+    uint8_t *type;
+    int64_t *newest;
+    const int64_t *place;
+    uint8_t *begun;
+    int64_t *birth_ms, *first_ms, *last_ms, *last, *others;
+};
+
+/* Cells of doubles as integers of the same order. */
+static inline int64_t ranked(int64_t cell, int real) { return real ? cell ^ ((cell >> 63) & INT64_MAX) : cell; }
+
+static inline double as_real(int64_t cell) {
+    double value;
+    memcpy(&value, &cell, sizeof value);
+    return value;
+}
+
+static inline int64_t as_cell(double value) {
+    int64_t cell;
+    memcpy(&cell, &value, sizeof cell);
+    return cell;
+}
+
+/* 1 if the sample at `time` replaces the one at `held_time`: it is later, or greater at the same time. */
+static inline int replaces(int64_t time, int64_t cell, int64_t held_time, int64_t held, int real) {
+    return time > held_time || (time == held_time && ranked(cell, real) > ranked(held, real));
+}
+
+static inline void fold_bucket(const struct rollups *r, const struct matrix *m, int64_t i, int64_t at, int real) {
+    const int known = m->count[at] != 0;
+    m->count[at] += r->count[i];
+    const int64_t held = m->last ? m->last[at] : r->last[i];
+    if (m->last_time && (!known || replaces(r->last_time[i], r->last[i], m->last_time[at], held, real))) {
+        m->last_time[at] = r->last_time[i];
+        if (m->last)
+            m->last[at] = r->last[i];
+    }
+    if (m->least) {
+        const int64_t a = m->least[at], b = r->least[i];
+        const double x = as_real(a), y = as_real(b);
+        m->least[at] = known && (real ? x < y || x != x : a < b) ? a : b;
+    }
+    if (m->most) {
+        const int64_t a = m->most[at], b = r->most[i];
+        const double x = as_real(a), y = as_real(b);
+        m->most[at] = known && (real ? x > y || x != x : a > b) ? a : b;
+    }
+    if (m->sum) {
+        const int64_t a = m->sum[at], b = r->sum[i];
+        m->sum[at] = !known ? b : real ? as_cell(as_real(a) + as_real(b)) : (int64_t)((uint64_t)a + (uint64_t)b);
+    }
+}
+
+static inline void extend(int64_t *first_ms, int64_t *last_ms, int64_t *last, const struct rollups *r, int64_t i,
+                          int real) {
+    if (r->first_ms[i] < *first_ms)
+        *first_ms = r->first_ms[i];
+    if (replaces(r->last_time[i], r->last[i], *last_ms, *last, real)) {
+        *last_ms = r->last_time[i];
+        *last = r->last[i];
+    }
+}
+
+/* Number of incarnations in `others`, five words each; -1 if a series has two types: then only types were entered. */
+int64_t add_rollups(const struct rollups *rows, const struct matrix *matrix, const struct lives *lives,
+                    uint8_t double_code, uint8_t no_type) {
+    const struct rollups r = *rows;
+    const struct matrix m = *matrix;
+    const struct lives l = *lives;
+    for (int64_t i = 0; i < r.n; i++) {
+        uint8_t *held = l.type + r.series[i];
+        if (*held == no_type)
+            *held = r.type[i];
+        if (*held != r.type[i])
+            return -1;
+    }
+    int64_t spilled = 0, *other = l.others;
+    for (int64_t i = 0; i < r.n; i++) {
+        const int64_t series = r.series[i], after = r.end_ms[i] - r.start_ms - 1, birth = r.birth_ms[i];
+        const int64_t column = after < 0 ? -1 : after / r.step_ms;
+        const int real = r.type[i] == double_code;
+        if (column >= 0 && column < r.columns)
+            fold_bucket(&r, &m, i, column * r.width + l.place[series], real);
+        if (r.last_time[i] > l.newest[series])
+            l.newest[series] = r.last_time[i];
+        if (!l.begun[series]) {
+            l.begun[series] = 1;
+            l.birth_ms[series] = birth;
+            l.first_ms[series] = r.first_ms[i];
+            l.last_ms[series] = r.last_time[i];
+            l.last[series] = r.last[i];
+        } else if (l.birth_ms[series] == birth) {
+            extend(l.first_ms + series, l.last_ms + series, l.last + series, &r, i, real);
+        } else if (spilled && other[0] == series && other[1] == birth) {
+            extend(other + 2, other + 3, other + 4, &r, i, real);
+        } else {
+            other = l.others + 5 * spilled++;
+            other[0] = series;
+            other[1] = birth;
+            other[2] = r.first_ms[i];
+            other[3] = r.last_time[i];
+            other[4] = r.last[i];
+        }
+    }
+    return spilled;
 }

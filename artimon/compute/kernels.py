@@ -1,4 +1,5 @@
-"""Compiled hot loops of the shards: kernels.c, built once by the C compiler of the machine and called by ctypes.
+"""Compiled hot loops of the shards and the history: kernels.c, built once by the C compiler of the machine and called
+by ctypes.
 
 `kernels()` is None without a compiler, or if the folder of compiled files (`__pycache__`) is read-only and has no
 library. Callers then use their forms in numpy, which give the same bits. Arrays must be contiguous and of the types in
@@ -52,6 +53,25 @@ class _Block(ctypes.Structure):
     _fields_ = (*((name, _ADDRESS) for name in ("count", "offset", "last", "min", "max", "sum")),)
 
 
+class _Rollups(ctypes.Structure):
+    _fields_ = (
+        *((name, _INT) for name in ("n", "start_ms", "step_ms", "columns", "width")),
+        *((name, _ADDRESS) for name in ("series", "end_ms", "birth_ms", "first_ms", "last_time", "count", "last")),
+        *((name, _ADDRESS) for name in ("min", "max", "sum", "type")),
+    )
+
+
+class _Matrix(ctypes.Structure):
+    _fields_ = (*((name, _ADDRESS) for name in ("count", "last", "last_time", "min", "max", "sum")),)
+
+
+class _Lives(ctypes.Structure):
+    _fields_ = (
+        *((name, _ADDRESS) for name in ("type", "newest", "place", "begun")),
+        *((name, _ADDRESS) for name in ("birth_ms", "first_ms", "last_ms", "last", "others")),
+    )
+
+
 class Kernels:
     """Functions of the library. They release the interpreter's lock."""
 
@@ -71,6 +91,7 @@ class Kernels:
         )
         self._bounds = _function(library.bounds, None, _INT, _ADDRESS, _ADDRESS, _ADDRESS, _INT, _ADDRESS)
         self._sum_integers = _function(library.sum_integers, None, _INT, _ADDRESS, _ADDRESS, _ADDRESS)
+        self._add_rollups = _function(library.add_rollups, _INT, _ADDRESS, _ADDRESS, _ADDRESS, type_, type_)
 
     def mark_slots(self, slots: Ints, marks: Bytes, mark: int) -> bool:
         """Mark slots, unless one of them is marked: then return False."""
@@ -140,6 +161,30 @@ class Kernels:
         sums = np.zeros(classes + 1, np.int64)
         self._sum_integers(len(cells), _address(cells), _address(class_of), _address(sums))
         return sums[:-1]
+
+    def add_rollups(
+        self,
+        rows: Sequence[npt.NDArray[Any]],
+        matrices: Sequence[Ints | None],
+        lives: Sequence[npt.NDArray[Any]],
+        grid: tuple[int, int, int],
+        no_type: int,
+    ) -> int:
+        """Merge rows of roll-ups of numbers into matrices (columns, series). Return the number of `others`; -1 if a
+        series has two types: then only types of series were entered.
+
+        rows: series, end of the bucket, start time, time of the first and of the last sample, count, last, min, max,
+        sum, type. matrices: count, last, last_time, min, max, sum; None: not wanted. lives: by series type, newest
+        time, place in the matrices, and of one incarnation whether it is there, start time, time of the first and of
+        the last sample, last; `others`, (rows, 5), gets the series and these of further incarnations. grid: start,
+        step and number of columns."""
+        places = lives[2]
+        held = _Rollups(len(rows[0]), *grid, len(places), *map(_address, rows))
+        cells = _Matrix(*(None if one is None else _address(one) for one in matrices))
+        lived = _Lives(*map(_address, lives))
+        addresses = ctypes.addressof(held), ctypes.addressof(cells), ctypes.addressof(lived)
+        others: int = self._add_rollups(*addresses, ValueType.DOUBLE, no_type)
+        return others
 
 
 def _function(function: Any, result: Any, *arguments: Any) -> Any:

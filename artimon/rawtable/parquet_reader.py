@@ -119,12 +119,14 @@ class GroupReader:
         if opened is None and (unfit := oversized_group(self._metadata)):
             raise TableError(f"{uri}: {unfit}")
         self._columns = {self._metadata.schema.column(at).path: at for at in range(self._metadata.num_columns)}
+        self._schema = self._file.schema_arrow
+        self._spans: dict[int, tuple[int, int]] = {}
         self.fetched_bytes = 0
 
     @property
     def columns(self) -> set[str]:
         """Return the names of the columns."""
-        return set(self._file.schema_arrow.names)
+        return set(self._schema.names)
 
     @property
     def groups(self) -> int:
@@ -142,16 +144,34 @@ class GroupReader:
             told = part.column(self._columns[name]).statistics if name in self._columns else None
             if told is None or not told.has_min_max:
                 continue
-            if not pa.types.is_timestamp(type_ := self._file.schema_arrow.field(name).type):
+            if not pa.types.is_timestamp(type_ := self._schema.field(name).type):
                 found[name] = told.min, told.max
             elif type_.unit == "us":
                 found[name] = told.min_raw, told.max_raw
         return found
 
     def read(self, group: int, columns: Sequence[str]) -> Any:
-        """Return these columns of a row group as an Arrow table."""
-        self._load(*self._span(group, columns))
-        return self._file.read_row_group(group, columns=list(columns), use_threads=False)
+        """Return these columns of a row group as an Arrow table. Those of nulls alone, by the statistics, are not
+        decoded."""
+        if not self._reader.has_range(*self._span(group)):
+            self._load(*self._span(group, columns))
+        empty = {name for name in columns if self._is_empty(group, name)}
+        if not empty or len(empty) == len(columns):
+            return self._file.read_row_group(group, columns=list(columns), use_threads=False)
+        held = [name for name in columns if name not in empty]
+        table = self._file.read_row_group(group, columns=held, use_threads=False)
+        for name in sorted(empty):
+            field = self._schema.field(name)
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+        return table.select([name for name in self._schema.names if name in columns])
+
+    def _is_empty(self, group: int, name: str) -> bool:
+        """True if the statistics of a column say that it holds nulls alone."""
+        if name not in self._columns:
+            return False
+        part = self._metadata.row_group(group)
+        told = part.column(self._columns[name]).statistics
+        return told is not None and told.has_null_count and told.null_count == part.num_rows
 
     @property
     def uri(self) -> str:
@@ -178,5 +198,10 @@ class GroupReader:
             self.fetched_bytes += length
 
     def _span(self, group: int, columns: Sequence[str] | None = None) -> tuple[int, int]:
-        wanted = (at for path, at in self._columns.items() if columns is None or path.split(".")[0] in columns)
-        return byte_range(self._metadata.row_group(group), wanted)
+        """Return start and length of the bytes of a row group, or of these columns of it."""
+        if columns is not None:
+            wanted = [at for path, at in self._columns.items() if path.split(".")[0] in columns]
+            return byte_range(self._metadata.row_group(group), wanted)
+        if group not in self._spans:
+            self._spans[group] = byte_range(self._metadata.row_group(group))
+        return self._spans[group]

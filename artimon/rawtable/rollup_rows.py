@@ -194,7 +194,9 @@ def from_table(table: Any, source: Ints, series: Ints) -> RollupRows:
     count = table.column("count").to_numpy()
     first = table.column("first_time")
     first_ms = last_ms
-    if first.null_count < len(table):
+    if not first.null_count:
+        first_ms = to_milliseconds(first)
+    elif first.null_count < len(table):
         first_ms = np.where(first.is_valid().to_numpy(), to_milliseconds(first.fill_null(0)), last_ms)
     rows = RollupRows(
         source,

@@ -212,7 +212,7 @@ PLAN = (
         ("--only", "30d", "--only", "import", "--only", "find", "--days", "2", "--hosts", "3", "--series", "100000"),
         promised=(*("history.rollup", "history.import", "peer.victoriametrics.history.import"),),
         sized=(
-            *("history.bytes", "history.bytes@mixed"),
+            *("history.bytes", "history.bytes@1h", "history.bytes@mixed", "history.bytes@mixed,1h"),
             *_family("history.30d@7days", "", ",cold", ",parts"),
             *_family("peer.victoriametrics.history.30d@7days", "", ",cold", ",cached"),
             *(

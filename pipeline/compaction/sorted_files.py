@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +60,8 @@ class FileEncoding:
 
     dictionary: list[str] = field(default_factory=list)
     others: dict[str, str] = field(default_factory=dict)
+    empty: list[str] = field(default_factory=list)
+    """Columns of nulls alone. Their statistics tell readers not to decode them."""
 
     def options(self, level: int) -> dict[str, Any]:
         """Return the options of Arrow's Parquet writer; `level` is zstd's."""
@@ -71,7 +73,7 @@ class FileEncoding:
             "data_page_size": PAGE_BYTES,
             "max_rows_per_page": MAX_PAGE_ROWS,
             "write_batch_size": BATCH_ROWS,
-            "write_statistics": list(KEYS),
+            "write_statistics": [*KEYS, *self.empty],
             "store_schema": False,  # Arrow's schema repeats Parquet's: 700 bytes a file
         }
 
@@ -84,12 +86,14 @@ def choose_encoding(sample: Any, level: int) -> FileEncoding:
         for column, size in _column_sizes(sample.select(list(names)), _encoding(names), level).items():
             if column not in best or size < best[column][0]:
                 best[column] = size, names[column]
-    return _encoding({column: name for column, (_, name) in best.items()})
+    empty = [column for column in sample.column_names if sample.column(column).null_count == len(sample)]
+    return _encoding({column: name for column, (_, name) in best.items()}, empty)
 
 
-def _encoding(names: dict[str, str]) -> FileEncoding:
+def _encoding(names: dict[str, str], empty: Sequence[str] = ()) -> FileEncoding:
     dictionary = [column for column, name in names.items() if name == DICTIONARY]
-    return FileEncoding(dictionary, {column: name for column, name in names.items() if name != DICTIONARY})
+    others = {column: name for column, name in names.items() if name != DICTIONARY}
+    return FileEncoding(dictionary, others, list(empty))
 
 
 def _column_sizes(rows: Any, encoding: FileEncoding, level: int) -> dict[str, int]:

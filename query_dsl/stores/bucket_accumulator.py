@@ -7,7 +7,9 @@ from collections.abc import Collection
 import numpy as np
 import numpy.typing as npt
 
+from artimon.compute.arrays import picked_lives
 from artimon.compute.cells import is_whole_number
+from artimon.compute.kernels import kernels
 from artimon.compute.sample_order import rank
 from artimon.compute.statistics import FOLDS, bits_of, join_cells, to_double, with_needs
 from artimon.compute.succession import normalize_incarnations
@@ -16,29 +18,42 @@ from artimon.model.grid import Grid
 from artimon.model.import_chunk import UNKNOWN_START_MS
 from artimon.model.select import INCARNATION_DTYPE, Buckets, SelectRequest
 from artimon.model.series_table import SeriesTable
+from artimon.rawtable.rollup_rows import RollupRows
 from query_dsl.stores.partial_buckets import (
+    INCARNATION_FIELDS,
     PartialBuckets,
     SparseBuckets,
     merge_incarnations,
+    newest_ends,
     renumber_texts,
     without_series,
 )
-from query_dsl.stores.sample_rows import DOUBLE, INTEGER, NO_TYPE, STRING, Bools, Ints, Types
+from query_dsl.stores.sample_rows import DOUBLE, ENDED, INTEGER, NO_TYPE, STRING, Bools, Ints, Types
 
 MAX_INCARNATIONS = 5_000
 """Maximum number of lives per series, as in shards: the oldest are left out, with a note."""
 
 
 class BucketAccumulator:
-    """Buckets, incarnations and ends of one selection of `rows` series. Not locked."""
+    """Buckets, incarnations and ends of one selection of `rows` series. Not locked.
 
-    def __init__(self, rows: int, grid: Grid, statistics: Collection[str]) -> None:
-        self._rows, self._grid = rows, grid
+    `_flat` has a matrix (columns, series) per statistic, the layout of shards, its series already in the order of the
+    answer: that of series `row` is `_place[row]`. The incarnation that was added first for a series is in `_first`;
+    others are in `_incarnations`."""
+
+    def __init__(self, rows: int, grid: Grid, statistics: Collection[str], order: Ints | None = None) -> None:
+        """`order`: series of each row of the answer; None: as numbered."""
+        self._rows, self._grid, self._order = rows, grid, order
+        self._place = np.arange(rows, dtype=np.int64)
+        if order is not None:
+            self._place[order] = np.arange(rows)
         wanted = with_needs(statistics)
         wanted |= {"last_time"} if "last" in wanted else set()
         self._flat = {name: np.zeros(rows * grid.n, np.int64) for name in sorted(wanted)}
         self._types: Types = np.full(rows, NO_TYPE, np.uint8)
         self._newest, self._ended = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        self._first = {name: np.zeros(rows, np.int64) for name in INCARNATION_FIELDS[1:]}
+        self._begun = np.zeros(rows, np.uint8)
         self._incarnations = [np.zeros(0, INCARNATION_DTYPE)]
         self._added = self._merged = 0
         self._texts: list[str] = []
@@ -59,9 +74,40 @@ class BucketAccumulator:
         rows, times = piece.ended
         self._ended[rows] = np.maximum(self._ended[rows], times)
         self._merge_buckets(piece.buckets, piece.bucket_types())
-        if len(piece.incarnations):
-            self._incarnations.append(piece.incarnations)
-            self._added += len(piece.incarnations)
+        self._add_incarnations(piece.incarnations)
+
+    def add_rows(self, rows: RollupRows) -> bool:
+        """Merge rows of roll-ups, whose buckets nest in those of the grid, with the result of `add` of their piece.
+        False: nothing was merged; only `add` can: there are texts, series of several types, or no kernels."""
+        compiled = kernels()
+        if compiled is None or self.mixed or (rows.type == STRING).any():
+            return False
+        over = rows.type == ENDED
+        valued = rows.select(~over) if over.any() else rows
+        others = np.empty((len(valued), len(INCARNATION_FIELDS)), np.int64)
+        stats = valued.stats
+        columns = (valued.series, valued.end_ms, valued.birth_ms, valued.first_ms, stats["last_time"], stats["count"])
+        folds = (stats["last"], *(stats[name] for name in FOLDS), valued.type)
+        count = compiled.add_rollups(
+            [np.ascontiguousarray(column) for column in (*columns, *folds)],
+            [self._flat.get(name) for name in ("count", "last", "last_time", *FOLDS)],
+            (self._types, self._newest, self._place, self._begun, *self._first.values(), others),
+            (self._grid.start_ms, self._grid.step_ms, self._grid.n),
+            int(NO_TYPE),
+        )
+        if count < 0:
+            return False
+        if over.any():
+            ended, times = newest_ends(rows.series[over], rows.stats["last_time"][over])
+            self._ended[ended] = np.maximum(self._ended[ended], times)
+        self.samples += len(valued)
+        self._add_incarnations(others[:count].copy().view(INCARNATION_DTYPE).reshape(-1))
+        return True
+
+    def _add_incarnations(self, lives: npt.NDArray[np.void]) -> None:
+        if len(lives):
+            self._incarnations.append(lives)
+            self._added += len(lives)
             if self._added > 2 * self._merged + 100_000:
                 self._merge_incarnations()
 
@@ -87,8 +133,8 @@ class BucketAccumulator:
         """Replace the data of these series (default: `mixed`) by a piece made of all their samples."""
         rows = np.array(sorted(self.mixed), np.int64) if rows is None else rows
         for matrix in self._flat.values():
-            matrix.reshape(self._rows, self._grid.n)[rows] = 0
-        self._types[rows], self._newest[rows], self._ended[rows] = NO_TYPE, 0, 0
+            matrix.reshape(self._grid.n, self._rows)[:, self._place[rows]] = 0
+        self._types[rows], self._newest[rows], self._ended[rows], self._begun[rows] = NO_TYPE, 0, 0, 0
         self._incarnations = [lives[~np.isin(lives["row"], rows)] for lives in self._incarnations]
         self.mixed.difference_update(rows.tolist())
         samples = self.samples
@@ -109,12 +155,14 @@ class BucketAccumulator:
         return number
 
     def _merge_buckets(self, cuts: SparseBuckets, kinds: Types) -> None:
-        at, stats, flat = cuts.at, cuts.stats, self._flat
+        stats, flat = cuts.stats, self._flat
+        row, column = np.divmod(cuts.at, self._grid.n)
+        at = column * self._rows + self._place[row]
         before = flat["count"][at]
         there = before > 0
         flat["count"][at] = before + stats["count"]
         if "last_time" in flat:
-            later = ~there | self._later(cuts, kinds, there)
+            later = ~there | self._later(at, cuts, kinds, there)
             for name in {"last_time", "last"} & flat.keys():
                 flat[name][at[later]] = stats[name][later]
         double = bits_of(kinds == DOUBLE)
@@ -125,12 +173,12 @@ class BucketAccumulator:
                     new = np.where(there, join_cells(fold, flat[name][at], new, double), new)
                 flat[name][at] = new
 
-    def _later(self, cuts: SparseBuckets, kinds: Types, there: Bools) -> Bools:
-        times, new = self._flat["last_time"][cuts.at], cuts.stats["last_time"]
+    def _later(self, at: Ints, cuts: SparseBuckets, kinds: Types, there: Bools) -> Bools:
+        times, new = self._flat["last_time"][at], cuts.stats["last_time"]
         later = there & (new > times)
         tied = np.flatnonzero(there & (new == times))
         if len(tied) and "last" in self._flat:
-            lasts = cuts.stats["last"], self._flat["last"][cuts.at]
+            lasts = cuts.stats["last"], self._flat["last"][at]
             ranks = [self._ranks(cells[tied], kinds[tied]) for cells in lasts]
             later[tied] = ranks[0] > ranks[1]
         return np.asarray(later)
@@ -144,7 +192,19 @@ class BucketAccumulator:
         return ranks
 
     def _merge_incarnations(self) -> None:
-        lives = np.concatenate(self._incarnations)
+        rows = np.flatnonzero(self._begun)
+        if not len(rows) and len(self._incarnations) == 1:
+            return
+        first = np.empty(len(rows), INCARNATION_DTYPE)
+        first["row"] = rows
+        for name, column in self._first.items():
+            first[name] = column[rows]
+        self._begun[:] = 0
+        if not sum(map(len, self._incarnations)):
+            self._incarnations = [first]
+            self._added = self._merged = len(first)
+            return
+        lives = np.concatenate([first, *self._incarnations])
         text = (self._types == STRING)[lives["row"]] if len(lives) else np.zeros(0, np.bool_)
         if text.any():  # ties are ordered by text
             place = np.argsort(np.argsort(np.array(self._texts, object))).astype(np.int64)
@@ -169,12 +229,15 @@ class BucketAccumulator:
         if len(late):
             self._to_double(late, lives)
             types[late] = DOUBLE
-        shape = (self._rows, self._grid.n)
-        held = {name: matrix.reshape(shape) for name, matrix in self._flat.items()}
+        held = self._matrices()
         more: tuple[str, ...] = (
             (f"{dropped:,} incarnations of series with more than {MAX_INCARNATIONS:,} are left out",) if dropped else ()
         )
         made = SeriesTable(series.fingerprints, types, series.kinds, series.columns)
+        ended, newest = np.where(self._ended >= self._newest, self._ended, 0), self._newest
+        if self._order is not None:
+            made, ended, newest = made.take(self._order), ended[self._order], newest[self._order]
+            lives = picked_lives(lives, self._order, self._rows)
         if seams := _count_seams(self._incarnations[0]):
             more += (
                 f"{seams:,} series have counts of unknown start after counts of known start, from files or sources that"
@@ -188,16 +251,20 @@ class BucketAccumulator:
             {name: held[name] for name in request.statistics},
             tuple(self._texts),
             lives,
-            np.where(self._ended >= self._newest, self._ended, 0),
-            self._newest,
+            ended,
+            newest,
             (*notes, *more),
         )
 
+    def _matrices(self) -> dict[str, Ints]:
+        """Return the statistics as (series, columns), in the order of the answer, without a copy."""
+        shape = (self._grid.n, self._rows)
+        return {name: matrix.reshape(shape).T for name, matrix in self._flat.items()}
+
     def _to_double(self, rows: Ints, lives: npt.NDArray[np.void]) -> None:
-        shape = (self._rows, self._grid.n)
-        held = {name: matrix.reshape(shape) for name, matrix in self._flat.items()}
-        for name, cells in to_double({name: matrix[rows] for name, matrix in held.items()}).items():
-            held[name][rows] = cells
+        held, places = self._matrices(), self._place[rows]
+        for name, cells in to_double({name: matrix[places] for name, matrix in held.items()}).items():
+            held[name][places] = cells
         mine = np.isin(lives["row"], rows)
         lives["last"][mine] = lives["last"][mine].astype(np.float64).view(np.int64)
 

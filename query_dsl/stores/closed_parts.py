@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from artimon.compute.bucketizer import distinct
 from artimon.compute.statistics import STATISTICS
 from artimon.model.select import INCARNATION_DTYPE
 from artimon.rawtable.rollups import stem_of
@@ -56,10 +57,12 @@ class CachedPart:
 
     def rows(self) -> Ints:
         """Return the series of each row, ascending."""
-        return np.unique(self.series)
+        return distinct(self.series)
 
     def holds(self, source: Ints, series: Ints) -> Bools:
         """Return the mask of the pairs that were asked of the file."""
+        if np.array_equal(source, self.source) and np.array_equal(series, self.series):
+            return np.ones(len(source), np.bool_)
         own, asked = (_pairs(*pairs) for pairs in ((self.source, self.series), (source, series)))
         return np.isin(asked, own)
 
@@ -97,9 +100,12 @@ def renumber(piece: PartialBuckets, place: Ints, columns: int, offset: int = 0) 
     def kept(rows: Ints) -> Bools:
         return np.asarray(place[rows] >= 0)
 
-    row, column = np.divmod(piece.buckets.at, piece.columns)
-    buckets = piece.buckets.select(kept(row))
-    row, column = row[kept(row)], column[kept(row)]
+    row = piece.buckets.at // piece.columns
+    column = piece.buckets.at - row * piece.columns
+    buckets = piece.buckets
+    if (place < 0).any():
+        chosen = kept(row)
+        buckets, row, column = buckets.select(chosen), row[chosen], column[chosen]
     lives = piece.incarnations[kept(piece.incarnations["row"].astype(np.int64))].copy()
     lives["row"] = place[lives["row"]]
     own, ended = kept(piece.rows), kept(piece.ended[0])

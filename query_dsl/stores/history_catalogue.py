@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
 from time import monotonic
 from typing import Any, TypeVar
@@ -28,7 +29,7 @@ MAX_FOUND = 1_000_000
 """Maximum number of series of a lookup, about 1 GiB: those of a query are limited further."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SeriesMatch:
     """Matching series: `table` with one row per series, pairs of (source, fingerprint) that report them, and the row
     of each pair."""
@@ -41,6 +42,12 @@ class SeriesMatch:
 
     def __len__(self) -> int:
         return len(self.table)
+
+    @cached_property
+    def canonical_order(self) -> Ints:
+        """Return the rows in the order of their names and labels."""
+        texts = self.table.texts() if len(self) else []
+        return np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64)
 
 
 class HistoryCatalogue:

@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from artimon.compute.statistics import with_needs
 from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.select import NAME, Buckets, Matcher, SelectRequest, Series, too_many_series
+from artimon.rawtable.rollup_rows import RollupRows
 from artimon.rawtable.rollups import rollups_uri
 from artimon.rawtable.schema import raw_uri
 from artimon.rawtable.table_reader import read_both_with_retry, read_with_retry
@@ -138,7 +139,7 @@ class HistoryStore(EngineStore):
         found, grid = self._find_limited(request.matchers, request.limit), request.grid
 
         def answer(reading: TableRead) -> Buckets:
-            held = BucketAccumulator(len(found), grid, request.statistics)
+            held = BucketAccumulator(len(found), grid, request.statistics, found.canonical_order)
             lock = threading.Lock()
 
             def take(piece: PartialBuckets) -> None:
@@ -146,7 +147,16 @@ class HistoryStore(EngineStore):
                     held.add(piece)
                     self._watch.check_samples(held.samples)
 
-            self._bucketize(reading, request, take)
+            def take_rollups(rows: RollupRows) -> None:
+                with lock:
+                    before = held.samples
+                    merged = held.add_rows(rows)
+                    reading.rollup_rows += held.samples - before
+                    self._watch.check_samples(held.samples)
+                if not merged:
+                    take(reading.count_rollups(bucketize_rollups(rows, grid)))
+
+            self._bucketize(reading, request, take, take_rollups)
             notes = self._read_context(reading, found, held, request)
             part = reading.part(grid.start_ms, grid.end_ms, held.samples)
             expired = reading.choice.expired
@@ -213,8 +223,15 @@ class HistoryStore(EngineStore):
         except HistoryInterrupted:
             raise ending.reason() from None
 
-    def _bucketize(self, reading: TableRead, request: SelectRequest, take: Callable[[PartialBuckets], None]) -> None:
-        """Call `take` with all pieces: from several threads, or from this one as Spark tasks end."""
+    def _bucketize(
+        self,
+        reading: TableRead,
+        request: SelectRequest,
+        take: Callable[[PartialBuckets], None],
+        take_rollups: Callable[[RollupRows], None],
+    ) -> None:
+        """Call `take` with all pieces, and `take_rollups` with rows that are in none: from several threads, or from
+        this one as Spark tasks end."""
         if not len(reading.row_filter):
             return
         raw, rollups = reading.choice.raw, reading.choice.rollups
@@ -222,8 +239,8 @@ class HistoryStore(EngineStore):
         share = size / (size + raw.size) if size else 0.0
         if rollups:
 
-            def take_rollups(table: Any) -> None:
-                take(reading.count_rollups(bucketize_rollups(from_rollup_table(table, reading.row_of), request.grid)))
+            def convert(table: Any) -> None:
+                take_rollups(from_rollup_table(table, reading.row_of))
 
             def told(done: float, text: str) -> None:
                 self._progress(done * share, text)
@@ -231,7 +248,7 @@ class HistoryStore(EngineStore):
             if self._parts is not None:
                 PartReader(reading, request, self._parts, take).read(told)
             else:
-                reading.read_rollups(rollup_columns(request.statistics), take_rollups, told)
+                reading.read_rollups(rollup_columns(request.statistics), convert, told)
         if raw.files:
             self._bucketize_samples(
                 reading, request, take, lambda done, text: self._progress(share + done * (1 - share), text)

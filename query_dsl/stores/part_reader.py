@@ -106,7 +106,9 @@ class PartReader:
             self._cache.store(self._table, file.path, self._shape, part)
         else:
             self._reading.count_cached()
-        numbers = _places(part.rows(), self._series, self._row_of_series)
+        rows = part.rows()
+        same = np.array_equal(rows, self._series)
+        numbers = self._row_of_series if same else _places(rows, self._series, self._row_of_series)
         self._take(self._reading.count_rollups(renumber(part.piece, numbers, self._grid.n, place.offset)))
 
     def _merge(

@@ -10,13 +10,14 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from artimon.compute.statistics import STATISTICS
 from artimon.model.grid import Grid
 from artimon.model.select import SelectRequest
 from artimon.rawtable.rollup_rows import RollupRows, concat_rows, from_table, merge_rows, roll_up_cells, to_table
 from query_dsl.stores.bucket_accumulator import BucketAccumulator
 from query_dsl.stores.partial_buckets import PartialBuckets, bucketize
 from query_dsl.stores.rollup_buckets import as_rollups, bucketize_rollups, unify_rollup_types
-from query_dsl.stores.sample_rows import SampleRows
+from query_dsl.stores.sample_rows import STRING, SampleRows
 from tests.query_dsl.engine_worlds import MINUTE, T, Told, made_of, request_of, rows_of, table_of, worlds
 from tests.query_dsl.test_pushdown import HOUR, fed_shards
 
@@ -28,28 +29,30 @@ class Part:
     """Samples of one file. `steps` of its roll-up: (), 5 min, or 1 h made of 5 min."""
 
     def __init__(self, samples: SampleRows, source: Any, steps: tuple[int, ...]) -> None:
-        self._samples, self._source, self._steps = samples, source, steps
+        self._samples, self._source, self.steps = samples, source, steps
 
     def rows(self) -> RollupRows:
         one = self._samples
-        if not self._steps:
+        if not self.steps:
             return as_rollups(one, self._source)
         rows = roll_up_cells(
-            self._source, one.row, one.time_ms, one.birth_ms, one.type, one.cell, one.strings, self._steps[0]
+            self._source, one.row, one.time_ms, one.birth_ms, one.type, one.cell, one.strings, self.steps[0]
         )
-        for step in self._steps[1:]:
+        for step in self.steps[1:]:
             rows = merge_rows(rows, step)
         table = to_table(rows)
         return from_table(table, *(table.column(name).cast(pa.int64()).to_numpy() for name in ("source", "series")))
 
     def piece(self, grid: Grid) -> PartialBuckets:
-        return bucketize_rollups(self.rows(), grid) if self._steps else bucketize(self._samples, grid)
+        return bucketize_rollups(self.rows(), grid) if self.steps else bucketize(self._samples, grid)
 
 
-def held(told: list[Told], grid: Grid, parts: list[Part], request: SelectRequest) -> Any:
+def held(told: list[Told], grid: Grid, parts: list[Part], request: SelectRequest, compiled: bool = False) -> Any:
+    """Return the answer; `compiled`: rows of roll-ups are merged by the kernel, where it can."""
     kept = BucketAccumulator(len(table_of(told)), grid, request.statistics)
     for part in parts:
-        kept.add(part.piece(grid))
+        if not (compiled and part.steps and kept.add_rows(part.rows())):
+            kept.add(part.piece(grid))
     if kept.mixed:
         rows = concat_rows([part.rows() for part in parts])
         rows = rows.select(np.isin(rows.series, sorted(kept.mixed)))
@@ -71,7 +74,45 @@ def test_files_of_any_level_are_what_the_shards_hold(told: list[Told], at: int, 
     for i in range(many):
         chosen = np.array(places[i::many], np.intp)
         parts.append(Part(rows.select(chosen), source[chosen], order.choice(levels)))
-    assert held(told, grid, parts, request) == made_of(fed_shards(told, 2).select(request))
+    expected = made_of(fed_shards(told, 2).select(request))
+    assert held(told, grid, parts, request) == expected
+    assert held(told, grid, parts, request, compiled=True) == expected
+
+
+def test_rows_of_one_type_are_merged_by_the_kernel_in_any_order() -> None:
+    """Rows of one bucket, of two start times, and of an end marker; those outside the grid count for incarnations."""
+    samples = (
+        (T - 4 * MINUTE, 5, 3),
+        (T - 3 * MINUTE, 5, 4),
+        (T - 2 * MINUTE, T - 2 * MINUTE, 1),
+        (T + HOUR, T - 2 * MINUTE, 9),
+    )
+    told = [Told(f"v{n}", (), 1, samples, "s0", 0) for n in range(3)]  # type: ignore[arg-type]
+    rows, source = rows_of(told)
+    grid, request = Grid(T, FIVE, 1), request_of(["v.*"], Grid(T, FIVE, 1))
+    whole = Part(rows, source, (FIVE,)).rows()
+    pieces = BucketAccumulator(3, grid, request.statistics)
+    pieces.add(bucketize_rollups(whole, grid))
+    merged = BucketAccumulator(3, grid, request.statistics, np.array([2, 0, 1]))
+    for at in np.random.default_rng(1).permutation(len(whole)).tolist():
+        assert merged.add_rows(whole.select(slice(at, at + 1)))
+    expected, found = (one.buckets(request, table_of(told)) for one in (pieces, merged))
+    assert [one.name for one in found.series] == ["v2", "v0", "v1"]
+    for name, matrix in expected.statistics.items():
+        assert np.array_equal(found.statistics[name], matrix[[2, 0, 1]]), name
+    assert np.array_equal(np.sort(found.births, order=["row", "birth_ms"]), found.births)
+    assert np.array_equal(
+        found.births[["birth_ms", "first_ms", "last_ms", "last"]][:2],
+        expected.births[-2:][["birth_ms", "first_ms", "last_ms", "last"]],
+    )
+    assert len(found.births) == len(expected.births) == 6
+    assert merged.samples == pieces.samples
+
+
+def test_texts_are_left_to_pieces() -> None:
+    time, stats = np.array([T]), dict.fromkeys(STATISTICS, np.array([0]))
+    texts = RollupRows(time, time, time, time, np.array([STRING], np.uint8), time, stats, ("a",))
+    assert not BucketAccumulator(1, GRIDS[0], ("last",)).add_rows(texts)
 
 
 def test_a_sample_within_the_bucket_of_a_later_row_is_not_the_last() -> None:

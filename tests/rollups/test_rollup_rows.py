@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
 
+from artimon.compute.statistics import STATISTICS
 from artimon.model.values import ValueType, cell_to_double
+from artimon.rawtable.parquet_reader import GroupReader
 from artimon.rawtable.rollup_rows import (
     ENDED,
+    ROLLUP_FILE_SCHEMA,
     RollupRows,
     concat_rows,
     from_table,
@@ -22,6 +27,7 @@ from artimon.rawtable.rollup_rows import (
     to_table,
 )
 from artimon.rawtable.schema import FILE_SCHEMA
+from pipeline.compaction.sorted_files import SortedFileWriter
 
 FIVE, HOUR = 300_000, 3_600_000
 START = 1_794_960_000_000
@@ -174,3 +180,32 @@ def test_the_type_of_a_row_is_that_of_its_samples() -> None:
     """A series that changes its type within a bucket has a row of each."""
     rows = roll_up(table_of([(1, 1, START + 1, 0, False, 1), (1, 1, START + 2, 0, False, 1.5)]), FIVE)
     assert rows.type.tolist() == [ValueType.INTEGER, ValueType.DOUBLE]
+
+
+def test_columns_of_nulls_are_read_without_their_bytes(tmp_path: Path) -> None:
+    """Files tell by statistics that no series of them has texts, doubles or flags; those of older programs do not."""
+    one = np.ones(2, np.int64)
+    stats = {**dict.fromkeys(STATISTICS, np.array([3, 4])), "last_time": np.array([20, 300_020])}
+    types = np.full(2, int(ValueType.INTEGER), np.uint8)
+    rows = RollupRows(one, one, np.array([FIVE, 2 * FIVE]), one, types, np.array([10, 300_010]), stats)
+    table = to_table(rows)
+    writer = SortedFileWriter(f"file://{tmp_path}", "files", {"period": "2026-11-21"}, 1 << 20, prefix="day-x", level=3)
+    writer.add(table)
+    (file,) = writer.close()
+    found = tmp_path / file.path
+    told = pq.ParquetFile(found).metadata.row_group(0)
+    chunks = {told.column(at).path_in_schema: told.column(at) for at in range(told.num_columns)}
+    names = {name for name, chunk in chunks.items() if chunk.statistics is not None}
+    assert {"double", "boolean", "string", "sum_double"} <= names
+    assert "integer" not in names
+    reader = GroupReader(f"file://{found}")
+    assert reader.read(0, ROLLUP_FILE_SCHEMA.names).equals(table)
+    assert reader.read(0, ["string"]).equals(table.select(["string"]))
+    chosen = ["count", "string", "integer"]
+    with found.open("r+b") as damaged:
+        damaged.seek(chunks["string"].data_page_offset)
+        damaged.write(b"\xff" * chunks["string"].total_compressed_size)
+    assert GroupReader(f"file://{found}").read(0, chosen).equals(table.select(["count", "integer", "string"]))
+    old = tmp_path / "old.parquet"
+    pq.write_table(table, old, write_statistics=False)
+    assert GroupReader(f"file://{old}").read(0, ROLLUP_FILE_SCHEMA.names).equals(table)

@@ -83,6 +83,12 @@ class RowFilter:
 
     def _pairs(self, source: Ints, series: Ints) -> Ints:
         """(n,) number of each pair, -1 if it is not wanted. Sources come in runs: files are sorted by them."""
+        if len(source):
+            low, high = np.searchsorted(self.source, [source[0], source[0] + 1])
+            at = low + int(np.searchsorted(self.series[low:high], series[0]))
+            all_of = slice(at, at + len(source))  # often all pairs are wanted, and no other lies between them
+            if np.array_equal(self.series[all_of], series) and np.array_equal(self.source[all_of], source):
+                return np.arange(at, at + len(source))
         found = np.full(len(source), -1, np.int64)
         starts = run_starts(source)
         ends = np.append(starts[1:], len(source))

@@ -138,9 +138,10 @@ class LocalReader:
                 break
             picked = self.pick_rows(share.reader, group)
             if picked is not None:
-                yield fetch(share.reader, group, picked.rows, self._columns).append_column(
-                    "pair", pa.array(picked.pairs)
-                )
+                others = [name for name in self._columns if name != "time"]  # the keys contain it
+                table = fetch(share.reader, group, picked.rows, others)
+                table = table.append_column("time", pa.array(picked.time_us).view(STAMP))
+                yield table.append_column("pair", pa.array(picked.pairs)).select([*self._columns, "pair"])
 
 
 def fetch(reader: GroupReader, group: int, rows: Rows | None, columns: Sequence[str] = COLUMNS) -> Any:

@@ -50,11 +50,12 @@ def choose_files(
         return FileChoice(pruned)
     raw = [(str(path), (day_of(str(period)), str(keep))) for path, period, keep in _raw_files(table)]
     names, partitions = {stem_of(path) for path, _ in raw}, {partition for _, partition in raw}
-    fit = fitting_levels(rollup_files(rollups), grid)
+    live = rollup_files(rollups)
+    fit = fitting_levels(live, grid)
     relevant = {file.path: file for file in prune(rollups, wanted).files}
     chosen: list[RollupFile] = []
     coarse: list[RollupFile] = []
-    for made in _by_raw_file(rollup_files(rollups)):
+    for made in _by_raw_file(live):
         one = made[0]
         if one.raw_name not in names and not _has_expired(one, partitions, appended_ms):
             continue  # compaction replaced its raw file, or this version of the raw table is older
