@@ -243,6 +243,7 @@ void sum_integers(int64_t n, const uint64_t *cells, const int64_t *class_of, uin
     }
     if (n)
         sums[before] = sum;
+}
 
 struct rollups {
     int64_t n, start_ms, step_ms, columns, width;
