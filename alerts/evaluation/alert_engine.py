@@ -227,7 +227,7 @@ class AlertEngine:
         missed = max(0, (time_ms - memory.time_ms) // STEP_MS - 1) if memory.time_ms else 0
         gone = end_orphaned_alerts(memory.known, force.rules, max(time_ms, self._prompt.last_ms))
         lagging, late = self._lagging(time_ms)
-        evaluator = self._evaluator(force, time_ms, lagging, began)
+        evaluator = self._evaluator(force, time_ms, lagging)
         self._context = evaluator.context
         before = {name: known.alerts for name, known in memory.known.items() if name not in gone}
         waiting = waiting_results(force, self._shown, memory.time_ms, time_ms)
@@ -264,7 +264,7 @@ class AlertEngine:
         due = {name: rule for name, rule in due.items() if name not in changed}  # their alerts end with the minute
         before = {name: one.alerts for name, one in known.items()}
         lagging = is_lagging((feed.newest_ms for feed in self._feeds), time_ms)
-        evaluator = self._evaluator(force, time_ms, lagging, began)
+        evaluator = self._evaluator(force, time_ms, lagging)
         evaluator.read_newest()
         self._context = evaluator.context
         judged = evaluate_rules(evaluator, due, before, None)
@@ -332,15 +332,17 @@ class AlertEngine:
             if name in known and known[name].digest == rule.digest
         }
         lagging, _ = self._lagging(time_ms)
-        evaluator = self._evaluator(self._active or ActiveRules(rules), time_ms, lagging, perf_counter())
+        evaluator = self._evaluator(self._active or ActiveRules(rules), time_ms, lagging)
         return evaluate_rules(evaluator, rules, before, None)
 
-    def _evaluator(self, force: ActiveRules, time_ms: int, lagging: bool, began: float) -> RuleEvaluator:
+    def _evaluator(self, force: ActiveRules, time_ms: int, lagging: bool) -> RuleEvaluator:
+        """Return an evaluator whose time limit begins now, once the files are read: many new rules take minutes."""
         config, plan = self._config, self._plan
         if plan is None or plan[0] is not force:
             self._plan = plan = force, RulePlan.of(force.rules.values())
+        until = perf_counter() + MAX_EVALUATION_S
         return RuleEvaluator(
-            self._store, plan[1], time_ms, lagging, self._in_time(began),
+            self._store, plan[1], time_ms, lagging, lambda: perf_counter() < until,
             external_labels=config.external_labels, external_url=config.page,
         )  # fmt: skip
 
@@ -380,9 +382,6 @@ class AlertEngine:
         if self._routing_file is not None:
             new = self._routing_file.apply(new)
         return before if new == before else new
-
-    def _in_time(self, began: float) -> Callable[[], bool]:
-        return lambda: perf_counter() - began < MAX_EVALUATION_S
 
     def _lagging(self, time_ms: int) -> tuple[bool, str]:
         """Return whether a shard lacks the bucket, and the text that names late sources."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from alerts.evaluation import rule_evaluator
+from alerts.evaluation import alert_engine, rule_evaluator
 from alerts.evaluation.rule_completeness import COLUMNS
 from alerts.evaluation.verdicts import MISSING_MS
 from alerts.state.alert_database import FILE
@@ -257,6 +257,29 @@ def test_a_store_that_does_not_answer_changes_nothing_and_is_asked_once(tmp_path
     world.tick({"h1": 1})
     assert world.told() == ["firing h1", "resolved h1"]
     world.close()
+
+
+@pytest.mark.parametrize("slow", ["files", "store"])
+def test_time_limit_of_an_evaluation(world: World, monkeypatch: pytest.MonkeyPatch, slow: str) -> None:
+    """Files may take longer than the limit, which rules that come after a slow store reach."""
+    now_s = [0.0]
+    monkeypatch.setattr(alert_engine, "perf_counter", lambda: now_s[0])
+    of, name = (world.engine, "read_rules") if slow == "files" else (world.store, "select")
+    work = getattr(of, name)
+
+    def worked(*arguments: object) -> object:
+        now_s[0] += 2 * alert_engine.MAX_EVALUATION_S
+        return work(*arguments)
+
+    monkeypatch.setattr(of, name, worked)
+    for one in ("a", "b"):
+        world.write(
+            rule_text().replace("name: down", f"name: {one}").replace("'up'", f"'up{{r=\"{one}\"}}'"), one + ".yaml"
+        )
+    world.tick({"h1": 0})
+    errors = [world.error(one) for one in ("a", "b")]
+    late = "not evaluated: the time limit of the evaluation was reached before this rule"
+    assert errors == (["", ""] if slow == "files" else ["", late])
 
 
 @pytest.mark.parametrize("nothing_fits", [False, True])
