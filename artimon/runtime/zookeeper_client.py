@@ -143,7 +143,10 @@ class EphemeralNode(ZooKeeperWatcher):
         if self.registered:
             self._registered_once, self.conflict, self._written = True, False, data
         if not self._is_rewritten or not self.registered:
-            self._client.exists(self._path, watch=self._on_node)  # its deletion wakes us
+            stat = self._client.exists(self._path, watch=self._on_node)  # its deletion wakes us
+            if stat is None or (self.registered and stat.ephemeralOwner != self._client.client_id[0]):
+                self.registered = False  # it was deleted or replaced before the watch was set
+                self.wake()
 
     def _on_node(self, event: Any) -> None:
         """Wake up for everything but new data: those are our own, and the next check sets the watch again."""

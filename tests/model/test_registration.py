@@ -61,6 +61,30 @@ def test_a_node_is_restored_after_its_session_expired(clients: list[KazooClient]
     registration.stop()
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_node_that_goes_before_its_watch_is_set(
+    clients: list[KazooClient], path: str, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    ours, theirs = clients[:2]
+    exists = ours.exists
+
+    def late(path: str, watch: object = None) -> object:
+        monkeypatch.undo()
+        theirs.delete(path)
+        if replaced:
+            theirs.create(path, b"theirs", ephemeral=True)
+        return exists(path, watch=watch)
+
+    monkeypatch.setattr(ours, "exists", late)
+    registration = EphemeralNode(ours, path, b"x")
+    registration.start()
+    if replaced:
+        eventually(lambda: registration.conflict, "it notices the other one", 60)
+        theirs.delete(path)
+    eventually(lambda: registration.registered and owner(theirs, path) == ours.client_id[0], "it is there again", 60)
+    registration.stop()
+
+
 def test_a_dead_node_is_replaced_and_a_live_one_is_not(clients: list[KazooClient], path: str) -> None:
     """The node of a killed process is replaced; that of a live process that replaced ours is left until it goes."""
     clients[2].create(path, b"dead", ephemeral=True, makepath=True)
