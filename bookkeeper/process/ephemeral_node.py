@@ -149,8 +149,8 @@ class EndpointRegistration:
         client = self._client
         watch = self._on_state if self._session is None else None
         if not self.registered.is_set() and self._create():
-            if watch is not None:
-                client.exists_async(self.path, watch=watch).get(timeout=CALL_TIMEOUT_S)
+            if watch is not None and client.exists_async(self.path, watch=watch).get(timeout=CALL_TIMEOUT_S) is None:
+                raise RuntimeError("the node was deleted before its watch was set")
             return
         stat = client.exists_async(self.path, watch=watch).get(timeout=CALL_TIMEOUT_S)
         if stat is not None and stat.ephemeralOwner == client.client_id[0]:
