@@ -16,6 +16,7 @@ from artimon.access.authenticator import Authenticator
 from tests.access.conftest import basic
 from tests.api.test_limits import HeldStore
 from tests.lists.conftest import MARK, Opener, findings, save_picture, serving
+from tests.waiting import eventually
 
 HOSTILE = "fetch('http.requests{route!=\"" + MARK.replace('"', '\\\\"') + "\"}')"
 
@@ -69,7 +70,7 @@ def test_a_query_is_cancelled_by_keyboard(opener: Opener) -> None:
         page.get_by_role("button", name="Cancel").press("Enter")
         expect(page.locator("#list")).to_contain_text("No running query has these words")
         expect(page.locator("#queries")).to_be_focused()
-        assert ends == [503]
+        eventually(lambda: ends == [503], "the end of the cancelled query")
 
 
 def test_each_role_cancels_what_it_may(opener: Opener, access: Authenticator) -> None:
@@ -90,10 +91,10 @@ def test_each_role_cancels_what_it_may(opener: Opener, access: Authenticator) ->
         assert ends == []
         viewer.get_by_role("button", name="Cancel").click()
         expect(viewer.locator("tbody tr")).to_have_count(0)
-        assert ends == [503]
+        eventually(lambda: ends == [503], "the end of the cancelled query")
         admin.get_by_role("button", name="Cancel fetch('heat')").click()
         expect(admin.locator("tbody tr")).to_have_count(0)
-        assert ends == [503, 503]
+        eventually(lambda: ends == [503, 503], "the end of the other query")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
