@@ -212,14 +212,14 @@ void sum_classes(int64_t n, const double *values, const int64_t *class_of, const
     }
 }
 
-/* Least and greatest cell, and difference to the cell before, of the series in one of `classes` (all without `class_of`);
-   differences are 0 without `before`, and wrap around beyond 64 bits. */
+/* Least and greatest cell, and difference to the cell before, of the series in one of `classes`; differences are 0 without
+   `before`, and wrap around beyond 64 bits. */
 HOT void bounds(int64_t n, const int64_t *cells, const int64_t *before, const int64_t *class_of, int64_t classes,
                 int64_t found[4]) {
     int64_t least = INT64_MAX, most = INT64_MIN, down = INT64_MAX, up = INT64_MIN;
     for (int64_t i = 0; i < n; i++) {
         const int64_t x = cells[i], step = before ? (int64_t)((uint64_t)x - (uint64_t)before[i]) : 0;
-        const int mine = class_of ? class_of[i] < classes : 1;
+        const int mine = class_of[i] < classes;
         least = mine & (x < least) ? x : least;
         most = mine & (x > most) ? x : most;
         down = mine & (step < down) ? step : down;
@@ -264,7 +264,7 @@ struct lives {
 };
 
 /* Cells of doubles as integers of the same order. */
-static inline int64_t ranked(int64_t cell, int real) { return real ? cell ^ ((cell >> 63) & INT64_MAX) : cell; }
+static inline int64_t ranked(int64_t cell, int real) { return real ? ORDER(cell) : cell; }
 
 static inline double as_real(int64_t cell) {
     double value;

@@ -144,7 +144,7 @@ class EphemeralNode(ZooKeeperWatcher):
             self._registered_once, self.conflict, self._written = True, False, data
         if not self._is_rewritten or not self.registered:
             stat = self._client.exists(self._path, watch=self._on_node)  # its deletion wakes us
-            if stat is None or (self.registered and stat.ephemeralOwner != self._client.client_id[0]):
+            if stat is None or (self.registered and not self._is_ours(stat)):
                 self.registered = False  # it was deleted or replaced before the watch was set
                 self.wake()
 
@@ -164,13 +164,16 @@ class EphemeralNode(ZooKeeperWatcher):
         except NoNodeError:
             return False
         self._written = data
-        return stat is not None and bool(stat.ephemeralOwner == self._client.client_id[0])
+        return stat is not None and self._is_ours(stat)
+
+    def _is_ours(self, stat: Any) -> bool:
+        return bool(stat.ephemeralOwner == self._client.client_id[0])
 
     def _claim_existing(self) -> bool:
         """Handle an existing node: update our own, take over once, else report a conflict. True if it is ours now."""
         try:
             data, stat = self._client.get(self._path)
-            if stat.ephemeralOwner == self._client.client_id[0]:
+            if self._is_ours(stat):
                 if data != self._data:
                     self._client.set(self._path, self._data)
                 return True
