@@ -159,8 +159,8 @@ def set_up(venv: Path, names: Sequence[str], programs: str, verify: bool) -> Non
     python, remedy = venv / "bin" / "python", "see the lines above"
     with ThreadPoolExecutor(1) as beside:  # both wait for the network most of the time
         fetched = beside.submit(run, [python, "-m", "scripts.programs", programs], remedy) if programs else None
-        jars = ["--jars", "all"] if "tests" in names else []
-        run([python, "-m", "artimon.cli", "setup", *jars, *(["--verify"] if verify else [])], remedy)
+        more = ["--jars", "all", "--classes"] if "tests" in names else []  # tests start the servers many times
+        run([python, "-m", "artimon.cli", "setup", *more, *(["--verify"] if verify else [])], remedy)
         if fetched is not None:
             fetched.result()
 

@@ -66,6 +66,13 @@ class Settings:
     """Levels of the memory store, "60x60,300x48" (seconds x buckets); empty: the defaults."""
     promql_exact_increase: bool = False
     promql_similar_names: bool = False
+    recording_classes: bool = False
+    """True if the JVMs of this process are to record the archives of their classes when they end."""
+
+    @property
+    def class_archives(self) -> Path:
+        """Folder of the archives of JVMs' classes."""
+        return self.cache / "classes"
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
@@ -96,6 +103,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         levels=env.get("ARTIMON_LEVELS") or "",
         promql_exact_increase=_is_on(env, "ARTIMON_PROMQL_EXACT_INCREASE"),
         promql_similar_names=_is_on(env, "ARTIMON_PROMQL_SIMILAR_NAMES"),
+        recording_classes=_is_on(env, "ARTIMON_RECORD_CLASSES"),
     )
 
 

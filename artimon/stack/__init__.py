@@ -4,7 +4,7 @@ Modules in reading order: `stack_part` (description of a server), `child_process
 process), `part_runner` (state machine of one part), `supervisor` (all parts), `zookeeper_part`, `kafka_part`,
 `hdfs_parts`, `artimon_parts`, `example_parts`, `part_catalogue` (list of the parts), `stack` (a whole stack),
 `stack_state` and `stack_location` (addresses of a running stack), `hop_limits` and `status` (its health), `doctor`,
-`foreground` (the commands). Helpers: `java`, `jars`, `port_leases`, `topics`, and the local mail server: `smtp`,
+`foreground` (the commands). Helpers: `java`, `jars`, `class_recording`, `port_leases`, `topics`, and for mail `smtp`,
 `mailbox`, `mail_view`. `demo_fleet` and `demo_sender`: the fleet of `artimon demo`.
 
 May import pipeline, query_dsl, sources, varstore, artimon.model and artimon.runtime, never artimon.api. Order inside:

@@ -287,6 +287,7 @@ class SparkPart(ArtimonPart):
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(context.temporary(self.name)),
+            **({"ARTIMON_RECORD_CLASSES": "1"} if context.settings.recording_classes else {}),
         }
         return {**super().environment(context), **spark}
 

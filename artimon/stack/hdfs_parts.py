@@ -91,10 +91,12 @@ def _java(context: StackContext, part: str, heap_mb: int, *arguments: str) -> Pr
     argv = [
         str(context.java.program),
         *jvm_flags(heap_mb, context.temporary(part), small=part == "namenode"),
+        *context.archive_flags(part, context.jars / "hdfs"),
         "-XX:MaxDirectMemorySize=64m",
         f"-Dhadoop.log.dir={context.data / 'logs'}",
+        f"-Dlog4j.configuration={(conf / 'log4j.properties').as_uri()}",
         "-cp",
-        f"{conf}:{context.jars / 'hdfs'}/*",
+        f"{context.jars / 'hdfs'}/*:{conf}",  # an archive of classes allows folders behind the jars only
         *arguments,
     ]
     return ProcessCommand(argv, {"HADOOP_CONF_DIR": str(conf)})

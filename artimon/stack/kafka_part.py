@@ -90,6 +90,7 @@ class KafkaPart(StackPart):
         argv = [
             str(context.java.program),
             *jvm_flags(heap_mb, context.temporary(self.name), small=False),
+            *context.archive_flags("kafka", context.jars / "kafka"),
             f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
             f"-Dkafka.logs.dir={folder}",
             "-cp",

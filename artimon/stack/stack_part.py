@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from artimon.runtime.class_archive import archive_flags
 from artimon.runtime.settings import Settings
 from artimon.stack.child_process import ProcessCommand
 from artimon.stack.java import Java
@@ -65,6 +66,10 @@ class StackContext:
     def log(self, part: str) -> Path:
         """Return the path of the part's log: its standard output and error."""
         return self.data / "logs" / f"{part}.log"
+
+    def archive_flags(self, name: str, *jars: Path) -> list[str]:
+        """Return a JVM's flags for the archive `name` of its classes, which come from the jars in these folders."""
+        return archive_flags(self.settings, name, (jar for one in jars for jar in one.glob("*.jar")))
 
     def folder(self, part: str) -> Path:
         """Return the part's own folder; creates it if missing."""

@@ -72,6 +72,7 @@ class ZooKeeperPart(StackPart):
         argv = [
             str(context.java.program),
             *jvm_flags(self.heap_mb, context.temporary(self.name), small=True),
+            *context.archive_flags("zookeeper", context.spark_jars),
             "-Dzookeeper.preAllocSize=4096",
             "-Dzookeeper.jmx.log4j.disable=true",
             f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",

@@ -20,7 +20,7 @@ from pipeline.spark.buckets_query import BucketsQuery
 from pipeline.spark.raw_query import RawQuery
 from pipeline.spark.retention import TopicTrimmer
 from pipeline.spark.series_writer import SeriesWriter
-from pipeline.spark.spark_session import SessionWatch, make_session
+from pipeline.spark.spark_session import SessionWatch, close_session, make_session
 from pipeline.spark.spark_settings import SparkConfig
 from pipeline.spark.suspects import SUSPECTS_FILE, Suspects
 
@@ -115,6 +115,4 @@ def _close(session: SparkSession, zookeeper: KazooClient) -> None:
         close_client(zookeeper)
     except Exception as error:  # nothing depends on it
         log.debug("ZooKeeper client: %s", error)
-    closing = threading.Thread(target=session.stop, daemon=True)
-    closing.start()
-    closing.join(STOP_TIMEOUT_S)
+    close_session(session, STOP_TIMEOUT_S)

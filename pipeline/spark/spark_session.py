@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
+from artimon.runtime.class_archive import archive_flags
 from artimon.runtime.kafka_access import REDACTED
+from artimon.runtime.settings import load as load_settings
 from pipeline.spark.spark_settings import SparkConfig
 
 MAX_SOCKET_FOLDER = 40
@@ -63,6 +66,17 @@ def make_session(config: SparkConfig) -> SparkSession:
         session.sparkContext.pythonExec = python
     session.sparkContext.setLogLevel("WARN")
     return session
+
+
+def close_session(session: SparkSession, timeout_s: float) -> None:
+    """Stop the session within `timeout_s`, without an error; while classes are recorded wait for the end of the JVM."""
+    process = getattr(session.sparkContext._gateway, "proc", None)
+    closing = threading.Thread(target=session.stop, daemon=True)
+    closing.start()
+    closing.join(timeout_s)
+    if process is not None and load_settings().recording_classes:
+        process.stdin.close()  # ends the JVM
+        process.wait()
 
 
 def is_local(master: str) -> bool:
@@ -130,7 +144,9 @@ def _local_settings(config: SparkConfig) -> dict[str, str]:
     temporary.mkdir(exist_ok=True)
     settings = {
         "spark.driver.memory": config.driver_memory,
-        "spark.driver.extraJavaOptions": f"{_JAVA} -Djava.net.preferIPv4Stack=true -Djava.io.tmpdir={temporary}",
+        "spark.driver.extraJavaOptions": " ".join(
+            [_JAVA, "-Djava.net.preferIPv4Stack=true", f"-Djava.io.tmpdir={temporary}", *_archive_flags(config.jars)]
+        ),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(temporary),
@@ -140,6 +156,12 @@ def _local_settings(config: SparkConfig) -> dict[str, str]:
     if config.jars:  # the class path is enough, no copies to executors needed
         settings["spark.driver.extraClassPath"] = ":".join(config.jars)
     return settings
+
+
+def _archive_flags(connector: Sequence[str]) -> list[str]:
+    """Return the flags for the archive of the driver's classes."""
+    jars = [*Path(pyspark.__file__).parent.glob("jars/*.jar"), *map(Path, connector)]
+    return archive_flags(load_settings(), "spark", jars)
 
 
 def _cluster_settings(config: SparkConfig) -> dict[str, str]:
