@@ -174,7 +174,8 @@ def _quantile_of_groups(values: Floats, codes: Codes, count: int, q: float) -> F
 def count_values(
     vector: VectorValue, label: str, labels: tuple[str, ...], without: bool, budget: QueryBudget
 ) -> VectorValue:
-    """Count equal values, with the value as a label. Raises PromqlError for an invalid label, and LimitExceeded."""
+    """Count equal values, with the value as a label; as in Prometheus, `without` removes that one, too. Raises
+    PromqlError for an invalid label, and LimitExceeded."""
     if not label:
         raise PromqlError(f"invalid label name {label!r} in count_values")
     series, steps = np.nonzero(vector.here)
@@ -185,7 +186,9 @@ def count_values(
     for value in distinct.view(np.float64).tolist():
         texts.append(format_value(value))
         budget.charge_text(len(texts[-1]))
-    named = kept.take(series).with_column(label, with_shared_values([LabelColumn(places, texts)])[0])
+    named = kept.take(series)
+    if not (without and label in {*labels, NAME}):
+        named = named.with_column(label, with_shared_values([LabelColumn(places, texts)])[0])
     codes, first = named.classes()
     charge_cells(budget, len(first), vector.here.shape[1])
     values = np.zeros((len(first), vector.here.shape[1]))

@@ -264,17 +264,18 @@ def _timestamp(node: Call, context: Context) -> Value:
 
 
 def _absent_labels(node: Node) -> LabelSets:
-    """Return the labels of `absent`: those that the selector compares with `=` once."""
+    """Return the labels of `absent`: those that the selector compares with `=`, unless another matcher of the same
+    label follows."""
     node = without_parens(node)
     labels: dict[str, str] = {}
-    if isinstance(node, Selector):
-        names = [one.label for one in node.matchers]
-        labels = {
-            one.label: one.value
-            for one in node.matchers
-            if one.op == "=" and one.value and one.label != NAME and names.count(one.label) == 1
-        }
-    return LabelSets.from_dicts([labels])
+    equal: set[str] = set()
+    for one in node.matchers if isinstance(node, Selector) else ():
+        if one.op == "=" and one.label not in {NAME, *equal}:
+            equal.add(one.label)
+            labels[one.label] = one.value
+        else:
+            labels.pop(one.label, None)
+    return LabelSets.from_dicts([{label: value for label, value in labels.items() if value}])
 
 
 def _absent(node: Call, context: Context) -> Value:
