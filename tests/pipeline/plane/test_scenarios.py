@@ -127,6 +127,8 @@ def test_scenario_36_reconfigured_live_and_stopped_just_after_its_start(
                     agent.wal_sink.accept_now([polled(f"source-{source}", 50)])
                     accepted += 1
             eventually(lambda: agent.log.quota_bytes == 111 * 2**20, "the last version runs")
+            # two ends during its trial would be a reason to refuse it
+            eventually(lambda: not agent.plane.figures()["trial"], "and has passed its trial")
         for _ in range(4):
             agent = Agent(AgentConfig(name, tmp_path, zookeeper, "kafka", keys=key_file(tmp_path)))
             agent.start()
