@@ -2,8 +2,9 @@
 
 Five users share a board; the boards have no text in common. A browser asks for the values of a variable and then for
 the panels, at most six requests at a time over kept connections, compressed. Six panels of a board read the whole
-fleet, eight a rack, four a host, two are PromQL. Meanwhile the shard is fed at the phases of the product and the clock
-runs. ZooKeeper, shard, API and browsers are four processes on the same cores.
+fleet, eight a rack, four a host, two are PromQL. The first refresh asks for the whole range, later ones for the newest
+points, as the page does; six panels of `topk` ask for the whole range each time. Meanwhile the shard is fed at the
+phases of the product and the clock runs. ZooKeeper, shard, API and browsers are four processes on the same cores.
 
 `panel_p99`: from sending the request of a panel to the last byte, in all refreshes but the first of each user.
 `open_p99`: the same in the first, where nobody has asked before. `refresh_p99`: all requests of a refresh. `refused`:
@@ -48,7 +49,14 @@ def measure(folder: Path, series: int, seconds: float, age_s: int, base_port: in
     with Served(made(), folder, base_port, made) as served:
         say(f"{USERS} users for {seconds:.0f} s")
         with served.living(seconds) as living:
-            paths = lambda user: [VARIABLES, *board(user // SHARING, hosts, served.now_ms())]  # noqa: E731
+            before = dict[int, int]()
+
+            def paths(user: int) -> list[str]:
+                now_ms = served.now_ms()
+                found = [VARIABLES, *board(user // SHARING, hosts, now_ms, before.get(user))]
+                before[user] = now_ms
+                return found
+
             memory, stop = list[tuple[int, int]](), threading.Event()
             sampling = threading.Thread(target=sample_memory, args=(served, memory, seconds / SAMPLES, stop))
             sampling.start()

@@ -10,11 +10,11 @@ from urllib.parse import parse_qsl
 from fastapi import Request, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from artimon.api.query_parameters import MAX_FIELDS, TIME_MAX_MS, QueryParameters
+from artimon.api.query_parameters import MAX_FIELDS, NEWEST_MAX, TIME_MAX_MS, QueryParameters
 from artimon.runtime.http.http_error import HttpError
 
 PATH = "/api/query"
-_PLAIN_PARAMETERS = frozenset({"q", "format", "engine", "time_ms"})
+_PLAIN_PARAMETERS = frozenset({"q", "format", "engine", "time_ms", "newest"})
 Answer = Callable[[Request, QueryParameters], Awaitable[Response]]
 Handler = Callable[[Request], Awaitable[Response]]
 METHODS = ("GET", "POST")
@@ -39,13 +39,17 @@ def parse_plain_query(query_string: bytes) -> QueryParameters | None:
     found = dict(pairs)
     if len(found) != len(pairs) or not found.keys() <= _PLAIN_PARAMETERS or "q" not in found:
         return None
-    time_ms = None
-    if "time_ms" in found:
-        text = found["time_ms"]
-        if not (text.isascii() and text.isdigit() and len(text) <= 15 and int(text) <= TIME_MAX_MS):
+    numbers = dict[str, int | None]()
+    for name, least, most in (("time_ms", 0, TIME_MAX_MS), ("newest", 1, NEWEST_MAX)):
+        text = found.get(name)
+        if text is None:
+            continue
+        if not (text.isascii() and text.isdigit() and len(text) <= 15 and least <= int(text) <= most):
             return None
-        time_ms = int(text)
-    return QueryParameters(found["q"], time_ms, found.get("format"), found.get("engine"))
+        numbers[name] = int(text)
+    return QueryParameters(
+        found["q"], numbers.get("time_ms"), found.get("format"), found.get("engine"), newest=numbers.get("newest")
+    )
 
 
 class FastQueryMiddleware:

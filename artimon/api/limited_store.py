@@ -143,9 +143,12 @@ class LimitedStore(ForwardingStore):
                 self.engines[engine] = tuple(dict.fromkeys((*known, *read)))
 
 
-def evaluate_query(query: str | Expr, store: LimitedStore, now_ms: int, partial_windows: bool = False) -> Matrix:
-    """Evaluate a query within the limits. Raises QueryError or SelectError, see `refusal`."""
-    matrix = require_matrix(_prepare_query(query, store, now_ms, partial_windows).answer())
+def evaluate_query(
+    query: str | Expr, store: LimitedStore, now_ms: int, partial_windows: bool = False, newest: int | None = None
+) -> Matrix:
+    """Evaluate a query within the limits; `newest`: see QueryParameters. Raises QueryError or SelectError, see
+    `refusal`."""
+    matrix = require_matrix(_prepare_query(query, store, now_ms, partial_windows, newest).answer())
     cells = len(matrix) * matrix.grid.n
     if cells > store.limits.cells_answered:
         raise QueryTooLargeError(
@@ -172,11 +175,12 @@ def history_limits(store: LimitedStore, seconds: float | None = None) -> QueryLi
 
 
 def _prepare_query(
-    query: str | Expr, store: LimitedStore, now_ms: int, partial_windows: bool = False
+    query: str | Expr, store: LimitedStore, now_ms: int, partial_windows: bool = False, newest: int | None = None
 ) -> QueryEvaluator:
     """Prepare a query and set the store's `columns`. Raises QueryTooLargeError if the buckets of a single series exceed
     the limit."""
-    evaluator = prepare(query, store, now_ms, make_budget(history_limits(store), store.check), partial_windows)
+    budget = make_budget(history_limits(store), store.check)
+    evaluator = prepare(query, store, now_ms, budget, partial_windows, newest)
     planned = evaluator.plan
     windows = [node for node in walk(evaluator.tree) if isinstance(node, Window)]
     windows_ms = sum((one.since.most_ms if one.since else one.before_ms or 0) + one.after_ms for one in windows)

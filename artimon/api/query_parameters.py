@@ -11,6 +11,7 @@ from artimon.api.api_errors import ApiError
 from artimon.api.api_limits import ApiLimits
 
 TIME_MAX_MS = 253_402_300_799_999  # the end of the year 9999
+NEWEST_MAX = 11_000
 MAX_FIELDS = 16
 
 
@@ -29,6 +30,8 @@ class QueryParameters:
     """Apply the hard limits instead of the soft ones."""
     completeness: bool = False
     """Add the completeness of what the query reads to the answer."""
+    newest: int | None = None
+    """Only so many newest buckets of the range, if their values do not depend on the others; None: all."""
 
     def validate(self, limits: ApiLimits) -> str:
         """Return the text. Raises ApiError if it is missing, invalid Unicode, or too long."""
@@ -73,9 +76,10 @@ def _form(body: bytes) -> dict[str, Any]:
     except ValueError as problem:
         raise ApiError(400, f"the body is not a UTF-8 form of at most {MAX_FIELDS} fields") from problem
     found: dict[str, Any] = {name: values[-1] for name, values in fields.items()}
-    time_text = found.get("time_ms")
-    if isinstance(time_text, str) and time_text.isascii() and time_text.isdigit() and len(time_text) <= 15:
-        found["time_ms"] = int(time_text)
+    for name in ("time_ms", "newest"):
+        text = found.get(name)
+        if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 15:
+            found[name] = int(text)
     return found
 
 
@@ -93,8 +97,13 @@ def _make_parameters(found: dict[str, Any]) -> QueryParameters:
     ):
         raise ApiError(400, f"time_ms must be whole epoch milliseconds, 0 to {TIME_MAX_MS}")
     explain, partial, completeness = (_flag(found, name) for name in ("explain", "partial_windows", "completeness"))
+    newest = found.get("newest")
+    if newest is not None and (
+        isinstance(newest, bool) or not isinstance(newest, int) or not 1 <= newest <= NEWEST_MAX
+    ):
+        raise ApiError(400, f"newest must be a number of buckets, 1 to {NEWEST_MAX}")
     flags = explain, partial, parse_hard(found.get("limits")), completeness
-    return QueryParameters(text, time_ms, named, engine, *flags)
+    return QueryParameters(text, time_ms, named, engine, *flags, newest)
 
 
 def parse_hard(text: Any) -> bool:

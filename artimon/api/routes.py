@@ -24,7 +24,7 @@ from artimon.api.formats import headers_of, negotiate_format
 from artimon.api.limited_store import LimitedStore, evaluate_query, explain_query, measure_query, until_cancelled
 from artimon.api.pages import accepts_gzip
 from artimon.api.query_executor import QueryExecutor, as_api_errors
-from artimon.api.query_parameters import TIME_MAX_MS, QueryParameters, parse_body, parse_hard
+from artimon.api.query_parameters import NEWEST_MAX, TIME_MAX_MS, QueryParameters, parse_body, parse_hard
 from artimon.api.rollout_status import UNKNOWN
 from artimon.api.shared_answers import plain_headers
 from artimon.model.labels import canonical
@@ -58,6 +58,10 @@ EngineParameter = Annotated[
 ExplainParameter = Annotated[bool, Query(description="Return plan and cost of the query instead of the answer")]
 PartialParameter = Annotated[
     bool, Query(description="Answer windows that memory does not hold whole; else they are NA")
+]
+NewestParameter = Annotated[
+    int | None,
+    Query(ge=1, le=NEWEST_MAX, description="Only so many newest buckets, if their values do not depend on the others"),
 ]
 CompletenessParameter = Annotated[bool, Query(description="Add the completeness of what the query reads")]
 LimitParameter = Annotated[int, Query(ge=1, description="Maximum number of entries, at most the limit `found`")]
@@ -114,10 +118,11 @@ class Routes:
         partial_windows: PartialParameter = False,
         limits: LimitsParameter = "soft",
         completeness: CompletenessParameter = False,
+        newest: NewestParameter = None,
     ) -> Response:
         """Evaluate `q` to a matrix on one grid, in JSON, CSV or Arrow."""
         flags = explain, partial_windows, parse_hard(limits), completeness
-        return await self.answer(request, QueryParameters(q, time_ms, format, engine, *flags))
+        return await self.answer(request, QueryParameters(q, time_ms, format, engine, *flags, newest))
 
     @requires(Level.VIEWER, Area.QUERY)
     async def query_posted(self, request: Request) -> Response:
@@ -141,7 +146,7 @@ class Routes:
             return await self._run(request, told, question.engine, **asked)
 
         def work(store: LimitedStore) -> tuple[BufferedAnswer, dict[str, str]]:
-            matrix = evaluate_query(text, store, now_ms, question.partial_windows)
+            matrix = evaluate_query(text, store, now_ms, question.partial_windows, question.newest)
             measured = measure_query(text, store, now_ms).to_dict() if question.completeness else None
             pieces = until_cancelled(form.write(matrix, measured), store)
             most = self._limits.answer_bytes

@@ -95,6 +95,7 @@ QUERY_BODY = {
         "time_ms": TIME,
         "format": {"type": "string", "enum": ["json", "csv", "arrow"]},
         "completeness": FLAG,
+        "newest": {"type": "integer", "minimum": 1, "maximum": 11_000},
     },
 }
 SERIES_LIST = _object(

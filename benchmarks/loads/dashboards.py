@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from urllib.parse import urlencode
 
@@ -55,18 +56,32 @@ _PROMQL = (
 HOSTS = 4
 """Panels with the rate of a single host."""
 HOUR_MINUTES = 60
+NEWEST, WHOLE_MS = 8, 600_000
+"""Points of a refresh, and interval of whole answers, as in increments.js of the page."""
 
 
-def board(number: int, series: int, now_ms: int) -> list[str]:
-    """Return the requests of the 20 panels of board `number` over the last hour, as the page sends them."""
+def _is_whole(text: str, now_ms: int, before_ms: int | None) -> bool:
+    """Return True if the page asks for the whole range: first, once in a slot, and where the members of `topk` change
+    each minute, so that their newest points do not fit what the page holds."""
+    offset = zlib.crc32(text.encode()) % WHOLE_MS
+    slots = {(ms + offset) // WHOLE_MS for ms in (now_ms, before_ms or 0)}
+    return len(slots) > 1 or ".topk(" in text
+
+
+def board(number: int, series: int, now_ms: int, before_ms: int | None = None) -> list[str]:
+    """Return the requests of the 20 panels of board `number` over the last hour, as the page sends them. `before_ms`:
+    time of the refresh before, None for the first."""
     racks = [f'rack="r{(2 * number + i) % RACKS:02}"' for i in range(2)]
     texts = [text.format(of=f'rack!="r{number % RACKS:02}"') for text in _FLEET]
     texts += [text.format(of=rack) for rack in racks for text in _TEAM]
     hosts = [(HOSTS * number + i) * HOST_STEP % series for i in range(HOSTS)]
     texts += [f"fetch('bench.requests{{host=\"host-{host:06}\"}}').rate('5m')" for host in hosts]
-    found = ["/api/query?" + urlencode({"q": f"{text}.range('1h')"}) for text in texts]
-    end = now_ms // MINUTE_MS * 60
-    times = {"start": end - 60 * (HOUR_MINUTES - 1), "end": end, "step": 60}
-    return found + [
-        f"/api/v1/query_range?{urlencode({'query': text.format(of=racks[0]), **times})}" for text in _PROMQL
-    ]
+    found, end = list[str](), now_ms // MINUTE_MS * 60
+    for text in texts:
+        newest = {} if _is_whole(text, now_ms, before_ms) else {"newest": NEWEST}
+        found.append("/api/query?" + urlencode({"q": f"{text}.range('1h')", **newest}))
+    for text in (promql.format(of=racks[0]) for promql in _PROMQL):
+        points = HOUR_MINUTES if _is_whole(text, now_ms, before_ms) else NEWEST
+        times = {"start": end - 60 * (points - 1), "end": end, "step": 60}
+        found.append(f"/api/v1/query_range?{urlencode({'query': text, **times})}")
+    return found

@@ -3,6 +3,7 @@
 Modules in reading order; each imports only those before it:
 
     planner           tree, levels and time to a plan: the grid, and the level that serves it
+    newest_buckets    the newest part of a plan's grid
     execution         one running query: its store, plan, budget and notes; kinds of values; base of the evaluator
     time_limit        user-defined functions within a time limit
     udf_results       results of user-defined functions, checked

@@ -30,6 +30,7 @@ from query_dsl.evaluation.execution import (
     to_scalar,
 )
 from query_dsl.evaluation.fetches import evaluate_absent, explain_empty, fetch_data
+from query_dsl.evaluation.newest_buckets import cut_to_newest
 from query_dsl.evaluation.newest_times import read_newest_times
 from query_dsl.evaluation.operands import combine_operands, combine_udf
 from query_dsl.evaluation.planner import plan
@@ -91,13 +92,19 @@ def answer(
 
 
 def prepare(
-    query: str | Expr, store: Store, now_ms: int, watch: QueryBudget, partial_windows: bool = False
+    query: str | Expr,
+    store: Store,
+    now_ms: int,
+    watch: QueryBudget,
+    partial_windows: bool = False,
+    newest: int | None = None,
 ) -> QueryEvaluator:
-    """Plan a query and return its evaluator. Raises QueryError, SelectError."""
+    """Plan a query and return its evaluator, of the `newest` buckets only if that gives the same values. Raises
+    QueryError, SelectError."""
     expr = read_query(query)
     try:
         own = as_engine_store(store).watching(watch)
-        planned = plan(expr.node, own.levels(), now_ms, own.reach(), partial_windows)
+        planned = cut_to_newest(plan(expr.node, own.levels(), now_ms, own.reach(), partial_windows), expr.node, newest)
     except QueryError as problem:
         _attach_position(problem, expr.node)
         _attach_text(problem, expr.text)

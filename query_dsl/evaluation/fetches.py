@@ -86,7 +86,10 @@ def held_grid(grid: Grid, ring: LevelSnapshot) -> Grid:
 def note_unsampled(
     selector: Selector, lacking: int, of: int, newest: int, grid: Grid, execution: QueryExecution
 ) -> None:
-    """Add a note on series without samples in the range; if no series has any, with the time of the newest one."""
+    """Add a note on series without samples in the range; if no series has any, with the time of the newest one. Nothing
+    is known of a range that is cut."""
+    if execution.plan.is_cut:
+        return
     if lacking < of:
         execution.note(f"{selector}: {lacking} of {of} series have no sample in the range")
         return

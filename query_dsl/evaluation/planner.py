@@ -51,6 +51,8 @@ class Plan:
     any_step: bool = False
     partial_windows: bool = False
     """True if windows that the store holds in part are answered; else they are NA."""
+    is_cut: bool = False
+    """True if the grid is the newest part of the range of the query."""
 
     def level(self, step_ms: int) -> LevelSnapshot | None:
         """Return the level of that step; a boundless store has one for any multiple of its finest step, or any step."""

@@ -46,6 +46,24 @@ def test_time_is_that_of_the_question(client: Client) -> None:
     assert "time_ms" in client.ask(RATE, time_ms=-1).error
 
 
+@pytest.mark.parametrize("kind", [FORM, JSON], ids=["form", "json"])
+def test_the_newest_buckets_alone(client: Client, kind: dict[str, str]) -> None:
+    """In a GET and in a POST."""
+    given = {"q": RATE, "newest": 3}
+    body = json.dumps(given) if kind is JSON else urlencode(given)
+    whole, newest = client.ask(RATE).json, client.ask(RATE, newest=3).json
+    assert client.send("POST", "/api/query", body.encode(), kind).json == newest
+    assert newest["grid"]["end_ms"] == whole["grid"]["end_ms"]
+    assert [one["values"] for one in newest["series"]] == [one["values"][-3:] for one in whole["series"]]
+
+
+@pytest.mark.parametrize("newest", [0, -1, "x", 11_001])
+def test_a_number_of_newest_buckets_that_is_none(client: Client, newest: object) -> None:
+    assert "newest" in client.ask(RATE, newest=newest).error
+    posted = client.send("POST", "/api/query", json.dumps({"q": RATE, "newest": newest}).encode(), JSON)
+    assert (posted.status, "newest" in posted.error) == (400, True)
+
+
 def test_missing_is_null_and_nan_is_a_text(client: Client) -> None:
     values = client.ask("fetch('heat').map(last, '1m').range('4m')").json["series"][0]["values"]
     assert values.count(None) == 2

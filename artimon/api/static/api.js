@@ -36,6 +36,7 @@ export class ApiError extends Error {
  * @property {boolean} complete
  * @property {boolean} partial
  * @property {string[]} notes
+ * @property {boolean} [warned] true if some of the notes are warnings of PromQL
  * @property {string} [engine] the store that answered: "memory", "history", "memory and history"
  * @property {string[]} [read] notes in the headers, of an answer without notes of its own
  * @property {Series[]} series

@@ -98,7 +98,10 @@ function panel(route, lines, show, fail, parameters = () => ({})) {
 }
 
 const marks = new Feed({
-  load: (signal) => marksIn(state, spanOf(state.range, Date.now()), signal),
+  load: (signal) => {
+    const span = spanOf(state.range, Date.now());
+    return marksIn(state, span, signal, (q) => answerOf(questionOf(q, "artimon", span), signal));
+  },
   show: ({ found, problem }) => { result.mark(found); byId("marks-problem").textContent = problem; },
   least_ms: () => Math.max(60_000, leastInterval(state.range, Date.now())),
   age: () => undefined,

@@ -1,7 +1,7 @@
 // Values of dashboards without any element: units, thresholds, variables in texts, questions and their rows. Pure but for the requests.
 
 import { compact } from "./format.js";
-import { answerOf, isOrigin, originText, questionOf } from "./question.js";
+import { isOrigin, originText } from "./question.js";
 import { statistics, united } from "./series.js";
 import { stepFor } from "./time_range.js";
 
@@ -90,10 +90,11 @@ export function builtIn({ start_ms, end_ms }) {
 
 /** Questions of one round: equal ones are asked once, at most CONCURRENT at a time. */
 export class Round {
-  /** @param {AbortSignal} signal @param {import("./time_range.js").Span} span */
-  constructor(signal, span) {
+  /** @param {AbortSignal} signal @param {import("./time_range.js").Span} span @param {import("./increments.js").Increments} increments those of earlier rounds */
+  constructor(signal, span, increments) {
     this.signal = signal;
     this.span = span;
+    this.increments = increments;
     /** @type {Map<string, Promise<any>>} */ this.asked = new Map();
     /** @type {(() => void)[]} */ this.waiting = [];
     this.running = 0;
@@ -102,7 +103,7 @@ export class Round {
   /** @param {string} query @param {string} lang @returns {Promise<import("./api.js").Matrix>} */
   matrix(query, lang) {
     const key = `${lang} ${query}`;
-    const found = this.asked.get(key) ?? this._queued(() => answerOf(questionOf(query, lang, this.span), this.signal, false, SHARED_S));
+    const found = this.asked.get(key) ?? this._queued(() => this.increments.answer(query, lang, this.span, this.signal, SHARED_S));
     this.asked.set(key, found);
     return found;
   }

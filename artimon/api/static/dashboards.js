@@ -4,11 +4,12 @@ import { ApiError, ask } from "./api.js";
 import { edit, showVersions } from "./dashboard_editor.js";
 import { linksOf, PanelView } from "./dashboard_panels.js";
 import { snapshot } from "./dashboard_snapshot.js";
-import { builtIn, filled, Round, SHARED_S } from "./dashboard_values.js";
+import { builtIn, filled, Round } from "./dashboard_values.js";
 import { controls, resolved } from "./dashboard_variables.js";
 import { announce, byId, el, fill } from "./dom.js";
 import { duration } from "./format.js";
 import { buildFrame, onTheme } from "./frame.js";
+import { Increments } from "./increments.js";
 import { marksIn } from "./marks.js";
 import { RangePicker } from "./range_picker.js";
 import { Feed, sayAge, Scheduler } from "./scheduler.js";
@@ -31,6 +32,7 @@ panels:
 const parameters = new URLSearchParams(location.search);
 const name = parameters.get("name") ?? "";
 const scheduler = new Scheduler();
+const increments = new Increments();
 /** @type {PanelView[]} */ let views = [];
 /** @type {any} */ let stored = null;
 let shape = "";
@@ -56,7 +58,7 @@ const known = (words, given) => (given !== null && words.includes(given) ? given
 
 const feed = new Feed({
   load: async (signal) => {
-    const round = new Round(signal, spanOf(range(), Date.now()));
+    const round = new Round(signal, spanOf(range(), Date.now()), increments);
     const found = await resolved(stored.dashboard.variables, round, (one) => parameters.getAll(`var-${one}`));
     lay(found);
     latest = round;
@@ -79,7 +81,7 @@ async function mark(round, chosen) {
   const { alerts, starts } = stored.dashboard.marks ?? {};
   if (!alerts && !starts) return "";
   const query = filled(starts ?? "", "artimon", { ...builtIn(round.span), ...chosen });
-  const { found, problem } = await marksIn({ marks: `${alerts ? "alerts" : ""} ${starts ? "starts" : ""}`, starts: query }, round.span, round.signal, SHARED_S);
+  const { found, problem } = await marksIn({ marks: `${alerts ? "alerts" : ""} ${starts ? "starts" : ""}`, starts: query }, round.span, round.signal, (one) => round.matrix(one, "artimon"));
   views.forEach((view) => view.chart?.mark(found));
   return problem;
 }
@@ -159,8 +161,9 @@ function showFull() {
   for (const view of views) view.near = isNear(view.card);
 }
 
-/** Asks again, because something was chosen. */
+/** Asks for the whole range again, because something was chosen. */
 function again() {
+  increments.clear();
   void feed.restart();
 }
 

@@ -1,7 +1,6 @@
 // Marks at moments of a chart: alerts that begin and end, and starts of processes or changes of versions.
 
 import { ask, endsOf } from "./api.js";
-import { answerOf, questionOf } from "./question.js";
 import { rowsOf } from "./series.js";
 
 /** Uptime of each process of Artimon; an application may have a variable of its own, also a text such as a version. */
@@ -18,14 +17,14 @@ export const markText = ({ kind, text }) => `${kind === "firing" ? "▲ fires" :
 /**
  * Returns the marks of a span, oldest first, and what did not answer.
  * @param {{marks: string, starts: string}} state @param {import("./time_range.js").Span} span @param {AbortSignal} signal
- * @param {number} [age_s] as of `answerOf`
+ * @param {(query: string) => Promise<import("./api.js").Matrix>} answer asks a query over the span
  * @returns {Promise<{found: Mark[], problem: string}>}
  */
-export async function marksIn({ marks, starts }, span, signal, age_s = 0) {
+export async function marksIn({ marks, starts }, span, signal, answer) {
   const wanted = marks.split(" ");
   const settled = await Promise.allSettled([
     wanted.includes("alerts") ? ask("alerts/history", { limit: ENTRIES_MOST, until_ms: Math.round(span.end_ms) }, signal).then(alertMarks) : [],
-    wanted.includes("starts") ? answerOf(questionOf(starts || DEFAULT_STARTS, "artimon", span), signal, false, age_s).then(startMarks) : [],
+    wanted.includes("starts") ? answer(starts || DEFAULT_STARTS).then(startMarks) : [],
   ]);
   signal.throwIfAborted();
   const inside = settled.flatMap((one) => (one.status === "fulfilled" ? one.value : [])).filter((one) => one.time_ms >= span.start_ms && one.time_ms <= span.end_ms);

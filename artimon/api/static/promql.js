@@ -5,10 +5,11 @@ import { stepFor } from "./time_range.js";
 export const ROUTE = "v1/query_range";
 const NAMED = /** @type {Record<string, string>} */ ({ "+Inf": "Infinity", "-Inf": "-Infinity", NaN: "NaN" });
 
-/** Returns the parameters of a query over a span. @param {string} query @param {import("./time_range.js").Span} span */
-export function rangeOf(query, { start_ms, end_ms }) {
+/** Returns the parameters of a query over a span, or over its newest points. @param {string} query @param {import("./time_range.js").Span} span @param {number} [newest] 0 for all */
+export function rangeOf(query, { start_ms, end_ms }, newest = 0) {
   const step = stepFor(end_ms - start_ms), end = Math.floor(end_ms / 1000 / step) * step;
-  return { query, start: end - step * (Math.max(1, Math.round((end_ms - start_ms) / 1000 / step)) - 1), end, step };
+  const n = newest || Math.max(1, Math.round((end_ms - start_ms) / 1000 / step));
+  return { query, start: end - step * (n - 1), end, step };
 }
 
 /**
@@ -26,7 +27,7 @@ export function toMatrix({ data, warnings = [], infos = [], engine, read }, { st
     return { name, labels, type: "DOUBLE", values };
   });
   const grid = { start_ms: (start - step) * 1000, end_ms: (start + (n - 1) * step) * 1000, step_ms: step * 1000, n };
-  return { grid, complete: true, partial: false, notes: [...warnings, ...infos], series, engine, read };
+  return { grid, complete: true, partial: false, warned: warnings.length > 0, notes: [...warnings, ...infos], series, engine, read };
 }
 
 /** @param {string} name @returns {boolean} true if PromQL needs no quotes around it */

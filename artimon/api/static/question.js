@@ -18,16 +18,17 @@ import { durationText, evaluatedAt } from "./time_range.js";
 /**
  * Returns the question of a query over a span. A query of Artimon that names its own time keeps it.
  * @param {string} text @param {string} lang @param {import("./time_range.js").Span} span
+ * @param {number} [newest] number of newest points, 0 for all
  * @returns {Question}
  */
-export function questionOf(text, lang, span) {
+export function questionOf(text, lang, span, newest = 0) {
   if (lang === "promql") {
-    const range = rangeOf(text, span);
+    const range = rangeOf(text, span, newest);
     return { text, q: text, shift: 0, route: ROUTE, parameters: range, range };
   }
   const { q, shift } = withRange(text, durationText(span.end_ms - span.start_ms));
   const at = span.live ? {} : { time_ms: scan(text).timed ? span.now_ms : evaluatedAt(span) };
-  return { text, q, shift, route: "query", parameters: { q, ...at }, range: null };
+  return { text, q, shift, route: "query", parameters: { q, ...at, ...(newest ? { newest } : {}) }, range: null };
 }
 
 /**

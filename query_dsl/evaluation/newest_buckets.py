@@ -1,0 +1,45 @@
+"""Newest buckets of a query: the part of its grid that a client asks for which holds the rest of the answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from query_dsl.evaluation.planner import Plan
+from query_dsl.tree import nodes
+from query_dsl.tree.calendar_units import CalendarGrid
+from query_dsl.tree.nodes import Node
+
+_LOCAL = (
+    nodes.Scalar, nodes.Fetch, nodes.Absent, nodes.Range, nodes.Between, nodes.At, nodes.Offset, nodes.Window,
+    nodes.Bucketize, nodes.Point, nodes.Reduce, nodes.Binary, nodes.ToScalar, nodes.Unary, nodes.Named,
+)  # fmt: skip
+_LOCAL_STEPS = frozenset(
+    [("filter", "fits"), ("fill", "value"), *(("transform", name) for name in ("shift", "relabel", "rename"))]
+)
+_LOCAL_RANKS = ("last", "each")
+
+
+def cut_to_newest(planned: Plan, tree: Node, newest: int | None) -> Plan:
+    """Return the plan with the newest buckets of its grid only; as it is if their values depend on the others."""
+    grid = planned.grid
+    if newest is None or isinstance(grid, CalendarGrid) or newest >= grid.n:
+        return planned
+    if not all(map(_is_local, nodes.walk(tree))):
+        return planned
+    return replace(planned, grid=replace(grid, n=newest), is_cut=True)
+
+
+def _is_local(node: Node) -> bool:
+    """Return True if the value of a bucket depends on the samples of that bucket and of a window before it alone."""
+    match node:
+        case nodes.Clock():
+            return node.reading == "time"
+        case nodes.Window():
+            return node.after_ms == 0
+        case nodes.Reduce():
+            return dict(node.args).get("rank", "last") in _LOCAL_RANKS
+        case nodes.Binary():
+            return node.match.fill is None
+        case nodes.Transform():
+            return (node.family, node.function) in _LOCAL_STEPS and "max_gap" not in dict(node.args)
+    return isinstance(node, _LOCAL)
