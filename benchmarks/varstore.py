@@ -2,13 +2,17 @@
 
 `varstore.ingest`: columns of 1.5 million series as the buckets query sends them (1,000 batches of 1,500 a minute, the
 sources in a new random order every minute, the series of each source not in the order of their slots) until they are
-in every level and statistic; closing and packing of rows included. `@anywhere`: the same without batches, in runs of
-random slots. `varstore.ingest.unknown`: the first minute of all. Samples per second of one core (processor time).
+in every level and statistic; closing and packing of rows, and writing to disk, included. `@anywhere`: the same without
+batches, in runs of random slots, nothing on disk. `varstore.ingest.unknown`: the first minute of all. Samples per
+second of one core (processor time).
 
 `varstore.density`: growth of the process's resident memory, the index of labels included, in a store that was fed every
-minute for 77 hours, so that every bucket of all levels is filled. Half of the series are integers of any 64 bits, half
-doubles with random bits, times at random. `varstore.density.mixed`: the same fed with samples recorded on a whole
-stack (benchmarks/storing/mix.py). `@cells`: size of the cells as the store reports it, bytes a series.
+minute for 77 hours, so that every bucket of all levels is filled. Packed cells of the coarser levels are on disk, and
+pages that were read are released before the measurement, as every 30 seconds in a shard. Half of the series are
+integers of any 64 bits, half doubles with random bits, times at random. `varstore.density.mixed`: the same fed with
+samples recorded on a whole stack (benchmarks/storing/mix.py). Bytes a series: `@cells`: cells in memory, as the store
+reports them; `@disk`: cells on disk; `@anonymous`: growth of anonymous memory. `varstore.density.cold`: 99th percentile
+of questions about the mixed series whose cells are not in the page cache.
 
 artimon bench varstore [--only ingest|density] [--minutes 4620]
 """
@@ -18,32 +22,38 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
-import resource
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from artimon.compute.aggregate import AggregateRequest
+from artimon.compute.reduction import WindowPlan
 from artimon.compute.statistics import STATISTICS
 from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
 from artimon.model.feed_codec import FeedEntry, FeedRange
 from artimon.model.fingerprint import fingerprint
 from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.labels import canonical
-from artimon.model.select import Matcher, SelectRequest
+from artimon.model.select import NAME, Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
 from benchmarks.common import Parts, emit, say
 from benchmarks.limits import bucket_rate, emit_limit
 from benchmarks.storing import mix
+from varstore.cells.cell_file import CellFile
 from varstore.shard.shard import Shard
 from varstore.store.bucket_store import BucketStore, SampleRun
+from varstore.store.cell_spiller import CellSpiller
 
 Ints = npt.NDArray[np.int64]
 START_MS = 1_800_000_000_000
@@ -53,6 +63,9 @@ FULL_MINUTES = 77 * 60
 SERIES, A_SOURCE = 1_500_000, 1_500
 MEASURED_MINUTES = 10
 RUN_ROWS = 32_768
+LANES = 4
+"""Lanes of the agent; the batches of each are numbered without a gap, as an agent numbers them."""
+RELEASE_MINUTES = 10
 GIB = 2**30
 LAG_MINUTES = 10
 OTHERS: dict[str, list[str]] = {"varstore_rack": [], "varstore_restart": [], "lag": ["--minutes", str(LAG_MINUTES)]}
@@ -75,16 +88,18 @@ class Feed:
     """Ranges of one partition, minute after minute."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        self.sources, self._offset, self._sequence = sources, 0, 0
+        self.sources, self._offset = sources, 0
+        self._sequences = [0] * LANES
 
     def minute(self, number: int, order: Ints, cells: Ints, types: npt.NDArray[np.uint8], offsets: Ints) -> FeedRange:
         """Return one batch of each source, in that order; columns are joined in the order of `sources`."""
         at, entries = START_MS + number * MINUTE_MS, list[FeedEntry]()
         for i in order.tolist():
-            source, id = self.sources[i], BatchId("bench", 1, i % 4, self._sequence)
+            source, lane = self.sources[i], i % LANES
+            id = BatchId("bench", 1, lane, self._sequences[lane])
             rows, sent = len(source.fingerprints), at + MINUTE_MS
             entries.append(FeedEntry(self._offset, sent, id, source.name, at, rows, True, source.hash))
-            self._offset, self._sequence = self._offset + 1, self._sequence + 1
+            self._offset, self._sequences[lane] = self._offset + 1, self._sequences[lane] + 1
         pick = np.concatenate([_rows_of(self.sources, i) for i in order.tolist()])
         prints = np.concatenate([self.sources[i].fingerprints for i in order.tolist()])
         births = np.full(len(pick), START_MS - 1, np.int64)
@@ -107,11 +122,16 @@ def _source(name: str, fingerprints: npt.NDArray[np.uint64]) -> Source:
 
 def measure_ingest() -> None:
     """Measure the lines `varstore.ingest*`."""
+    with TemporaryDirectory(prefix="artimon-cells-") as folder:
+        _measure_ingest(Shard(capacity=SERIES, cell_file=CellFile(Path(folder))))
+
+
+def _measure_ingest(shard: Shard) -> None:
+    _spiller(shard).start()
     generator = np.random.default_rng(1)
     prints = generator.permutation(np.unique(generator.integers(1, 2**64, SERIES * 2, np.uint64)))[:SERIES]
     sources = [_source(f"s{i}", prints[i * A_SOURCE : (i + 1) * A_SOURCE]) for i in range(SERIES // A_SOURCE)]
     types = generator.choice(np.array([ValueType.INTEGER, ValueType.DOUBLE], np.uint8), SERIES)
-    shard = Shard(capacity=SERIES)
     feed = Feed(sources)
     first = _random_minute(feed, 0, types, generator)
     emit("varstore.ingest.unknown", SERIES / _feed_s(shard, first), "samples/s/core")
@@ -126,6 +146,7 @@ def measure_ingest() -> None:
     emit("varstore.ingest", speed, f"samples/s/core ({SERIES:,} series, shuffled, slots known)")
     unit = "samples/s/core (columns copied and scattered, levels folded)"
     emit_limit("varstore.ingest", speed, bucket_rate(SERIES, A_SOURCE), unit)
+    _spiller(shard).stop()
     del shard
     emit("varstore.ingest@anywhere", _anywhere(types, prints, generator), "samples/s/core (slots anywhere)")
 
@@ -188,22 +209,34 @@ class Density(NamedTuple):
 
     series: int
     resident_bytes: int
+    anonymous_bytes: int
     cell_bytes: int
+    disk_bytes: int
     seconds: float
+    cold_s: list[float]
+    """Durations of questions about cells that are on disk only."""
 
 
 def measure_density(minutes: int) -> None:
     """Measure the lines `varstore.density*`, each in a separate process."""
     for name, case in (("varstore.density", dense), ("varstore.density.mixed", mixed)):
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            found = pool.submit(case, minutes).result(timeout=1_800)
+        with (
+            ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool,
+            TemporaryDirectory(prefix="artimon-cells-") as folder,
+        ):
+            found = pool.submit(case, minutes, Path(folder)).result(timeout=1_800)
         say(f"{name}: {found.series:,} series, {minutes:,} minutes, {found.seconds:.0f} s")
         emit(name, found.series * GIB / found.resident_bytes, "series/GiB (resident memory, index included)")
         emit(f"{name}@series", found.resident_bytes / found.series, "bytes/series")
-        emit(f"{name}@cells", found.cell_bytes / found.series, "bytes/series of cells alone")
+        emit(f"{name}@anonymous", found.anonymous_bytes / found.series, "bytes/series of anonymous memory")
+        emit(f"{name}@cells", found.cell_bytes / found.series, "bytes/series of cells in memory alone")
+        emit(f"{name}@disk", found.disk_bytes / found.series, "bytes/series of cells on disk")
+        if found.cold_s:
+            unit = f"ms (99th percentile of {len(found.cold_s)} questions about cells outside of the page cache)"
+            emit("varstore.density.cold", float(np.percentile(found.cold_s, 99)) * 1000, unit)
 
 
-def dense(minutes: int) -> Density:
+def dense(minutes: int, folder: Path) -> Density:
     """Measure with random values and times."""
     sources, a_source = 44, A_SOURCE
     generator = np.random.default_rng(2)
@@ -213,10 +246,10 @@ def dense(minutes: int) -> Density:
     def columns(_: int) -> tuple[Ints, Ints]:
         return _cells(types, generator), generator.integers(1, MINUTE_MS, series)
 
-    return _fill(sources, a_source, types, columns, minutes)[0]
+    return _fill(sources, a_source, types, columns, minutes, folder)[0]
 
 
-def mixed(minutes: int) -> Density:
+def mixed(minutes: int, folder: Path) -> Density:
     """Measure with copies of recorded samples; some series are compared with their samples."""
     made, copies = mix.load(), 75
     types = np.where(made.doubles, ValueType.DOUBLE, ValueType.INTEGER).astype(np.uint8)
@@ -225,9 +258,9 @@ def mixed(minutes: int) -> Density:
         cells, offsets = made.minute(number, copies)
         return cells.ravel(), offsets.ravel()
 
-    density, shard, prints = _fill(copies, made.series, np.tile(types, copies), columns, minutes)
+    density, shard, prints = _fill(copies, made.series, np.tile(types, copies), columns, minutes, folder)
     _compare(shard, prints, columns, minutes, np.tile(made.doubles, copies))
-    return density
+    return density._replace(cold_s=[_cold_s(shard, *asked) for asked in _questions(minutes)])
 
 
 def _fill(
@@ -236,12 +269,14 @@ def _fill(
     types: npt.NDArray[np.uint8],
     columns: Callable[[int], tuple[Ints, Ints]],
     minutes: int,
+    folder: Path,
 ) -> tuple[Density, Shard, npt.NDArray[np.uint64]]:
     """Announce and feed everything to a shard, and measure its process."""
     columns(0)
     gc.collect()
     before, began = _resident(), time.perf_counter()
-    shard, fed = Shard(capacity=sources * a_source), list[Source]()
+    shard, fed = Shard(capacity=sources * a_source, cell_file=CellFile(folder)), list[Source]()
+    spiller = _spiller(shard)
     for i in range(sources):
         texts = [_text(i, j) for j in range(a_source)]
         fed.append(_source(f"s{i}", np.array([fingerprint(text) for text in texts], np.uint64)))
@@ -252,11 +287,53 @@ def _fill(
     for number in range(minutes):
         cells, offsets = columns(number)
         _feed(shard, feed.minute(number, order.permutation(sources), cells, types, offsets))
+        spiller.move()
+        if number % RELEASE_MINUTES == 0:
+            spiller.file.release()
     gc.collect()
-    grown, took = _resident() - before, time.perf_counter() - began
+    spiller.file.release()
+    resident, anonymous = _resident()
+    took, in_memory, on_disk = time.perf_counter() - began, shard._store.bytes_used(), spiller.file.nbytes
     _check_full(shard, minutes)
     prints = np.concatenate([source.fingerprints for source in fed])
-    return Density(len(prints), grown, shard._store.bytes_used(), took), shard, prints
+    grown = resident - before[0], anonymous - before[1]
+    return Density(len(prints), grown[0], grown[1], in_memory, on_disk, took, []), shard, prints
+
+
+def _spiller(shard: Shard) -> CellSpiller:
+    if shard.spiller is None or shard.spiller.problem:
+        raise RuntimeError("cells are not written to disk")
+    return shard.spiller
+
+
+Question = tuple[tuple[Matcher, ...], int, int, str | None]
+"""Matchers, step in ms, buckets, and the label by which the mean is taken (None: every series)."""
+
+
+def _questions(minutes: int) -> Iterator[Question]:
+    """Questions of panels: one series, 75 series one by one, and all 1,600 of one name by rack; in each level."""
+    for level in DEFAULT_LEVELS[1:]:
+        n = min(level.count, minutes * MINUTE_MS // level.step_ms - 1)
+        for i in range(10 if n > 0 else 0):
+            part, name = Matcher("part", "=", str(41 * i)), Matcher(NAME, "=", f"bench.v{3 * i}")
+            yield (part, Matcher("host", "=", f"host-{i:03}")), level.step_ms, n, None
+            yield (part,), level.step_ms, n, None
+            yield (name,), level.step_ms, n, "rack"
+
+
+def _cold_s(shard: Shard, matchers: tuple[Matcher, ...], step_ms: int, n: int, by: str | None) -> float:
+    """Ask once, after all cells on disk left the page cache; return the seconds."""
+    file = _spiller(shard).file
+    file.release()
+    for chunk in file._chunks:
+        os.posix_fadvise(chunk.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    grid = Grid(shard._store.head_ms // step_ms * step_ms - step_ms, step_ms, n)
+    began = time.perf_counter()
+    if by is None:
+        shard.select(SelectRequest(matchers, grid, STATISTICS))
+    else:
+        shard.aggregate(AggregateRequest(matchers, grid, WindowPlan("mean", n), "mean", (by,)))
+    return time.perf_counter() - began
 
 
 def _text(source: int, number: int) -> str:
@@ -267,9 +344,10 @@ def _text(source: int, number: int) -> str:
     return canonical(f"bench.v{number % 40}", labels)
 
 
-def _resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
+def _resident() -> tuple[int, int]:
+    """Return the resident bytes of this process, and those that are anonymous memory."""
+    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(lines["VmRSS"].split()[0]) * 1024, int(lines["RssAnon"].split()[0]) * 1024
 
 
 def _end_ms(step_ms: int, minutes: int) -> int:

@@ -39,6 +39,7 @@ from artimon.runtime.text import parse_process_names
 from artimon.runtime.topic_check import TopicCheck, required_topics
 from artimon.runtime.zookeeper_client import EphemeralNode, close_client, zookeeper_client
 from bookkeeper.rpc.framed_server import FramedServer
+from varstore.cells.cell_file import QUOTA_BYTES, CellFile
 from varstore.cluster.cluster_directory import ClusterDirectory, ClusterState, ShardAddress
 from varstore.cluster.freshness import Freshness, group_positions
 from varstore.cluster.gap_repair import GapRepair
@@ -111,7 +112,11 @@ class ShardConfig:
             default_of=attrgetter("levels"),
         ),
     ] = DEFAULT_LEVELS
-    data: Annotated[Path | None, Option("Folder of the snapshots; no snapshots without it.")] = None
+    data: Annotated[Path | None, Option("Folder of snapshots and cells; no snapshots without it.")] = None
+    disk_bytes: Annotated[
+        int,
+        Option("MiB of packed buckets on disk below --data (0: all stay in memory).", "--disk", min=0, unit=MiB),
+    ] = QUOTA_BYTES
     hdfs: Annotated[str | None, Option("HDFS URI for copies of snapshots and for refills.")] = None
     snapshot_s: float = INTERVAL_S
     copy_s: float = COPY_INTERVAL_S
@@ -127,7 +132,7 @@ class ShardProcess:
     """Everything that runs in one shard process; `start` once, `stop` once.
 
     Threads: the one that calls `update` and `write_report` every second; the rebalancer; the announcements; the log
-    ends; one for each connection. Locks are those of the parts."""
+    ends; the mover of cells to disk; one for each connection. Locks are those of the parts."""
 
     def __init__(self, config: ShardConfig, clock: Clock = SYSTEM_CLOCK, publish: Publish = unpublished) -> None:
         self._config, self._clock = config, clock
@@ -141,7 +146,11 @@ class ShardProcess:
         limits = config.limits
         memory = limits.memory_bytes or memory_limit() // config.sharing
         capacity = settle_capacity(config.capacity, config.levels, memory)
-        self.shard = Shard(config.id, config.levels, capacity, frozenset(), replace(limits, memory_bytes=memory))
+        cell_file = None
+        if config.data is not None and config.disk_bytes:
+            cell_file = CellFile(config.data / "cells", config.disk_bytes)
+        limits = replace(limits, memory_bytes=memory)
+        self.shard = Shard(config.id, config.levels, capacity, frozenset(), limits, cell_file)
         self._shards_here = config.sharing
         """Shards on this machine."""
         self._freshness = Freshness(clock.monotonic())
@@ -200,6 +209,8 @@ class ShardProcess:
         self._announcements.start()
         self._log_ends.start()
         self.topics.start(self._stop)
+        if self.shard.spiller is not None:
+            self.shard.spiller.start()
         path = f"{SHARDS_PATH}/{config.id}"
         self._registration = EphemeralNode(self._client, path, self._place.to_bytes(os.getpid()))
         self._registration.start()
@@ -339,6 +350,7 @@ class ShardProcess:
             "lag_ms": int(self._freshness.lag_s() * 1000),
             "questions": self._service.query_counts(),
             **(self._snapshots.figures() if self._snapshots is not None else {}),
+            "cells_on_disk": self.shard.spiller.file.nbytes if self.shard.spiller is not None else 0,
         }
         self.report_state("starting" if starting else "ok", "; ".join(problems), **figures)
 
@@ -348,6 +360,8 @@ class ShardProcess:
         problems = [text for text in (*own, self._log_ends.problem, self._rebalancer.problem) if text]
         problems += self._snapshots.problems if self._snapshots is not None else []
         problems += self._gap_repair.problems
+        if self.shard.spiller is not None and self.shard.spiller.problem:
+            problems.append(self.shard.spiller.problem)
         if self._registration is not None and self._registration.conflict:
             problems.append(f"another process is registered as shard {id_}")
         elif self._registration is not None and not self._registration.registered:
@@ -374,6 +388,8 @@ class ShardProcess:
             self._move_thread.join(5)
             if self._snapshots is not None:
                 self._snapshots.stop(last=not self.shard.broken)
+            if self.shard.spiller is not None:
+                self.shard.spiller.stop()
         close_client(self._client)
 
 

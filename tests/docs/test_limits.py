@@ -32,8 +32,10 @@ from query_dsl.tree.query_errors import MAX_ECHO, WIDTH
 from sources.delivery.source_config import SourceConfig
 from sources.state.retention_rules import MAX_CLASSES
 from tests.docs.test_architecture import ROOT
+from varstore.cells.cell_file import FREE_BYTES
 from varstore.index import shard_limits as limits
 from varstore.index.shard_limits import DEFAULT_CAPACITY
+from varstore.shard_process import ShardConfig
 
 DAY_MS = 86_400_000
 
@@ -57,6 +59,8 @@ OPERATIONS = {
     "Kafka keeps what the table holds": f"{default(SparkConfig, 'kafka_keep_s') // 3600} h",
     "series of a shard": f"at most {DEFAULT_CAPACITY:,}",
     "series of one name in a shard": f"a quarter of its capacity, at least {limits.SERIES_PER_NAME:,} (`--name-limit`)",
+    "packed buckets of a shard on disk": f"{default(ShardConfig, 'disk_bytes') // 2**30} GiB (`--disk`), and"
+    f" {FREE_BYTES // 2**20} MiB stay free",
     "retention classes": f"{MAX_CLASSES}",
     "history in one answer": f"{question.MAX_SAMPLES:,} samples, {question.MAX_SERIES:,} series",
     "live files": f"{pace.HOUR_FILES} of each class in the open hour, {plan.HOUR_FILES} in a closed hour,"

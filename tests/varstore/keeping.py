@@ -18,6 +18,7 @@ from artimon.model.vshards import from_hex, mask_of
 from tests.varstore.reference import LEVELS, Reference, end_of
 from tests.varstore.test_model import check_bucket, same
 from tests.varstore.worlds import TOPIC, Row, TestBatch, announce, print_of
+from varstore.cells.cell_file import CellFile
 from varstore.shard.shard import Shard
 
 START = 1_800_000_000_000
@@ -102,9 +103,9 @@ def random_log(draw: random.Random, batches: int, steps: Sequence[int] = (0, 1_0
     return log
 
 
-def empty(owned: int = ALL, capacity: int = 1_000) -> Shard:
+def empty(owned: int = ALL, capacity: int = 1_000, cell_file: CellFile | None = None) -> Shard:
     """Return a shard that holds these virtual shards in one group, and knows all series."""
-    shard = Shard(capacity=capacity, owned=frozenset())
+    shard = Shard(capacity=capacity, owned=frozenset(), cell_file=cell_file)
     if owned:
         shard.adopt(owned)
         announce_sources(shard)

@@ -4,6 +4,8 @@ plain slow store."""
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -19,12 +21,15 @@ from artimon.model.values import ValueType
 from tests.varstore.reference import Reference
 from tests.varstore.test_model import HOMES, MINUTE, SERIES, START, check_bucket, expect, grids, logs
 from tests.varstore.worlds import Row, TestBatch, print_of
+from varstore.cells.cell_file import CellFile
 from varstore.cells.level_ring import LevelRing
+from varstore.cells.locks import FairLock
 from varstore.cells.open_block import CELL_BYTES, OpenBlock
 from varstore.cells.packed_block import PackedBlock
 from varstore.cells.string_pool import StringPool
 from varstore.index.slot_table import SlotTable
 from varstore.store.bucket_store import BucketStore, SampleRun
+from varstore.store.cell_spiller import CellSpiller
 
 PRINTS = np.array([print_of(series) for series in range(SERIES)], np.uint64)
 KEYS = [(home, print_) for home in HOMES for print_ in PRINTS.tolist()]
@@ -113,14 +118,14 @@ def unique(log: list[TestBatch]) -> list[TestBatch]:
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data())
 def test_rows_in_any_state_give_the_reference_buckets(data: st.DataObject) -> None:
-    """Any number of steps of closing and packing between batches, small patches, a move in between."""
-    with pytest.MonkeyPatch.context() as patch:
+    """Any number of steps of closing and packing between batches, small patches, a move in between, cells on disk."""
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
         patch.setattr("varstore.cells.packed_block.PATCH_CELLS", data.draw(st.integers(0, 3)))
         patch.setattr("varstore.cells.level_rows.STALE_PATCH", data.draw(st.integers(0, 2)))
         patch.setattr("varstore.cells.level_packer.MOST_UNPACKED", data.draw(st.sampled_from([0, 4, 100])))
         segment = data.draw(st.sampled_from([2, 4, 64]))
         log = unique(data.draw(logs()))
-        store, moves = store_of(segment), data.draw(st.integers(0, len(log)))
+        store, moves, file = store_of(segment), data.draw(st.integers(0, len(log))), CellFile(Path(folder))
         for i, batch in enumerate(log):
             store.apply(run_of(batch.samples(), batch.append_ms, virtual_shard(batch.source)))
             for _ in range(data.draw(st.sampled_from([0, 0, 1, 5, 1_000]))):
@@ -128,6 +133,9 @@ def test_rows_in_any_state_give_the_reference_buckets(data: st.DataObject) -> No
                     break
             if i == moves:
                 store = moved(store, segment, data)
+            if data.draw(st.booleans()):
+                CellSpiller(store, FairLock(), file).move()
+                file.release()
         check(store, expect(log))
 
 

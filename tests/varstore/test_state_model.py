@@ -33,13 +33,14 @@ from tests.varstore.keeping import (
 )
 from tests.varstore.raw_log import RawLog
 from tests.varstore.worlds import TOPIC, print_of
+from varstore.cells.cell_file import CellFile
 from varstore.shard.shard import Shard
 from varstore.snapshot.refill import Refill
 from varstore.snapshot.snapshots import Snapshots
 
 STEPS = (
     *("feed", "feed", "feed", "wrong", "snapshot", "restart", "adopt", "drop", "move", "copy", "append"),
-    *("refill", "clear", "lose"),
+    *("refill", "clear", "lose", "spill"),
 )
 
 Step = tuple[str, int, int, int, int]
@@ -67,8 +68,11 @@ class World:
         self.shards: list[Shard] = []
         self.snapshots: list[Snapshots] = []
         for number in range(2):
-            self.shards.append(empty(ALL if number == 0 else 0))
+            self.shards.append(self._empty(ALL if number == 0 else 0))
             self.snapshots.append(self._on(number))
+
+    def _empty(self, vshards: int) -> Shard:
+        return empty(vshards, cell_file=CellFile(self._folder / "cells"))
 
     def _on(self, number: int) -> Snapshots:
         return Snapshots(self.shards[number], self._folder / f"shard-{number}")
@@ -106,10 +110,17 @@ class World:
         """Take a snapshot."""
         self.snapshots[number].take()
 
+    def spill(self, number: int, *_: int) -> None:
+        """Move packed cells to disk."""
+        spiller = self.shards[number].spiller
+        assert spiller is not None
+        spiller.move()
+        spiller.file.release()
+
     def restart(self, number: int, _mask: int, wipe: int, *_: int) -> None:
         """Kill the shard and start it again, seldom without its disk."""
         held = self.shards[number].vshards
-        self.shards[number] = empty(0)
+        self.shards[number] = self._empty(0)
         if wipe % 8 == 0:
             self._folder = self._folder / "new"
         self.snapshots[number] = self._on(number)
@@ -178,7 +189,7 @@ class World:
     def clear(self, number: int, *_: int) -> None:
         """Lose the process with its disk, and refill its virtual shards."""
         held = self.shards[number].vshards
-        self.shards[number] = empty(0)
+        self.shards[number] = self._empty(0)
         self._folder = self._folder / "new"
         self.snapshots[number] = self._on(number)
         self.refill(number, held, 0, 0)

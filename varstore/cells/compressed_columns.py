@@ -6,7 +6,8 @@ rank bitmap and an array of its members; plain 64 bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -16,6 +17,9 @@ import numpy.typing as npt
 Words = npt.NDArray[np.uint64]
 Indexes = npt.NDArray[np.int64] | slice
 """Indexes into a column: an array, or a slice with start and stop and no step."""
+
+Move = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+"""Returns the same numbers in an array elsewhere."""
 
 MASK = (1 << 64) - 1
 _WIDTH_SAMPLE = 1_499
@@ -32,6 +36,10 @@ class CompressedColumn(Protocol):
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
+        ...
+
+    def moved(self, move: Move) -> CompressedColumn:
+        """Return the column with its arrays moved."""
         ...
 
     def take(self, where: Indexes) -> Words:
@@ -60,6 +68,9 @@ class ConstantColumn:
     value: np.uint64
     nbytes: int = 0
 
+    def moved(self, _move: Move) -> ConstantColumn:
+        return self
+
     def take(self, where: Indexes) -> Words:
         return np.full(index_count(where), self.value, np.uint64)
 
@@ -76,6 +87,9 @@ class PlainColumn:
     @property
     def nbytes(self) -> int:
         return self.values.nbytes
+
+    def moved(self, move: Move) -> PlainColumn:
+        return PlainColumn(move(self.values))
 
     def take(self, where: Indexes) -> Words:
         held: Words = self.values[where] if isinstance(where, slice) else self.values.take(where)
@@ -95,6 +109,9 @@ class OffsetColumn:
     @property
     def nbytes(self) -> int:
         return self.values.nbytes
+
+    def moved(self, move: Move) -> OffsetColumn:
+        return OffsetColumn(self.base, move(self.values))
 
     def take(self, where: Indexes) -> Words:
         values: Words = np.add(self.offsets(where), self.base, dtype=np.uint64)
@@ -159,6 +176,12 @@ class WidthClassMembers:
     def nbytes(self) -> int:
         return sum(part.nbytes for part in self.parts)
 
+    def moved(self, move: Move) -> WidthClassMembers:
+        """Return the members with their arrays moved."""
+        other = copy(self)
+        other.parts = [move(part) for part in self.parts]
+        return other
+
     def take(self, where: Indexes) -> Words:
         held = [part[where] if isinstance(where, slice) else part.take(where) for part in self.parts]
         values: Words = held[0].astype(np.uint64)
@@ -193,6 +216,12 @@ class RankedMembers:
     @property
     def nbytes(self) -> int:
         return self.words.nbytes + self.ranks.nbytes + self.members.nbytes
+
+    def moved(self, move: Move) -> RankedMembers:
+        """Return the bitmap and the members with their arrays moved."""
+        other = copy(self)
+        other.words, other.ranks, other.members = move(self.words), move(self.ranks), self.members.moved(move)
+        return other
 
     def mask(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
         """Mask of the members in [start, stop); `start` is a multiple of 64."""
@@ -229,6 +258,11 @@ class WidthClassColumn:
     @property
     def nbytes(self) -> int:
         return self.rest.nbytes + sum(one.nbytes for one in self.marked)
+
+    def moved(self, move: Move) -> WidthClassColumn:
+        other = copy(self)
+        other.marked, other.rest = [one.moved(move) for one in self.marked], self.rest.moved(move)
+        return other
 
     def take(self, where: Indexes) -> Words:
         if not self.marked:
@@ -308,6 +342,18 @@ class WidthClassColumn:
             places = np.flatnonzero(left)
             out[places] = self.rest.take(rest_rank.take(places))
         return out
+
+
+def arrays_of(column: CompressedColumn) -> list[npt.NDArray[Any]]:
+    """Return the arrays of a column, in the order in which it moves them."""
+    arrays = list[npt.NDArray[Any]]()
+
+    def keep(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        arrays.append(array)
+        return array
+
+    column.moved(keep)
+    return arrays
 
 
 def encode(values: Words, plain: bool = False) -> CompressedColumn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from artimon.model.grid import Grid
 from varstore.cells.compressed_columns import index_array, index_count
 from varstore.cells.level_rows import ALL_FIELDS, LevelRows
 from varstore.cells.open_block import Columns, OpenBlock, copy_row
-from varstore.cells.packed_block import NeedsBatchRead, PackedBlock
+from varstore.cells.packed_block import NeedsBatchRead, PackedBlock, warm_blocks
 from varstore.cells.slot_segments import BucketRow, SlotSelection, group_by_segment
 
 
@@ -116,6 +116,15 @@ class LevelRing(LevelRows):
         segment, place = divmod(slot, self._segment)
         block = row.segments.get(segment)
         return None if block is None else block.cell(place, fields)
+
+    def warm(self, numbers: Iterable[int], slots: Cells | SlotSelection, names: Collection[str]) -> None:
+        """Read what these buckets have on disk into the page cache, so that a read under the lock does not wait for
+        the disk. Call without the lock. Raises CellsUnreadable."""
+        if self.is_follower:
+            chosen = slots if isinstance(slots, SlotSelection) else self.selection(slots)
+            rows = (row for number in numbers if (row := self._held.get(number)) is not None)
+            blocks = (row.segments.get(part.segment) for row in rows for part in chosen.segments)
+            warm_blocks(blocks, {FIELD_OF[name] for name in names})
 
     def capture_row(
         self, number: int, chosen: SlotSelection, names: Collection[str]

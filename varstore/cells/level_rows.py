@@ -312,6 +312,11 @@ class LevelRows:
         """Let writes leave this many open segments of closed rows unpacked, for `pack_one` to pack later."""
         self._packing_queue.spare = segments
 
+    def unwritten(self) -> list[PackedBlock]:
+        """Return the packed segments whose columns are all in memory, oldest bucket first."""
+        blocks = (block for number in sorted(self._held) for block in self._held[number].segments.values())
+        return [block for block in blocks if isinstance(block, PackedBlock) and not block.extents and block.nbytes]
+
     def pack_one(self) -> bool:
         """Pack the least recently written segment if there are too many. Return True if more are to be packed."""
         surplus = self._packing_queue.surplus(-(-self._used // self._segment))

@@ -18,7 +18,8 @@ operation, so every bit is restored.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ import numpy.typing as npt
 from artimon.compute.kernels import kernels
 from artimon.compute.sample_order import Cells
 from artimon.compute.statistics import FIELDS, FOLDED, FOLDS, Statistic
+from varstore.cells.cell_file import CellFile, Extent, warm
 from varstore.cells.cell_updates import Counts, Mask
 from varstore.cells.compressed_columns import (
     MASK,
@@ -36,6 +38,7 @@ from varstore.cells.compressed_columns import (
     OffsetColumn,
     WidthClassColumn,
     Words,
+    arrays_of,
     encode,
     index_array,
     index_count,
@@ -51,6 +54,13 @@ _NEEDS = {
     **{name: ("count", "last") if statistic.scaled else ("last",) for name, statistic in FOLDED.items()},
 }
 """Columns without a guess that are needed to decode each field."""
+
+
+def warm_blocks(blocks: Iterable[object], names: Collection[str]) -> None:
+    """Read the fields `names` of those blocks that are on disk into the page cache. Raises CellsUnreadable."""
+    needed = {*names, *(need for name in names for need in _NEEDS[name])}
+    on_disk = (block.extents.items() for block in blocks if isinstance(block, PackedBlock))
+    warm(extent for extents in on_disk for name, extent in extents if name in needed)
 
 
 def zigzag(values: Cells) -> Words:
@@ -140,22 +150,45 @@ class PackingParameters(NamedTuple):
     """True if no cell holds more than one sample."""
 
 
+class MovedColumns(NamedTuple):
+    """Columns of a block in a file, and their places there."""
+
+    columns: dict[str, CompressedColumn]
+    extents: Mapping[str, Extent]
+
+
 class PackedBlock:
     """Packed cells of one segment of one row. Places from `n` on are empty unless patched.
 
-    Immutable except for `patch`."""
+    Immutable except for `patch`, and for the place of its columns: memory or a file."""
 
-    __slots__ = ("columns", "doubles", "n", "patch", "shape")
+    __slots__ = ("columns", "doubles", "extents", "n", "patch", "shape")
 
     def __init__(self, shape: PackingParameters, columns: dict[str, CompressedColumn], doubles: Mask | bool) -> None:
         self.shape, self.n, self.columns, self.doubles = shape, shape.n, columns, doubles
         self.patch: Patch | None = None
+        self.extents: Mapping[str, Extent] = {}
+        """Places of the columns that are in a file."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays except the mask of doubles, which rows share."""
+        """Bytes of all arrays in memory except the mask of doubles, which rows share."""
         patch = self.patched * (CELL_BYTES + 8)
-        return sum(column.nbytes for column in self.columns.values()) + patch
+        return sum(column.nbytes for name, column in self.columns.items() if name not in self.extents) + patch
+
+    def write(self, file: CellFile, level: int) -> MovedColumns:
+        """Write the columns to a file; `place` them there once it is synchronized. Raises OSError."""
+        columns, extents = dict(self.columns), dict[str, Extent]()
+        for name, column in self.columns.items():
+            arrays = arrays_of(column)
+            if arrays:
+                copies, extents[name] = file.append(level, arrays)
+                columns[name] = column.moved(partial(_next_of, iter(copies)))
+        return MovedColumns(columns, extents)
+
+    def place(self, moved: MovedColumns) -> None:
+        """Use the columns in the file. Needs no lock: a reader may use either."""
+        self.columns, self.extents = moved
 
     def counts(self, where: Indexes) -> Counts:
         """Return the sample counts of these cells."""
@@ -164,7 +197,11 @@ class PackedBlock:
 
     def frozen(self) -> PackedBlock | None:
         """Return an immutable view of the same cells; None if some are patched."""
-        return PackedBlock(self.shape, self.columns, self.doubles) if self.patch is None else None
+        if self.patch is not None:
+            return None
+        view = PackedBlock(self.shape, self.columns, self.doubles)
+        view.extents = self.extents
+        return view
 
     def is_single(self, mine: Words, stop: int) -> bool:
         """Quick test that all cells marked by `mine`, all before `stop`, hold one sample; False if it cannot tell.
@@ -326,6 +363,10 @@ class PackedBlock:
         stop = self.n if self.patch is None or not len(self.patch.at) else max(self.n, int(self.patch.at[-1]) + 1)
         block.overwrite(slice(0, stop), self.cells(slice(0, stop), tuple(FIELDS)))
         return block
+
+
+def _next_of(copies: Iterator[npt.NDArray[Any]], _: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return next(copies)
 
 
 def _select_by_type(doubles: Mask | bool, ints: Any, floats: Any) -> Any:

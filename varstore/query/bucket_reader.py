@@ -29,6 +29,8 @@ LOCK_HOLD_S = 0.003
 """Seconds for which the store's lock is held at a time, except to finish a row or a chunk of series."""
 FEW_SERIES = 6
 """Read up to this many series cell by cell: 0.5 us a number, whereas a row takes about 20 us whatever its size."""
+WARM_ROWS = 24
+"""Number of rows that are read from disk together."""
 CHUNK_SERIES = 16_384
 """Number of series whose lives are copied at a time."""
 TRIES, SEARCHES = 3, 10
@@ -137,6 +139,9 @@ class BucketReader:
         if not len(slots):
             return out
         first, at = grid.start_ms // grid.step_ms + 1, 0
+        for start in range(first, first + grid.n, WARM_ROWS):
+            waiting.check()
+            ring.warm(range(start, min(start + WARM_ROWS, first + grid.n)), slots, names)
         if len(slots) <= FEW_SERIES:
             with self._cells:
                 ring.read_cells(slots, first, out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from artimon.compute.rolling_windows import Counts, MaskOrBool
 from artimon.compute.statistics import FIELD_OF, FOLDS, with_needs
 from artimon.compute.true_sums import may_wrap
 from varstore.cells.level_ring import LevelRing
-from varstore.cells.packed_block import PackedBlock
+from varstore.cells.packed_block import PackedBlock, warm_blocks
 from varstore.query.selection_parts import SelectionPart
 
 FieldCopies = Mapping[str, npt.NDArray[Any]]
@@ -59,6 +59,11 @@ class ReadFields(NamedTuple):
     def capture(self, ring: LevelRing, number: int, part: SelectionPart) -> CapturedBucket:
         """Capture a bucket of a part. Call with the owner's lock held."""
         return CapturedBucket(number, ring.version(number), ring.capture_row(number, part.selection, self.fields))
+
+
+def warm_captured(captured: Iterable[object], reading: ReadFields) -> None:
+    """Read what captured buckets have on disk into the page cache. Call without the lock. Raises CellsUnreadable."""
+    warm_blocks((one.source for one in captured if isinstance(one, CapturedBucket)), reading.fields)
 
 
 class SelectionColumn:

@@ -58,7 +58,13 @@ from varstore.cells.locks import FairLock, FairSemaphore
 from varstore.index.label_index import LabelIndex
 from varstore.query.answer_merge import merge_answers
 from varstore.query.bucket_reader import LOCK_HOLD_S, BucketReader, SeriesChanged, check_request
-from varstore.query.captured_buckets import CapturedBucket, MayWrap, ReadFields, SelectionColumn
+from varstore.query.captured_buckets import (
+    CapturedBucket,
+    MayWrap,
+    ReadFields,
+    SelectionColumn,
+    warm_captured,
+)
 from varstore.query.query_deadline import DeadlinePassed, IsDisconnected, QueryDeadline, never_disconnected
 from varstore.query.row_reduction import PartValues, ReducedRow, RowReduction, SampledSlots, Scratch
 from varstore.query.selection import SelectionCache, SelectionChanged, SeriesSelection, first_of_slots
@@ -293,6 +299,7 @@ class Pushdown:
         with self._cells:
             captured = [reading.capture(job.ring, number, part) for number in numbers]
             lives = self._store.read_incarnations(part.selection.slots)
+        warm_captured(captured, reading)
         return iter(captured), normalize_incarnations(lives)
 
     def _captured(
@@ -316,6 +323,7 @@ class Pushdown:
                         break
             if not found:
                 return
+            warm_captured(found, reading)
             yield from found
 
     def _add_counts(
@@ -355,7 +363,9 @@ class Pushdown:
         return first_of_slots(self._index, selection.slots[np.concatenate(reducing.gauge_rows)])
 
     def _copy_chunk(self, job: _PushdownQuery, rows: npt.NDArray[np.intp], statistics: set[str]) -> Arrays:
-        request, slots = job.request, job.selection.slots[rows]
+        request, slots, grid = job.request, job.selection.slots[rows], job.request.grid
+        numbers = range(grid.start_ms // grid.step_ms + 1, grid.end_ms // grid.step_ms + 1)
+        job.ring.warm(numbers, slots, statistics)
         with self._cells:
             stats = job.ring.read(slots, request.grid, statistics)
             births = WINDOW_FUNCTIONS[request.windows.function].births

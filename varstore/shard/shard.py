@@ -19,6 +19,7 @@ from artimon.model.labels import LabelError, parse_canonical
 from artimon.model.select import NAME, NOT_OWNED, Buckets, Matcher, SelectError, SelectRequest, Series
 from artimon.model.values import ValueType
 from artimon.model.vshards import mask_of, vshards_of
+from varstore.cells.cell_file import CellFile
 from varstore.index.index_statistics import matching_values, read_cardinality
 from varstore.index.label_index import LabelIndex
 from varstore.index.metric_metadata import Metadata, MetricMetadata
@@ -27,6 +28,7 @@ from varstore.query.bucket_reader import BucketReader
 from varstore.query.pushdown import Pushdown
 from varstore.query.query_deadline import IsDisconnected, never_disconnected
 from varstore.store.bucket_store import NO_TYPE, BucketStore, OutcomeCounts
+from varstore.store.cell_spiller import CellSpiller
 from varstore.store.feed_groups import FeedGroup, LostRange, Partition
 from varstore.store.ownership import Ownership, ShardLocks
 from varstore.store.poll_times import PollTimes
@@ -51,7 +53,8 @@ class Shard:
     Locks, in this order: `moving` of `Ownership` for adopting and dropping; `_feeding` for a whole range, so that
     ranges are applied one after another and a position moves with its data; `_announcing` for one announced block;
     `_cells` for one run, the slots of one block, or one copy for a reader; `_reading` for the groups and counts. The
-    index has its own, taken last. No I/O under any of them except `moving`.
+    index has its own, taken last. No I/O under any of them except `moving`, unless a late sample or a removal needs
+    cells on disk that left the page cache.
     A reader may see a range half applied, never a run; it never waits longer than one run or one other reader.
     """
 
@@ -62,7 +65,9 @@ class Shard:
         capacity: int = DEFAULT_CAPACITY,
         owned: frozenset[int] = EVERY_VIRTUAL_SHARD,
         limits: ShardLimits = DEFAULT_LIMITS,
+        cell_file: CellFile | None = None,
     ) -> None:
+        """cell_file: place of the packed cells of the coarser levels, which `spiller` moves there; None: memory."""
         self.id, self.level_list = id, tuple(levels)
         self._store, limits = BucketStore(levels, capacity), limits.of_capacity(capacity)
         self._run_builder = RunBuilder(self._store.slots, self._store.longest_ring.step_ms)
@@ -75,6 +80,7 @@ class Shard:
         self._groups = self.ownership.groups
         self.cells = locks.cells
         """Lock of the store, for copying parts of it."""
+        self.spiller = CellSpiller(self._store, self._cells, cell_file) if cell_file is not None else None
         self._catalogue = SeriesCatalogue(self._store, self._index, self._cells, limits)
         self._reader = BucketReader(self._store, self._index, self._cells)
         self._pushdown = Pushdown(self._store, self._index, self._cells, self.level_list, self._reader)

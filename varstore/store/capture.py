@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from artimon.compute.sample_order import Cells
+from artimon.compute.statistics import STATISTICS
 from varstore.cells.level_ring import LevelRing
 
 BLOCK_BITS = 10
@@ -120,6 +121,7 @@ class Capture:
         """Yield the columns of every key in parts of up to 65,536 slots; `cells` is the store's lock, held per part."""
         for key in self._keys:
             for first in range(0, self._blocks, BLOCKS_PER_PART):
+                self._warm(key, first)
                 with cells:
                     if self._closed:
                         raise CaptureClosed("the capture was closed: begin a new image")
@@ -128,6 +130,12 @@ class Capture:
                     yield key, columns
             with cells:
                 self._pending.pop(key, None)
+
+    def _warm(self, key: CaptureKey, first: int) -> None:
+        """Read a part of a row from the disk before the lock is taken."""
+        if key[0] >= 0:
+            last = min(first + BLOCKS_PER_PART, self._blocks)
+            self._rings[key[0]].warm((key[1],), self._slots[self._edges[first] : self._edges[last]], STATISTICS)
 
     def _take(self, key: CaptureKey, blocks: Cells) -> Columns | None:
         pending = blocks[self._pending[key][blocks]]
