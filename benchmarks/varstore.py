@@ -12,7 +12,7 @@ pages that were read are released before the measurement, as every 30 seconds in
 integers of any 64 bits, half doubles with random bits, times at random. `varstore.density.mixed`: the same fed with
 samples recorded on a whole stack (benchmarks/storing/mix.py). Bytes a series: `@cells`: cells in memory, as the store
 reports them; `@disk`: cells on disk; `@anonymous`: growth of anonymous memory. `varstore.density.cold`: 99th percentile
-of questions about the mixed series whose cells are not in the page cache.
+of questions about the mixed series whose cells are not in the page cache; `@cached`: the same when they are.
 
 artimon bench varstore [--only ingest|density] [--minutes 4620]
 """
@@ -213,8 +213,8 @@ class Density(NamedTuple):
     cell_bytes: int
     disk_bytes: int
     seconds: float
-    cold_s: list[float]
-    """Durations of questions about cells that are on disk only."""
+    asked_s: list[tuple[float, float]]
+    """Durations of questions: about cells that are on disk only, and again."""
 
 
 def measure_density(minutes: int) -> None:
@@ -231,9 +231,11 @@ def measure_density(minutes: int) -> None:
         emit(f"{name}@anonymous", found.anonymous_bytes / found.series, "bytes/series of anonymous memory")
         emit(f"{name}@cells", found.cell_bytes / found.series, "bytes/series of cells in memory alone")
         emit(f"{name}@disk", found.disk_bytes / found.series, "bytes/series of cells on disk")
-        if found.cold_s:
-            unit = f"ms (99th percentile of {len(found.cold_s)} questions about cells outside of the page cache)"
-            emit("varstore.density.cold", float(np.percentile(found.cold_s, 99)) * 1000, unit)
+        if found.asked_s:
+            cold, cached = (float(np.percentile(took, 99)) * 1000 for took in zip(*found.asked_s, strict=True))
+            unit = f"ms (99th percentile of {len(found.asked_s)} questions"
+            emit("varstore.density.cold", cold, f"{unit}, their cells outside of the page cache)")
+            emit("varstore.density.cold@cached", cached, f"{unit}, the same asked anew, their cells in the page cache)")
 
 
 def dense(minutes: int, folder: Path) -> Density:
@@ -260,7 +262,7 @@ def mixed(minutes: int, folder: Path) -> Density:
 
     density, shard, prints = _fill(copies, made.series, np.tile(types, copies), columns, minutes, folder)
     _compare(shard, prints, columns, minutes, np.tile(made.doubles, copies))
-    return density._replace(cold_s=[_cold_s(shard, *asked) for asked in _questions(minutes)])
+    return density._replace(asked_s=[_ask_s(shard, *asked) for asked in _questions(minutes)])
 
 
 def _fill(
@@ -321,19 +323,22 @@ def _questions(minutes: int) -> Iterator[Question]:
             yield (name,), level.step_ms, n, "rack"
 
 
-def _cold_s(shard: Shard, matchers: tuple[Matcher, ...], step_ms: int, n: int, by: str | None) -> float:
-    """Ask once, after all cells on disk left the page cache; return the seconds."""
+def _ask_s(shard: Shard, matchers: tuple[Matcher, ...], step_ms: int, n: int, by: str | None) -> tuple[float, float]:
+    """Ask after all cells on disk left the page cache, and again; return both durations in seconds."""
     file = _spiller(shard).file
     file.release()
     for chunk in file._chunks:
         os.posix_fadvise(chunk.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    grid = Grid(shard._store.head_ms // step_ms * step_ms - step_ms, step_ms, n)
-    began = time.perf_counter()
-    if by is None:
-        shard.select(SelectRequest(matchers, grid, STATISTICS))
-    else:
-        shard.aggregate(AggregateRequest(matchers, grid, WindowPlan("mean", n), "mean", (by,)))
-    return time.perf_counter() - began
+    grid, took = Grid(shard._store.head_ms // step_ms * step_ms - step_ms, step_ms, n), list[float]()
+    for unused in ("cold", "cached"):  # a new text each time, so that no other cache helps
+        asked = (*matchers, Matcher(unused, "=", ""))
+        began = time.perf_counter()
+        if by is None:
+            shard.select(SelectRequest(asked, grid, STATISTICS))
+        else:
+            shard.aggregate(AggregateRequest(asked, grid, WindowPlan("mean", n), "mean", (by,)))
+        took.append(time.perf_counter() - began)
+    return took[0], took[1]
 
 
 def _text(source: int, number: int) -> str:

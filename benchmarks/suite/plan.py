@@ -132,7 +132,7 @@ PLAN = (
         ("--only", "ingest,density", "--minutes", "200"),
         promised=(
             *("varstore.ingest", "varstore.ingest@anywhere", "varstore.ingest.unknown", "limit.varstore.ingest"),
-            *_family("varstore.density", "", "@series", "@anonymous", "@cells", "@disk", ".cold"),
+            *_family("varstore.density", "", "@series", "@anonymous", "@cells", "@disk", ".cold", ".cold@cached"),
             *_family("varstore.density.mixed", "", "@series", "@anonymous", "@cells", "@disk"),
         ),
     ),

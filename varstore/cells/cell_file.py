@@ -29,8 +29,8 @@ two file descriptors each. Only written parts of a chunk take space."""
 QUOTA_BYTES = 64 << 30
 FREE_BYTES = 256 << 20
 """Least free space on the disk; cells stay in memory beyond it."""
-READ_BYTES = 4 << 20
-"""Limit of one read, and of the buffer for it."""
+READ_BYTES = 512 << 10
+"""Extents that adjoin are read together up to this size."""
 _ALIGNMENT = 64
 
 
@@ -98,13 +98,11 @@ def _libc() -> ctypes.PyDLL:
 
 
 def warm(extents: Iterable[Extent]) -> None:
-    """Read what is not in the page cache from the disk, all at once and without the interpreter's lock.
+    """Read what is not in the page cache from the disk, without the interpreter's lock.
 
     Raises CellsUnreadable, where an array would end the process by a signal."""
     cold = [extent for extent in _joined(extents) if not extent.is_cached()]
     try:
-        for extent in cold:
-            os.posix_fadvise(extent.chunk.file.fileno(), *_whole_pages(*extent[1:]), os.POSIX_FADV_WILLNEED)
         buffer = memoryview(bytearray(max((extent.stop - extent.start for extent in cold), default=0)))
         for extent in cold:
             os.preadv(extent.chunk.file.fileno(), [buffer[: extent.stop - extent.start]], extent.start)
