@@ -31,7 +31,7 @@ from artimon.rawtable.sources import RETIRED_MS, SourcesTable, read_sources
 from artimon.rawtable.table_reader import read_raw
 from artimon.rawtable.table_state import to_json
 from artimon.runtime import file_access as files
-from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep
+from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep, parse_rollups
 from pipeline.compaction.compactor import Compactor
 from tests.spark.local_files import LocalClient, local_files
 from tests.spark.world import DAY_MS, PARTITIONS, START_MS, World
@@ -94,7 +94,14 @@ class Pods:
         self.world, self._clock, self._scale = World(folder, clock, client), clock, scale
         hdfs = self.world.uri
         self._sources, self._series = SourcesTable(hdfs, clock), SeriesTable(hdfs, clock)
-        config = CompactorConfig("", hdfs, folder / "runs", keeping=parse_keep(f"*={KEEP_DAYS}"), sweep_s=0.0)
+        config = CompactorConfig(
+            "",
+            hdfs,
+            folder / "runs",
+            keeping=parse_keep(f"*={KEEP_DAYS}"),
+            rollups=parse_rollups(f"5m={KEEP_DAYS},1h={KEEP_DAYS}"),  # a source stays as long as its roll-ups
+            sweep_s=0.0,
+        )
         self._compactor = Compactor(config, None, clock)
         self._sent = Counter[int]()
         self._announced = self._started = 0
