@@ -52,8 +52,9 @@ BUILT_IN_VALUES = {"__interval": Chosen(("60s",)), "__rate_interval": Chosen(("3
 ASK = """async ({variables, panels, now, one}) => {
   const {resolved} = await import('./static/dashboard_variables.js');
   const {builtIn, filled, Round} = await import('./static/dashboard_values.js');
+  const {Increments} = await import('./static/increments.js');
   const {spanOf} = await import('./static/time_range.js');
-  const round = new Round(new AbortController().signal, spanOf('1h', now));
+  const round = new Round(new AbortController().signal, spanOf('1h', now), new Increments());
   const {chosen, problems} = await resolved(variables, round, (name) => one[name] ?? []);
   const every = {...builtIn(round.span), ...chosen};
   const asked = panels.map((queries) => Promise.all(queries.map(async ({q, lang}) => {
