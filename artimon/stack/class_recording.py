@@ -19,7 +19,7 @@ from artimon.stack.stack_errors import StackError
 PARTS = ("zookeeper", "kafka", "hdfs", "shards", "spark")
 JAR_SETS = ("kafka", "hdfs", "spark")
 FIRST_PORT = 24000
-STOP_S = 40.0
+STOP_S = 55.0
 """Limit of the stop of a server, which writes its archive: 5 to 10 s of a processor."""
 KEPT = 3
 """Archives of a server that are kept: checkouts with Python environments of their own have archives of their own."""
