@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 from fastapi import Request, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from artimon.api.query_parameters import MAX_FIELDS, NEWEST_MAX, TIME_MAX_MS, QueryParameters
+from artimon.api.query_parameters import MAX_FIELDS, NUMBERS, QueryParameters, parse_digits
 from artimon.runtime.http.http_error import HttpError
 
 PATH = "/api/query"
@@ -40,13 +40,11 @@ def parse_plain_query(query_string: bytes) -> QueryParameters | None:
     if len(found) != len(pairs) or not found.keys() <= _PLAIN_PARAMETERS or "q" not in found:
         return None
     numbers = dict[str, int | None]()
-    for name, least, most in (("time_ms", 0, TIME_MAX_MS), ("newest", 1, NEWEST_MAX)):
-        text = found.get(name)
-        if text is None:
-            continue
-        if not (text.isascii() and text.isdigit() and len(text) <= 15 and least <= int(text) <= most):
-            return None
-        numbers[name] = int(text)
+    for name, (least, most) in NUMBERS.items():
+        if name in found:
+            number = numbers[name] = parse_digits(found[name])
+            if number is None or not least <= number <= most:
+                return None
     return QueryParameters(
         found["q"], numbers.get("time_ms"), found.get("format"), found.get("engine"), newest=numbers.get("newest")
     )

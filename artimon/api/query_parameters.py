@@ -12,6 +12,9 @@ from artimon.api.api_limits import ApiLimits
 
 TIME_MAX_MS = 253_402_300_799_999  # the end of the year 9999
 NEWEST_MAX = 11_000
+NUMBERS = {"time_ms": (0, TIME_MAX_MS), "newest": (1, NEWEST_MAX)}
+"""Least and greatest value of the parameters that are whole numbers."""
+_DIGITS_MOST = 15
 MAX_FIELDS = 16
 
 
@@ -50,6 +53,12 @@ class QueryParameters:
         return self.text
 
 
+def parse_digits(text: Any) -> int | None:
+    """Return the number of a few decimal digits; None for anything else."""
+    plain = isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= _DIGITS_MOST
+    return int(text) if plain else None
+
+
 def parse_body(content_type: str, body: bytes) -> QueryParameters:
     """Parse the parameters from a form or a JSON object. Raises ApiError."""
     kind = content_type.partition(";")[0].strip().lower()
@@ -76,32 +85,24 @@ def _form(body: bytes) -> dict[str, Any]:
     except ValueError as problem:
         raise ApiError(400, f"the body is not a UTF-8 form of at most {MAX_FIELDS} fields") from problem
     found: dict[str, Any] = {name: values[-1] for name, values in fields.items()}
-    for name in ("time_ms", "newest"):
-        text = found.get(name)
-        if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 15:
-            found[name] = int(text)
+    for name in NUMBERS:
+        number = parse_digits(found.get(name))
+        if number is not None:
+            found[name] = number
     return found
 
 
 def _make_parameters(found: dict[str, Any]) -> QueryParameters:
-    text, time_ms, named = found.get("q"), found.get("time_ms"), found.get("format")
-    engine = found.get("engine")
+    text, named, engine = found.get("q"), found.get("format"), found.get("engine")
     if text is not None and not isinstance(text, str):
         raise ApiError(400, "q must be a string")
     if named is not None and not isinstance(named, str):
         raise ApiError(400, "format must be a string, such as csv")
     if engine is not None and not isinstance(engine, str):
         raise ApiError(400, "engine must be a string, such as history")
-    if time_ms is not None and (
-        isinstance(time_ms, bool) or not isinstance(time_ms, int) or not 0 <= time_ms <= TIME_MAX_MS
-    ):
-        raise ApiError(400, f"time_ms must be whole epoch milliseconds, 0 to {TIME_MAX_MS}")
+    time_ms = _number(found, "time_ms", "whole epoch milliseconds")
     explain, partial, completeness = (_flag(found, name) for name in ("explain", "partial_windows", "completeness"))
-    newest = found.get("newest")
-    if newest is not None and (
-        isinstance(newest, bool) or not isinstance(newest, int) or not 1 <= newest <= NEWEST_MAX
-    ):
-        raise ApiError(400, f"newest must be a number of buckets, 1 to {NEWEST_MAX}")
+    newest = _number(found, "newest", "a number of buckets")
     flags = explain, partial, parse_hard(found.get("limits")), completeness
     return QueryParameters(text, time_ms, named, engine, *flags, newest)
 
@@ -111,6 +112,14 @@ def parse_hard(text: Any) -> bool:
     if text not in (None, "", "soft", "hard"):
         raise ApiError(400, "limits must be soft or hard")
     return bool(text == "hard")
+
+
+def _number(found: dict[str, Any], name: str, meaning: str) -> int | None:
+    value: Any = found.get(name)
+    least, most = NUMBERS[name]
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and least <= value <= most):
+        return value
+    raise ApiError(400, f"{name} must be {meaning}, {least} to {most}")
 
 
 def _flag(found: dict[str, Any], name: str) -> bool:
