@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -139,9 +139,7 @@ class BucketReader:
         if not len(slots):
             return out
         first, at = grid.start_ms // grid.step_ms + 1, 0
-        for start in range(first, first + grid.n, WARM_ROWS):
-            waiting.check()
-            ring.warm(range(start, min(start + WARM_ROWS, first + grid.n)), slots, names)
+        _warm(ring, range(first, first + grid.n), slots, names, waiting)
         if len(slots) <= FEW_SERIES:
             with self._cells:
                 ring.read_cells(slots, first, out)
@@ -195,6 +193,16 @@ class BucketReader:
         for name in FOLDS.keys() & read.keys():  # strings have no folded statistics
             read[name][:, texts] = 0
         return tuple(self._store.strings[id] for id in ids.tolist())
+
+
+def _warm(ring: LevelRing, numbers: range, slots: Slots, names: Collection[str], waiting: QueryDeadline) -> None:
+    """Read what these buckets have on disk into the page cache, some rows at a time."""
+    if not ring.is_follower:
+        return
+    chosen = ring.selection(slots)
+    for at in range(0, len(numbers), WARM_ROWS):
+        waiting.check()
+        ring.warm(numbers[at : at + WARM_ROWS], chosen, names)
 
 
 def _sum_notes(series: SeriesTable, read: dict[str, Cells]) -> tuple[str, ...]:
