@@ -1,4 +1,4 @@
-"""Archives of the classes that a JVM loads (class data sharing): a server that has one starts with half of the work.
+"""Archives of the classes that a JVM loads (class data sharing): with one, a server starts with two thirds of the work.
 
 An archive fits one Java and one class path; the JVM ignores another one. `artimon.stack.class_recording` records them.
 """
