@@ -268,9 +268,9 @@ def _absent_labels(node: Node) -> LabelSets:
     label follows."""
     node = without_parens(node)
     labels: dict[str, str] = {}
-    equal: set[str] = set()
+    equal = {NAME}
     for one in node.matchers if isinstance(node, Selector) else ():
-        if one.op == "=" and one.label not in {NAME, *equal}:
+        if one.op == "=" and one.label not in equal:
             equal.add(one.label)
             labels[one.label] = one.value
         else:
