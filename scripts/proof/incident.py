@@ -7,15 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from artimon.model.clock import Clock
-from artimon.model.select import NAME, Matcher
+from artimon.model.grid import Grid, bucket_end
+from artimon.model.select import NAME, Matcher, SelectRequest
 from artimon.stack.mail_view import Mail, read_mails, show_mails
 from artimon.stack.mailbox import FOLDER
 from artimon.stack.stack import Stack
+from scripts.proof.counts import MINUTE_MS
 from varstore.cluster.varstore_client import StoreUnavailable, VarstoreClient
 
 SHOP = "shop"
 FOUND_S = 120.0
 """How long the shop's series may take to be in memory."""
+FAILING_MINUTES = 3
+"""Minutes in which a request of the shop fails, as good as always; answers.py asks for their share."""
 MAIL_S = 330.0
 """Two polls, the bucket's end, the rule's `for` and the next evaluation, with room for a busy machine."""
 MAILS_READ = 200
@@ -41,6 +45,7 @@ class Drill:
         """Every step has its deadline; the shop runs again in the end, whatever happened."""
         if not self._until(self._shop_is_known, FOUND_S):
             return self._end(f"no series of the shop came within {FOUND_S:.0f} s")
+        self._until(self._shop_has_failed, (FAILING_MINUTES + 1) * MINUTE_MS / 1000)
         self._say("drill: killing the shop; the mail about it takes two to four minutes")
         self._stack.kill_part(SHOP)
         fired = self._until(lambda: self._count("FIRING") > 0, MAIL_S)
@@ -74,6 +79,18 @@ class Drill:
         try:
             with VarstoreClient(self._stack.zookeeper) as store:
                 return bool(store.find(matchers, 1))
+        except StoreUnavailable:
+            return False
+
+    def _shop_has_failed(self) -> bool:
+        """Return True if the memory store has a failed request of the shop, in a whole minute since the begin: only
+        those are proven, and a shop that is killed at once may have had none."""
+        matchers = (Matcher(NAME, "=", "shop.requests"), Matcher("status", "=~", "5.."))
+        end_ms = bucket_end(self._began_ms, MINUTE_MS) + FAILING_MINUTES * MINUTE_MS
+        request = SelectRequest(matchers, Grid(end_ms, MINUTE_MS, FAILING_MINUTES), ("count",))
+        try:
+            with VarstoreClient(self._stack.zookeeper) as store:
+                return bool(store.select(request).statistics["count"].any())
         except StoreUnavailable:
             return False
 
