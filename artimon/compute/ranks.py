@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -21,6 +22,8 @@ Statistic = Callable[[Floats, Ints], Floats]
 """Map ascending values (.., size), missing ones last, and the number of present ones (..,) to a statistic (..,)."""
 RANKS = ("last", "max", "min", "each")
 """Criteria for the k best that stores support; a mean would depend on the order of its terms."""
+Ranks = Callable[[], Ints]
+"""Return the ranks (members,) of names and labels."""
 T = TypeVar("T", np.float64, np.bool_)
 
 ORDERED: Mapping[str, tuple[Param, ...]] = MappingProxyType(
@@ -121,9 +124,14 @@ def _arrange(parts: Sequence[npt.NDArray[T]], order: Ints, outputs: int, kind: t
 class BestCandidates:
     """Selects candidates for the k greatest (or smallest) of each class: a superset of them.
 
-    Members are sorted by class, class i begins at starts[i]; either all are DOUBLE or none is."""
+    Members are sorted by class, class i begins at starts[i]; either all are DOUBLE or none is. `ranks` returns the
+    ranks (members,) of their names and labels, by which equal values go; it is called when more than k are equal.
+    Without it all of them are candidates: all counters of errors where none occurs, for example."""
 
-    def __init__(self, reducer: str, args: Args, starts: Ints, members: int, double: bool) -> None:
+    def __init__(
+        self, reducer: str, args: Args, starts: Ints, members: int, double: bool, ranks: Ranks | None = None
+    ) -> None:
+        self._ranks, self._orders = ranks, dict[int, Ints]()
         self._greatest, self._k, self._rank = reducer == "topk", int(args["k"]), args["rank"]
         self._double, self._dtype = double, np.float64 if double else np.int64
         self._smallest = -np.inf if double else INT64_MIN
@@ -167,22 +175,39 @@ class BestCandidates:
             here = here & ~nan
         keys = values if self._greatest else -values.view(np.float64) if self._double else ~values.view(np.int64)
         keys = keys if present is None and here.all() else np.where(here, keys, self._smallest)
-        for rows in [slice(None)] if self._whole else self._blocks:
+        for i, rows in enumerate([slice(None)] if self._whole else self._blocks):
             block = keys[rows]
             place = block.shape[-1] - self._k
             if place > 0:
                 least = np.partition(block, place, axis=-1)[..., place, None]
-                self.chosen[rows] |= here[rows] & (block >= least)
+                above, equal = here[rows] & (block > least), here[rows] & (block == least)
+                self.chosen[rows] |= above | self._first(i, rows, above, equal)
+
+    def _first(self, i: int, rows: Ints | slice, above: Bools, equal: Bools) -> Bools:
+        """Return those of the `equal` members of block `i` that are wanted beside those `above`."""
+        room = self._k - above.sum(axis=-1, keepdims=True)
+        if self._ranks is None or not (equal.sum(axis=-1, keepdims=True) > room).any():
+            return equal
+        if i not in self._orders:
+            self._orders[i] = np.argsort(self._ranks()[rows], axis=-1)
+        order, wanted = self._orders[i], np.zeros_like(equal)
+        ordered = np.take_along_axis(equal, order, axis=-1)
+        np.put_along_axis(wanted, order, ordered & (np.cumsum(ordered, axis=-1) <= room), axis=-1)
+        return wanted
 
 
-def best_rows(reducer: str, args: Args, column: Cells, codes: Ints) -> Bools:
-    """Return the mask (series,) of candidates for the k best of each class; series are sorted by class."""
+def best_rows(reducer: str, args: Args, column: Cells, codes: Ints, ranks: Ints | None = None) -> Bools:
+    """Return the mask (series,) of candidates for the k best of each class; series are sorted by class. `ranks`
+    (series,): those of names and labels, by which equal values go."""
     out, integers = np.zeros(len(codes), np.bool_), is_whole_number(column.types)
     for double in (False, True):
         rows = np.flatnonzero(integers != double)
         if not len(rows):
             continue
-        best = BestCandidates(reducer, args, np.flatnonzero(np.diff(codes[rows], prepend=-1)), len(rows), double)
+        starts = np.flatnonzero(np.diff(codes[rows], prepend=-1))
+        best = BestCandidates(
+            reducer, args, starts, len(rows), double, None if ranks is None else partial(np.take, ranks, rows)
+        )
         for output in range(column.cells.shape[1]):
             best.add(np.ascontiguousarray(column.cells[rows, output]), column.present[rows, output])
         out[rows] = best.finish()

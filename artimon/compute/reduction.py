@@ -14,7 +14,7 @@ from artimon.compute.function import WindowFunction, count_wide, mask_windows
 from artimon.compute.functions import WINDOW_FUNCTIONS
 from artimon.compute.params import Args, bind_params
 from artimon.compute.partials import Partial, empty_partial, merge_into, partial_of
-from artimon.compute.ranks import BEST, ORDERED, MemberBlock, best_rows, make_block, ordered_partial
+from artimon.compute.ranks import BEST, ORDERED, MemberBlock, Ranks, best_rows, make_block, ordered_partial
 from artimon.compute.window_frames import WindowFrame
 from artimon.model.grid import Grid
 from artimon.model.values import Kind
@@ -106,6 +106,8 @@ class Reduction:
     """Values of all members, for order statistics."""
     best: list[Rows] = field(default_factory=list)
     """Rows of the caller that are candidates, for reducers that choose members."""
+    ranks: Ranks | None = None
+    """Return the ranks of the names and labels of all rows of the caller, for reducers that choose members."""
     function: WindowFunction = field(init=False)
     args: Args = field(init=False)
     total: Partial = field(init=False)
@@ -156,7 +158,8 @@ class Reduction:
             if self.reducer in ORDERED:
                 self.blocks.append(make_block(column, codes))
             else:
-                self.best.append(rows[best_rows(self.reducer, self.reducer_args, column, codes)])
+                ranks = None if self.ranks is None else self.ranks()[rows]
+                self.best.append(rows[best_rows(self.reducer, self.reducer_args, column, codes, ranks)])
         elif len(codes):
             starts = np.flatnonzero(np.diff(codes, prepend=codes[0] - 1))
             part = partial_of(self.reducer, column, starts)

@@ -27,9 +27,12 @@ from artimon.compute.reduction import SeriesCounts, WindowPlan
 from artimon.model.batch import BatchId
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectError, SelectRequest, decode_buckets, encode_buckets
+from artimon.model.values import Kind, ValueType
 from tests.varstore.worlds import TestBatch, announce, print_of, range_of
+from varstore.index.label_index import LabelIndex
 from varstore.query import pushdown
 from varstore.query.pushdown import DeadlinePassed
+from varstore.query.selection import ranks_of_slots
 from varstore.shard.shard import Shard
 
 NOW = 1_800_000_000_000
@@ -100,6 +103,36 @@ def test_an_ended_series_is_left_out_of_last(shard: Shard) -> None:
     shard.feed(range_of(log, 3, 4))
     found = shard.aggregate(asked())
     assert found.values.count[[dict(c)["part"] for c in found.classes].index("0")].tolist() == [2, 2, 1]
+
+
+@pytest.mark.parametrize(("reducer", "rank"), [("topk", "last"), ("topk", "each"), ("bottomk", "max")])
+@pytest.mark.parametrize("value", [0, 0.0])
+def test_of_equal_series_the_first_are_candidates(reducer: str, rank: str, value: float) -> None:
+    """Thousands of equal values, as of counters of errors where none occurs, with one that is greater."""
+    made = Shard(capacity=9_000)
+    announce(made, range(6_000))
+    values = [value] * 6_000
+    log = [batch(0, values), batch(1, [*values[:4_000], value + 1, *values[4_001:]])]
+    made.feed(range_of(log, 0, 2))
+    found = made.aggregate(asked(reducer=reducer, by=(), args=(("k", 3), ("rank", rank))))
+    equal = sorted(f"test.v{i}" for i in range(6_000) if i != 4_000 or rank == "each")
+    first = {"topk": ["test.v4000", *equal[:3]], "bottomk": equal[:3]}[reducer]
+    assert {print_of(int(name.removeprefix("test.v"))) for name in first[: 3 + (rank == "each")]} == set(
+        found.candidates.tolist()
+    )
+
+
+LABEL_SETS = st.dictionaries(st.sampled_from("abc"), st.sampled_from(["1", "1!", '1"', "2"]))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["m", "m.a"]), LABEL_SETS), max_size=12))
+def test_ranks_of_series_are_those_of_their_names_and_labels(series: list[tuple[str, dict[str, str]]]) -> None:
+    index = LabelIndex()
+    for slot, (name, labels) in enumerate(series):
+        index.add(slot, name, labels, ValueType.INTEGER, Kind.GAUGE, 1)
+    keys = [(name, sorted(labels.items())) for name, labels in series]
+    ranks = ranks_of_slots(index, np.arange(len(series))).tolist()
+    assert ranks == np.argsort(sorted(range(len(keys)), key=keys.__getitem__)).tolist()
 
 
 def test_too_many_series_are_refused(shard: Shard) -> None:

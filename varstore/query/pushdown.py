@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -173,6 +174,7 @@ class Pushdown:
         job = _PushdownQuery(request, ring, selection, types, ended, waiting)
         args = bind_params(request.reducer, reducer_params(request.reducer), request.args)
         reducing = Reduction(request.windows, request.reducer, len(selection.classes), reducer_args=args)
+        reducing.ranks = partial(selection.ranks, self._index)
         reducing.counts.selected = len(selection)
         rolling = WINDOW_FUNCTIONS[request.windows.function].rolling
         if rolling is not None:

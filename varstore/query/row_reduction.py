@@ -20,7 +20,7 @@ from artimon.compute.exact_sums import (
     integer_sums,
 )
 from artimon.compute.partials import EXTREMES, Partial, merge_into
-from artimon.compute.ranks import BEST, BestCandidates, MemberBlock
+from artimon.compute.ranks import BEST, BestCandidates, MemberBlock, Ranks
 from artimon.compute.reduction import Reduction
 from artimon.compute.rolling_windows import MaskOrBool, WindowValues
 from artimon.compute.sample_order import Cells
@@ -266,7 +266,12 @@ class PartValues(SampledSlots):
         if reducing.reducer in BEST:
             self._best = [
                 BestCandidates(
-                    reducing.reducer, reducing.reducer_args, group.starts, int(group.sizes.sum()), group.double
+                    reducing.reducer,
+                    reducing.reducer_args,
+                    group.starts,
+                    int(group.sizes.sum()),
+                    group.double,
+                    self._ranks(group),
                 )
                 for group in part.groups
             ]
@@ -295,6 +300,11 @@ class PartValues(SampledSlots):
             row[~here] = np.nan
             self._mask()[output] = here
 
+    def _ranks(self, group: KindGroup) -> Ranks | None:
+        """Return the ranks of the members of a group."""
+        ranks, part = self._reducing.ranks, self._part
+        return None if ranks is None else lambda: ranks()[part.members_at(part.order[group.rows])]
+
     def _mask(self) -> Mask:
         if self._present is None:
             self._present = np.ones((self._reducing.windows.outputs, len(self._part.order)), np.bool_)
@@ -314,4 +324,4 @@ class PartValues(SampledSlots):
             group.rows.start + np.flatnonzero(b.finish()) for group, b in zip(part.groups, self._best, strict=True)
         ]
         places = part.order[np.concatenate(chosen)] if chosen else part.order[:0]
-        reducing.best.append(part.rows.start + np.searchsorted(part.places, places))
+        reducing.best.append(part.members_at(places))

@@ -40,12 +40,19 @@ class SeriesSelection:
     stamp: tuple[int, int]
     layouts: dict[Hashable, Any] = field(default_factory=dict)
     """Cached layouts of these slots; at most LAYOUTS."""
+    _ranks: npt.NDArray[np.int64] | None = None
 
     def cache_layout(self, key: Hashable, layout: Any) -> None:
         """Cache a layout; evicts the oldest beyond LAYOUTS."""
         if len(self.layouts) >= CACHED_LAYOUTS:
             self.layouts.pop(next(iter(self.layouts), None), None)
         self.layouts[key] = layout
+
+    def ranks(self, index: LabelIndex) -> npt.NDArray[np.int64]:
+        """Return the rank (series,) of each series in canonical order, computed once."""
+        if self._ranks is None:
+            self._ranks = ranks_of_slots(index, self.slots)
+        return self._ranks
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -140,6 +147,24 @@ def renumber(codes: Cells, most: int) -> tuple[Cells, Cells]:
     place = np.zeros(most, np.int64)
     place[used] = np.arange(len(used))
     return used, place.take(codes)
+
+
+def ranks_of_slots(index: LabelIndex, slots: Slots) -> npt.NDArray[np.int64]:
+    """Return the rank (slots,) of each series in the order of names and labels: that of tuples of pairs."""
+    keys, later = list[npt.NDArray[np.int64]](), np.zeros(len(slots), np.bool_)
+    for label in reversed([NAME, *sorted(set(index.labels_of(slots)) - {NAME})]):
+        sparse, values = index.codes(label, slots)
+        used, codes = renumber(sparse.astype(np.int64), len(values))
+        found = [values[code] for code in used.tolist()]
+        ranks = np.zeros(len(found), np.int64)
+        ranks[sorted(range(len(found)), key=found.__getitem__)] = np.arange(1, len(found) + 1)
+        has = np.array([bool(value) for value in found], np.bool_)[codes]
+        # a series without this label comes before the others if it has no further one, else after them
+        keys.append(np.where(has, ranks[codes], np.where(later, len(found) + 1, 0)))
+        later |= has
+    ranks = np.empty(len(slots), np.int64)
+    ranks[np.lexsort(keys)] = np.arange(len(slots))
+    return ranks
 
 
 def first_of_slots(index: LabelIndex, slots: Slots) -> ClassLabels:

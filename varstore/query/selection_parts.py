@@ -89,6 +89,11 @@ class SelectionPart:
         out[self.places] = values[self.rows]
         return out
 
+    def members_at(self, places: Places) -> Places:
+        """Return the members of the selection at these places of the slots read."""
+        found: Places = np.searchsorted(self.places, places)
+        return found + int(self.rows.start)
+
     def accepted(self, places: Places) -> Places:
         """Return those of `places` that are in `asked`."""
         mine = np.zeros(self.size, np.bool_)
