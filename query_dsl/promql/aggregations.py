@@ -86,15 +86,18 @@ def _extreme(groups: Groups, most: bool) -> Floats:
 
 
 def _ranks(groups: Groups, descending: bool, budget: QueryBudget) -> Ints:
-    """Return the place of each value within its class and step, from 0; NaN comes last."""
+    """Return the place of each value within its class and step, from 0; NaN comes last. Equal values go by their
+    labels, as in the shards, which name only the first of many."""
     vector = groups.vector
     ranks = np.zeros(vector.values.shape, np.int64)
+    by_labels = np.empty(len(vector.values), np.int64)
+    by_labels[vector.labels.sort_order()] = np.arange(len(by_labels))
     starts_of = np.zeros(groups.count + 1, np.int64)
     for step in range(vector.values.shape[1]):
         budget.check()
         here = vector.here[:, step]
         values = np.where(here, vector.values[:, step], np.nan)
-        order = np.lexsort((-values if descending else values, np.isnan(values), ~here, groups.codes))
+        order = np.lexsort((by_labels, -values if descending else values, np.isnan(values), ~here, groups.codes))
         sizes = np.bincount(groups.codes, minlength=groups.count)
         starts_of[1:] = np.cumsum(sizes)
         ranks[order, step] = np.arange(len(order)) - starts_of[groups.codes[order]]
