@@ -1,4 +1,4 @@
-"""The files of examples/deploy: units, manifests and images are valid, and name commands and files that exist."""
+"""The files of examples/deploy: units, manifests, images and playbook are valid; what they name exists."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ DEPLOY = ROOT / "examples" / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 IMAGES = sorted((DEPLOY / "images").glob("*.Dockerfile"))
+ANSIBLE = DEPLOY / "ansible"
+ORDER = ["apis", "alerts", "shards", "spark", "compactors", "collectors", "agents"]
 PROGRAM = "/opt/artimon/bin/"
 ROLES = frozenset({"agent", "collector", "shard", "spark", "compactor", "api", "alerts"})
 KUBERNETES = ("1.28", "1.37")
@@ -107,3 +109,37 @@ def test_an_image_copies_what_exists_and_runs_without_root(image: Path) -> None:
     last = text[text.rindex("\nFROM ") :]
     assert re.search(r"(?m)^USER [1-9]\d*$", last), f"{image.name} runs as root"
     assert "build" in stages, f"{image.name} has one stage"
+
+
+def plays() -> list[dict[str, Any]]:
+    return list(yaml.safe_load((ANSIBLE / "site.yaml").read_text()))
+
+
+def test_the_playbook_replaces_packages_only_where_it_restarts_a_role() -> None:
+    """Each group of hosts has one play, which takes few hosts at a time, in the order of docs/upgrade.md."""
+    first, *others = plays()
+    used = {module for task in first["tasks"] for module in task}
+    assert used.isdisjoint({"ansible.builtin.pip", "ansible.builtin.copy", "ansible.builtin.template"})
+    assert [play["hosts"] for play in others] == ORDER
+    assert [play["serial"] for play in others] == [1] * (len(ORDER) - 1) + ["10%"]
+    groups = yaml.safe_load((ANSIBLE / "inventory.yaml").read_text())["all"]["children"]
+    assert groups.keys() == {play["hosts"] for play in others}
+    for play in others:
+        assert play["tasks"] == [{"ansible.builtin.import_tasks": "role.yaml"}]
+        (unit,) = [one for one in UNITS if one.name == play["vars"]["file"]]
+        assert unit_command(unit)[1] == play["vars"]["process"]
+        assert play["vars"]["package"] == ("artimon_agent" if play["hosts"] == "agents" else "artimon")
+
+
+def test_a_role_is_installed_before_it_restarts_and_anew_whatever_its_version() -> None:
+    tasks = yaml.safe_load((ANSIBLE / "role.yaml").read_text())
+    modules = [next(key for key in task if key.startswith("ansible.builtin.")) for task in tasks]
+    own, required = (task["ansible.builtin.pip"] for task in tasks if "ansible.builtin.pip" in task)
+    assert own["extra_args"] == "--no-compile --no-deps --force-reinstall"
+    assert required["extra_args"] == "--no-compile"
+    assert own["virtualenv"] == required["virtualenv"] == "/opt/artimon/{{ process }}"
+    wheels, restart = modules.index("ansible.builtin.copy"), modules.index("ansible.builtin.systemd_service")
+    assert wheels < modules.index("ansible.builtin.pip") < restart == len(tasks) - 2
+    due, done = (task for task in tasks if "{{ process }}.installed" in str(task))
+    assert due["ansible.builtin.copy"] == done["ansible.builtin.copy"]
+    assert (due.get("check_mode"), done.get("check_mode"), done) == (True, None, tasks[-1])
