@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 IMAGES = sorted((DEPLOY / "images").glob("*.Dockerfile"))
 ANSIBLE = DEPLOY / "ansible"
 ORDER = ["apis", "alerts", "shards", "spark", "compactors", "collectors", "agents"]
+GUIDE = (ROOT / "docs" / "deploy.md").read_text()
 PROGRAM = "/opt/artimon/bin/"
 ROLES = frozenset({"agent", "collector", "shard", "spark", "compactor", "api", "alerts"})
 KUBERNETES = ("1.28", "1.37")
@@ -95,6 +97,112 @@ def test_what_a_pod_mounts_is_a_volume_of_it(manifest: Path) -> None:
         volumes |= {claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", ())}
         for one in (*pod.get("containers", ()), *pod.get("initContainers", ())):
             assert {mount["name"] for mount in one.get("volumeMounts", ())} <= volumes
+
+
+Objects = dict[tuple[str, str], dict[str, str]]
+
+
+def objects() -> Objects:
+    """Return the contents by key of every ConfigMap and Secret that a manifest or a command of docs/deploy.md makes, by
+    kind and name; a command tells keys only."""
+    made: Objects = {}
+    for document in (one for manifest in MANIFESTS for one in documents(manifest)):
+        if document["kind"] in ("ConfigMap", "Secret"):
+            made[document["kind"], document["metadata"]["name"]] = document["data"]
+    for kind, name, options in re.findall(r"(?m)^kubectl .* create (configmap|secret generic) (\S+)(.*)$", GUIDE):
+        files = (word.partition("=")[2] for word in options.split())
+        made["ConfigMap" if kind == "configmap" else "Secret", name] = {
+            Path(file.partition("=")[0]).name: "" for file in files
+        }
+    return made
+
+
+def spark_properties() -> dict[str, str]:
+    lines = (DEPLOY / "kubernetes" / "spark.properties").read_text().splitlines()
+    return dict(line.split(None, 1) for line in lines if line and not line.startswith("#"))
+
+
+def source_of(volume: dict[str, Any]) -> tuple[str, str] | None:
+    """Return kind and name of the object that a volume shows."""
+    if "secret" in volume:
+        return "Secret", volume["secret"]["secretName"]
+    return ("ConfigMap", volume["configMap"]["name"]) if "configMap" in volume else None
+
+
+@dataclass(frozen=True)
+class Process:
+    """Process of Artimon in a pod, with its environment; `text` names the files that it reads."""
+
+    role: str
+    pod: dict[str, Any]
+    container: dict[str, Any]
+    environment: dict[str, str]
+    text: str
+
+    def volume_of(self, path: str) -> tuple[dict[str, Any], str]:
+        """Return the volume that holds a file, and the path in it."""
+        for mount in self.container["volumeMounts"]:
+            inside = path.removeprefix(mount["mountPath"])
+            if inside != path and (not inside or inside.startswith("/")):
+                (volume,) = [one for one in self.pod["volumes"] if one["name"] == mount["name"]]
+                return volume, inside.removeprefix("/")
+        raise AssertionError(f"{self.role}: {path} is not mounted")
+
+
+def processes() -> Iterator[Process]:
+    """Yield every process of the manifests, and that of Spark's executors."""
+    made, properties = objects(), spark_properties()
+    for document in (one for manifest in MANIFESTS for one in documents(manifest)):
+        pod = document.get("spec", {}).get("template", {}).get("spec", {})
+        for one in pod.get("containers", ()):
+            role = one["command"][1]
+            environment: dict[str, str] = {}
+            for source in one.get("envFrom", ()):
+                environment |= made["ConfigMap", source["configMapRef"]["name"]]
+            environment |= {given["name"]: given["value"] for given in one["env"] if "value" in given}
+            words = [*one.get("args", ()), *environment.values(), *(properties.values() if role == "spark" else ())]
+            yield Process(role, pod, one, environment, "\n".join(words))
+    pod = executor_pod()["spec"]
+    prefix = "spark.executorEnv."
+    environment = {key.removeprefix(prefix): value for key, value in properties.items() if key.startswith(prefix)}
+    yield Process("executor", pod, pod["containers"][0], environment, "\n".join(environment.values()))
+
+
+def executor_pod() -> Any:
+    return yaml.safe_load(objects()["ConfigMap", "artimon-executor"]["pod.yaml"])
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_kubernetes_accepts_the_pod_of_executors(version: str) -> None:
+    kubernetes_validate.validate(executor_pod(), version, strict=True)
+
+
+def test_every_secret_and_config_map_of_a_pod_is_made() -> None:
+    made = objects()
+    assert spark_properties()["spark.kubernetes.hadoop.configMapName"] in {name for _, name in made}
+    for process in processes():
+        for source in filter(None, map(source_of, process.pod["volumes"])):
+            assert source in made, f"{process.role}: nothing makes {source}"
+
+
+def test_every_process_has_the_files_that_its_settings_name() -> None:
+    """The tokens among them, which each role needs: nobody answers one without. Secrets are for the process alone."""
+    made, roles = objects(), set()
+    for process in processes():
+        roles.add(process.role)
+        assert process.environment["ARTIMON_SECURITY"] == "require"
+        assert process.environment["ARTIMON_TOKENS"], process.role
+        for path in re.findall(r"/etc/artimon/[^\s,]+", process.text):
+            volume, file = process.volume_of(path)
+            source = source_of(volume)
+            assert source is not None
+            assert not file or file in made[source], f"{process.role}: {source} has no {file}"
+            shown = {item["path"] for item in volume.get("secret", {}).get("items", ())}
+            assert not shown or file in shown
+            if source[0] == "Secret":
+                user = process.pod["securityContext"]
+                assert (volume["secret"]["defaultMode"], user["fsGroup"]) == (0o440, user["runAsGroup"])
+    assert roles == {*ROLES, "executor"}
 
 
 @pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.name)
