@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "examples" / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+APPLICATION = DEPLOY / "kubernetes" / "application" / "application.yaml"
 IMAGES = sorted((DEPLOY / "images").glob("*.Dockerfile"))
 ANSIBLE = DEPLOY / "ansible"
 ORDER = ["apis", "alerts", "shards", "spark", "compactors", "collectors", "agents"]
@@ -82,13 +83,13 @@ def test_every_role_has_a_unit_and_a_manifest() -> None:
 
 
 @pytest.mark.parametrize("version", KUBERNETES)
-@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
+@pytest.mark.parametrize("manifest", [*MANIFESTS, APPLICATION], ids=lambda manifest: manifest.name)
 def test_kubernetes_accepts_the_manifest(manifest: Path, version: str) -> None:
     for document in documents(manifest):
         kubernetes_validate.validate(document, version, strict=True)
 
 
-@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
+@pytest.mark.parametrize("manifest", [*MANIFESTS, APPLICATION], ids=lambda manifest: manifest.name)
 def test_what_a_pod_mounts_is_a_volume_of_it(manifest: Path) -> None:
     for document in documents(manifest):
         spec = document.get("spec", {})
@@ -139,6 +140,12 @@ class Process:
     environment: dict[str, str]
     text: str
 
+    @property
+    def host_field(self) -> str:
+        """Field of the pod that ARTIMON_HOST is taken from."""
+        (found,) = [one for one in self.container["env"] if one["name"] == "ARTIMON_HOST"]
+        return str(found["valueFrom"]["fieldRef"]["fieldPath"])
+
     def volume_of(self, path: str) -> tuple[dict[str, Any], str]:
         """Return the volume that holds a file, and the path in it."""
         for mount in self.container["volumeMounts"]:
@@ -149,13 +156,13 @@ class Process:
         raise AssertionError(f"{self.role}: {path} is not mounted")
 
 
-def processes() -> Iterator[Process]:
+def processes(manifests: list[Path] = MANIFESTS) -> Iterator[Process]:
     """Yield every process of the manifests, and that of Spark's executors."""
     made, properties = objects(), spark_properties()
-    for document in (one for manifest in MANIFESTS for one in documents(manifest)):
+    for document in (one for manifest in manifests for one in documents(manifest)):
         pod = document.get("spec", {}).get("template", {}).get("spec", {})
         for one in pod.get("containers", ()):
-            role = one["command"][1]
+            role = one["command"][1] if "command" in one else "application"
             environment: dict[str, str] = {}
             for source in one.get("envFrom", ()):
                 environment |= made["ConfigMap", source["configMapRef"]["name"]]
@@ -203,6 +210,16 @@ def test_every_process_has_the_files_that_its_settings_name() -> None:
                 user = process.pod["securityContext"]
                 assert (volume["secret"]["defaultMode"], user["fsGroup"]) == (0o440, user["runAsGroup"])
     assert roles == {*ROLES, "executor"}
+
+
+def test_pods_register_below_the_node_whose_agent_polls_them() -> None:
+    (agent,) = [one for one in processes() if one.role == "agent"]
+    (application,) = [one for one in processes([APPLICATION]) if one.role == "application"]
+    assert agent.host_field == application.host_field == "spec.nodeName"
+    folder = "/var/run/artimon"
+    assert f"--dropin={folder}" in agent.container["args"]
+    told = [one.volume_of(folder)[0]["hostPath"]["path"] for one in (agent, application)]
+    assert told == [folder, folder]
 
 
 @pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.name)
