@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -234,6 +235,13 @@ def test_an_image_copies_what_exists_and_runs_without_root(image: Path) -> None:
     last = text[text.rindex("\nFROM ") :]
     assert re.search(r"(?m)^USER [1-9]\d*$", last), f"{image.name} runs as root"
     assert "build" in stages, f"{image.name} has one stage"
+
+
+def test_the_image_of_the_agent_has_what_its_wheel_is_made_of() -> None:
+    project = tomllib.loads((ROOT / "scripts" / "agent_wheel" / "pyproject.toml").read_text())
+    files = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    copied = re.findall(r"(?m)^COPY (\S+) \1$", (DEPLOY / "images" / "agent.Dockerfile").read_text())
+    assert {file.split("/")[2] for file in files} <= set(copied)
 
 
 def plays() -> list[dict[str, Any]]:
