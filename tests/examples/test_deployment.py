@@ -230,6 +230,8 @@ def test_an_image_copies_what_exists_and_runs_without_root(image: Path) -> None:
         *sources, _target = line.split()
         for source in sources:
             assert list(ROOT.glob(source.rstrip("/"))), f"{image.name}: COPY {source}"
+    for command in re.findall(r"[^&]*--require-hashes[^&]*", text):
+        assert "--no-deps" in command, f"{image.name}: a lock is complete only as scripts/install.py installs it"
     stages = re.findall(r"(?m)^FROM .+ AS (\w+)$", text)
     assert set(re.findall(r"--from=(\w+)", text)) <= set(stages)
     last = text[text.rindex("\nFROM ") :]

@@ -6,7 +6,7 @@ FROM ${PYTHON} AS build
 WORKDIR /source
 COPY scripts/build.lock scripts/requirements.lock scripts/
 # the lock is of the platform: here it only chooses versions, and pip takes no hashes beside wheels without one
-RUN python -m venv --without-pip /opt/artimon && pip install --no-cache-dir --require-hashes -r scripts/build.lock \
+RUN python -m venv --without-pip /opt/artimon && pip install --no-cache-dir --no-deps --require-hashes -r scripts/build.lock \
     && sed -e '/--hash/d' -e 's/ \\$//' scripts/requirements.lock > versions.txt
 COPY bookkeeper bookkeeper
 COPY scripts/agent_wheel scripts/agent_wheel
