@@ -8,6 +8,7 @@ import ipaddress
 import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from sources.poll.lease_units import CONTEXTS
 from sources.poll.registered_processes import UnitListing
 from sources.poll.unit_leases import CLAIMS, LEASES
 from sources.poll.zookeeper_session import ZooKeeperSession
-from tests.sources.helpers import registry, wipe
+from tests.sources.helpers import Application, registry, wipe
 from tests.waiting import eventually, until
 
 pytestmark = pytest.mark.stack
@@ -163,6 +164,25 @@ def test_an_agent_polls_the_addresses_of_its_containers(tree: str) -> None:
                 await asyncio.to_thread(client.ensure_path, f"{HOSTS}/10.244.3.7")
                 await until(lambda: a.holds(frozenset(["10.244.3.7"])), "the container")
                 assert await asyncio.to_thread(children, tree, CLAIMS) == ["10.244.3.7", "h1"]
+
+    asyncio.run(run())
+
+
+def test_a_pod_is_polled_by_the_agent_of_its_node(tree: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its address is that of no node; ARTIMON_HOST names the node to both, as in examples/deploy/kubernetes."""
+    monkeypatch.setenv("ARTIMON_HOST", "node-2.example.org")
+    monkeypatch.setenv("ARTIMON_ADVERTISE", "127.0.0.2")
+
+    async def run() -> None:
+        pod = Application(tree, "shop", tmp_path)
+        try:
+            await pod.do("add orders 1")
+            async with side(tree, "a", "node-1.example.org") as a, side(tree, "b", "node-2.example.org") as b:
+                await until(lambda: bool(b.listed.get("node-2.example.org")), "the process of its node")
+                assert [one.ip for one in b.listed["node-2.example.org"]] == ["127.0.0.2"]
+                assert "node-2.example.org" not in a.mine | a.listed.keys()
+        finally:
+            pod.kill()
 
     asyncio.run(run())
 

@@ -41,6 +41,15 @@ def test_the_wheel_holds_the_agent_and_nothing_of_the_platform(wheels: list[Path
     assert not [name for name in names if "__pycache__" in name]
 
 
+def test_with_the_wheel_of_the_agent_alone_its_version_is_known(wheels: list[Path]) -> None:
+    """A host without the platform's wheel must not look like one that runs another version."""
+    (agent,) = (path for path in wheels if path.name.startswith("artimon_agent"))
+    code = f"import sys; sys.path.insert(0, {str(agent)!r}); from artimon.runtime import version as v"
+    command = [sys.executable, "-I", "-S", "-c", f"{code}; print(v.__file__, v.installed_version())"]
+    told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.split()
+    assert told == [f"{agent}/artimon/runtime/version.py", agent.name.split("-")[1]]
+
+
 @pytest.fixture(scope="module")
 def environment(wheels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """New environment in which only the agent is installed; byte code is written for what runs."""

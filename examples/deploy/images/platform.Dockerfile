@@ -10,8 +10,8 @@ RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jdk-
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY scripts/build.lock scripts/requirements.lock scripts/
-RUN python -m venv /opt/artimon && /opt/artimon/bin/pip install --no-cache-dir --require-hashes -r scripts/build.lock \
-    && /opt/artimon/bin/pip install --no-cache-dir --no-build-isolation --require-hashes -r scripts/requirements.lock
+RUN python -m venv /opt/artimon && /opt/artimon/bin/pip install --no-cache-dir --no-deps --require-hashes -r scripts/build.lock \
+    && /opt/artimon/bin/pip install --no-cache-dir --no-deps --no-build-isolation --require-hashes -r scripts/requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY bookkeeper bookkeeper
 COPY artimon artimon
