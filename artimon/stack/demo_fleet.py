@@ -1,4 +1,4 @@
-"""A fleet that does not exist: series of hosts and of a web shop, with the days, weeks and incidents of a real one.
+"""A fleet that does not exist: hosts, a web shop, Kafka and HDFS, with the days, weeks and incidents of a real one.
 
 All of it follows from the seed and the times, so the same call gives the same samples."""
 
@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from artimon.stack.demo_services import GIB, SERVICES, Floats, service_columns
+
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
@@ -19,11 +21,11 @@ FINE_DAYS = 3
 COARSE_MS = 10 * MINUTE_MS
 CHUNK_POINTS = 144
 RACKS, DATACENTERS = 10, 2
-ROLES = (("web", 0.6), ("db", 0.2), ("cache", 0.1), ("batch", 0.1))
+ROLES = (("web", 0.6), ("db", 0.18), ("cache", 0.1), ("kafka", 0.02), ("batch", 0.1))
 ROUTES = (("GET", "/", 1.0), ("GET", "/search", 0.4), ("POST", "/cart", 0.1))
 BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0)
-GIB = float(1 << 30)
-Floats = npt.NDArray[np.float64]
+RELEASE_DAYS = (29, 22, 15, 8, 1)
+"""Days before now at which all of the shop got a new version."""
 Flags = npt.NDArray[np.bool_]
 Times = npt.NDArray[np.int64]
 """Epoch milliseconds."""
@@ -55,6 +57,9 @@ METRICS = {
     "http.request.seconds.bucket": DemoMetric("counter", "", "Requests by duration"),
     "http.request.seconds.sum": DemoMetric("counter", "s", "Time that requests took, added up"),
     "http.request.seconds.count": DemoMetric("counter", "", "Requests timed"),
+    "shop.version": DemoMetric("gauge", "", "Version of the web shop that a data centre has"),
+    "jvm.uptime.ms": DemoMetric("gauge", "ms", "Time since the JVM started"),
+    **{one.name: DemoMetric(one.kind, one.unit, one.help) for table in SERVICES.values() for one in table},
 }
 
 
@@ -124,6 +129,8 @@ class DemoFleet:
     fleet: list[DemoHost] = field(init=False)
     series: list[tuple[str, dict[str, str]]] = field(init=False)
     """Name and labels, those of a host together."""
+    _names: dict[str, list[str]] = field(init=False)
+    """Names of the hosts of each role; that of the first host for a role without any."""
     _host_of: Ints = field(init=False)
     _is_counter: Flags = field(init=False)
     _state: Floats = field(init=False)
@@ -131,14 +138,16 @@ class DemoFleet:
     def __post_init__(self) -> None:
         """`end_ms`: time of the last samples, a full minute."""
         self.fleet = list(self._make_hosts())
+        self._names = {
+            role: [host.name for host in self.fleet if host.role == role] or [self.fleet[0].name] for role, _ in ROLES
+        }
         self.incidents = {one.name: one for one in self._make_incidents()}
-        columns = [column for host in self.fleet for column in self._columns(host, np.array([self.end_ms]), MINUTE_MS)]
-        self.series = [(name, labels) for name, labels, _ in columns]
-        at = {host.name: i for i, host in enumerate(self.fleet)}
-        self._host_of = np.array([at[labels["host"]] for _, labels, _ in columns], np.intp)
-        self._is_counter = np.array([METRICS[name].kind == "counter" for name, _, _ in columns])
+        columns = [self._columns(host, np.array([self.end_ms]), MINUTE_MS) for host in self.fleet]
+        self.series = [(name, labels) for found in columns for name, labels, _ in found]
+        self._host_of = np.repeat(np.arange(self.hosts), [len(found) for found in columns])
+        self._is_counter = np.array([METRICS[name].kind == "counter" for name, _ in self.series])
         generator = np.random.default_rng(self.seed)
-        self._state = np.where(self._is_counter, np.floor(generator.random(len(columns)) * 1e6), 0.0)
+        self._state = np.where(self._is_counter, np.floor(generator.random(len(self.series)) * 1e6), 0.0)
 
     @property
     def phases_ms(self) -> Times:
@@ -173,6 +182,9 @@ class DemoFleet:
             "deploy", now - 50 * hour, now - 50 * hour + 35 * MINUTE_MS, "a deploy in dc1 answers 8 % by 500"
         )
         yield DemoIncident(
+            "again", now - 40 * MINUTE_MS, now - 25 * MINUTE_MS, "a deploy in dc1 fails again, for 15 minutes"
+        )
+        yield DemoIncident(
             "rack", now - 9 * DAY_MS, now - 9 * DAY_MS + 50 * MINUTE_MS, "rack r03 has no power for 50 minutes"
         )
         yield DemoIncident(
@@ -181,9 +193,10 @@ class DemoFleet:
         yield DemoIncident("disk", now - 5 * DAY_MS, now + hour, "a database fills its disk since five days")
         yield DemoIncident("silent", now - 26 * hour, now + hour, "a batch host is silent since yesterday")
 
-    def _victim(self, role: str) -> str:
-        """Return the name of the first host of a role."""
-        return next((host.name for host in self.fleet if host.role == role), self.fleet[0].name)
+    def _bad_deploy(self, datacenter: str, times_ms: Times) -> Floats:
+        """Return 1 while a data centre has a version that fails, else 0."""
+        found = self.incidents["deploy"].share(times_ms) + self.incidents["again"].share(times_ms)
+        return found * (datacenter == "dc1")
 
     def samples(self) -> Iterator[DemoSamples]:
         """Yield all samples."""
@@ -207,7 +220,7 @@ class DemoFleet:
         down = np.zeros(len(times_ms))
         if host.rack == "r03":
             down += self.incidents["rack"].share(times_ms)
-        if host.name == self._victim("batch"):
+        if host.name == self._names["batch"][0]:
             down += self.incidents["silent"].share(times_ms)
         up: Flags = down == 0
         return up
@@ -229,12 +242,39 @@ class DemoFleet:
         columns = [*_host_columns(host, activity, seconds), *self._volumes(host, times_ms)]
         if host.role == "web":
             columns += self._web(host, activity, times_ms, seconds)
+        if host in self.fleet[:DATACENTERS]:
+            columns.append(self._version(host.datacenter, times_ms))
+        if host.role in ("kafka", "batch"):
+            columns += self._services(host, activity, times_ms, seconds)
         return columns
+
+    def _version(self, datacenter: str, times_ms: Times) -> Column:
+        """Return the version of the shop in a data centre, which a deploy that fails raises until it is taken back."""
+        days = (self.end_ms - times_ms) / DAY_MS
+        releases = np.sum(days <= np.array(RELEASE_DAYS)[:, None], axis=0)
+        version = 4 + 0.1 * (releases + self._bad_deploy(datacenter, times_ms))
+        return "shop.version", {"context": "demo", "datacenter": datacenter}, np.round(version, 1)
+
+    def _services(self, host: DemoHost, activity: Floats, times_ms: Times, seconds: float) -> Iterator[Column]:
+        """Yield a Kafka broker or a DataNode. The first broker is the controller, the last batch host the NameNode."""
+        names = self._names[host.role]
+        sizes = {"jvm": 1}
+        """Factor of the values of each service of the host."""
+        if host.role == "kafka":
+            sizes |= {"kafka": 1} | ({"controller": len(names)} if host.name == names[0] else {})
+        elif host.name == names[-1]:
+            sizes |= {"namenode": len(names)}
+        labels = {**host.labels, "instance": "broker" if host.role == "kafka" else "hadoop"}
+        yield "jvm.uptime.ms", labels, np.floor(times_ms % (host.size * 7 * DAY_MS))
+        shares = {name: one.share(times_ms) for name, one in self.incidents.items()}
+        for service, size in sizes.items():
+            for name, own, values in service_columns(service, activity, seconds, size, shares):
+                yield name, {**labels, **own}, values
 
     def _volumes(self, host: DemoHost, times_ms: Times) -> Iterator[Column]:
         """Yield two volumes: one grows slowly, and one is cleaned each night; a database fills its second one."""
         age = (times_ms - (self.end_ms - self.days * DAY_MS)) / DAY_MS
-        filling = self.incidents["disk"].progress(times_ms) * (host.name == self._victim("db"))
+        filling = self.incidents["disk"].progress(times_ms) * (host.name == self._names["db"][0])
         data = 0.35 + 0.04 * (times_ms % DAY_MS) / DAY_MS + 0.004 * age
         for volume, device, size, used in (
             ("/", "sda1", 100 * GIB, 0.30 + 0.002 * age),
@@ -249,7 +289,7 @@ class DemoFleet:
     def _web(self, host: DemoHost, activity: Floats, times_ms: Times, seconds: float) -> Iterator[Column]:
         """Yield requests by route and status, and their durations."""
         requests = activity * 80 * seconds
-        failing = 0.001 + 0.08 * self.incidents["deploy"].share(times_ms) * (host.datacenter == "dc1")
+        failing = 0.001 + 0.08 * self._bad_deploy(host.datacenter, times_ms)
         for method, route, share in ROUTES:
             labels = {**host.labels, "method": method, "route": route}
             yield "http.requests", {**labels, "status": "200"}, requests * share * (1 - failing)

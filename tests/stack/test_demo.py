@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import socket
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import cramjam
 import numpy as np
 import pytest
 
+from alerts.rules.rule_folder import examine_files
+from artimon.dashboards.dashboard_file import REFERENCE, Dashboard, read_dashboard
+from artimon.dashboards.dashboard_store import DashboardText, read_shipped
 from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.values import Kind
 from artimon.stack import demo_sender
-from artimon.stack.demo_fleet import COARSE_MS, DAY_MS, HOUR_MS, METRICS, MINUTE_MS, DemoFleet
+from artimon.stack.child_process import start_time
+from artimon.stack.demo_files import PLACES, place_file, place_files
+from artimon.stack.demo_fleet import COARSE_MS, DAY_MS, HOUR_MS, METRICS, MINUTE_MS, DemoFleet, Times
 from artimon.stack.demo_sender import DemoError, DemoSender, RequestTemplate, metadata_request
+from artimon.stack.stack_state import PartState, StackState, write_state
 from sources.receive.remote_write import RemoteWriteReader
+from sources.scrape.jmx.mapping_file import rule_set
+from tests.alerts.worlds import START, World
+from tests.query_dsl.plain_store import PlainStore, Sample, ask, by_series
 from tests.sockets import free_port
 from tests.sources.helpers import KeepingSink, running
 from tests.waiting import until
@@ -141,3 +155,140 @@ def test_an_address_without_an_agent_is_an_error() -> None:
     sender = DemoSender(f"http://127.0.0.1:{free_port()}", fleet)
     with pytest.raises(DemoError, match="no agent receives at"):
         sender.load(lambda _share, _samples: None)
+
+
+STACK = Path(demo_sender.__file__).parent
+SHIPPED = {name: DashboardText(name, found.text, True).read() for name, found in read_shipped().items()}
+
+
+def fill(store: PlainStore, fleet: DemoFleet, times: Times, chosen: Callable[[str], bool] = lambda _name: True) -> None:
+    """Add the samples of the names that are chosen, each at its phase in the minute that ends at a time."""
+    chunk, phases = fleet.at(times, MINUTE_MS), fleet.phases_ms
+    for row, (name, labels) in enumerate(fleet.series):
+        if chosen(name):
+            at = chunk.present[row]
+            ends = (times[at] - MINUTE_MS + phases[row]).tolist()
+            points = [Sample(time, value, 1) for time, value in zip(ends, chunk.values[row][at].tolist(), strict=True)]
+            store.add(name, labels, points, Kind[METRICS[name].kind.upper()])
+
+
+@cache
+def last_minutes() -> PlainStore:
+    """Return the last ten minutes of a fleet in which every role has a host."""
+    store = PlainStore()
+    fill(store, DemoFleet(40, 30, END), np.arange(END - 10 * MINUTE_MS, END + 1, MINUTE_MS))
+    return store
+
+
+def asked(board: Dashboard, query: str, store: PlainStore) -> str:
+    """Return the query of a panel with all values of each variable, or with the first one where it takes only one."""
+    values = {}
+    for one in board.variables:
+        assert one.series
+        assert one.label
+        found = [series.labels for series in store.series if series.name == one.series.partition("{")[0]]
+        values[one.name] = ".*" if one.multi else found[0][one.label]
+    return REFERENCE.sub(lambda match: values[match[1] or match[2]], query)
+
+
+@pytest.mark.parametrize(
+    ("name", "query"),
+    [
+        pytest.param(name, query.q, id=f"{name}-{panel.title}-{number}")
+        for name, board in SHIPPED.items()
+        if name != "artimon"
+        for panel in board.panels
+        for number, query in enumerate(panel.queries)
+    ],
+)
+def test_each_panel_of_the_shipped_dashboards_shows_the_demo(name: str, query: str) -> None:
+    store = last_minutes()
+    found = by_series(ask(asked(SHIPPED[name], query, store), store, END))
+    assert any(value is not None for values in found.values() for value in values)
+
+
+def test_names_of_services_are_those_of_the_jmx_rules() -> None:
+    rules = {v.name: v for name in ("jvm", "hdfs", "kafka") for bean in rule_set(name) for v in bean.variables}
+    names = [name for name in METRICS if name.startswith(("jvm.", "hdfs.", "kafka."))]
+    assert len(names) > 15
+    for name in names:
+        assert (METRICS[name].kind, METRICS[name].unit) == (rules[name].kind.name.lower(), rules[name].unit), name
+
+
+def test_versions_change_with_each_release_and_each_deploy_that_fails() -> None:
+    fleet = DemoFleet(4, 30, END)
+    chunks = list(fleet.samples())
+    versions = {}
+    for row in rows_of(fleet, "shop.version"):
+        values = np.concatenate([chunk.values[row] for chunk in chunks])
+        versions[fleet.series[row][1]["datacenter"]] = values[np.flatnonzero(np.diff(values, prepend=0))].tolist()
+    assert versions == {
+        "dc1": [4.0, 4.1, 4.2, 4.3, 4.4, 4.5, 4.4, 4.5, 4.6, 4.5],
+        "dc2": [4.0, 4.1, 4.2, 4.3, 4.4, 4.5],
+    }
+
+
+def test_the_files_of_the_demo_are_good() -> None:
+    assert examine_files([STACK / "demo_rules.yaml"]) == ([], [])
+    board = read_dashboard((STACK / "demo_dashboard.yaml").read_text(), "demo.yaml")
+    assert board.marks
+    assert board.marks.starts
+    queries = [query.q for panel in board.panels for query in panel.queries]
+    for query in (*queries, board.marks.starts):
+        assert by_series(ask(query, last_minutes(), END)), query
+    texts = [*queries, (STACK / "demo_rules.yaml").read_text()]
+    assert {name for text in texts for name in re.findall(r"fetch\('([a-z.]+)", text)} <= METRICS.keys()
+
+
+def test_rules_fire_with_the_last_incidents_and_resolve_after_them(tmp_path: Path) -> None:
+    """Thirty hours up to now, and an hour of --live."""
+    world, fleet = World(tmp_path), DemoFleet(10, 2, START)
+    world.write((STACK / "demo_rules.yaml").read_text())
+    names = set(re.findall(r"fetch\('([a-z.]+)", (STACK / "demo_rules.yaml").read_text()))
+    fill(world.store, fleet, np.arange(START - 30 * HOUR_MS, START + HOUR_MS + 1, MINUTE_MS), names.__contains__)
+
+    def told() -> set[tuple[str, str, str]]:
+        errors = {name: result.error for name, result in world.engine.view().results.items() if result.error}
+        assert not errors
+        labels = [(note, dict(note.labels)) for note in world.changes()]
+        return {(note.rule, str(note.kind), found.get("host", found.get("datacenter", ""))) for note, found in labels}
+
+    world.time -= MINUTE_MS
+    world.tick()
+    assert told() == {
+        ("demo-disk-full", "firing", "demo-db-006"),
+        ("demo-host-silent", "firing", "demo-batch-009"),
+        ("demo-failed-requests", "firing", "dc1"),
+    }
+    world.tick(minutes=40)
+    assert told() == {("demo-failed-requests", "resolved", "dc1")}
+    world.close()
+
+
+def test_rules_resolve_by_themselves_without_further_samples(tmp_path: Path) -> None:
+    """The end of the demo is not the silence of all hosts."""
+    world, fleet = World(tmp_path), DemoFleet(10, 2, START)
+    world.write((STACK / "demo_rules.yaml").read_text())
+    fill(world.store, fleet, np.arange(START - 27 * HOUR_MS, START + 1, MINUTE_MS), {"host.load"}.__contains__)
+    world.tick(minutes=120)
+    assert [note.rule for note in world.changes()] == ["demo-host-silent"]
+    world.close()
+
+
+def test_a_file_that_was_changed_stays(tmp_path: Path) -> None:
+    place = tmp_path / "rules" / "demo.yaml"
+    assert place_file(place, "rules: []\n")
+    assert place_file(place, "rules: []\n")
+    assert [one.name for one in place.parent.iterdir()] == ["demo.yaml"]
+    place.write_text("# mine\n")
+    assert not place_file(place, "rules: []\n")
+    assert place.read_text() == "# mine\n"
+
+
+@pytest.mark.parametrize("parts", [("agent",), ("agent", "alerts"), ("agent", "alerts", "api")])
+def test_files_are_written_for_the_parts_that_run(tmp_path: Path, parts: tuple[str, ...]) -> None:
+    me = os.getpid()
+    write_state(tmp_path, StackState(me, start_time(me), {}, {}, [PartState(part, "up") for part in parts]))
+    written = [place.relative_to(tmp_path).as_posix() for place, _ in place_files(tmp_path)]
+    assert written == [place for part, (_, place) in PLACES.items() if part in parts]
+    assert all((tmp_path / place).exists() for place in written)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from artimon.cli.common import DataOption, Panel
+from artimon.cli.common import DataOption, Panel, exits
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.runtime.text import format_duration
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from artimon.stack.demo_fleet import DemoFleet
     from artimon.stack.demo_sender import DemoSender
 
@@ -25,6 +27,7 @@ QUERIES = (
         "volumes, the fullest first",
         "(fetch('host.volume.used.bytes') / fetch('host.volume.size.bytes')).topk(5, by=[])",
     ),
+    ("versions of the shop, also as marks of a chart", "fetch('shop.version')"),
     ("mean load of each rack", "fetch('host.load{window=\"5m\",context=\"demo\"}').mean(by=['rack'])"),
 )
 
@@ -44,7 +47,7 @@ def demo(
     """Load a month of plausible history of 200 hosts with incidents, for a look at every page.
 
     The samples go to the agent of the stack by remote write and from there the way of all samples. They have the label
-    context="demo"."""
+    context="demo". Without --to the stack gets a file demo.yaml of alert rules and one of a dashboard."""
     from artimon.stack.demo_fleet import HOUR_MS, MINUTE_MS, DemoFleet
     from artimon.stack.demo_sender import DemoSender
     from artimon.stack.stack_location import receiver_of
@@ -62,12 +65,24 @@ def demo(
         print(f"{sender.samples:,} samples sent in {SYSTEM_CLOCK.monotonic() - began:.0f} s. Try:")
         for text, query in QUERIES:
             print(f"  {text}\n    {query}")
+        if to is None:
+            _place_files(data)
         if live:
             _go_on(sender, fleet)
     except KeyboardInterrupt:
         print()
     finally:
         sender.close()
+
+
+def _place_files(data: Path | None) -> None:
+    """Write alert rules and a dashboard of the demo into the folders of the running stack."""
+    from artimon.stack.demo_files import place_files
+    from artimon.stack.stack_location import locate_settings
+
+    with exits(OSError):
+        for place, is_ours in place_files(locate_settings(data).data):
+            print(f"{place} {'is written' if is_ours else 'was changed and stays as it is'}")
 
 
 def _report(share: float, samples: int) -> None:
