@@ -13,6 +13,7 @@ import re2
 from artimon.dashboards.dashboard_file import (
     BUILT_IN,
     COLUMNS,
+    MAX_MARKS,
     MAX_PANELS,
     MAX_QUERIES,
     MAX_VARIABLES,
@@ -55,6 +56,8 @@ _FORMATTED = re.compile(r"\$\{([A-Za-z_]\w*):[a-z]+\}|\[\[([A-Za-z_]\w*)(?::[a-z
 _WHOLE = re.compile(r"""(?<![=!<>])(!?=)(\s*(["'])\$(?:\{(\w+)\}|(\w+))\3)""")
 """Matcher of equality whose value is a variable."""
 _LEGEND = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+_FIRING = re.compile(r'ALERTS\s*\{\s*alertstate\s*=~?\s*"firing"\s*(?:,\s*(.*?)\s*)?\}', re.DOTALL)
+"""Query of the alerts that fire, and its further matchers."""
 _MISSING = ("null", "nan", "null+nan", "empty")
 
 
@@ -135,10 +138,10 @@ class _Importer:
         panels = [found for one in self._flat() if (found := self._panel(one)) is not None]
         if links := list(self._links(self.model, "the dashboard")):
             made["links"] = links
-        if _maps(_map(self.model.get("annotations")).get("list")):
-            self.problems.append("annotations: not supported")
         if variables:
             made["variables"] = variables
+        if marks := self._marks(made):
+            made["marks"] = marks
         if len(panels) > MAX_PANELS:
             self.problems.append(f"{len(panels) - MAX_PANELS} panels beyond {MAX_PANELS} were left out")
         none = {"kind": "text", "title": "Empty", "text": "No panel could be converted."}
@@ -155,6 +158,50 @@ class _Importer:
             except ConfigFileError as problem:
                 self._left_out(panel.get("title") or "untitled", problem.problems[0].text)
         return kept
+
+    def _marks(self, made: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the marks of the annotations that can be converted; the others are listed. The one of every dashboard,
+        of notes in Grafana itself, is left out."""
+        marks: dict[str, Any] = {}
+        queries: list[dict[str, Any]] = []
+        for one in _maps(_map(self.model.get("annotations")).get("list")):
+            name, text = _text(one.get("name")), _text(one.get("expr") or _map(one.get("target")).get("expr"), 10_001)
+            query = self._several(self._plain(text)).strip()
+            if one.get("builtIn"):
+                continue
+            if problem := self._mark_problem(one, query):
+                self.problems.append(f"annotation {name!r:.80}: {problem}")
+            elif found := _FIRING.fullmatch(query):
+                marks["alerts"] = True
+                if found[1]:
+                    self.problems.append(f"annotation {name!r:.80}: alerts of all rules and series are marked")
+            else:
+                title = _LEGEND.sub(r"{\1}", self._plain(_text(one.get("titleFormat")))) or name
+                event = {"q": query, "lang": "promql", "title": title}
+                panels = {"panels": [{"kind": "text"}], "marks": {"queries": [event]}}
+                try:
+                    read_dashboard(write_yaml({**made, **panels}), "import")
+                    queries.append(event)
+                except ConfigFileError as refused:
+                    self.problems.append(f"annotation {name!r:.80}: {refused.problems[0].text}")
+        if len(queries) > MAX_MARKS:
+            self.problems.append(f"{len(queries) - MAX_MARKS} annotations beyond {MAX_MARKS} were left out")
+        return {**marks, **({"queries": queries[:MAX_MARKS]} if queries else {})}
+
+    def _mark_problem(self, one: Mapping[str, Any], query: str) -> str:
+        """Return the reason why an annotation cannot be converted; empty if it can."""
+        if not query:
+            source = one.get("datasource")
+            kind = (source.get("type") if isinstance(source, dict) else source) or "unknown"
+            return f"no query in PromQL, but the data source {kind!s:.40}"
+        if len(query) > 10_000:
+            return "a query of more than 10,000 characters"
+        if one.get("enable") is False:
+            return "it is switched off"
+        if one.get("useValueForTime"):
+            return "times in values are not supported"
+        unknown = self._unknown(query)
+        return f"it needs the variable ${unknown}" if unknown else ""
 
     def _left_out(self, title: str, reason: str) -> None:
         self.problems.append(f"panel {title!r:.80}: {reason}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from artimon.dashboards.dashboard_file import Dashboard, read_dashboard
+from artimon.dashboards.dashboard_file import MAX_MARKS, Dashboard, read_dashboard
 from artimon.dashboards.grafana_export import export_grafana
 from artimon.dashboards.grafana_import import import_grafana
 from query_dsl import offline
@@ -23,7 +23,20 @@ MODEL: dict[str, Any] = {
     "time": {"from": "now-6h", "to": "now"},
     "refresh": "30s",
     "links": [{"title": "runbook", "url": "https://example.org/?a=$job"}, {"title": "bad", "url": "javascript:x"}],
-    "annotations": {"list": [{"name": "deploys"}]},
+    "annotations": {
+        "list": [
+            {"builtIn": 1, "name": "Annotations & Alerts", "datasource": {"type": "grafana"}, "enable": True},
+            {"name": "deploys"},
+            {"name": "Restarts", "expr": "resets(up_s{job='$job'}[5m]) > 0", "titleFormat": "{{instance}} of $job"},
+            {"name": "Newer", "datasource": PROM, "target": {"expr": "changes(build[5m])"}, "enable": True},
+            {"name": "Fires", "expr": 'ALERTS{alertstate="firing",team="a"}'},
+            {"name": "Off", "expr": "up", "enable": False},
+            {"name": "Times", "expr": "up", "useValueForTime": True},
+            {"name": "Of all", "expr": "up{x='$nothing'}"},
+            {"name": "Wrong", "expr": "up{"},
+            {"name": "Logs", "datasource": {"type": "loki"}, "expr": ""},
+        ]
+    },
     "templating": {
         "list": [
             {"name": "ds", "type": "datasource", "query": "prometheus"},
@@ -244,7 +257,13 @@ def test_a_large_dashboard_is_imported_whole() -> None:
     "told",
     [
         "range 6h: 12h instead",
-        "annotations: not supported",
+        "annotation 'deploys': no query in PromQL, but the data source unknown",
+        "annotation 'Logs': no query in PromQL, but the data source loki",
+        "annotation 'Fires': alerts of all rules and series are marked",
+        "annotation 'Off': it is switched off",
+        "annotation 'Times': times in values are not supported",
+        "annotation 'Of all': it needs the variable $nothing",
+        "annotation 'Wrong': ",
         "panel 'the dashboard': the link 'bad': only addresses of the web are converted",
         "variable 'odd': only label_values",
         "variable 'filters': the type 'adhoc' is not supported",
@@ -267,7 +286,9 @@ def test_what_is_not_converted_is_listed(found: tuple[Dashboard, str], told: str
 def test_an_export_can_be_imported_again(found: tuple[Dashboard, str]) -> None:
     board, _ = found
     exported = export_grafana(board)
-    assert exported.problems == []
+    assert exported.problems == [
+        "marks of alerts: the annotation asks ALERTS, which Prometheus has and Artimon does not"
+    ]
     again = read_dashboard(import_grafana(exported.text).text, "again.yaml")
     assert [(one.kind, one.title, one.queries, one.unit, one.thresholds) for one in again.panels] == [
         (one.kind, one.title, one.queries, one.unit, one.thresholds) for one in board.panels
@@ -275,6 +296,38 @@ def test_an_export_can_be_imported_again(found: tuple[Dashboard, str]) -> None:
     assert [(one.name, one.label, one.values, one.multi) for one in again.variables] == [
         (one.name, one.label, one.values, one.multi) for one in board.variables
     ]
+
+
+def test_annotations_become_marks_and_marks_annotations(found: tuple[Dashboard, str]) -> None:
+    marks = found[0].marks
+    assert marks
+    assert (marks.alerts, marks.starts) == (True, None)
+    assert [(one.q, one.lang, one.title) for one in marks.queries] == [
+        ("resets(up_s{job=~'$job'}[5m]) > 0", "promql", "{instance} of $job"),
+        ("changes(build[5m])", "promql", "Newer"),
+    ]
+    assert "Annotations" not in found[1]
+    again = read_dashboard(import_grafana(export_grafana(found[0]).text).text, "again.yaml")
+    assert again.marks == marks
+
+
+def test_marks_that_are_not_in_promql_are_listed() -> None:
+    marks = "marks: {starts: fetch('a'), queries: [{q: fetch('b'), title: B}]}\n"
+    found = export_grafana(read_dashboard(f"title: t\n{marks}panels: [{{kind: text}}]\n", "t.yaml"))
+    assert json.loads(found.text)["annotations"] == {"list": []}
+    assert found.problems == [
+        "marks of starts: the query is not in PromQL",
+        "marks 'B': the query is not in PromQL",
+    ]
+
+
+def test_many_annotations_are_left_out() -> None:
+    events = [{"name": f"n{number}", "expr": "up"} for number in range(MAX_MARKS + 3)]
+    found = import_grafana(json.dumps({"title": "t", "panels": [], "annotations": {"list": events}}))
+    marks = read_dashboard(found.text, "t.yaml").marks
+    assert marks
+    assert len(marks.queries) == MAX_MARKS
+    assert f"3 annotations beyond {MAX_MARKS} were left out" in found.problems
 
 
 def test_an_export_lists_queries_of_another_language() -> None:
