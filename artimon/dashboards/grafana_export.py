@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,21 +45,21 @@ def _annotations(marks: Marks, problems: list[str]) -> Iterator[dict[str, Any]]:
     """Yield the marks as annotations of a data source of Prometheus."""
     source = {"enable": True, "datasource": {"type": "prometheus"}}
     if marks.alerts:
-        problems.append("marks of alerts: the annotation asks ALERTS, which Prometheus has and Artimon does not")
+        problems.append("marks.alerts: the annotation asks ALERTS, which Prometheus has and Artimon does not")
         yield {"name": "Alerts", **source, "expr": 'ALERTS{alertstate="firing"}', "titleFormat": "{{alertname}}"}
     if marks.starts:
-        problems.append("marks of starts: the query is not in PromQL")
-    for number, one in enumerate(marks.queries, 1):
+        problems.append("marks.starts: the query is not in PromQL")
+    for at, one in enumerate(marks.queries):
         if one.lang == "promql":
             title = _legend(one.title)
-            yield {"name": one.title or f"Marks {number}", **source, "expr": one.q, "titleFormat": title}
+            yield {"name": one.title or f"Marks {at + 1}", **source, "expr": one.q, "titleFormat": title}
         else:
-            problems.append(f"marks {one.title!r}: the query is not in PromQL")
+            problems.append(f"marks.queries[{at}]: the query is not in PromQL")
 
 
 def _legend(text: str) -> str:
-    """Return a legend with labels as Grafana writes them."""
-    return text.replace("{", "{{").replace("}", "}}")
+    """Return a legend with labels as Grafana writes them; `${variable}` stays."""
+    return re.sub(r"(?<!\$)\{([^{}]*)\}", r"{{\1}}", text)
 
 
 def _variable(one: Variable, problems: list[str]) -> dict[str, Any]:

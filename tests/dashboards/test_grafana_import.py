@@ -9,7 +9,7 @@ import pytest
 
 from artimon.dashboards.dashboard_file import MAX_MARKS, Dashboard, read_dashboard
 from artimon.dashboards.grafana_export import export_grafana
-from artimon.dashboards.grafana_import import import_grafana
+from artimon.dashboards.grafana_import import MAX_READ, import_grafana
 from query_dsl import offline
 
 MINUTE = 60_000
@@ -30,11 +30,12 @@ MODEL: dict[str, Any] = {
             {"name": "Restarts", "expr": "resets(up_s{job='$job'}[5m]) > 0", "titleFormat": "{{instance}} of $job"},
             {"name": "Newer", "datasource": PROM, "target": {"expr": "changes(build[5m])"}, "enable": True},
             {"name": "Fires", "expr": 'ALERTS{alertstate="firing",team="a"}'},
+            {"name": "Named", "expr": "ALERTS{alertname='a', alertstate='firing'}"},
             {"name": "Off", "expr": "up", "enable": False},
             {"name": "Times", "expr": "up", "useValueForTime": True},
             {"name": "Of all", "expr": "up{x='$nothing'}"},
             {"name": "Wrong", "expr": "up{"},
-            {"name": "Logs", "datasource": {"type": "loki"}, "expr": ""},
+            {"name": "Logs", "datasource": {"type": "loki"}, "expr": "{job='a'}"},
         ]
     },
     "templating": {
@@ -260,6 +261,7 @@ def test_a_large_dashboard_is_imported_whole() -> None:
         "annotation 'deploys': no query in PromQL, but the data source unknown",
         "annotation 'Logs': no query in PromQL, but the data source loki",
         "annotation 'Fires': alerts of all rules and series are marked",
+        "annotation 'Named': alerts of all rules and series are marked",
         "annotation 'Off': it is switched off",
         "annotation 'Times': times in values are not supported",
         "annotation 'Of all': it needs the variable $nothing",
@@ -286,9 +288,7 @@ def test_what_is_not_converted_is_listed(found: tuple[Dashboard, str], told: str
 def test_an_export_can_be_imported_again(found: tuple[Dashboard, str]) -> None:
     board, _ = found
     exported = export_grafana(board)
-    assert exported.problems == [
-        "marks of alerts: the annotation asks ALERTS, which Prometheus has and Artimon does not"
-    ]
+    assert exported.problems == ["marks.alerts: the annotation asks ALERTS, which Prometheus has and Artimon does not"]
     again = read_dashboard(import_grafana(exported.text).text, "again.yaml")
     assert [(one.kind, one.title, one.queries, one.unit, one.thresholds) for one in again.panels] == [
         (one.kind, one.title, one.queries, one.unit, one.thresholds) for one in board.panels
@@ -316,18 +316,52 @@ def test_marks_that_are_not_in_promql_are_listed() -> None:
     found = export_grafana(read_dashboard(f"title: t\n{marks}panels: [{{kind: text}}]\n", "t.yaml"))
     assert json.loads(found.text)["annotations"] == {"list": []}
     assert found.problems == [
-        "marks of starts: the query is not in PromQL",
-        "marks 'B': the query is not in PromQL",
+        "marks.starts: the query is not in PromQL",
+        "marks.queries[0]: the query is not in PromQL",
     ]
 
 
+def test_braces_of_labels_are_doubled_and_those_of_variables_stay() -> None:
+    """As Grafana writes them in titles and legends."""
+    board = read_dashboard(
+        "title: t\nvariables: [{name: job, values: [a]}]\n"
+        "marks: {queries: [{q: up, lang: promql, title: 'restart of {host} in ${job}'}]}\n"
+        "panels: [{queries: [{q: up, lang: promql, legend: '{host} ${job}'}]}]\n",
+        "t.yaml",
+    )
+    found = json.loads(export_grafana(board).text)
+    assert found["annotations"]["list"][0]["titleFormat"] == "restart of {{host}} in ${job}"
+    assert found["panels"][0]["targets"][0]["legendFormat"] == "{{host}} ${job}"
+    assert read_dashboard(import_grafana(json.dumps(found)).text, "again.yaml").marks == board.marks
+
+
+def test_only_alerts_that_fire_are_converted_without_a_remark() -> None:
+    """A text of many spaces is no more work than another one."""
+    texts = [
+        'ALERTS{alertstate="firing"}',
+        "ALERTS{ alertstate=~'firing' }",
+        "ALERTS",
+        f'ALERTS{{alertstate="firing",{" " * 9_000}x',
+    ]
+    told = []
+    for text in texts:
+        model = {"title": "t", "panels": [], "annotations": {"list": [{"name": "a", "expr": text}]}}
+        found = import_grafana(json.dumps(model))
+        marks = read_dashboard(found.text, "t.yaml").marks
+        assert marks
+        assert (marks.alerts, marks.queries) == (True, ())
+        told.append("annotation 'a': alerts of all rules and series are marked" in found.problems)
+    assert told == [False, False, True, True]
+
+
 def test_many_annotations_are_left_out() -> None:
-    events = [{"name": f"n{number}", "expr": "up"} for number in range(MAX_MARKS + 3)]
+    events = [{"name": f"n{number}", "expr": "up"} for number in range(MAX_READ + 3)]
     found = import_grafana(json.dumps({"title": "t", "panels": [], "annotations": {"list": events}}))
     marks = read_dashboard(found.text, "t.yaml").marks
     assert marks
     assert len(marks.queries) == MAX_MARKS
-    assert f"3 annotations beyond {MAX_MARKS} were left out" in found.problems
+    assert found.problems[-1] == f"annotation 'n{MAX_READ - 1}': a dashboard has at most {MAX_MARKS} queries of marks"
+    assert f"3 annotations beyond {MAX_READ} were left out" in found.problems
 
 
 def test_an_export_lists_queries_of_another_language() -> None:

@@ -63,8 +63,9 @@ const feed = new Feed({
     lay(found);
     latest = round;
     const near = visible().filter((view) => view.near);
+    const loading = near.map((view) => view.load(round)); // they ask before the marks
     const marking = mark(round, found.chosen).catch((error) => { if (!signal.aborted) listMarks([], `Marks: ${error?.message ?? error}`); });
-    const loaded = await Promise.allSettled(near.map((view) => view.load(round)));
+    const loaded = await Promise.allSettled(loading);
     const failed = loaded.filter((one) => one.status === "rejected").map((one) => one.reason);
     if (signal.aborted) throw new ApiError("another question came first", 0);
     byId("problem").textContent = found.problems.join("; ");
@@ -84,10 +85,9 @@ async function mark(round, chosen) {
   const every = { ...builtIn(round.span), ...chosen };
   const marks = `${alerts ? "alerts" : ""} ${starts ? "starts" : ""}`;
   const events = queries.map((/** @type {import("./marks.js").EventQuery} */ one) => ({ lang: one.lang, q: filled(one.q, one.lang, every), title: readable(one.title, chosen) }));
-  const { found, problem } = await marksIn({ marks, starts: filled(starts ?? "", "artimon", every), events }, round.span, round.signal, (one, lang) => round.matrix(one, lang).catch(nothing));
-  const own = found.filter((one) => isOfChosen(one.labels ?? {}, chosen));
-  views.forEach((view) => view.chart?.mark(own));
-  listMarks(own, problem);
+  const { found, problem } = await marksIn({ marks, starts: filled(starts ?? "", "artimon", every), events }, round.span, round.signal, (one, lang) => round.matrix(one, lang).catch(nothing), (one) => isOfChosen(one.labels ?? {}, chosen));
+  views.forEach((view) => view.chart?.mark(found));
+  listMarks(found, problem);
 }
 
 /** Returns an answer without series for a query whose variables nobody sends. @param {any} error @returns {import("./api.js").Matrix} */
@@ -98,7 +98,7 @@ function nothing(error) {
 
 /** True unless a label of an alert has a value that is not chosen in the variable of this label. @param {Record<string, string>} labels @param {Record<string, import("./dashboard_values.js").Chosen>} chosen */
 function isOfChosen(labels, chosen) {
-  return stored.dashboard.variables.every((/** @type {any} */ { name: one, label }) => !label || !(label in labels) || chosen[one].all || chosen[one].values.includes(labels[label]));
+  return stored.dashboard.variables.every((/** @type {any} */ { name: one, label }) => !label || !Object.hasOwn(labels, label) || chosen[one].all || chosen[one].values.includes(labels[label]));
 }
 
 /** @type {Round|null} */ let latest = null;

@@ -1,4 +1,4 @@
-// Marks at moments of a chart: alerts that begin and end, and starts of processes or changes of versions.
+// Marks at moments of a chart: alerts that begin and end, starts of processes or changes of versions, and events of queries.
 
 import { ask, endsOf } from "./api.js";
 import { byId, el, fill } from "./dom.js";
@@ -20,7 +20,7 @@ const COLOURS = { firing: "--bad", resolved: "--good", start: "--accent", event:
 /** @param {Mark} mark @returns {string} */
 export const markText = ({ kind, text }) => `${WORDS[kind]}: ${text}`;
 
-/** Shows marks as a list below the number of each kind, in the `#mark-list` of the page. @param {Mark[]} marks @param {string} [problem] what did not answer */
+/** Shows marks as a list below the number of each kind, in the `#mark-list` of the page. @param {Mark[]} marks @param {string} [problem] what is missing */
 export function listMarks(marks, problem = "") {
   const place = byId("mark-list"), lines = marks.map((one) => `${moment(one.time_ms)} ${markText(one)}`);
   place.hidden = !marks.length && !problem;
@@ -29,7 +29,7 @@ export function listMarks(marks, problem = "") {
   place.dataset.shown = now;
   const counts = Object.entries(WORDS).map(([kind, word]) => ({ word, n: marks.filter((one) => one.kind === kind).length })).filter(({ n }) => n);
   fill(place, [
-    el("summary", { id: "mark-count", "data-key": "marks", text: plural(marks.length, "mark") }),
+    el("summary", { id: "mark-count", "data-key": "marks", text: `${plural(marks.length, "mark")}${problem && ", incomplete"}` }),
     ...(problem ? [el("p", { class: "faint", id: "mark-problem", text: problem })] : []),
     ...(marks.length ? [
       el("p", { class: "faint", id: "mark-kinds", text: counts.map(({ word, n }) => `${word} (${n})`).join(", ") }),
@@ -39,12 +39,13 @@ export function listMarks(marks, problem = "") {
 }
 
 /**
- * Returns the marks of a span, oldest first, and what did not answer.
+ * Returns the marks of a span, oldest first, and what is missing: a query that did not answer, marks beyond MARKS_MOST.
  * @param {{marks: string, starts: string, events?: EventQuery[]}} state @param {import("./time_range.js").Span} span @param {AbortSignal} signal
  * @param {(query: string, lang: string) => Promise<import("./api.js").Matrix>} answer asks a query over the span
+ * @param {(mark: Mark) => boolean} [isShown] those that are shown and count
  * @returns {Promise<{found: Mark[], problem: string}>}
  */
-export async function marksIn({ marks, starts, events = [] }, span, signal, answer) {
+export async function marksIn({ marks, starts, events = [] }, span, signal, answer, isShown = () => true) {
   const wanted = marks.split(" ");
   const settled = await Promise.allSettled([
     wanted.includes("alerts") ? ask("alerts/history", { limit: ENTRIES_MOST, until_ms: Math.round(span.end_ms) }, signal).then(alertMarks) : [],
@@ -52,9 +53,10 @@ export async function marksIn({ marks, starts, events = [] }, span, signal, answ
     ...events.map((one) => answer(one.q, one.lang).then((matrix) => eventMarks(matrix, one.title))),
   ]);
   signal.throwIfAborted();
-  const inside = settled.flatMap((one) => (one.status === "fulfilled" ? one.value : [])).filter((one) => one.time_ms >= span.start_ms && one.time_ms <= span.end_ms);
-  const problem = settled.flatMap((one) => (one.status === "rejected" ? [`Marks: ${one.reason.message}`] : [])).join("; ");
-  return { found: inside.sort((a, b) => a.time_ms - b.time_ms).slice(-MARKS_MOST), problem };
+  const inside = settled.flatMap((one) => (one.status === "fulfilled" ? one.value : [])).filter((one) => one.time_ms >= span.start_ms && one.time_ms <= span.end_ms && isShown(one));
+  const problems = settled.flatMap((one, at) => (one.status === "rejected" ? [`Marks of ${["alerts", "starts"][at] ?? `queries[${at - 2}]`}: ${one.reason.message}`] : []));
+  if (inside.length > MARKS_MOST) problems.push(`Marks: the newest ${MARKS_MOST} of ${inside.length}`);
+  return { found: inside.sort((a, b) => a.time_ms - b.time_ms).slice(-MARKS_MOST), problem: problems.join("; ") };
 }
 
 /** @param {{history: {time_ms: number, change: string, rule: string, labels: Record<string, string>}[]}} answer @returns {Mark[]} */
@@ -83,11 +85,11 @@ function startMarks(matrix) {
   });
 }
 
-/** @param {import("./api.js").Matrix} matrix @param {string} title @returns {Mark[]} */
+/** A missing value, NaN and an empty text count as 0. @param {import("./api.js").Matrix} matrix @param {string} title @returns {Mark[]} */
 function eventMarks(matrix, title) {
   const ends = endsOf(matrix.grid);
   return rowsOf(matrix).rows.flatMap((row) => {
-    const is = row.series.values.map((value) => value !== null && Number(value) !== 0);
+    const is = row.series.values.map((value) => Boolean(row.numbers ? Number(value) : value));
     const text = legendText(title, row) || row.key;
     return ends.flatMap((time_ms, at) => (at && is[at] && !is[at - 1] ? [/** @type {Mark} */ ({ time_ms, kind: "event", text })] : []));
   });
