@@ -18,7 +18,7 @@ from query_dsl import parse_selector
 from query_dsl.promql import parse as parse_promql
 
 MAX_BYTES = 512 << 10
-MAX_PANELS, MAX_QUERIES, MAX_VARIABLES, MAX_ENTRIES = 300, 30, 60, 200
+MAX_PANELS, MAX_QUERIES, MAX_VARIABLES, MAX_ENTRIES, MAX_MARKS = 300, 30, 60, 200, 10
 COLUMNS = 24
 """Columns of the grid."""
 KINDS = ("chart", "value", "table", "bars", "heatmap", "states", "text")
@@ -172,12 +172,22 @@ class Panel(Section):
             yield fault("write queries, or kind: text")
 
 
+class MarkQuery(Section):
+    """Query of events: a mark where the value of a series becomes other than 0. `title` names it, with `{label}` for
+    the value of a label."""
+
+    q: Annotated[Text, Field(max_length=10_000)] = Field(description="write the query")
+    lang: Annotated[str, _word(LANGUAGES)] = "artimon"
+    title: Title = ""
+
+
 class Marks(Section):
     """Marks in the charts: alerts that begin and end; by the query `starts` the starts of processes, or the changes of
-    a text such as a version."""
+    a text such as a version; by `queries` other events."""
 
     alerts: bool = False
     starts: Annotated[str, Field(min_length=1, max_length=10_000)] | None = None
+    queries: Annotated[tuple[MarkQuery, ...], Field(max_length=MAX_MARKS)] = ()
 
 
 class Dashboard(Section):
@@ -208,6 +218,8 @@ class Dashboard(Section):
             known[variable.name] = variable.sample
         if self.marks and self.marks.starts:
             yield from _faults_of(self.marks.starts, known, "artimon", ("marks", "starts"))
+        for at, event in enumerate(self.marks.queries if self.marks else ()):
+            yield from _faults_of(event.q, known, event.lang, ("marks", "queries", at, "q"))
         names = [one.name for one in self.variables]
         for at, panel in enumerate(self.panels):
             if panel.repeat is not None and panel.repeat not in names:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from typing import Any
 
-from artimon.dashboards.dashboard_file import COLUMNS, Dashboard, Panel, Variable
+from artimon.dashboards.dashboard_file import COLUMNS, Dashboard, Marks, Panel, Variable
 from artimon.dashboards.grafana_import import KINDS, REDUCTIONS, UNITS, GrafanaImport
 
 TYPES = {kind: next(name for name, found in KINDS.items() if found == kind) for kind in dict.fromkeys(KINDS.values())}
@@ -26,6 +28,7 @@ def export_grafana(board: Dashboard) -> GrafanaImport:
         "refresh": "" if board.refresh == "off" else board.refresh,
         "links": [{"type": "link", "title": one.title, "url": one.url} for one in board.links],
         "templating": {"list": [_variable(one, problems) for one in board.variables]},
+        "annotations": {"list": list(_annotations(board.marks or Marks(), problems))},
         "panels": [],
     }
     left = top = tallest = 0
@@ -36,6 +39,27 @@ def export_grafana(board: Dashboard) -> GrafanaImport:
         left, tallest = left + panel.width, max(tallest, panel.height)
         made["panels"].append({"id": number, "gridPos": place, **_panel(panel, problems)})
     return GrafanaImport(json.dumps(made, indent=2), problems)
+
+
+def _annotations(marks: Marks, problems: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the marks as annotations of a data source of Prometheus."""
+    source = {"enable": True, "datasource": {"type": "prometheus"}}
+    if marks.alerts:
+        problems.append("marks.alerts: the annotation asks ALERTS, which Prometheus has and Artimon does not")
+        yield {"name": "Alerts", **source, "expr": 'ALERTS{alertstate="firing"}', "titleFormat": "{{alertname}}"}
+    if marks.starts:
+        problems.append("marks.starts: the query is not in PromQL")
+    for at, one in enumerate(marks.queries):
+        if one.lang == "promql":
+            title = _legend(one.title)
+            yield {"name": one.title or f"Marks {at + 1}", **source, "expr": one.q, "titleFormat": title}
+        else:
+            problems.append(f"marks.queries[{at}]: the query is not in PromQL")
+
+
+def _legend(text: str) -> str:
+    """Return a legend with labels as Grafana writes them; `${variable}` stays."""
+    return re.sub(r"(?<!\$)\{([^{}]*)\}", r"{{\1}}", text)
 
 
 def _variable(one: Variable, problems: list[str]) -> dict[str, Any]:
@@ -68,8 +92,8 @@ def _panel(panel: Panel, problems: list[str]) -> dict[str, Any]:
     targets = []
     for number, query in enumerate(panel.queries):
         if query.lang == "promql":
-            legend = query.legend.replace("{", "{{").replace("}", "}}")
-            targets.append({"refId": chr(65 + number), "expr": query.q, "legendFormat": legend or "__auto"})
+            legend = _legend(query.legend) or "__auto"
+            targets.append({"refId": chr(65 + number), "expr": query.q, "legendFormat": legend})
         else:
             problems.append(f"panel {panel.title!r}: a query is not in PromQL")
     steps: list[dict[str, Any]] = [{"color": "green", "value": None}]

@@ -13,6 +13,7 @@ import re2
 from artimon.dashboards.dashboard_file import (
     BUILT_IN,
     COLUMNS,
+    MAX_MARKS,
     MAX_PANELS,
     MAX_QUERIES,
     MAX_VARIABLES,
@@ -26,7 +27,7 @@ from artimon.runtime.text import parse_duration
 
 MAX_JSON_BYTES = 8 << 20
 MAX_READ = 4 * MAX_VARIABLES
-"""Variables that are read: data sources and those that cannot be converted included."""
+"""Variables and annotations that are read: data sources and those that cannot be converted included."""
 KINDS: Mapping[str, str] = {
     "timeseries": "chart", "graph": "chart", "stat": "value", "gauge": "value", "singlestat": "value",
     "bargauge": "bars", "barchart": "bars", "piechart": "bars", "grafana-piechart-panel": "bars",
@@ -55,6 +56,9 @@ _FORMATTED = re.compile(r"\$\{([A-Za-z_]\w*):[a-z]+\}|\[\[([A-Za-z_]\w*)(?::[a-z
 _WHOLE = re.compile(r"""(?<![=!<>])(!?=)(\s*(["'])\$(?:\{(\w+)\}|(\w+))\3)""")
 """Matcher of equality whose value is a variable."""
 _LEGEND = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
+_ALERTS = re.compile(r"""(?<![\w:"'])ALERTS(?![\w:"'])""")
+"""Series of Prometheus in the query of an annotation: its alerts."""
+_FIRING = ('ALERTS{alertstate="firing"}', 'ALERTS{alertstate=~"firing"}')
 _MISSING = ("null", "nan", "null+nan", "empty")
 
 
@@ -135,10 +139,10 @@ class _Importer:
         panels = [found for one in self._flat() if (found := self._panel(one)) is not None]
         if links := list(self._links(self.model, "the dashboard")):
             made["links"] = links
-        if _maps(_map(self.model.get("annotations")).get("list")):
-            self.problems.append("annotations: not supported")
         if variables:
             made["variables"] = variables
+        if marks := self._marks(made):
+            made["marks"] = marks
         if len(panels) > MAX_PANELS:
             self.problems.append(f"{len(panels) - MAX_PANELS} panels beyond {MAX_PANELS} were left out")
         none = {"kind": "text", "title": "Empty", "text": "No panel could be converted."}
@@ -155,6 +159,58 @@ class _Importer:
             except ConfigFileError as problem:
                 self._left_out(panel.get("title") or "untitled", problem.problems[0].text)
         return kept
+
+    def _marks(self, made: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the marks of the annotations that can be converted; the others are listed. The one of every dashboard,
+        of notes in Grafana itself, is left out."""
+        marks: dict[str, Any] = {}
+        queries: list[dict[str, Any]] = []
+        given = [one for one in _maps(_map(self.model.get("annotations")).get("list")) if not one.get("builtIn")]
+        if len(given) > MAX_READ:
+            self.problems.append(f"{len(given) - MAX_READ} annotations beyond {MAX_READ} were left out")
+        for one in given[:MAX_READ]:
+            name, text = _text(one.get("name")), _text(one.get("expr") or _map(one.get("target")).get("expr"), 10_001)
+            query = self._several(self._plain(text)).strip()
+            problem = self._mark_problem(one, query)
+            if not problem and _ALERTS.search(query):
+                marks["alerts"] = True
+                if "".join(query.split()).replace("'", '"') not in _FIRING:
+                    problem = "alerts of all rules and series are marked"
+            elif not problem:
+                title = _LEGEND.sub(r"{\1}", self._plain(_text(one.get("titleFormat")))) or name
+                event = {"q": query, "lang": "promql", "title": title}
+                problem = self._mark_refusal(made, event, len(queries))
+                queries += [] if problem else [event]
+            if problem:
+                self.problems.append(f"annotation {name!r:.80}: {problem}")
+        return {**marks, **({"queries": queries} if queries else {})}
+
+    @staticmethod
+    def _mark_refusal(made: Mapping[str, Any], event: Mapping[str, Any], count: int) -> str:
+        """Return the reason why marks with `count` queries do not take another one; empty if they do."""
+        if count == MAX_MARKS:
+            return f"a dashboard has at most {MAX_MARKS} queries of marks"
+        whole = {**made, "panels": [{"kind": "text"}], "marks": {"queries": [event]}}
+        try:
+            read_dashboard(write_yaml(whole), "import")
+        except ConfigFileError as refused:
+            return refused.problems[0].text
+        return ""
+
+    def _mark_problem(self, one: Mapping[str, Any], query: str) -> str:
+        """Return the reason why an annotation cannot be converted; empty if it can."""
+        source = one.get("datasource")
+        kind = (source.get("type") if isinstance(source, dict) else source) or "unknown"
+        if not query or kind == "loki":
+            return f"no query in PromQL, but the data source {kind!s:.40}"
+        if len(query) > 10_000:
+            return "a query of more than 10,000 characters"
+        if one.get("enable") is False:
+            return "it is switched off"
+        if one.get("useValueForTime"):
+            return "times in values are not supported"
+        unknown = self._unknown(query)
+        return f"it needs the variable ${unknown}" if unknown else ""
 
     def _left_out(self, title: str, reason: str) -> None:
         self.problems.append(f"panel {title!r:.80}: {reason}")

@@ -65,6 +65,9 @@ def test_a_dashboard_is_read() -> None:
         ("panels:", "marks: {starts: fetsch('x')}\npanels:", "5:17: marks.starts: "),
         ("panels:", 'marks: {starts: "fetch(\'x{h=\\"$hots\\"}\')"}\npanels:', "marks.starts: unknown variable $hots"),
         ("panels:", "marks: {deploys: true}\npanels:", "marks.deploys: unknown key"),
+        ("panels:", "marks: {queries: [{q: up, lang: promq}]}\npanels:", "marks.queries[0].lang"),
+        ("panels:", "marks: {queries: [{q: up{, lang: promql}]}\npanels:", "5:"),
+        ("panels:", "marks: {queries: [{q: 'up{a=\"$b\"}', lang: promql}]}\npanels:", "unknown variable $b"),
         ("title: Shop", "titel: Shop", "1:1: titel: unknown key; did you mean title?"),
     ],
 )
@@ -105,8 +108,12 @@ def test_the_dashboards_of_the_package() -> None:
 def test_a_shipped_dashboard_is_valid_and_asks_for_what_exists(name: str) -> None:
     """Its queries are parsed by the reader; the variables are those of sources, demo and processes."""
     found = DashboardText(name, SHIPPED[name].text, True).read()
+    assert found.marks
+    assert found.marks.alerts
+    assert found.marks.starts or found.marks.queries
     queries = [one.q for panel in found.panels for one in panel.queries]
     assert len(queries) >= 8
+    queries += [one.q for one in found.marks.queries] + [found.marks.starts or ""]
     asked = {match for text in queries for match in re.findall(r"fetch\('([a-z0-9_.]+)", text)}
     asked |= {re.split(r"\{", one.series)[0] for one in found.variables if one.series}
     assert asked

@@ -18,7 +18,7 @@ from artimon.model.values import Kind
 from artimon.stack.demo_fleet import METRICS, MINUTE_MS, DemoFleet
 from tests.api.serving import served
 from tests.chromium import chromium
-from tests.page.watched import WAIT_MS, Watched, answer_with
+from tests.page.watched import START_MS, WAIT_MS, Watched, answer_with, matrix, module
 from tests.query_dsl.plain_store import PlainStore, Sample
 from tests.waiting import eventually
 
@@ -46,7 +46,14 @@ MARKED = """\
 title: Marked
 variables:
 - {name: shop, values: [web]}
-marks: {alerts: true, starts: "fetch('shop.version{shop=\\"$shop\\"}')"}
+- {name: host, label: host, series: host.load, multi: true}
+marks:
+  alerts: true
+  starts: "fetch('shop.version{shop=\\"$shop\\"}')"
+  queries:
+  - {q: "fetch('shop.version{shop=\\"$shop\\"}') == '1.1'", title: "new in {shop} of $shop"}
+  - {q: nobody_sends, lang: promql, title: none}
+  - {q: fetch('nobody.sends'), title: none}
 panels:
 - {title: Load, queries: [{q: "fetch('host.load{window=\\"5m\\"}').max(by=[])"}]}
 """
@@ -174,38 +181,106 @@ def test_alerts_and_deploys_are_marked_in_charts(opener: Opener) -> None:
     """Of the chosen shop only; marks that do not answer are told, and the panels are shown all the same."""
     page = opener(name="marked")
     filled(page)
-    expect(page.locator("#problem")).to_contain_text("Marks: no alert engine is known here")
+    expect(page.locator("#mark-count")).to_have_text("2 marks, incomplete")
+    expect(page.locator("#mark-problem")).to_contain_text("Marks of alerts: no alert engine is known here")
+    expect(page.locator("#problem")).to_be_empty()
     at_ms = int(time.time() * 1000) - 20 * MINUTE_MS
     one = {"time_ms": at_ms, "change": "firing", "rule": "Hot", "labels": {}, "summary": "", "reason": ""}
-    answer_with(page, "alerts/history", {"history": [one]})
+    other = {**one, "rule": "Other", "labels": {"host": "demo-web-002"}}
+    answer_with(page, "alerts/history", {"history": [one, other]})
 
     def answered() -> bool:
         page.keyboard.press("r")  # while a refresh runs, the key starts none
         page.wait_for_timeout(200)
-        return not page.locator("#problem").text_content()
+        return page.locator("#mark-problem").count() == 0
 
     eventually(answered, "the marks answer")
+    expect(page.locator("#mark-count")).to_have_text("4 marks")
     page.locator("figure.chart").focus()
     page.keyboard.press("Home")
     told = []
     for _ in range(60):
         page.keyboard.press("ArrowRight")
         told.append(page.locator("#live").text_content() or "")
-    marks = {text.split("; ", 1)[1] for text in told if "; " in text}
-    assert len(marks) == 2
+    marks = {mark for text in told for mark in text.split("; ")[1:]}
+    assert len(marks) == 4
     assert any(text.endswith("fires: Hot") for text in marks)
+    assert any("event: new in web of web" in text for text in marks)
     assert any("1.0 → 1.1" in text and "web" in text for text in marks)
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_marks_are_listed_and_read_by_keyboard(opener: Opener, scheme: str) -> None:
+    """Alerts of a host that is not chosen are left out."""
+    page = opener(scheme, name="marked", **{"var-host": "demo-web-001"})
+    at_ms = int(time.time() * 1000) - 20 * MINUTE_MS
+    one = {"time_ms": at_ms, "change": "firing", "rule": MARK, "labels": {"host": "demo-web-001"}}
+    answer_with(page, "alerts/history", {"history": [one, {**one, "labels": {"host": "demo-web-002"}}]})
+    page.reload()
+    expect(page.locator("#mark-count")).to_have_text("3 marks")
+    page.locator("#mark-count").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#mark-kinds")).to_have_text("▲ fires (1), ◆ starts (1), ● event (1)")
+    expect(page.locator("#mark-lines li").first).to_contain_text(f"▲ fires: {MARK} host=demo-web-001")
+    assert findings(page) == []
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("region", name="Marks")).to_be_focused()
+    page.keyboard.press("r")
+    filled(page)
+    expect(page.get_by_role("region", name="Marks")).to_be_focused()
+
+
+ASK_MARKS = """await m.marksIn(
+  { marks: "", starts: "", events: [{ q: "a", title: "{rack}" }, { q: "wrong", title: "" }] },
+  { start_ms: 0, end_ms: Infinity }, new AbortController().signal,
+  async (q) => { if (q === "wrong") throw new Error("no"); return a.matrix; }, (one) => one.time_ms < a.before_ms)"""
+
+
+def events(page: Page, before: int, **series: object) -> tuple[list[int], str, set[str]]:
+    """Buckets of a series in which events are marked, up to `before`; what is told; texts of the marks."""
+    given = {"matrix": matrix([{"labels": {"rack": MARK}, **series}]), "before_ms": START_MS + (before + 1) * MINUTE_MS}
+    found = module(page, "marks.js", ASK_MARKS, given)
+    at = [(one["time_ms"] - START_MS) // MINUTE_MS - 1 for one in found["found"]]
+    return at, found["problem"], {one["text"] for one in found["found"]}
+
+
+def test_events_begin_where_a_value_becomes_other_than_0(opener: Opener) -> None:
+    """A missing value, NaN and an empty text count as 0. A query that fails is told with its place."""
+    page = opener()
+    for values, kind, expected in (
+        ([0.0, 1.5, 2.0, 0.0, -3.0], "DOUBLE", [1, 4]),
+        ([None, 1.0, None, 1.0], "DOUBLE", [1, 3]),
+        (["NaN", 0.0, "NaN", "Infinity"], "DOUBLE", [3]),
+        ([1, 1], "INTEGER", []),
+        ([False, True], "BOOLEAN", [1]),
+        (["", "a", "b", "", "c"], "STRING", [1, 4]),
+    ):
+        found, problem, texts = events(page, 10, values=values, type=kind)
+        assert (found, problem) == (expected, "Marks of queries[1]: no"), values
+        assert texts == ({MARK} if found else set())
+
+
+def test_the_newest_marks_are_shown_of_those_that_count(opener: Opener) -> None:
+    """What is not shown takes no place of others."""
+    page, values = opener(), [0.0, 1.0] * 400
+    found, problem, _ = events(page, len(values), values=values)
+    assert found == list(range(201, 800, 2))
+    assert problem == "Marks of queries[1]: no; Marks: the newest 300 of 400"
+    assert events(page, 100, values=values)[0] == list(range(1, 100, 2))
+
+
 def test_users_of_a_dashboard_share_its_answers(opener: Opener) -> None:
+    """Refusals are not shared: that of a query which selects nothing has no age."""
     ages: list[int] = []
     page = opener(name="marked")
     filled(page)
     other = opener()
-    other.on("response", lambda one: ages.append(int(one.headers["age"])) if "/api/query" in one.url else None)
+    other.on(
+        "response", lambda one: ages.append(int(one.headers["age"])) if "/api/query" in one.url and one.ok else None
+    )
     other.goto(page.url)
     filled(other)
-    assert len(ages) == 2
+    assert len(ages) == 3  # the panel, starts and events
 
 
 def test_variables_that_nobody_sends_are_no_error(opener: Opener) -> None:

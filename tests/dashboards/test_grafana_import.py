@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from artimon.dashboards.dashboard_file import Dashboard, read_dashboard
+from artimon.dashboards.dashboard_file import MAX_MARKS, Dashboard, read_dashboard
 from artimon.dashboards.grafana_export import export_grafana
-from artimon.dashboards.grafana_import import import_grafana
+from artimon.dashboards.grafana_import import MAX_READ, import_grafana
 from query_dsl import offline
 
 MINUTE = 60_000
@@ -23,7 +23,21 @@ MODEL: dict[str, Any] = {
     "time": {"from": "now-6h", "to": "now"},
     "refresh": "30s",
     "links": [{"title": "runbook", "url": "https://example.org/?a=$job"}, {"title": "bad", "url": "javascript:x"}],
-    "annotations": {"list": [{"name": "deploys"}]},
+    "annotations": {
+        "list": [
+            {"builtIn": 1, "name": "Annotations & Alerts", "datasource": {"type": "grafana"}, "enable": True},
+            {"name": "deploys"},
+            {"name": "Restarts", "expr": "resets(up_s{job='$job'}[5m]) > 0", "titleFormat": "{{instance}} of $job"},
+            {"name": "Newer", "datasource": PROM, "target": {"expr": "changes(build[5m])"}, "enable": True},
+            {"name": "Fires", "expr": 'ALERTS{alertstate="firing",team="a"}'},
+            {"name": "Named", "expr": "ALERTS{alertname='a', alertstate='firing'}"},
+            {"name": "Off", "expr": "up", "enable": False},
+            {"name": "Times", "expr": "up", "useValueForTime": True},
+            {"name": "Of all", "expr": "up{x='$nothing'}"},
+            {"name": "Wrong", "expr": "up{"},
+            {"name": "Logs", "datasource": {"type": "loki"}, "expr": "{job='a'}"},
+        ]
+    },
     "templating": {
         "list": [
             {"name": "ds", "type": "datasource", "query": "prometheus"},
@@ -244,7 +258,14 @@ def test_a_large_dashboard_is_imported_whole() -> None:
     "told",
     [
         "range 6h: 12h instead",
-        "annotations: not supported",
+        "annotation 'deploys': no query in PromQL, but the data source unknown",
+        "annotation 'Logs': no query in PromQL, but the data source loki",
+        "annotation 'Fires': alerts of all rules and series are marked",
+        "annotation 'Named': alerts of all rules and series are marked",
+        "annotation 'Off': it is switched off",
+        "annotation 'Times': times in values are not supported",
+        "annotation 'Of all': it needs the variable $nothing",
+        "annotation 'Wrong': ",
         "panel 'the dashboard': the link 'bad': only addresses of the web are converted",
         "variable 'odd': only label_values",
         "variable 'filters': the type 'adhoc' is not supported",
@@ -267,7 +288,7 @@ def test_what_is_not_converted_is_listed(found: tuple[Dashboard, str], told: str
 def test_an_export_can_be_imported_again(found: tuple[Dashboard, str]) -> None:
     board, _ = found
     exported = export_grafana(board)
-    assert exported.problems == []
+    assert exported.problems == ["marks.alerts: the annotation asks ALERTS, which Prometheus has and Artimon does not"]
     again = read_dashboard(import_grafana(exported.text).text, "again.yaml")
     assert [(one.kind, one.title, one.queries, one.unit, one.thresholds) for one in again.panels] == [
         (one.kind, one.title, one.queries, one.unit, one.thresholds) for one in board.panels
@@ -275,6 +296,72 @@ def test_an_export_can_be_imported_again(found: tuple[Dashboard, str]) -> None:
     assert [(one.name, one.label, one.values, one.multi) for one in again.variables] == [
         (one.name, one.label, one.values, one.multi) for one in board.variables
     ]
+
+
+def test_annotations_become_marks_and_marks_annotations(found: tuple[Dashboard, str]) -> None:
+    marks = found[0].marks
+    assert marks
+    assert (marks.alerts, marks.starts) == (True, None)
+    assert [(one.q, one.lang, one.title) for one in marks.queries] == [
+        ("resets(up_s{job=~'$job'}[5m]) > 0", "promql", "{instance} of $job"),
+        ("changes(build[5m])", "promql", "Newer"),
+    ]
+    assert "Annotations" not in found[1]
+    again = read_dashboard(import_grafana(export_grafana(found[0]).text).text, "again.yaml")
+    assert again.marks == marks
+
+
+def test_marks_that_are_not_in_promql_are_listed() -> None:
+    marks = "marks: {starts: fetch('a'), queries: [{q: fetch('b'), title: B}]}\n"
+    found = export_grafana(read_dashboard(f"title: t\n{marks}panels: [{{kind: text}}]\n", "t.yaml"))
+    assert json.loads(found.text)["annotations"] == {"list": []}
+    assert found.problems == [
+        "marks.starts: the query is not in PromQL",
+        "marks.queries[0]: the query is not in PromQL",
+    ]
+
+
+def test_braces_of_labels_are_doubled_and_those_of_variables_stay() -> None:
+    """As Grafana writes them in titles and legends."""
+    board = read_dashboard(
+        "title: t\nvariables: [{name: job, values: [a]}]\n"
+        "marks: {queries: [{q: up, lang: promql, title: 'restart of {host} in ${job}'}]}\n"
+        "panels: [{queries: [{q: up, lang: promql, legend: '{host} ${job}'}]}]\n",
+        "t.yaml",
+    )
+    found = json.loads(export_grafana(board).text)
+    assert found["annotations"]["list"][0]["titleFormat"] == "restart of {{host}} in ${job}"
+    assert found["panels"][0]["targets"][0]["legendFormat"] == "{{host}} ${job}"
+    assert read_dashboard(import_grafana(json.dumps(found)).text, "again.yaml").marks == board.marks
+
+
+def test_only_alerts_that_fire_are_converted_without_a_remark() -> None:
+    """A text of many spaces is no more work than another one."""
+    texts = [
+        'ALERTS{alertstate="firing"}',
+        "ALERTS{ alertstate=~'firing' }",
+        "ALERTS",
+        f'ALERTS{{alertstate="firing",{" " * 9_000}x',
+    ]
+    told = []
+    for text in texts:
+        model = {"title": "t", "panels": [], "annotations": {"list": [{"name": "a", "expr": text}]}}
+        found = import_grafana(json.dumps(model))
+        marks = read_dashboard(found.text, "t.yaml").marks
+        assert marks
+        assert (marks.alerts, marks.queries) == (True, ())
+        told.append("annotation 'a': alerts of all rules and series are marked" in found.problems)
+    assert told == [False, False, True, True]
+
+
+def test_many_annotations_are_left_out() -> None:
+    events = [{"name": f"n{number}", "expr": "up"} for number in range(MAX_READ + 3)]
+    found = import_grafana(json.dumps({"title": "t", "panels": [], "annotations": {"list": events}}))
+    marks = read_dashboard(found.text, "t.yaml").marks
+    assert marks
+    assert len(marks.queries) == MAX_MARKS
+    assert found.problems[-1] == f"annotation 'n{MAX_READ - 1}': a dashboard has at most {MAX_MARKS} queries of marks"
+    assert f"3 annotations beyond {MAX_READ} were left out" in found.problems
 
 
 def test_an_export_lists_queries_of_another_language() -> None:

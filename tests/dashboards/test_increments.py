@@ -47,7 +47,9 @@ BOARD = """\
 title: Grows
 range: 1h
 refresh: 10s
-marks: {starts: "fetch('shop.version')"}
+marks:
+  starts: fetch('shop.version')
+  queries: [{q: "fetch('load').max(by=['host'])", title: "{host} comes"}]
 panels:
 - {title: Sum, queries: [{q: "fetch('load').sum(by=['rack'])", legend: "{rack}"}, {q: sum(load), lang: promql}]}
 - {title: Top, queries: [{q: "fetch('load').topk(3, by=[])"}]}
@@ -213,7 +215,7 @@ def shown(page: Page) -> list[Any]:
 
 
 def test_panels_that_refresh_show_what_a_new_page_shows(browser: Browser, tmp_path: Path) -> None:
-    """Charts, tables, values, bars, heat maps and states."""
+    """Charts, tables, values, bars, heat maps, states and marks."""
     with growing(browser, tmp_path) as world:
         page = world.open("dashboards?name=grows", shares=False)
         expect(page.locator("#age")).to_contain_text("ago")
@@ -227,6 +229,9 @@ def test_panels_that_refresh_show_what_a_new_page_shows(browser: Browser, tmp_pa
             expect(other.locator("#age")).to_contain_text("ago")
             assert len(shown(other)) == 8
             assert shown(page) == shown(other)
+            marks = other.locator("#mark-lines li").all_text_contents()
+            assert any("e comes" in text for text in marks)
+            expect(page.locator("#mark-lines li")).to_have_text(marks)
         assert page.locator(".panel .problem:not(:empty)").count() == 0
 
 

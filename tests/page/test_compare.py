@@ -105,7 +105,7 @@ def test_changes_of_a_version_are_starts_and_failures_are_told(explorer: Watched
     explorer.may_refuse = True
     page = explorer.open(LOAD, marks="alerts starts", starts="fetch('shop.version')")
     expect(page.locator("#mark-count")).to_have_text("1 mark")
-    expect(page.locator("#marks-problem")).to_contain_text("Marks: no alert engine is known here")
+    expect(page.locator("#marks-problem")).to_contain_text("Marks of alerts: no alert engine is known here")
     page.get_by_role("checkbox", name="Alerts").uncheck()
     expect(page.locator("#marks-problem")).to_be_empty()
     page.locator("#mark-count").click()

@@ -100,7 +100,7 @@ function panel(route, lines, show, fail, parameters = () => ({})) {
 const marks = new Feed({
   load: (signal) => {
     const span = spanOf(state.range, Date.now());
-    return marksIn(state, span, signal, (q) => answerOf(questionOf(q, "artimon", span), signal));
+    return marksIn(state, span, signal, (q, lang) => answerOf(questionOf(q, lang, span), signal));
   },
   show: ({ found, problem }) => { result.mark(found); byId("marks-problem").textContent = problem; },
   least_ms: () => Math.max(60_000, leastInterval(state.range, Date.now())),

@@ -2,7 +2,7 @@
 
 import { compact } from "./format.js";
 import { isOrigin, originText } from "./question.js";
-import { statistics, united } from "./series.js";
+import { legendText, statistics, united } from "./series.js";
 import { stepFor } from "./time_range.js";
 
 /** Requests at a time. */
@@ -144,8 +144,3 @@ export async function answers(round, panel, chosen) {
 
 /** True for the refusal of a query whose variables nobody sends. @param {any} error */
 export const selectsNothing = (error) => / selects nothing\b/.test(String(error?.message));
-
-/** @param {string} legend @param {import("./series.js").Row} row */
-function legendText(legend, row) {
-  return legend.replace(/\{([A-Za-z_][\w.]*)\}/g, (_whole, label) => (label === "__name__" ? row.series.name : (row.series.labels[label] ?? ""))).trim();
-}

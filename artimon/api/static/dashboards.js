@@ -4,13 +4,13 @@ import { ApiError, ask } from "./api.js";
 import { edit, showVersions } from "./dashboard_editor.js";
 import { linksOf, PanelView } from "./dashboard_panels.js";
 import { snapshot } from "./dashboard_snapshot.js";
-import { builtIn, filled, Round } from "./dashboard_values.js";
+import { builtIn, filled, readable, Round, selectsNothing } from "./dashboard_values.js";
 import { controls, resolved } from "./dashboard_variables.js";
 import { announce, byId, el, fill } from "./dom.js";
 import { duration } from "./format.js";
 import { buildFrame, onTheme } from "./frame.js";
 import { Increments } from "./increments.js";
-import { marksIn } from "./marks.js";
+import { listMarks, marksIn } from "./marks.js";
 import { RangePicker } from "./range_picker.js";
 import { Feed, sayAge, Scheduler } from "./scheduler.js";
 import { REFRESHES } from "./state.js";
@@ -63,11 +63,13 @@ const feed = new Feed({
     lay(found);
     latest = round;
     const near = visible().filter((view) => view.near);
-    const marking = mark(round, found.chosen).catch((error) => String(error?.message ?? error));
-    const loaded = await Promise.allSettled(near.map((view) => view.load(round)));
+    const loading = near.map((view) => view.load(round)); // they ask before the marks
+    const marking = mark(round, found.chosen).catch((error) => { if (!signal.aborted) listMarks([], `Marks: ${error?.message ?? error}`); });
+    const loaded = await Promise.allSettled(loading);
     const failed = loaded.filter((one) => one.status === "rejected").map((one) => one.reason);
     if (signal.aborted) throw new ApiError("another question came first", 0);
-    byId("problem").textContent = [...found.problems, await marking].filter(Boolean).join("; ");
+    byId("problem").textContent = found.problems.join("; ");
+    await marking;
     const asking = loaded.length - near.filter((view) => view.panel.kind === "text").length;
     if (asking && failed.length === asking) throw failed[0];
   },
@@ -76,14 +78,27 @@ const feed = new Feed({
   age: (one) => { const line = document.getElementById("age"); if (line && (one.shown_ms || one.running)) sayAge(line, one, { ago: duration }); },
 });
 
-/** Marks alerts and starts in all charts, if the dashboard has marks, and returns what did not answer. @param {Round} round @param {Record<string, import("./dashboard_values.js").Chosen>} chosen */
+/** Marks alerts, starts and events in all charts and lists them, if the dashboard has marks. @param {Round} round @param {Record<string, import("./dashboard_values.js").Chosen>} chosen */
 async function mark(round, chosen) {
-  const { alerts, starts } = stored.dashboard.marks ?? {};
-  if (!alerts && !starts) return "";
-  const query = filled(starts ?? "", "artimon", { ...builtIn(round.span), ...chosen });
-  const { found, problem } = await marksIn({ marks: `${alerts ? "alerts" : ""} ${starts ? "starts" : ""}`, starts: query }, round.span, round.signal, (one) => round.matrix(one, "artimon"));
+  const { alerts, starts, queries = [] } = stored.dashboard.marks ?? {};
+  if (!alerts && !starts && !queries.length) return;
+  const every = { ...builtIn(round.span), ...chosen };
+  const marks = `${alerts ? "alerts" : ""} ${starts ? "starts" : ""}`;
+  const events = queries.map((/** @type {import("./marks.js").EventQuery} */ one) => ({ lang: one.lang, q: filled(one.q, one.lang, every), title: readable(one.title, chosen) }));
+  const { found, problem } = await marksIn({ marks, starts: filled(starts ?? "", "artimon", every), events }, round.span, round.signal, (one, lang) => round.matrix(one, lang).catch(nothing), (one) => isOfChosen(one.labels ?? {}, chosen));
   views.forEach((view) => view.chart?.mark(found));
-  return problem;
+  listMarks(found, problem);
+}
+
+/** Returns an answer without series for a query whose variables nobody sends. @param {any} error @returns {import("./api.js").Matrix} */
+function nothing(error) {
+  if (!selectsNothing(error)) throw error;
+  return { grid: { start_ms: 0, end_ms: 0, step_ms: 1, n: 0 }, complete: true, partial: false, notes: [], series: [] };
+}
+
+/** True unless a label of an alert has a value that is not chosen in the variable of this label. @param {Record<string, string>} labels @param {Record<string, import("./dashboard_values.js").Chosen>} chosen */
+function isOfChosen(labels, chosen) {
+  return stored.dashboard.variables.every((/** @type {any} */ { name: one, label }) => !label || !Object.hasOwn(labels, label) || chosen[one].all || chosen[one].values.includes(labels[label]));
 }
 
 /** @type {Round|null} */ let latest = null;

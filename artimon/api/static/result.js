@@ -5,7 +5,7 @@ import { Chart } from "./chart.js";
 import { byId, copy, el, fill } from "./dom.js";
 import { compact, duration, moment, plural } from "./format.js";
 import { drawHeat } from "./heat_map.js";
-import { markText } from "./marks.js";
+import { listMarks } from "./marks.js";
 import { isOrigin, originText } from "./question.js";
 import { Legend } from "./legend.js";
 import { DRAWN_MOST, matching, united } from "./series.js";
@@ -87,9 +87,7 @@ export class Result {
   /** Shows marks in the chart, and as a list. @param {import("./marks.js").Mark[]} marks */
   mark(marks) {
     this.chart.mark(marks);
-    byId("mark-list").hidden = !marks.length;
-    byId("mark-count").textContent = plural(marks.length, "mark");
-    fill(byId("mark-lines"), marks.map((one) => el("li", { text: `${moment(one.time_ms)} ${markText(one)}` })));
+    listMarks(marks);
   }
 
   /** Draws the current answer as the state says. */

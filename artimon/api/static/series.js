@@ -73,6 +73,11 @@ export function united(found, absent) {
   return { rows: moved, common, grid };
 }
 
+/** Returns a legend with the values of the labels of a row in place of `{label}`. @param {string} legend @param {Row} row */
+export function legendText(legend, row) {
+  return legend.replace(/\{([A-Za-z_][\w.]*)\}/g, (_whole, label) => (label === "__name__" ? row.series.name : (row.series.labels[label] ?? ""))).trim();
+}
+
 /** @param {import("./api.js").Series[]} all @returns {{name: string, labels: Record<string, string>}} */
 function commonOf(all) {
   const name = all.every((one) => one.name === all[0].name) ? all[0].name : "";
