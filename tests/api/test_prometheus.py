@@ -492,6 +492,7 @@ class Described(PlainStore):
             "heat": ("Temperature.", "celsius"),
             "gone": ("Not in memory.", ""),
             "up.time": ("Time since the rack was switched on.", ""),
+            "wait_count": ("Time of waiting.", "s"),
         }
         return {name: told for name, told in known.items() if names is None or name in names}
 
@@ -505,6 +506,41 @@ def test_metadata_have_help_and_unit_where_they_are_known() -> None:
         assert data(client.get("/api/v1/metadata", metric="heat")) == {"heat": heat}
         assert data(client.get("/api/v1/metadata", metric="load")) == {"load": load}
         assert data(client.get("/api/v1/metadata", metric="gone")) == {}
+
+
+def test_metadata_have_the_families_of_histograms_and_summaries() -> None:
+    """Under their names, beside the variables; a counter and a gauge that are called so are no family."""
+    store = Described()
+    for name in ("wait_bucket", "wait_sum", "wait_count", "rpc_sum", "rpc_count", "own.bucket", "own.sum", "own.count"):
+        store.add(name, {"le": "1"} if "bucket" in name else {}, minutes([1]), Kind.COUNTER)
+    store.add("rpc", {"quantile": "0.5"}, minutes([1]), Kind.GAUGE).add("disk_sum", {}, minutes([1]), Kind.GAUGE)
+    store.add("disk_count", {}, minutes([1]), Kind.COUNTER).add("_count", {}, minutes([1]), Kind.COUNTER)
+    with served(store) as client:
+        every = data(client.get("/api/v1/metadata"))
+        assert every["wait"] == [{"type": "histogram", "help": "Time of waiting.", "unit": "s"}]
+        assert {name: one[0]["type"] for name, one in every.items() if one[0]["type"] not in ("counter", "gauge")} == {
+            "wait": "histogram",
+            "own": "histogram",
+            "rpc": "summary",
+        }
+        assert len(every) == 14
+        assert list(every) == sorted(every)
+        for name in ("wait", "own", "rpc", "wait_sum", "disk_sum"):
+            assert data(client.get("/api/v1/metadata", metric=name)) == {name: every[name]}
+        assert data(client.get("/api/v1/metadata", metric="disk")) == {}
+        assert list(data(client.get("/api/v1/metadata", search="wait_"))) == ["wait_bucket", "wait_count", "wait_sum"]
+
+
+def test_metadata_are_limited() -> None:
+    store = Described().add("a", {}, minutes([1]))
+    for name in ("b_bucket", "b_sum", "b_count"):
+        store.add(name, {}, minutes([1]), Kind.COUNTER)
+    with served(store) as client:
+        cut = client.get("/api/v1/metadata", limit=2, limit_per_metric=1).json
+        assert (list(cut["data"]), "truncated to 2" in cut["warnings"][0]) == (["a", "b"], True)
+        assert "warnings" not in client.get("/api/v1/metadata", limit=5).json
+        refused = client.get("/api/v1/metadata", limit_per_metric="x").json
+        assert refused["error"].startswith('invalid parameter "limit_per_metric": it must be a whole number')
 
 
 @pytest.mark.parametrize(
