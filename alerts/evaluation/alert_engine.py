@@ -239,7 +239,7 @@ class AlertEngine:
         self._judge_by_history(evaluator, force, judged, before)
         self._completeness.add(force.rules, judged, time_ms)
         records = [one for one in force.records if not one.is_prompt and one.is_due(memory.time_ms, time_ms)]
-        recorded = self._recorder.record(evaluator, records, time_ms, self._history)
+        recorded = self._recorder.record(evaluator, force.records, records, time_ms, self._history)
         self._database.hook("evaluated")
         self._conclude(force, gone, judged, EvaluationCommit(time_ms, memory.missed + missed, recorded=recorded))
         self._database.hook("committed")
@@ -270,7 +270,7 @@ class AlertEngine:
         judged = evaluate_rules(evaluator, due, before, None)
         self._judge_by_history(evaluator, force, judged, before)
         records = [one for one in force.records if one.is_prompt and one.is_due(self._prompt.last_ms, time_ms)]
-        recorded = self._recorder.record(evaluator, records, time_ms, self._history) if records else None
+        recorded = self._recorder.record(evaluator, force.records, records, time_ms, self._history) if records else None
         letters = self.letters_made
         is_stored = self._conclude(
             force, {}, judged, EvaluationCommit(memory.time_ms, memory.missed, recorded=recorded)
@@ -483,8 +483,9 @@ class AlertEngine:
         config, memory, (active, results) = self._config, self._state, self._shown
         dispatched = self._dispatcher.alerts
         return AlertView(
-            config.id, config.page, memory.time_ms, active, memory.known, dispatched, results, self.statuses(), self.api
-        )
+            config.id, config.page, memory.time_ms, active, memory.known, dispatched, results, self.statuses(),
+            self.api, self._recorder.results,
+        )  # fmt: skip
 
     def statuses(self) -> AlertStatuses:
         """Status of each alert now."""

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from alerts.dispatch.alert_status import AlertStatus, AlertStatuses
+from alerts.evaluation.recorder import RecordingResult
 from alerts.evaluation.rule_evaluator import RuleResult
 from alerts.rules.rule_folder import ActiveRules
 from alerts.state.alert import Alert, AlertPhase, RuleMemory
 from alerts.state.notification import Notification, fingerprint, page_link
 from alerts.state.publication import encode_display, json_value
-from alerts.state.rule import MINUTE_MS, Labels
+from alerts.state.rule import MINUTE_MS, Labels, RecordingRule, Rule
 from alerts.templates.template_nodes import Template
 
 ERROR = "error"
@@ -43,6 +44,8 @@ class AlertView:
     statuses: AlertStatuses
     api: str = ""
     """Address of the API of the engine."""
+    recorded: Mapping[str, RecordingResult] = field(default_factory=dict)
+    """Last evaluation of each recording rule."""
 
     def encode(self, mail: Mapping[str, Any], pair: Mapping[str, Any] = NO_PAIR) -> bytes:
         """JSON for the znode. Rules are sorted by state (firing, error, pending, inactive), then by name. An engine
@@ -59,7 +62,15 @@ class AlertView:
         }
         if pair and not pair["leads"]:
             return encode_display(head, (), ())
-        return encode_display(head, names, self.alerts(), lambda name: self._rule(name, states[name]))
+        records = {one.name: one for one in self.active.records}
+        return encode_display(
+            head,
+            names,
+            self.alerts(),
+            lambda name: self._recording(records[name]) if name in records else self._rule(name, states[name]),
+            records,
+            ([name, _annotations(self.active.rules[name])] for name in names),
+        )
 
     def rule_state(self, name: str) -> str:
         """State of a rule: an error, or the state of its most urgent active alert."""
@@ -101,6 +112,22 @@ class AlertView:
             **({"interval_ms": rule.interval_ms} if rule.interval_ms != MINUTE_MS else {}),
         }
 
+    def _recording(self, rule: RecordingRule) -> dict[str, Any]:
+        last = self.recorded.get(rule.name, RecordingResult())
+        return {
+            "name": rule.name,
+            "record": rule.record,
+            "file": rule.file,
+            "line": rule.line,
+            "expr": rule.query.text[:2000],
+            "error": last.error[:500],
+            "duration_ms": round(last.duration_ms, 3),
+            "time_ms": last.time_ms,
+            "group": rule.group,
+            **({"labels": dict(rule.labels)} if rule.labels else {}),
+            **({"interval_ms": rule.interval_ms} if rule.interval_ms != MINUTE_MS else {}),
+        }
+
     def alerts(self) -> list[dict[str, Any]]:
         """Alerts by phase, the newest of each first."""
         found = [
@@ -137,3 +164,9 @@ class AlertView:
             "inhibited_by": list(status.inhibited_by),
             "acknowledged": status.acknowledged_json(),
         }
+
+
+def _annotations(rule: Rule) -> dict[str, str]:
+    """Templates of the annotations; the summary if the rule has no other."""
+    summary = rule.summary if isinstance(rule.summary, str) else rule.summary.text
+    return {name: template.text for name, template in rule.annotations} or {"summary": summary}

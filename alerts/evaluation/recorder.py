@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 
 from alerts.evaluation.recordings import FILE, RecordedSeries, RecordingFile, recorded_lines
 from alerts.evaluation.rule_evaluator import RuleEvaluator
@@ -13,6 +15,15 @@ from alerts.evaluation.verdicts import RuleFailedError
 from alerts.state.recorded_lines import RecordedByKey, RecordedLines
 from alerts.state.rule import RecordingRule
 from artimon.runtime.config_file import MAX_PROBLEMS
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingResult:
+    """Last evaluation of a recording rule. `time_ms` 0: not evaluated since the start."""
+
+    time_ms: int = 0
+    error: str = ""
+    duration_ms: float = 0.0
 
 
 class Recorder:
@@ -27,6 +38,8 @@ class Recorder:
         self._place = "" if folder is None else f"{socket.gethostname()}:{folder.absolute()}"
         self._problems: tuple[str, ...] = ()
         self._unwritten = ""
+        self.results: Mapping[str, RecordingResult] = {}
+        """Result of each rule in force by its name. Replaced, not changed: every thread may read it."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -34,20 +47,31 @@ class Recorder:
         return (*self._problems, *([self._unwritten] if self._unwritten else []))
 
     def record(
-        self, evaluator: RuleEvaluator, due: Sequence[RecordingRule], time_ms: int, history: RuleHistory | None
+        self,
+        evaluator: RuleEvaluator,
+        rules: Sequence[RecordingRule],
+        due: Sequence[RecordingRule],
+        time_ms: int,
+        history: RuleHistory | None,
     ) -> RecordedLines | None:
-        """Evaluate the rules that are due; None without a result."""
+        """Evaluate those of the `rules` in force that are due; None without a result."""
+        last = {one.name: self.results.get(one.name, RecordingResult()) for one in rules}
         if self._file is None:
-            missing = f"{len(due)} recording rules are not evaluated: give --recordings, a folder of drop-in files"
-            self._problems = (missing,) if due else ()
+            missing = "not evaluated: give --recordings, a folder of drop-in files"
+            self._problems = (f"{len(due)} recording rules are {missing}",) if due else ()
+            self.results = {**last, **{one.name: RecordingResult(error=missing) for one in due}}
             return None
         found: list[RecordedSeries] = []
         problems: list[str] = []
         for rule in due:
+            began, error = perf_counter(), ""
             try:
                 found += evaluator.record(rule, history)
             except RuleFailedError as problem:
-                problems.append(f"{rule.name}: {problem}")
+                error = str(problem)
+                problems.append(f"{rule.name}: {error}")
+            last[rule.name] = RecordingResult(time_ms, error, (perf_counter() - began) * 1000)
+        self.results = last
         lines = recorded_lines(time_ms, found)
         if len(lines) < len(found):
             problems.append(f"{len(found) - len(lines)} recorded series were left out: there are too many")

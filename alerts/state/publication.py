@@ -33,15 +33,25 @@ def json_value(value: Value | None) -> Value | None:
 
 
 def encode_display(
-    head: Mapping[str, Any], rules: Iterable[Any], alerts: Iterable[Any], shown: Callable[[Any], Any] = lambda one: one
+    head: Mapping[str, Any],
+    rules: Iterable[Any],
+    alerts: Iterable[Any],
+    shown: Callable[[Any], Any] = lambda one: one,
+    recordings: Iterable[Any] = (),
+    annotations: Iterable[Any] = (),
 ) -> bytes:
-    """Encode `head` with as many rules and alerts, in order, as fit into 900 KiB; `truncated` counts the rest. `shown`
-    makes the JSON of a rule."""
+    """Encode `head` with as many rules, recording rules and alerts, in order, as fit into 900 KiB; `truncated` counts
+    the rest. `shown` makes the JSON of a rule. Annotations, pairs of a rule and its templates, take what is left."""
     body = dict(head)
-    size = len(_encoded({**body, "rules": [], "alerts": [], "truncated": 10**9}))
-    body["rules"], used, left_rules = _fitting(rules, min(RULES_SHARE, MAX_BYTES - size), shown)
-    body["alerts"], _, left_alerts = _fitting(alerts, MAX_BYTES - size - used, lambda one: one)
-    body["truncated"] = left_rules + left_alerts
+    empty = {"rules": [], "recordings": [], "alerts": [], "annotations": [], "truncated": 10**9}
+    size = len(_encoded({**body, **empty}))
+    room = min(RULES_SHARE, MAX_BYTES - size)
+    body["rules"], used, left_rules = _fitting(rules, room, shown)
+    body["recordings"], more, left_recordings = _fitting(recordings, room - used, shown)
+    room = MAX_BYTES - size - used - more
+    body["alerts"], used, left_alerts = _fitting(alerts, room, lambda one: one)
+    body["annotations"], _, _ = _fitting(annotations, room - used, lambda one: one)
+    body["truncated"] = left_rules + left_recordings + left_alerts
     return _encoded(body)
 
 
@@ -64,7 +74,8 @@ def _encoded(item: Any) -> bytes:
 def read_alerts(client: KazooClient) -> dict[str, Any]:
     """Rules and alerts of every engine in the form of the API; `problem` lists failures. Does not raise for errors of
     ZooKeeper or of an engine. Each call to ZooKeeper takes at most ASK_S seconds."""
-    merged: dict[str, Any] = {"engines": [], "rules": [], "alerts": [], "truncated": 0, "problem": ""}
+    merged: dict[str, Any] = {name: [] for name in ("engines", "rules", "recordings", "alerts")}
+    merged |= {"truncated": 0, "problem": ""}
     try:
         names = sorted(client.get_children_async(ALERTS_PATH).get(timeout=READ_TIMEOUT_S))[:MAX_ENGINES]
     except NoNodeError:
@@ -104,8 +115,11 @@ def leading_engine(found: Mapping[str, Any]) -> str:
 def _merge(merged: dict[str, Any], shown: Mapping[str, Any]) -> None:
     engine = {name: shown[name] for name in ("id", "time_ms", "mail", "problems")}
     engine["api"], engine["pair"] = str(shown.get("api", "")), dict(shown.get("pair", {}))
-    rules, alerts, truncated = list(shown["rules"]), list(shown["alerts"]), int(shown["truncated"])
+    annotations = dict(shown.get("annotations", ()))  # engines of older versions have none, and no recordings
+    rules = [{**one, "annotations": annotations.get(one.get("name"), {})} for one in shown["rules"]]
+    recordings, alerts, truncated = list(shown.get("recordings", ())), list(shown["alerts"]), int(shown["truncated"])
     merged["engines"].append(engine)
     merged["rules"] += rules
+    merged["recordings"] += recordings
     merged["alerts"] += alerts
     merged["truncated"] += truncated

@@ -12,8 +12,8 @@ from artimon.access.scoped_store import visibility
 def visible_alerts(told: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the alerts whose labels the role may see, and the rules that have one; everything for other roles.
 
-    A rule without a visible alert is hidden: its query, its error and its completeness may name what the role does
-    not see."""
+    A rule without a visible alert, and each recording rule, is hidden: its query, its error and its completeness may
+    name what the role does not see."""
     principal = current_principal()
     if principal is None or not principal.is_restricted:
         return told
@@ -21,7 +21,7 @@ def visible_alerts(told: Mapping[str, Any]) -> Mapping[str, Any]:
     alerts = [one for one in told["alerts"] if is_visible(_texts(one.get("labels")))]
     names = {one.get("rule") for one in alerts}
     rules = [{**one, "error": "", "completeness": ""} for one in told["rules"] if one.get("name") in names]
-    return {**told, "rules": rules, "alerts": alerts}
+    return {**told, "rules": rules, "recordings": [], "alerts": alerts}
 
 
 def visible_groups(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -103,11 +103,11 @@ class Fields:
             raise ApiError(400, f'invalid parameter "{name}": write true or false, not {text!r:.60}')
         return default if text is None else text == "true"
 
-    def limit(self) -> int:
-        """Parse `limit`; 0: none. Raises ApiError."""
-        text = self.one("limit") or "0"
+    def limit(self, name: str = "limit") -> int:
+        """Parse a number of entries; 0: no limit. Raises ApiError."""
+        text = self.one(name) or "0"
         if not (text.isascii() and text.isdigit() and len(text) < 12):
-            raise ApiError(400, 'invalid parameter "limit": it must be a whole number, 0 for none')
+            raise ApiError(400, f'invalid parameter "{name}": it must be a whole number, 0 for none')
         return int(text)
 
 

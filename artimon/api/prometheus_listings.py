@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from fastapi import Request, Response
@@ -22,6 +22,8 @@ from artimon.model.values import Kind
 
 MAX_DESCRIBED = 200
 """Limit of the metrics of a search: the kind of each is one call to the store."""
+FAMILY_SUFFIXES = tuple(separator + part for separator in "._" for part in ("bucket", "sum", "count"))
+"""Suffixes of the variables of a histogram or summary: those of Artimon and those of Prometheus."""
 ListWork = Callable[[LimitedStore, int], tuple[Any, bool]]
 """Returns at most so many entries, and True if there are more."""
 
@@ -76,25 +78,25 @@ class PrometheusListings(PrometheusHandlers):
 
     @requires(Level.VIEWER, Area.QUERY)
     async def metadata(self, request: Request) -> Response:
-        """Return type, help and unit of each metric, as far as its series and announcements tell them; `search`: of
-        those that fit its words, at most MAX_DESCRIBED."""
+        """Return type, help and unit of each metric, as far as its series and announcements tell them, and of the
+        families of histograms and summaries; `search`: of the metrics that fit its words, at most MAX_DESCRIBED."""
         fields = await read_fields(request)
         wanted, search = fields.one("metric"), fields.many("search")
+        fields.limit("limit_per_metric")  # every metric has one entry, which each limit admits
 
         def work(store: LimitedStore, limit: int) -> tuple[dict[str, Any], bool]:
             if wanted is not None:
-                found = store.find((Matcher(NAME, "=", wanted),), 1)
-                texts = store.metadata([wanted])
-                return {one.name: _metadata(one.kind, *texts.get(one.name, ())) for one in found}, False
+                names = [wanted, *(wanted + suffix for suffix in FAMILY_SUFFIXES)]
+                kinds = _kinds(store, names)
+                types = metric_types(list(kinds), kinds)
+                return _described([wanted] if wanted in types else [], types, store.metadata(names)), False
             if search:
                 names, more = listing.variables(store, search[-1], min(limit, MAX_DESCRIBED))
-                texts = store.metadata(names)
-                kinds = {name: one.kind for name in names for one in store.find((Matcher(NAME, "=", name),), 1)}
-                return {name: _metadata(kinds.get(name, Kind.UNKNOWN), *texts.get(name, ())) for name in names}, more
-            names, more = listing.names(store, "", limit)
+                types = {name: _type(kind) for name, kind in _kinds(store, names).items()}
+                return _described(names, types, store.metadata(names)), more
             kinds = {one.name: one.kind for one in store.find((Matcher(NAME, "!=", ""),), self._limits.found)}
-            texts = store.metadata(None)
-            return {name: _metadata(kinds.get(name, Kind.UNKNOWN), *texts.get(name, ())) for name in names}, more
+            types = metric_types(store.names(), kinds)
+            return _described(sorted(types)[:limit], types, store.metadata(None)), len(types) > limit
 
         return await self._list(request, fields, work)
 
@@ -123,6 +125,38 @@ def _cut(found: set[str], limit: int) -> tuple[list[str], bool]:
     return sorted(found)[:limit], len(found) > limit
 
 
-def _metadata(kind: Kind, help: str = "", unit: str = "") -> list[dict[str, str]]:
-    name = kind.name.lower()
-    return [{"type": name if name in ("counter", "gauge") else "unknown", "help": help, "unit": unit}]
+def _kinds(store: LimitedStore, names: Iterable[str]) -> dict[str, Kind]:
+    """Return the kind of those names that have series."""
+    return {name: one.kind for name in names for one in store.find((Matcher(NAME, "=", name),), 1)}
+
+
+def metric_types(names: Collection[str], kinds: Mapping[str, Kind]) -> dict[str, str]:
+    """Return the type of each name and, beside them, of each family. A family has counts and sums: with buckets it is a
+    histogram; without them, if both are counters, a summary, for only metadata tell that sums are a counter."""
+    known = set(names)
+    types = {name: _type(kinds.get(name, Kind.UNKNOWN)) for name in names}
+    for name in names:
+        family, separator = name[:-6], name[-6:-5]
+        sums = f"{family}{separator}sum"
+        if not family or not name.endswith((".count", "_count")) or sums not in known:
+            continue
+        if f"{family}{separator}bucket" in known:
+            types[family] = "histogram"
+        elif kinds.get(name) is kinds.get(sums) is Kind.COUNTER:
+            types[family] = "summary"
+    return types
+
+
+def _type(kind: Kind) -> str:
+    return kind.name.lower() if kind in (Kind.COUNTER, Kind.GAUGE) else "unknown"
+
+
+def _described(
+    names: Iterable[str], types: Mapping[str, str], texts: Mapping[str, tuple[str, str]]
+) -> dict[str, list[dict[str, str]]]:
+    """Return the entry of each name; a family has the texts of its counts."""
+    found = {}
+    for name in names:
+        told = next((texts[one] for one in (name, f"{name}_count", f"{name}.count") if one in texts), ("", ""))
+        found[name] = [{"type": types.get(name, "unknown"), "help": told[0], "unit": told[1]}]
+    return found

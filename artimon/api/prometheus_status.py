@@ -13,11 +13,12 @@ from fastapi import Request, Response
 
 from artimon.access.principal import Area, Level
 from artimon.access.route_rules import public, requires
+from artimon.api.api_errors import ApiError
 from artimon.api.buffered_answer import BufferedAnswer
 from artimon.api.endpoint_states import STATES, EndpointReader, EndpointState
 from artimon.api.limited_store import LimitedStore
 from artimon.api.prefix_search import MAX_SCANNED
-from artimon.api.prometheus_format import success
+from artimon.api.prometheus_format import Fields, success
 from artimon.api.prometheus_handlers import PrometheusHandlers, json_response, read_fields
 from artimon.api.query_executor import QueryExecutor
 from artimon.model.cardinality import MAX_TOP, Cardinality
@@ -30,6 +31,7 @@ DEFAULT_TOP = 10
 OWN_GROUP = "artimon"
 """Group and file of rules that are in no group."""
 _NEVER = "0001-01-01T00:00:00Z"
+_RULE_TYPES = {"alert": "alerting", "record": "recording"}
 
 
 class PrometheusStatus(PrometheusHandlers):
@@ -47,11 +49,13 @@ class PrometheusStatus(PrometheusHandlers):
 
     @requires(Level.VIEWER, Area.ALERTS)
     async def rules(self, request: Request) -> Response:
-        """Return the alert rules by groups; those of our own files are the group `artimon`. Their expressions are in
-        the language of the rule."""
-        kind = (await read_fields(request)).one("type")
+        """Return the rules by groups; those of our own files are the group `artimon`. Their expressions are in the
+        language of the rule."""
+        wanted = RuleFilter(await read_fields(request))
         told = await self._alerts()
-        return json_response(success({"groups": _groups(told) if kind != "record" else []}))
+        left = int(told["truncated"])
+        warnings = [f"{left} rules and alerts are left out: the engines have too many to show"] if left else []
+        return json_response(success({"groups": _groups(told, wanted)}, warnings))
 
     @requires(Level.VIEWER, Area.ALERTS)
     async def alerts(self) -> Response:
@@ -144,39 +148,74 @@ def _alert(one: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _groups(told: Mapping[str, Any]) -> list[dict[str, Any]]:
+class RuleFilter:
+    """Rules that a request asks for, of one type or both; of these names, groups and files, each if it is given."""
+
+    def __init__(self, fields: Fields) -> None:
+        kind = fields.one("type")
+        if kind not in (None, *_RULE_TYPES):
+            raise ApiError(400, f'invalid parameter "type": write alert or record, not {kind!r:.60}')
+        self._type = None if kind is None else _RULE_TYPES[kind]
+        self._places = [set(fields.many(name)) for name in ("rule_name[]", "rule_group[]", "file[]")]
+
+    def admits(self, group: Mapping[str, Any], rule: Mapping[str, Any]) -> bool:
+        """Return True if the rule in this group is asked for."""
+        place = (rule["name"], group["name"], group["file"])
+        return self._type in (None, rule["type"]) and all(
+            not texts or text in texts for text, texts in zip(place, self._places, strict=True)
+        )
+
+
+def _groups(told: Mapping[str, Any], wanted: RuleFilter) -> list[dict[str, Any]]:
+    """Return the groups that have a rule that is asked for, with these rules in the order of their files."""
     by_rule: dict[str, list[dict[str, Any]]] = {}
     for one in told["alerts"]:
         if _state(str(one.get("state", ""))) != "inactive":
             by_rule.setdefault(str(one.get("rule", "")), []).append(_alert(one))
     last_ms = max((int(one.get("time_ms") or 0) for one in told["engines"]), default=0)
     groups: dict[tuple[str, str], dict[str, Any]] = {}
-    for one in told["rules"]:
+    rules = [*told["rules"], *told["recordings"]]
+    for one in sorted(rules, key=lambda one: (str(one.get("file")), one.get("line", 0))):
         group = str(one.get("group") or OWN_GROUP)
         file = str(one.get("file") or OWN_GROUP) if one.get("group") else OWN_GROUP
         made = groups.setdefault(
             (file, group),
             {"name": group, "file": file, "interval": one.get("interval_ms", 60_000) / 1000, "rules": []},
         )
-        made["rules"].append(_rule(one, by_rule.get(str(one.get("name", "")), []), last_ms))
-    return list(groups.values())
+        alerts = by_rule.get(str(one.get("name", "")), [])
+        rule = _recording(one) if "record" in one else _rule(one, alerts, last_ms)
+        if wanted.admits(made, rule):
+            made["rules"].append(rule)
+    return [group for group in groups.values() if group["rules"]]
 
 
 def _rule(one: Mapping[str, Any], alerts: list[dict[str, Any]], last_ms: int) -> dict[str, Any]:
     return {
+        **_common(one, last_ms),
         "name": str(one.get("alert") or one.get("name", "")),
-        "query": str(one.get("expr", "")),
         "type": "alerting",
         "state": _state(str(one.get("state", ""))),
         "duration": one.get("for_ms", 0) / 1000,
         "keepFiringFor": one.get("keep_firing_for_ms", 0) / 1000,
         "health": "err" if one.get("error") else "ok",
+        "annotations": _texts(one.get("annotations")),
+        "alerts": alerts,
+    }
+
+
+def _recording(one: Mapping[str, Any]) -> dict[str, Any]:
+    last_ms = int(one.get("time_ms") or 0)
+    health = "err" if one.get("error") else "ok" if last_ms else "unknown"
+    return {**_common(one, last_ms), "name": str(one["record"]), "type": "recording", "health": health}
+
+
+def _common(one: Mapping[str, Any], last_ms: int) -> dict[str, Any]:
+    return {
+        "query": str(one.get("expr", "")),
         "lastError": str(one.get("error") or ""),
         "lastEvaluation": format_time(last_ms) if last_ms else _NEVER,
         "evaluationTime": one.get("duration_ms", 0) / 1000,
         "labels": _texts(one.get("labels")),
-        "annotations": {},
-        "alerts": alerts,
     }
 
 

@@ -38,6 +38,7 @@ CONCURRENT_STATUS_CALLS = 4
 NO_ENGINE: Mapping[str, Any] = {
     "engines": [],
     "rules": [],
+    "recordings": [],
     "alerts": [],
     "truncated": 0,
     "problem": "no alert engine is known here: start one with `artimon alerts`",

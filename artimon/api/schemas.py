@@ -210,6 +210,7 @@ ALERTS = _object(
     {
         "engines": _list(ANY_OBJECT),
         "rules": _list(ANY_OBJECT),
+        "recordings": _list(ANY_OBJECT),
         "alerts": _list(ANY_OBJECT),
         "truncated": INT64,
         "problem": {**TEXT, "description": "Reason why the answer is empty or may be stale"},

@@ -204,7 +204,8 @@ def opener(hdfs: str, zookeeper: str, memory: Store, parts: ClosedParts | None =
 def api_alerts(engines: TimedCall[dict[str, Any]]) -> dict[str, Any]:
     """Return the alerts of all engines within two seconds; "problem" says why they may be stale or missing."""
     told = engines.get()
-    found = told.value or {"engines": [], "rules": [], "alerts": [], "truncated": 0, "problem": ""}
+    lists: dict[str, Any] = {name: [] for name in ("engines", "rules", "recordings", "alerts")}
+    found = told.value or {**lists, "truncated": 0, "problem": ""}
     return {**found, "problem": "; ".join(text for text in (told.problem, found["problem"]) if text)}
 
 

@@ -36,7 +36,7 @@ def access(tmp_path_factory: pytest.TempPathFactory) -> Authenticator:
 def address(access: Authenticator) -> Iterator[str]:
     alert = {"rule": MARK, "labels": {"team": MARK}, "state": "firing", "summary": MARK, "value": 1, "since_ms": 1}
     rule = {"name": MARK, "expr": MARK, "state": "firing", "error": MARK, "file": MARK, "line": 1}
-    told = {"engines": [], "rules": [rule], "alerts": [alert], "truncated": 0, "problem": MARK}
+    told = {"engines": [], "rules": [rule], "recordings": [], "alerts": [alert], "truncated": 0, "problem": MARK}
     app = make_app(PlainStore(), lambda _: STATUS, SYSTEM_CLOCK, access=access, alerts=lambda: told)
     server = ApiServer(app)
     server.start()

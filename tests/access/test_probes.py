@@ -40,7 +40,9 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AsgiClient]:
     store.add("shop.orders", {"team": MARK, "route": '"><img src=x onerror=alert(1)>'}, minutes([1.0] * 5), Kind.GAUGE)
     rule = {"name": MARK, "expr": MARK, "state": "firing", "error": MARK}
     alert = {"rule": MARK, "labels": {"team": MARK}, "state": "firing", "summary": MARK, "value": 1}
-    told = {"engines": [], "rules": [rule], "alerts": [alert], "truncated": 0, "problem": MARK}
+    record = {"name": MARK, "record": MARK, "expr": MARK, "error": MARK}
+    lists = {"engines": [], "rules": [rule], "recordings": [record], "alerts": [alert]}
+    told = {**lists, "truncated": 0, "problem": MARK}
     with asked(opened(ACCESS, tmp_path_factory.mktemp("hostile")), store, alerts=lambda: told) as found:
         yield found
 

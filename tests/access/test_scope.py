@@ -30,6 +30,7 @@ ALERTS: Mapping[str, Any] = {
         {"name": "slow", "expr": "fetch('shop.orders') > 1", "state": "firing", "error": "vault.gold is wrong"},
         {"name": "hot", "expr": "fetch('vault.gold') > 20", "state": "firing", "error": ""},
     ],
+    "recordings": [{"name": "a", "record": "gold:sum", "expr": "sum(vault_gold)"}],
     "alerts": [
         {"rule": "slow", "labels": {"team": "shop"}, "state": "firing", "summary": "a", "value": 1},
         {"rule": "slow", "labels": {"team": "vault"}, "state": "firing", "summary": "b", "value": 1},

@@ -26,7 +26,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 def told_of(address: str, **more: Any) -> dict[str, Any]:
     engine = {"id": "alerts", "time_ms": 0, "mail": {}, "problems": [], "api": address, "pair": {}}
-    return {"engines": [engine], "rules": [], "alerts": [], "truncated": 0, "problem": "", **more}
+    return {"engines": [engine], "rules": [], "recordings": [], "alerts": [], "truncated": 0, "problem": "", **more}
 
 
 class Page:

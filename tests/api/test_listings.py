@@ -136,6 +136,6 @@ def test_without_an_engine_alerts_say_so(client: Client) -> None:
 
 
 def test_alerts_are_what_the_engines_say() -> None:
-    said = {"engines": [{"id": "a"}], "rules": [], "alerts": [], "truncated": 0, "problem": ""}
+    said = {"engines": [{"id": "a"}], "rules": [], "recordings": [], "alerts": [], "truncated": 0, "problem": ""}
     with served(alerts=lambda: said) as client:
         assert client.get("/api/alerts").json == said

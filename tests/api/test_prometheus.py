@@ -43,7 +43,34 @@ ALERTS = {
             "for_ms": 0,
             "duration_ms": 1.5,
             "labels": {"severity": "page"},
+            "annotations": {"summary": "{{ $value }} is high"},
+            "line": 9,
         },
+    ],
+    "recordings": [
+        {
+            "name": "p.yaml/g/x:sum",
+            "record": "x:sum",
+            "file": "p.yaml",
+            "group": "g",
+            "line": 5,
+            "interval_ms": 10_000,
+            "expr": "sum(x)",
+            "error": "",
+            "time_ms": EDGE - 60_000,
+            "duration_ms": 2.5,
+            "labels": {"site": "paris"},
+        },
+        {
+            "name": "q.yaml/h/y:sum",
+            "record": "y:sum",
+            "file": "q.yaml",
+            "group": "h",
+            "expr": "sum(y)",
+            "error": "give less",
+            "time_ms": EDGE,
+        },
+        {"name": "q.yaml/h/z:sum", "record": "z:sum", "file": "q.yaml", "group": "h", "expr": "sum(z)", "time_ms": 0},
     ],
     "alerts": [
         {
@@ -184,7 +211,7 @@ def test_the_editor_gets_types_and_layout(client: Client) -> None:
 
 
 def test_rules_and_alerts(client: Client) -> None:
-    group, _ = data(client.get("/api/v1/rules"))["groups"]
+    group = data(client.get("/api/v1/rules"))["groups"][0]
     assert [(one["name"], one["state"], one["health"]) for one in group["rules"]] == [
         ("down", "firing", "ok"),
         ("odd", "inactive", "err"),
@@ -197,7 +224,45 @@ def test_rules_and_alerts(client: Client) -> None:
 def test_rules_have_their_alerts_and_types(client: Client) -> None:
     group, _ = data(client.get("/api/v1/rules", type="alert"))["groups"]
     assert [len(one["alerts"]) for one in group["rules"]] == [1, 0]
-    assert data(client.get("/api/v1/rules", type="record")) == {"groups": []}
+    recorded, others = data(client.get("/api/v1/rules", type="record"))["groups"]
+    assert recorded["rules"] == [
+        {
+            "name": "x:sum",
+            "query": "sum(x)",
+            "type": "recording",
+            "health": "ok",
+            "lastError": "",
+            "lastEvaluation": format_time(EDGE - 60_000),
+            "evaluationTime": 0.0025,
+            "labels": {"site": "paris"},
+        }
+    ]
+    assert [(one["health"], one["lastError"]) for one in others["rules"]] == [("err", "give less"), ("unknown", "")]
+    assert others["rules"][1]["lastEvaluation"] == "0001-01-01T00:00:00Z"
+    refused = client.get("/api/v1/rules", type="alerts").json
+    assert (refused["errorType"], "write alert or record" in refused["error"]) == ("bad_data", True)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "names"),
+    [
+        ({"rule_name[]": ["High", "z:sum"]}, ["High", "z:sum"]),
+        ({"rule_group[]": "g"}, ["x:sum", "High"]),
+        ({"file[]": ["artimon", "q.yaml"]}, ["down", "odd", "y:sum", "z:sum"]),
+        ({"file[]": "p.yaml", "type": "alert"}, ["High"]),
+        ({"file[]": "p.yaml", "rule_group[]": "h"}, []),
+        ({"rule_name[]": "high"}, []),
+    ],
+)
+def test_rules_are_chosen_by_their_place(client: Client, parameters: dict[str, Any], names: list[str]) -> None:
+    groups = data(client.get(f"/api/v1/rules?{urlencode(parameters, doseq=True)}"))["groups"]
+    assert [rule["name"] for group in groups for rule in group["rules"]] == names
+    assert all(group["rules"] for group in groups)
+
+
+def test_rules_that_are_left_out_are_a_warning() -> None:
+    with served(alerts=lambda: {**ALERTS, "truncated": 7}) as client:
+        assert client.get("/api/v1/rules").json["warnings"][0].startswith("7 rules and alerts are left out")
 
 
 def test_rules_of_prometheus_are_in_their_groups(client: Client) -> None:
@@ -205,8 +270,10 @@ def test_rules_of_prometheus_are_in_their_groups(client: Client) -> None:
     assert [(one["name"], one["file"], one["interval"]) for one in found] == [
         ("artimon", "artimon", 60),
         ("g", "p.yaml", 10),
+        ("h", "q.yaml", 60),
     ]
-    (rule,) = found[1]["rules"]
+    recording, rule = found[1]["rules"]
+    assert (recording["name"], rule["annotations"]) == ("x:sum", {"summary": "{{ $value }} is high"})
     assert (rule["name"], rule["labels"], rule["evaluationTime"]) == ("High", {"severity": "page"}, 0.0015)
     assert rule["lastEvaluation"] == format_time(EDGE)
 
@@ -425,6 +492,7 @@ class Described(PlainStore):
             "heat": ("Temperature.", "celsius"),
             "gone": ("Not in memory.", ""),
             "up.time": ("Time since the rack was switched on.", ""),
+            "wait_count": ("Time of waiting.", "s"),
         }
         return {name: told for name, told in known.items() if names is None or name in names}
 
@@ -438,6 +506,41 @@ def test_metadata_have_help_and_unit_where_they_are_known() -> None:
         assert data(client.get("/api/v1/metadata", metric="heat")) == {"heat": heat}
         assert data(client.get("/api/v1/metadata", metric="load")) == {"load": load}
         assert data(client.get("/api/v1/metadata", metric="gone")) == {}
+
+
+def test_metadata_have_the_families_of_histograms_and_summaries() -> None:
+    """Under their names, beside the variables; a counter and a gauge that are called so are no family."""
+    store = Described()
+    for name in ("wait_bucket", "wait_sum", "wait_count", "rpc_sum", "rpc_count", "own.bucket", "own.sum", "own.count"):
+        store.add(name, {"le": "1"} if "bucket" in name else {}, minutes([1]), Kind.COUNTER)
+    store.add("rpc", {"quantile": "0.5"}, minutes([1]), Kind.GAUGE).add("disk_sum", {}, minutes([1]), Kind.GAUGE)
+    store.add("disk_count", {}, minutes([1]), Kind.COUNTER).add("_count", {}, minutes([1]), Kind.COUNTER)
+    with served(store) as client:
+        every = data(client.get("/api/v1/metadata"))
+        assert every["wait"] == [{"type": "histogram", "help": "Time of waiting.", "unit": "s"}]
+        assert {name: one[0]["type"] for name, one in every.items() if one[0]["type"] not in ("counter", "gauge")} == {
+            "wait": "histogram",
+            "own": "histogram",
+            "rpc": "summary",
+        }
+        assert len(every) == 14
+        assert list(every) == sorted(every)
+        for name in ("wait", "own", "rpc", "wait_sum", "disk_sum"):
+            assert data(client.get("/api/v1/metadata", metric=name)) == {name: every[name]}
+        assert data(client.get("/api/v1/metadata", metric="disk")) == {}
+        assert list(data(client.get("/api/v1/metadata", search="wait_"))) == ["wait_bucket", "wait_count", "wait_sum"]
+
+
+def test_metadata_are_limited() -> None:
+    store = Described().add("a", {}, minutes([1]))
+    for name in ("b_bucket", "b_sum", "b_count"):
+        store.add(name, {}, minutes([1]), Kind.COUNTER)
+    with served(store) as client:
+        cut = client.get("/api/v1/metadata", limit=2, limit_per_metric=1).json
+        assert (list(cut["data"]), "truncated to 2" in cut["warnings"][0]) == (["a", "b"], True)
+        assert "warnings" not in client.get("/api/v1/metadata", limit=5).json
+        refused = client.get("/api/v1/metadata", limit_per_metric="x").json
+        assert refused["error"].startswith('invalid parameter "limit_per_metric": it must be a whole number')
 
 
 @pytest.mark.parametrize(

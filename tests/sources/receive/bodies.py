@@ -39,9 +39,9 @@ def double(field: int, value: float) -> bytes:
     return varint(field << 3 | 1) + struct.pack("<d", value)
 
 
-def sample(time_ms: int, value: float | bytes) -> bytes:
+def sample(time_ms: int, value: float | bytes, start_ms: int = 0) -> bytes:
     packed = value if isinstance(value, bytes) else struct.pack("<d", value)
-    return varint(1 << 3 | 1) + packed + number(2, time_ms)
+    return varint(1 << 3 | 1) + packed + number(2, time_ms) + (number(3, start_ms) if start_ms else b"")
 
 
 STALE_BYTES = struct.pack("<Q", 0x7FF0000000000002)
@@ -65,8 +65,14 @@ def packed(data: bytes) -> bytes:
 
 
 def request_2(
-    series: Sequence[tuple[Labels, Points]], kind: int = 0, created_ms: int = 0, help_: str = "", unit: str = ""
+    series: Sequence[tuple[Labels, Points]],
+    kind: int = 0,
+    created_ms: int = 0,
+    help_: str = "",
+    unit: str = "",
+    start_ms: int = 0,
 ) -> bytes:
+    """`start_ms`: start of each sample; `created_ms`: that of each series, as senders wrote it before."""
     symbols = [""]
 
     def refer(text: str) -> int:
@@ -77,7 +83,7 @@ def request_2(
     out = b""
     for labels, points in series:
         refs = b"".join(varint(refer(text)) for pair in sorted(labels.items()) for text in pair)
-        body = whole(1, refs) + b"".join(whole(2, sample(t, v)) for t, v in points)
+        body = whole(1, refs) + b"".join(whole(2, sample(t, v, start_ms)) for t, v in points)
         body += whole(5, number(1, kind) + number(3, refer(help_)) + number(4, refer(unit)))
         out += whole(5, body + (number(6, created_ms) if created_ms else b""))
     return packed(b"".join(whole(4, text.encode()) for text in symbols) + out)

@@ -69,6 +69,39 @@ def test_version_2_has_symbols_metadata_and_start_times(tmp_path: Path) -> None:
     run(test, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("created_ms", "start_ms", "born"),
+    [
+        pytest.param(T - 10 * MINUTE, 0, T - 10 * MINUTE, id="created of the series"),
+        pytest.param(0, T - 5 * MINUTE, T - 5 * MINUTE, id="start of the sample"),
+        pytest.param(T - 10 * MINUTE, T - 5 * MINUTE, T - 5 * MINUTE, id="both"),
+        pytest.param(0, 0, 0, id="none"),
+    ],
+)
+def test_start_times_of_version_2_are_of_the_sample_or_of_the_series(
+    tmp_path: Path, created_ms: int, start_ms: int, born: int
+) -> None:
+    """Senders write the start into each sample, and wrote it into the series before."""
+
+    async def test(sender: Sender) -> None:
+        series = [({"__name__": "jobs_total"}, [(T - MINUTE, 5.0), (T, 6.0)])]
+        assert await sender.take_body(request_2(series, 1, created_ms, start_ms=start_ms), "2") == (2, "")
+        assert [one[2] for one in sender.sink.samples()] == [born, born]
+
+    run(test, tmp_path)
+
+
+def test_a_later_start_of_a_sample_begins_the_counter_anew(tmp_path: Path) -> None:
+    async def test(sender: Sender) -> None:
+        labels = {"__name__": "jobs_total"}
+        for at, start_ms in ((T - MINUTE, T - 5 * MINUTE), (T, T - 30_000)):
+            body = request_2([(labels, [(at, 5.0)])], 1, created_ms=T - 10 * MINUTE, start_ms=start_ms)
+            assert await sender.take_body(body, "2") == (1, "")
+        assert [one[2] for one in sender.sink.samples()] == [T - 5 * MINUTE, T - 30_000]
+
+    run(test, tmp_path)
+
+
 def test_metadata_of_version_1_come_later(tmp_path: Path) -> None:
     async def test(sender: Sender) -> None:
         bucket = {"__name__": "wait_bucket", "le": "1"}
