@@ -47,11 +47,12 @@ const query = new Feed({
     const span = spanOf(state.range, Date.now());
     const visible = state.queries.flatMap((one, i) => (one.q && !one.hidden ? [{ ...one, i }] : [])), back_ms = parseDuration(state.compare);
     const name = (/** @type {number} */ i) => (visible.length > 1 ? letter(i) : "");
-    const asked = visible.map(({ q, lang, i }) => ({ i, name: name(i), back_ms: 0, question: questionOf(q, lang, span) }));
-    if (back_ms) asked.push(...visible.map(({ q, lang, i }) => ({ i, name: name(i), back_ms, question: questionOf(q, lang, earlier(span, back_ms)) })));
+    const asked = visible.map(({ q, lang, i }) => ({ i, name: name(i), back_ms: 0, hard: false, question: questionOf(q, lang, span) }));
+    if (back_ms) asked.push(...visible.map(({ q, lang, i }) => ({ i, name: name(i), back_ms, hard: false, question: questionOf(q, lang, earlier(span, back_ms)) })));
+    for (const one of asked) one.hard = insisted.has(one.question.text);
     byId("result").setAttribute("aria-busy", "true");
     query_asked = asked.find((one) => one.i === state.edited)?.question ?? { text: "", shift: 0 };
-    const settled = await Promise.allSettled(asked.map((one) => answerOf(one.question, signal, insisted.has(one.question.text))));
+    const settled = await Promise.allSettled(asked.map((one) => answerOf(one.question, signal, one.hard)));
     signal.throwIfAborted();
     const refused = settled.flatMap((one, at) => (one.status === "rejected" ? [{ ...asked[at], problem: one.reason }] : []));
     const failed = new Map(refused.filter((one) => !one.back_ms).map((one) => [one.i, one.problem]));
@@ -65,8 +66,8 @@ const query = new Feed({
     if (problem) refuse(problem);
     else asking.accept();
     if (!found.length) return result.clear([el("p", { class: "empty-title", text: "Every query is hidden" })]);
-    const { question } = found.find((one) => one.i === state.edited) ?? found[0];
-    result.show(found, question, notes, span);
+    result.show(found, notes, span);
+    const { question } = result.asked;
     void completeness.show(question.range || !span.live || span.end_ms - span.start_ms > MEASURED_MS ? "" : question.q);
   },
   fail: (error) => {
@@ -166,6 +167,7 @@ async function edit(index) {
   state.edited = index;
   remember(state, false);
   list.show();
+  result.update();
   choose("lang", state.lang);
   await asking.speak(state.lang);
   asking.accept();

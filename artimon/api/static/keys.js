@@ -21,6 +21,7 @@ export function listen(actions) {
     t: () => { actions.view("table"); byId("table").focus(); },
     h: () => { actions.view("heat"); byId("tab-heat").focus(); },
     m: () => { actions.view("samples"); byId("samples").focus(); },
+    x: () => { actions.view("explain"); byId("explain").focus(); },
     f: () => byId("find-text").focus(),
     a: () => go("alerts"), e: () => go("endpoints"), s: () => go("system"),
   };

@@ -3,6 +3,7 @@
 import { address } from "./api.js";
 import { Chart } from "./chart.js";
 import { byId, copy, el, fill } from "./dom.js";
+import { Explain } from "./explain.js";
 import { compact, duration, moment, plural } from "./format.js";
 import { drawHeat } from "./heat_map.js";
 import { listMarks } from "./marks.js";
@@ -17,19 +18,18 @@ const NOTES_MOST = 12;
 const DRAWN_POINTS_MOST = 400_000;
 
 /** @typedef {import("./api.js").Matrix} Matrix */
-/** @typedef {{q: string, route: string, parameters: Record<string, string|number>}} Asked a query, range included, and its request */
+/** @typedef {import("./series.js").Answered & import("./explain.js").Asked & {i: number}} Answer of query `i` of the state */
 
 export class Result {
   /** @param {import("./state.js").State} state shared with the page @param {(from_ms: number, to_ms: number) => void} load asks for a zoomed part */
   constructor(state, load) {
     this.state = state;
-    /** @type {Matrix[]} */ this.matrices = [];
+    /** @type {Answer[]} */ this.answers = [];
     /** @type {Matrix["grid"]} */ this.grid = { start_ms: 0, end_ms: 0, step_ms: 1, n: 0 };
     /** @type {import("./series.js").Row[]} */ this.rows = [];
     this.common = "";
     /** @type {string[]} */ this.notes = [];
     this.span = /** @type {import("./time_range.js").Span} */ ({ start_ms: 0, end_ms: 1, now_ms: 1, live: false });
-    this.asked = /** @type {Asked} */ ({ q: "", route: "query", parameters: {} });
     this.hidden = /** @type {Set<string>} */ (new Set());
     this.chart = new Chart(byId("chart"), (zoom) => this._zoomed(zoom));
     this.legend = new Legend(byId("legend"), {
@@ -37,10 +37,11 @@ export class Result {
     });
     this.table = new Table(byId("table"), byId("table-tools"));
     this.samples = new Samples(byId("samples"), byId("samples-tools"), (key) => this._pick(key));
+    this.explain = new Explain(byId("explain"), byId("explain-tools"));
     byId("zoom-out").addEventListener("click", () => this.chart.zoomTo(null));
     byId("zoom-load").addEventListener("click", () => this.chart.zoom && load(this.chart.zoom[0] * 1000, this.chart.zoom[1] * 1000));
     byId("show-all").addEventListener("click", () => this._showAll());
-    byId("curl").addEventListener("click", () => copy(byId("curl"), curl(this.asked)));
+    byId("curl").addEventListener("click", () => copy(byId("curl"), curl(this.asked.question)));
     byId("filter").addEventListener("input", () => this._filtered());
   }
 
@@ -54,27 +55,30 @@ export class Result {
 
   /** True if an answer is shown. */
   get some() {
-    return this.matrices.length > 0;
+    return this.answers.length > 0;
+  }
+
+  /** Returns the answer of the edited query, else of the first one: that of CSV, curl and the explanation. */
+  get asked() {
+    return this.answers.find((one) => one.i === this.state.edited) ?? this.answers[0];
   }
 
   /**
    * Shows new answers.
-   * @param {import("./series.js").Answered[]} found at least one
-   * @param {Asked} asked the query of CSV and curl
+   * @param {Answer[]} found at least one
    * @param {string[]} notes further ones
    * @param {import("./time_range.js").Span} span
    */
-  show(found, asked, notes, span) {
-    if (asked.q !== this.asked.q) this.table.rewind();
-    Object.assign(this, { matrices: found.map((one) => one.matrix), asked, notes, span }, united(found, undefined));
-    const csv = /** @type {HTMLAnchorElement} */ (byId("csv"));
-    csv.href = address("query", { ...asked.parameters, format: "csv" });
+  show(found, notes, span) {
+    const before = this.asked?.question.q;
+    Object.assign(this, { answers: found, notes, span }, united(found, undefined));
+    if (this.asked.question.q !== before) this.table.rewind();
     this.update();
   }
 
   /** Shows `words` instead of an answer. @param {Node[]} words */
   clear(words) {
-    this.matrices = [];
+    this.answers = [];
     this.rows = [];
     this.chart.clear();
     byId("origin").textContent = "";
@@ -95,14 +99,18 @@ export class Result {
     if (!this.some) return;
     const { grid } = this, { view } = this.state;
     const chosen = matching(this.rows, this.state.filter);
+    const matrices = this.answers.map((one) => one.matrix);
     this._summary();
-    byId("origin").textContent = originText(this.matrices);
+    /** @type {HTMLAnchorElement} */ (byId("csv")).href = address("query", { ...this.asked.question.parameters, format: "csv" });
+    byId("origin").textContent = originText(matrices);
     this._panels(this.rows.length > 0);
-    const lines = [...this.notes.map((text) => el("li", { text })), ...notes(this.matrices)];
+    const lines = [...this.notes.map((text) => el("li", { text })), ...notes(matrices)];
     byId("notes").hidden = !this.rows.length || !lines.length;
     fill(byId("notes"), this.rows.length ? lines : []);
     fill(byId("empty"), this.rows.length ? [] : nothing(lines));
+    if (view === "explain") this.explain.draw(this.asked);
     if (!this.rows.length) return this.chart.clear();
+    if (view === "explain") return;
     if (view === "table") return this.table.draw(chosen, grid);
     if (view === "samples") return this.samples.draw(chosen, this.state.only, this.span);
     const drawable = chosen.filter((row) => row.numbers);
@@ -119,9 +127,9 @@ export class Result {
 
   /** @param {boolean} some true if there is something to show */
   _panels(some) {
-    for (const view of VIEWS) byId(`panel-${view}`).hidden = !some || view !== this.state.view;
+    for (const view of VIEWS) byId(`panel-${view}`).hidden = view !== this.state.view || !(some || (view === "explain" && this.some));
     byId("curl").hidden = !some;
-    byId("csv").hidden = !some || this.asked.route !== "query";
+    byId("csv").hidden = !some || this.asked.question.route !== "query";
     byId("zoom-out").hidden = byId("zoom-load").hidden = !some || this.state.view !== "chart" || !this.chart.zoom;
   }
 
@@ -199,7 +207,7 @@ function nothing(lines) {
   return [el("p", { class: "empty-title", text: "The answer has no series" }), why];
 }
 
-/** @param {Asked} asked @returns {string} for a shell */
+/** @param {import("./question.js").Question} question @returns {string} for a shell */
 export function curl({ route, parameters }) {
   const quoted = (/** @type {string} */ text) => `'${text.replace(/'/g, "'\\''")}'`;
   const base = new URL(".", location.href).href;

@@ -3,7 +3,7 @@
 import { isZone, normalized, parseDuration } from "./time_range.js";
 
 export const LANGUAGES = ["artimon", "promql"];
-export const VIEWS = ["chart", "table", "heat", "samples"];
+export const VIEWS = ["chart", "table", "heat", "samples", "explain"];
 export const MARKS = ["alerts", "starts"];
 export const REFRESHES = ["off", "10s", "60s"];
 
