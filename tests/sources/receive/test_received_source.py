@@ -12,6 +12,8 @@ import pytest
 
 from artimon.model.protocols import SinkRefusedError
 from artimon.model.values import Kind
+from sources.dropin.file_parser import LineColumns
+from sources.dropin.timed_series import PlacedSamples, TimedSeries
 from sources.receive.received_columns import BodyError
 from sources.receive.received_source import MAX_AGE_MS, SILENT_MS
 from sources.receive.remote_write import MAX_DECODED_BYTES, MAX_SERIES, RemoteWriteReader
@@ -306,3 +308,37 @@ def test_bodies_that_wait_are_taken_together_and_answered_apart(tmp_path: Path) 
         assert len(rows) == len(set(rows)) == 1 + 10 + 2 + 5
 
     run(test, tmp_path)
+
+
+@pytest.mark.parametrize("seed", fixed_and_drawn([1, 2], "series placed where they are read"))
+def test_series_placed_in_the_thread_that_reads_are_taken_as_others(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bodies, one by one and together, with the way through the event loop alone."""
+    at_once = 0
+
+    async def send(sender: Sender) -> object:
+        dice, answers = random.Random(seed), []
+        for turn in range(30):
+            bodies = [request_1(*odd_series(dice, T - MINUTE + turn * 1_000)) for _ in range(dice.choice((1, 1, 3)))]
+            if turn % 3:  # samples without faults
+                points = [series_1({"__name__": f"n{n}"}, [(T + turn, float(n))]) for n in range(6)]
+                bodies = [request_1(*points[:3]), request_1(*points[3:])]
+            answers.append(await asyncio.gather(*[sender.take_body(body, "1") for body in bodies]))
+        return answers, sorted(map(repr, sender.rows())), sender.source.refused, sender.source.series.live
+
+    def counted(series: TimedSeries, columns: LineColumns, now_ms: int) -> PlacedSamples | None:
+        nonlocal at_once
+        placed = place_known(series, columns, now_ms)
+        at_once += placed is not None and len(columns) > 0
+        return placed
+
+    async def both() -> None:
+        monkeypatch.setattr(TimedSeries, "place_known", counted)
+        ours = await send(Sender(tmp_path / "ours", RemoteWriteReader))
+        monkeypatch.setattr(TimedSeries, "place_known", lambda *_: None)
+        assert ours == await send(Sender(tmp_path / "plain", RemoteWriteReader))
+
+    place_known = TimedSeries.place_known
+    asyncio.run(both())
+    assert at_once > 10
