@@ -10,15 +10,7 @@ python -m artimon.compute.kernels builds the library ahead, as ./scripts/setup d
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import platform
-import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,17 +20,16 @@ import numpy.typing as npt
 
 from artimon.compute.cells import Bools, Floats, Ints
 from artimon.model.values import ValueType
+from artimon.runtime.compiled_library import ADDRESS as _ADDRESS
+from artimon.runtime.compiled_library import INT as _INT
+from artimon.runtime.compiled_library import NOT_AVAILABLE, build_library, folder_of
+from artimon.runtime.compiled_library import address as _address
+from artimon.runtime.compiled_library import typed as _function
 
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
 SOURCE = Path(__file__).with_suffix(".c")
-FOLDER = SOURCE.parent / "__pycache__"
-"""Folder of the library. It has the permissions of Python's compiled modules, which are code as well."""
-FLAGS = ("-O3", "-ffp-contract=off", "-fPIC", "-shared")
-"""They keep the order of additions, and suit every machine of the architecture that shares the folder."""
-BUILD_TIMEOUT_S = 60.0
-
-_INT, _ADDRESS = ctypes.c_int64, ctypes.c_void_p
+FOLDER = folder_of(SOURCE)
 
 
 class _PlainRun(ctypes.Structure):
@@ -187,49 +178,18 @@ class Kernels:
         return others
 
 
-def _function(function: Any, result: Any, *arguments: Any) -> Any:
-    function.restype, function.argtypes = result, arguments
-    return function
-
-
-def _address(array: npt.NDArray[Any]) -> int:
-    if not array.flags.c_contiguous:
-        raise ValueError(f"array of strides {array.strides}: kernels take contiguous ones")
-    address: int = array.__array_interface__["data"][0]
-    return address
-
-
 @cache
 def kernels() -> Kernels | None:
     """Return the kernels, built if necessary; None if they are not available."""
     try:
         return Kernels(build(FOLDER))
-    except (OSError, subprocess.SubprocessError, AttributeError):
+    except NOT_AVAILABLE:
         return None
 
 
 def build(folder: Path) -> Path:
-    """Return the library of this source and machine in `folder`, compiled if it is not there. Several processes may
-    build at once. Raises OSError without a compiler or right to write, SubprocessError if the compiler fails."""
-    digest = hashlib.sha256(" ".join((platform.machine(), sys.platform, *FLAGS)).encode() + SOURCE.read_bytes())
-    path = folder / f"kernels.{digest.hexdigest()[:16]}.so"
-    if path.exists():
-        return path
-    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-    if compiler is None:
-        raise FileNotFoundError("no C compiler (cc, gcc, clang) is on the path")
-    folder.mkdir(exist_ok=True)
-    handle, made = tempfile.mkstemp(".so", "kernels.", folder)
-    os.close(handle)
-    try:
-        command = [compiler, *FLAGS, "-o", made, str(SOURCE), "-lm"]
-        subprocess.run(command, check=True, capture_output=True, timeout=BUILD_TIMEOUT_S, stdin=subprocess.DEVNULL)
-        os.chmod(made, 0o644)  # mkstemp makes files that only their owner reads
-        os.replace(made, path)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(made)
-    return path
+    """Return the library in `folder`, compiled if it is not there."""
+    return build_library(SOURCE, folder)
 
 
 if __name__ == "__main__":

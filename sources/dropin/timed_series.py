@@ -26,6 +26,8 @@ _YIELD_AFTER = 2_000
 _AHEAD = f"more than {rules.MAX_AHEAD_MS // 1000} s ahead of this host's clock: taken once it is due"
 TWICE = "same series twice"
 Result = TypeVar("Result")
+PlacedSamples = tuple[Ints, SelectedSamples]
+"""Row of each line, -1 for a refused one, and the new samples."""
 
 
 class InThread(Protocol):
@@ -35,8 +37,8 @@ class InThread(Protocol):
 
 
 class TimedSeries:
-    """Path of such samples into one source. `select` runs in a thread (`in_thread`), the rest in the event loop; never
-    two calls at once.
+    """Path of such samples into one source. `place_known` and `_select` run in a thread (`in_thread`), the rest in the
+    event loop; never two calls at once.
 
     `_kinds`: kind of each row that has a line; `_keys`: row and time of every line of the last read, None before the
     first."""
@@ -65,7 +67,7 @@ class TimedSeries:
         self._kinds: npt.NDArray[np.uint8] = np.zeros(0, np.uint8)
         self._keys: Ints | None = None
 
-    async def place(self, columns: LineColumns, now_ms: int) -> tuple[Ints, SelectedSamples]:
+    async def place(self, columns: LineColumns, now_ms: int) -> PlacedSamples:
         """Return the row of each line, -1 for a refused one, and the new samples. Adds refusals to
         `columns.rejected`."""
         row = await self._settle(columns, now_ms)
@@ -81,6 +83,15 @@ class TimedSeries:
 
     # --- in the thread
 
+    def place_known(self, columns: LineColumns, now_ms: int) -> PlacedSamples | None:
+        """Do the same as `place` without the event loop, if every line's series has its row; else return None, and
+        nothing was refused."""
+        self._extend_columns(columns)
+        if bool(self._needs_row(columns.column, columns.type).any()):
+            return None
+        row = self._row_of[columns.column]
+        return row, self._select(columns, row, now_ms)
+
     def _select(self, columns: LineColumns, row: Ints, now_ms: int) -> SelectedSamples:
         """Select the new samples from lines whose series have the rows `row`; adds refusals to `columns.refused`."""
         lines = self._typed(columns, row)
@@ -89,12 +100,13 @@ class TimedSeries:
         )
         same, other = rules.find_duplicates(lines)
         _reject(columns, lines.line[other], "time taken", "another value for a series and time of a line above")
-        lines = lines.pick(~same)
-        lines = self._newer(lines, columns)
-        lines = self._drop_untimely(
-            lines, rules.is_too_old(lines.time_ms, now_ms, self._max_age_ms), columns, "too old", self._old
-        )
-        past = self._last_samples(lines)
+        if bool(same.any()):
+            lines = lines.pick(~same)
+        lines, past = self._newer(lines, columns)
+        old = rules.is_too_old(lines.time_ms, now_ms, self._max_age_ms)
+        if bool(old.any()):
+            lines = self._drop_untimely(lines, old, columns, "too old", self._old)
+            past = self._last_samples(lines)
         lines = rules.accumulate(lines, past)
         born = rules.start_times(lines, past, self.series.whole_ms)
         last = np.ones(len(lines), np.bool_)
@@ -121,7 +133,8 @@ class TimedSeries:
         none, of_all = np.zeros(len(held), np.bool_), columns.metadata.birth_ms or 0
         told = np.full(len(held), of_all, np.int64) if columns.birth_ms is None else columns.birth_ms[held]
         delta = none if columns.delta is None else columns.delta[held]
-        return PlacedLines(row, columns.time_ms[held], cell, expected, line, told, delta).pick(good)
+        lines = PlacedLines(row, columns.time_ms[held], cell, expected, line, told, delta)
+        return lines if bool(good.all()) else lines.pick(good)
 
     @staticmethod
     def _drop_untimely(lines: PlacedLines, bad: Flags, columns: LineColumns, reason: str, text: str) -> PlacedLines:
@@ -130,13 +143,14 @@ class TimedSeries:
         _reject(columns, lines.line[bad], reason, text)
         return lines.pick(~bad)
 
-    def _newer(self, lines: PlacedLines, columns: LineColumns) -> PlacedLines:
-        """Return the lines newer than all samples taken of their series. Reports late lines only when first read."""
+    def _newer(self, lines: PlacedLines, columns: LineColumns) -> tuple[PlacedLines, LastSamples]:
+        """Return the lines newer than all samples taken of their series, and these samples. Reports late lines only
+        when first read."""
         past, keys = self._last_samples(lines), lines.keys()
         before, self._keys = self._keys, keys
         new: Flags = lines.time_ms > past.taken_ms
         if bool(new.all()):
-            return lines
+            return lines, past
         other = rules.contradicts(lines, past)
         _reject(columns, lines.line[other], "time taken", "another value for a series and time that was taken before")
         late = lines.time_ms < past.taken_ms
@@ -144,7 +158,8 @@ class TimedSeries:
             late[late] = ~np.isin(keys[late], before)
         if not self._rereads or before is not None:
             _reject(columns, lines.line[late], "out of order", "a newer sample of its series was taken before")
-        return lines.pick(new)
+        lines = lines.pick(new)
+        return lines, self._last_samples(lines)
 
     def _last_samples(self, lines: PlacedLines) -> LastSamples:
         state = self.series.rows.state[lines.row]

@@ -113,8 +113,13 @@ class ReceivedColumns(SeriesColumns, ABC):
 
     def trim(self) -> None:
         """Forget all series if too many are known; called before a body."""
-        if len(self._cached) > MAX_CACHED or self._cached_bytes > MAX_CACHED_BYTES:
+        if self.cached > MAX_CACHED or self._cached_bytes > MAX_CACHED_BYTES:
             self.forget()
+
+    @property
+    def cached(self) -> int:
+        """Number of keys."""
+        return len(self._cached)
 
     def known(self, key: Hashable) -> int | None:
         """Return the column of a key, None if it is new."""
@@ -128,11 +133,16 @@ class ReceivedColumns(SeriesColumns, ABC):
     def add(self, key: Hashable, size: int, name: str, labels: Mapping[str, str]) -> int:
         """Return the column of a series, new or not; `size`: bytes of the key. Labels that begin with `__` are for the
         rules only. Raises LabelError."""
-        at = self._cached[key] = self.column(name, labels)
+        at = self.column(name, labels)
+        self.keep(key, at)
         self._cached_bytes += size
         if at != DROPPED and name not in self._kinds:
             self._describe(name)
         return at
+
+    def keep(self, key: Hashable, column: int) -> None:
+        """Remember the column of a key."""
+        self._cached[key] = column
 
     # --- metadata
 

@@ -13,7 +13,7 @@ from artimon.model.batch import Samples
 from artimon.model.protocols import SinkRefusedError
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.dropin.series_owners import SeriesOwners
-from sources.dropin.timed_series import TimedSeries
+from sources.dropin.timed_series import PlacedSamples, TimedSeries
 from sources.receive.received_columns import ReceivedColumns, ReceivedSamples, join_samples
 from sources.state.relabel import RelabelRules
 from sources.state.series_memory import SelectedSamples, SourceSeries, only
@@ -91,10 +91,10 @@ class ReceivedSource:
         self.reader.trim()
         read: list[tuple[_Body, ReceivedSamples]] = []
         try:
-            await asyncio.to_thread(self._read, read)
-            if not await self._take_together(read):
+            joined, placed = await asyncio.to_thread(self._read, read)
+            if joined is None or len(read) < 2 or not await self._take_together(read, joined, placed):
                 for body, received in read:
-                    body.taken.set_result(await self._take_one(received))
+                    body.taken.set_result(await self._take_one(received, placed if received is joined else None))
         except BaseException as error:
             reason = error if isinstance(error, Exception) else SinkRefusedError("the agent is stopping")
             for body, _ in read:
@@ -104,8 +104,9 @@ class ReceivedSource:
             if not isinstance(error, Exception):
                 raise
 
-    def _read(self, read: list[tuple[_Body, ReceivedSamples]]) -> None:
-        """Read bodies that wait; runs in a thread. Those that cannot be read have their error."""
+    def _read(self, read: list[tuple[_Body, ReceivedSamples]]) -> tuple[ReceivedSamples | None, PlacedSamples | None]:
+        """Read bodies that wait; runs in a thread. Those that cannot be read have their error. Return the samples of
+        the others as those of one body, unless a body has faults, and place them if their series are known."""
         samples = 0
         while self._waiting and samples < MAX_GROUP_SAMPLES:
             body = self._waiting.popleft()
@@ -116,15 +117,18 @@ class ReceivedSource:
             else:
                 read.append((body, received))
                 samples += len(received.columns)
-
-    async def _take_together(self, read: list[tuple[_Body, ReceivedSamples]]) -> bool:
-        """Take several bodies if every sample in them can be taken; else return False, and nothing was taken."""
         bodies = [received for _, received in read]
-        if len(bodies) < 2 or any(one.has_faults for one in bodies):
-            return False
-        joined = join_samples(bodies)
+        if not bodies or any(one.has_faults for one in bodies):
+            return None, None
+        joined = bodies[0] if len(bodies) == 1 else join_samples(bodies)
+        return joined, self._series.place_known(joined.columns, self._delivery.clock.now_ms())
+
+    async def _take_together(
+        self, read: list[tuple[_Body, ReceivedSamples]], joined: ReceivedSamples, placed: PlacedSamples | None
+    ) -> bool:
+        """Take several bodies if every sample in them can be taken; else return False, and nothing was taken."""
         now_ms = self._delivery.clock.now_ms()
-        row, taken = await self._series.place(joined.columns, now_ms)
+        row, taken = placed or await self._series.place(joined.columns, now_ms)
         if joined.columns.rejected.counts or len(taken.samples) < len(joined.columns):
             return False
         await self._deliver(row, taken, now_ms)
@@ -133,9 +137,9 @@ class ReceivedSource:
             body.taken.set_result(Taken(len(received.columns)))
         return True
 
-    async def _take_one(self, received: ReceivedSamples) -> Taken:
+    async def _take_one(self, received: ReceivedSamples, placed: PlacedSamples | None) -> Taken:
         now_ms, columns = self._delivery.clock.now_ms(), received.columns
-        row, taken = await self._series.place(columns, now_ms)
+        row, taken = placed or await self._series.place(columns, now_ms)
         ended, ended_ms = self._ends(received, row)
         samples = await self._deliver(row, replace(taken, ended=ended, ended_ms=ended_ms), now_ms)
         self.refused.update(columns.rejected.counts)

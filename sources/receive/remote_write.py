@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sized
 from itertools import compress
 from typing import Any
 
@@ -13,6 +13,7 @@ from artimon.model.labels import LabelError
 from artimon.model.select import NAME
 from artimon.runtime.snappy_block import SnappyError, decompress_block
 from sources.dropin.series_columns import DROPPED
+from sources.receive.known_series import SeriesTable, series_table
 from sources.receive.protobuf_messages import FAMILY_TYPES, MESSAGES
 from sources.receive.received_columns import (
     BAD,
@@ -37,43 +38,86 @@ Labels = dict[str, str]
 
 
 class RemoteWriteReader(ReceivedColumns):
-    """Reads the bodies of one sender."""
+    """Reads the bodies of one sender. Keys are the labels of a series, or the bytes before its only sample.
+
+    `_table`: the keys that are bytes, if the machine has its functions."""
 
     def read(self, body: bytes, form: str) -> ReceivedSamples:
         """Read a compressed body of version "1" or "2". Raises BodyError."""
-        made, version = SampleColumns(), int(form)
+        made, data = SampleColumns(), _decompress(body)
         try:
-            self._read(MESSAGES[f"Request{version}"].FromString(_decompress(body)), version, made)
+            if form == "1":
+                self._read_1(data, made)
+            else:
+                self._read_2(data, made)
         except DecodeError as problem:
-            text = f"the body cannot be parsed as protobuf of remote write {version}.0: {problem}"
+            text = f"the body cannot be parsed as protobuf of remote write {form}.0: {problem}"
             raise BodyError(text) from None
         return made.finish(self.metadata())
 
-    def _read(self, request: Any, version: int, made: SampleColumns) -> None:
-        symbols: list[str] | None = None
-        parts = {"series": request.series, **({"symbols": request.symbols} if version == 2 else {})}
-        for name, part in parts.items():
-            if len(part) > MAX_SERIES:
-                raise BodyError(f"the body has {len(part):,} {name}, at most {MAX_SERIES:,}: send less at once")
-        raws = list(request.series)
-        others: Iterable[int] = range(len(raws))
-        if version == 1:
-            self._learn(request.metadata)
-            others = self._add_known(raws, made)
-        else:
-            symbols = list(request.symbols)
-        parse = MESSAGES[f"Series{version}"].FromString
-        for at in others:
-            raw = raws[at]
-            if len(raw) > MAX_SERIES_BYTES:
-                text = f"a series of {len(raw):,} bytes, at most {MAX_SERIES_BYTES:,}"
-                made.rejected.add("too large", text, 1, at + 1)
-            else:
-                self._add(parse(raw), raw, symbols, at + 1, made)
+    def forget(self) -> None:
+        """Forget all columns, keys and kinds."""
+        super().forget()
+        self._table: SeriesTable | None = None
 
-    def _add_known(self, raws: list[bytes], made: SampleColumns) -> list[int]:
+    @property
+    def cached(self) -> int:
+        """Number of keys."""
+        return super().cached + (0 if self._table is None else len(self._table))
+
+    def keep(self, key: Hashable, column: int) -> None:
+        """Remember the column of a key."""
+        if self._table is None or not isinstance(key, bytes) or not self._table.add(key, column):
+            super().keep(key, column)
+
+    def _read_1(self, data: bytes, made: SampleColumns) -> None:
+        if self._table is None:
+            self._table = series_table()
+        if self._table is None:
+            others = self._add_known(self._series_of(data), made)
+        else:
+            others = self._add_of_table(self._table, data, made)
+        for at, raw in others:
+            self._add_raw("Series1", raw, None, at + 1, made)
+
+    def _series_of(self, data: bytes) -> list[bytes]:
+        """Return the series of a request; take its metadata."""
+        request = MESSAGES["Request1"].FromString(data)
+        _check_count(request.series, "series")
+        self._learn(request.metadata)
+        return list(request.series)
+
+    def _read_2(self, data: bytes, made: SampleColumns) -> None:
+        request = MESSAGES["Request2"].FromString(data)
+        _check_count(request.series, "series")
+        _check_count(request.symbols, "symbols")
+        symbols = list(request.symbols)
+        for number, raw in enumerate(request.series, 1):
+            self._add_raw("Series2", raw, symbols, number, made)
+
+    def _add_raw(self, message: str, raw: bytes, symbols: list[str] | None, number: int, made: SampleColumns) -> None:
+        if len(raw) > MAX_SERIES_BYTES:
+            made.rejected.add("too large", f"a series of {len(raw):,} bytes, at most {MAX_SERIES_BYTES:,}", 1, number)
+        else:
+            self._add(MESSAGES[message].FromString(raw), raw, symbols, number, made)
+
+    def _add_of_table(self, table: SeriesTable, data: bytes, made: SampleColumns) -> list[tuple[int, bytes]]:
+        """Do the same as `_add_known`, with the series of a request by the table."""
+        spans = table.divide(data, MAX_SERIES)
+        if spans is None:
+            raws = self._series_of(data)
+            data, length = b"".join(raws), np.array([len(raw) for raw in raws], np.int64)
+            spans = np.cumsum(length) - length, length
+        column, time_ms, cell = table.read(data, spans)
+        kept, missed = np.flatnonzero(column >= 0), np.flatnonzero(column == UNKNOWN)
+        made.add_doubles(column[kept], time_ms[kept], cell[kept], kept + 1)
+        start, length = spans
+        places = zip(missed.tolist(), start[missed].tolist(), length[missed].tolist(), strict=True)
+        return [(at, data[first : first + size]) for at, first, size in places]
+
+    def _add_known(self, raws: list[bytes], made: SampleColumns) -> list[tuple[int, bytes]]:
         """Add the samples of the series whose labels are known by their bytes and that have one sample, at their end.
-        Return the places of the others."""
+        Return places and bytes of the others."""
         place, left = np.arange(len(raws)), raws
         for tail in TAILS:
             column = np.array(self.known_of(map(tail.before, left)), np.int64)
@@ -84,7 +128,7 @@ class RemoteWriteReader(ReceivedColumns):
             made.add_doubles(column[hit][kept], time_ms[kept], cell[kept], place[hit][kept] + 1)
             odd = place[hit][~good]
             place, left = np.concatenate([place[~hit], odd]), [*missed, *(raws[at] for at in odd.tolist())]
-        return sorted(place.tolist())
+        return [(at, raws[at]) for at in sorted(place.tolist())]
 
     def _add(self, one: Any, raw: bytes, symbols: list[str] | None, number: int, made: SampleColumns) -> None:
         """Add the samples of one series; `symbols` None: version 1."""
@@ -142,6 +186,11 @@ def _decompress(body: bytes) -> bytes:
         return decompress_block(body, MAX_DECODED_BYTES)
     except SnappyError as problem:
         raise BodyError(str(problem)) from None
+
+
+def _check_count(parts: Sized, name: str) -> None:
+    if len(parts) > MAX_SERIES:
+        raise BodyError(f"the body has {len(parts):,} {name}, at most {MAX_SERIES:,}: send less at once")
 
 
 def _divided(all_: list[bytes], mask: Flags) -> tuple[list[bytes], list[bytes]]:

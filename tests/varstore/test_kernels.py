@@ -20,6 +20,7 @@ from artimon.compute.class_increases import ClassIncreases
 from artimon.compute.rolling_windows import ClassOrder
 from artimon.compute.statistics import FIELDS, FOLDS
 from artimon.model.values import ValueType
+from artimon.runtime import compiled_library
 from varstore.cells import open_block, packed_block
 from varstore.cells.open_block import OpenBlock
 from varstore.cells.packed_block import PackedBlock, pack
@@ -301,7 +302,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_compiler_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is left behind, and callers use numpy."""
-    monkeypatch.setattr(kernels, "FLAGS", ("-no-such-flag",))
+    monkeypatch.setattr(compiled_library, "FLAGS", ("-no-such-flag",))
     monkeypatch.setattr(kernels, "FOLDER", tmp_path)
     with pytest.raises(subprocess.CalledProcessError):
         kernels.build(tmp_path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 import struct
 from collections.abc import Mapping, Sequence
 
@@ -50,6 +52,23 @@ STALE_BYTES = struct.pack("<Q", 0x7FF0000000000002)
 def series_1(labels: Labels, points: Sequence[tuple[int, float | bytes]], more: bytes = b"") -> bytes:
     pairs = b"".join(whole(1, whole(1, n.encode()) + whole(2, v.encode())) for n, v in sorted(labels.items()))
     return whole(1, pairs + b"".join(whole(2, sample(t, v)) for t, v in points) + more)
+
+
+def odd_series(dice: random.Random, now_ms: int) -> list[bytes]:
+    """Return 30 series of version 1: most with one sample, with values, times and fields of all kinds."""
+    parts = []
+    for n in range(30):
+        labels = {"__name__": f"m{n}", "n": "x" * dice.choice((1, 1, 200))}
+        values: list[float | bytes] = [0.0, -0.0, 1.5, math.inf, math.nan, STALE_BYTES, struct.pack("<q", -1)]
+        times = (now_ms, now_ms + n, 5, 1 << 40, (1 << 42) + 1, -7, 0)
+        count = dice.choice((1, 1, 1, 1, 2, 0))
+        points = [(dice.choice(times), dice.choice(values)) for _ in range(count)]
+        more = dice.choice((b"", b"", b"", number(9, 3), whole(4, b""), whole(2, b"")))
+        raw = series_1(labels, points, more)
+        if count == 1 and points[0][1] == 0.0 and not more:  # senders leave out zeros
+            raw = series_1(labels, [], whole(2, number(2, points[0][0])))
+        parts.append(raw)
+    return parts
 
 
 def metadata_1(kind: int, name: str, help_: str = "", unit: str = "") -> bytes:

@@ -11,7 +11,7 @@ from artimon.model.values import Kind
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_counts import SourceCounts
 from sources.dropin.series_owners import SeriesOwners
-from sources.receive.received_columns import ReceivedColumns
+from sources.receive.received_columns import ReceivedColumns, ReceivedSamples
 from sources.receive.received_source import ReceivedSource
 from sources.state.relabel import RelabelRegistry, RelabelRule, RelabelRules
 from sources.state.state_store import SourceStateStore
@@ -80,3 +80,15 @@ def run(test: Callable[[Sender], Awaitable[None]], make: Callable[[], Sender]) -
         await test(make())
 
     asyncio.run(whole())
+
+
+def told(received: ReceivedSamples, reader: ReceivedColumns) -> object:
+    """Return what a reader read, in an order that does not depend on how it did so."""
+    columns = received.columns
+    samples = zip(*(one.tolist() for one in (columns.column, columns.time_ms, columns.cell, columns.line)), strict=True)
+    ends = zip(received.ended.tolist(), received.ended_ms.tolist(), strict=True)
+    return (
+        sorted((reader.texts[at], *rest) for at, *rest in samples),
+        sorted((reader.texts[at], time_ms) for at, time_ms in ends),
+        columns.rejected.counts,
+    )

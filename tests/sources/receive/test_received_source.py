@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import random
-import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -14,7 +12,9 @@ import pytest
 
 from artimon.model.protocols import SinkRefusedError
 from artimon.model.values import Kind
-from sources.receive.received_columns import BodyError, ReceivedSamples
+from sources.dropin.file_parser import LineColumns
+from sources.dropin.timed_series import PlacedSamples, TimedSeries
+from sources.receive.received_columns import BodyError
 from sources.receive.received_source import MAX_AGE_MS, SILENT_MS
 from sources.receive.remote_write import MAX_DECODED_BYTES, MAX_SERIES, RemoteWriteReader
 from sources.state.relabel import make_relabel_rule
@@ -24,6 +24,7 @@ from tests.sources.receive.bodies import (
     by_length,
     metadata_1,
     number,
+    odd_series,
     packed,
     request_1,
     request_2,
@@ -31,7 +32,7 @@ from tests.sources.receive.bodies import (
     varint,
     whole,
 )
-from tests.sources.receive.sender import MINUTE, Sender, T
+from tests.sources.receive.sender import MINUTE, Sender, T, told
 from tests.sources.receive.sender import run as run_sender
 
 UP = {"__name__": "up", "job": "node", "instance": "h1:9100"}
@@ -309,34 +310,11 @@ def test_known_series_are_read_as_unknown_ones(seed: int) -> None:
     dice = random.Random(seed)
     warm = RemoteWriteReader(None)
     for _ in range(8):
-        parts = []
-        for n in range(30):
-            labels = {"__name__": f"m{n}", "n": "x" * dice.choice((1, 1, 200))}
-            values: list[float | bytes] = [0.0, -0.0, 1.5, math.inf, math.nan, STALE_BYTES, struct.pack("<q", -1)]
-            times = (T, T + n, 5, 1 << 40, (1 << 42) + 1, -7, 0)
-            count = dice.choice((1, 1, 1, 1, 2, 0))
-            points = [(dice.choice(times), dice.choice(values)) for _ in range(count)]
-            more = dice.choice((b"", b"", b"", number(9, 3), whole(4, b""), whole(2, b"")))
-            raw = series_1(labels, points, more)
-            if count == 1 and points[0][1] == 0.0 and not more:  # senders leave out zeros
-                raw = series_1(labels, [], whole(2, number(2, points[0][0])))
-            parts.append(raw)
         cold = RemoteWriteReader(None)
-        body = request_1(*parts)
+        body = request_1(*odd_series(dice, T))
         warm.read(body, "1")
         again, fresh = warm.read(body, "1"), cold.read(body, "1")
         assert told(again, warm) == told(fresh, cold)
-
-
-def told(received: ReceivedSamples, reader: RemoteWriteReader) -> object:
-    columns = received.columns
-    samples = zip(*(one.tolist() for one in (columns.column, columns.time_ms, columns.cell, columns.line)), strict=True)
-    ends = zip(received.ended.tolist(), received.ended_ms.tolist(), strict=True)
-    return (
-        sorted((reader.texts[at], *rest) for at, *rest in samples),
-        sorted((reader.texts[at], time_ms) for at, time_ms in ends),
-        columns.rejected.counts,
-    )
 
 
 def test_bodies_that_wait_are_taken_together_and_answered_apart(tmp_path: Path) -> None:
@@ -363,3 +341,37 @@ def test_bodies_that_wait_are_taken_together_and_answered_apart(tmp_path: Path) 
         assert len(rows) == len(set(rows)) == 1 + 10 + 2 + 5
 
     run(test, tmp_path)
+
+
+@pytest.mark.parametrize("seed", fixed_and_drawn([1, 2], "series placed where they are read"))
+def test_series_placed_in_the_thread_that_reads_are_taken_as_others(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bodies, one by one and together, with the way through the event loop alone."""
+    at_once = 0
+
+    async def send(sender: Sender) -> object:
+        dice, answers = random.Random(seed), []
+        for turn in range(30):
+            bodies = [request_1(*odd_series(dice, T - MINUTE + turn * 1_000)) for _ in range(dice.choice((1, 1, 3)))]
+            if turn % 3:  # samples without faults
+                points = [series_1({"__name__": f"n{n}"}, [(T + turn, float(n))]) for n in range(6)]
+                bodies = [request_1(*points[:3]), request_1(*points[3:])]
+            answers.append(await asyncio.gather(*[sender.take_body(body, "1") for body in bodies]))
+        return answers, sorted(map(repr, sender.rows())), sender.source.refused, sender.source.series.live
+
+    def counted(series: TimedSeries, columns: LineColumns, now_ms: int) -> PlacedSamples | None:
+        nonlocal at_once
+        placed = place_known(series, columns, now_ms)
+        at_once += placed is not None and len(columns) > 0
+        return placed
+
+    async def both() -> None:
+        monkeypatch.setattr(TimedSeries, "place_known", counted)
+        ours = await send(Sender(tmp_path / "ours", RemoteWriteReader))
+        monkeypatch.setattr(TimedSeries, "place_known", lambda *_: None)
+        assert ours == await send(Sender(tmp_path / "plain", RemoteWriteReader))
+
+    place_known = TimedSeries.place_known
+    asyncio.run(both())
+    assert at_once > 10
