@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import cramjam
 import numpy as np
 
-from artimon.stack.demo_fleet import DAY_MS, METRICS, MINUTE_MS, DemoFleet, DemoSamples, Floats, Ints, Times
+from artimon.stack.demo_fleet import DAY_MS, METRICS, MINUTE_MS, DemoFleet, DemoSamples, Ints, Times
+from artimon.stack.demo_services import Floats
 from artimon.stack.stack_errors import StackError
 from sources.receive.protobuf_messages import FAMILY_TYPES, MESSAGES
 
