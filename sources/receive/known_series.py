@@ -54,7 +54,7 @@ def series_kernels() -> SeriesKernels | None:
         return None
 
 
-class SeriesTable:
+class KnownSeries:
     """Column of each key. One thread at a time.
 
     `_slots` is at most half full. `_keys` holds the bytes of all keys, of which `_used` are taken. The random seed
@@ -108,10 +108,10 @@ class SeriesTable:
         return _Table(len(self._slots), self._seed, address(self._slots), address(self._keys))
 
 
-def series_table() -> SeriesTable | None:
+def known_series() -> KnownSeries | None:
     """Return a new table; None if the functions are not available."""
     kernels = series_kernels()
-    return None if kernels is None else SeriesTable(kernels)
+    return None if kernels is None else KnownSeries(kernels)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from artimon.model.labels import LabelError
 from artimon.model.select import NAME
 from artimon.runtime.snappy_block import SnappyError, decompress_block
 from sources.dropin.series_columns import DROPPED
-from sources.receive.known_series import SeriesTable, series_table
+from sources.receive.known_series import KnownSeries, known_series
 from sources.receive.protobuf_messages import FAMILY_TYPES, MESSAGES
 from sources.receive.received_columns import (
     BAD,
@@ -58,7 +58,7 @@ class RemoteWriteReader(ReceivedColumns):
     def forget(self) -> None:
         """Forget all columns, keys and kinds."""
         super().forget()
-        self._table: SeriesTable | None = None
+        self._table: KnownSeries | None = None
 
     @property
     def cached(self) -> int:
@@ -72,7 +72,7 @@ class RemoteWriteReader(ReceivedColumns):
 
     def _read_1(self, data: bytes, made: SampleColumns) -> None:
         if self._table is None:
-            self._table = series_table()
+            self._table = known_series()
         if self._table is None:
             others = self._add_known(self._series_of(data), made)
         else:
@@ -101,7 +101,7 @@ class RemoteWriteReader(ReceivedColumns):
         else:
             self._add(MESSAGES[message].FromString(raw), raw, symbols, number, made)
 
-    def _add_of_table(self, table: SeriesTable, data: bytes, made: SampleColumns) -> list[tuple[int, bytes]]:
+    def _add_of_table(self, table: KnownSeries, data: bytes, made: SampleColumns) -> list[tuple[int, bytes]]:
         """Do the same as `_add_known`, with the series of a request by the table."""
         spans = table.divide(data, MAX_SERIES)
         if spans is None:

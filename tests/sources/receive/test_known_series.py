@@ -14,7 +14,7 @@ import pytest
 
 from artimon.runtime.compiled_library import address
 from sources.receive import remote_write
-from sources.receive.known_series import SeriesTable, _Samples, series_table
+from sources.receive.known_series import KnownSeries, _Samples, known_series
 from sources.receive.protobuf_messages import MESSAGES
 from sources.receive.received_columns import UNKNOWN, BodyError, ReceivedSamples
 from sources.receive.remote_write import MAX_SERIES, RemoteWriteReader
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compile
 LABELS = {"__name__": "up", "job": "node"}
 
 
-def table() -> SeriesTable:
-    made = series_table()
+def table() -> KnownSeries:
+    made = known_series()
     assert made is not None
     return made
 
@@ -38,7 +38,7 @@ class PlainReader(RemoteWriteReader):
 
     def read(self, body: bytes, form: str) -> ReceivedSamples:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(remote_write, "series_table", lambda: None)
+            patch.setattr(remote_write, "known_series", lambda: None)
             return super().read(body, form)
 
 
