@@ -161,7 +161,7 @@ def main(args: Sequence[str]) -> int:
     sizes = parser.add_mutually_exclusive_group()
     for size, text in (
         ("small", "a trial run with small sizes, not for publication"),
-        ("long", "30 minutes of lag and of dashboards, 60 of backlog"),
+        ("long", "30 minutes of lag and of dashboards, 60 of backlog, 200 agents"),
     ):
         sizes.add_argument(f"--{size}", dest="form", action="store_const", const=size, default="usual", help=text)
     parser.add_argument("--list", action="store_true", help="print the plan and exit")

@@ -8,7 +8,7 @@ Without `@N`: at the largest N.
 `fleet.append.state`: see benchmarks/fleet_append.py.
 `fleet.collector.agents*`: agents on one collector, see benchmarks.fleet_collector.
 
-python -m benchmarks.fleet [--agents N,N] [--seconds S]
+python -m benchmarks.fleet [--agents N,N] [--seconds S]     S: 60 or more
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ from sources.poll.zookeeper_session import ZooKeeperSession
 SIZES = "50,200"
 SECONDS = 120.0
 """Duration of a measurement at rest. Checks that are made every 300 s are counted by chance."""
+CHECK_S = 60.0
+"""Pause between two checks of an agent at rest, and so the shortest duration: a shorter one may contain none."""
 SETTLE_S = 15.0
 ACKS_S = 10.0
 CHANGES = 5
@@ -130,7 +132,7 @@ class FleetAgent:
             listed=lambda _listing: None,
             assigned=self._give_up,
             grace_s=15.0,
-            reconcile_s=60.0,
+            reconcile_s=CHECK_S,
         )
         self._endpoint = process_of(name, zookeeper, self._session.client)
 
@@ -359,6 +361,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="duration at rest")
     parser.add_argument("--collector-agents", type=int, default=fleet_collector.AGENTS, help="0: leave that part out")
     options, parts = parser.parse_args(), Parts()
+    if not options.seconds >= CHECK_S:
+        parser.error(
+            f"--seconds {options.seconds:g}: use {CHECK_S:g} or more, as an agent at rest checks every {CHECK_S:g} s"
+        )
     sizes = [int(text) for text in options.agents.split(",")]
     parts.run("fleet.append.state", fleet_append.measure)
     with tempfile.TemporaryDirectory() as place, Stack(Path(place) / "stack", ["zookeeper"], base_port=25_000) as stack:

@@ -239,8 +239,8 @@ PLAN = (
     Entry(
         "fleet",
         "benchmarks.fleet",
-        5.4,
-        ("--agents", "50", "--seconds", "40"),
+        5.9,
+        ("--agents", "50", "--seconds", "120"),
         ("--agents", "20", "--seconds", "60", "--collector-agents", "200"),
         promised=(
             *_family("fleet.zookeeper", ".steady", ".restart", ".process"),
@@ -248,6 +248,8 @@ PLAN = (
             *_family("fleet.collector.agents", "", ".p99", ".memory", ".cpu"),
         ),
         sized=_family("fleet.zookeeper", ".steady@50", ".restart@50", ".process@50"),
+        long=("--agents", "50,200", "--seconds", "120"),
+        long_minutes=11.5,
     ),
     Entry(
         "fleet_agent",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 
 import pytest
 
+from benchmarks.suite.results import read
 from tests.docs.test_architecture import ROOT
 
 SIZES = (1.5e6, 15e6, 150e6, 1e9)
@@ -41,7 +43,7 @@ def figures(symbol: str) -> list[float]:
     return [float(text.replace(",", "")) for text in re.findall(r"(?<![\w.])\d[\d,.]*", cell)]
 
 
-k, g = figures("k")[0], figures("g")[0]
+k, g, v = (figures(symbol)[0] for symbol in "kgv")
 p, t, s = (figures(symbol)[0] * 1e-6 for symbol in "pts")
 c = figures("c")[0] * figures("c")[1] * 1e-6
 appended, _, daily = figures("a, h, d")
@@ -53,16 +55,20 @@ def blocks(n: float) -> float:
     return n / 60 * daily * YEAR_S / (128 * 2**20) + 8 * 365
 
 
+def memory_gib(n: float) -> float:
+    return n / m + 2 * math.ceil(n / 4e6)
+
+
 def cores(n: float) -> float:
     return 2 * (p + t + s + c) * n / 60
 
 
 def disks(n: float) -> float:
-    return n / 60 * 3 * (k * 273_600 + daily * YEAR_S)
+    return n / 60 * 3 * (k * 273_600 + daily * YEAR_S) + n * v
 
 
 def money(n: float) -> float:
-    return cores(n) * 29.8 + n / m * 7.4 + disks(n) / 1e12 * 45
+    return cores(n) * 29.8 + memory_gib(n) * 7.4 + disks(n) / 1e12 * 45
 
 
 FORMULAS: dict[str, Callable[[float], float]] = {
@@ -79,7 +85,8 @@ FORMULAS: dict[str, Callable[[float], float]] = {
     "Spark and shards": lambda n: n / 60 * s,
     "compaction": lambda n: n / 60 * c,
     "all, twice": cores,
-    "memory of the shards": lambda n: n / m * GIB,
+    "memory of the shards": lambda n: memory_gib(n) * GIB,
+    "local disk of the shards": lambda n: n * v,
     "shard processes": lambda n: max(1.0, -(-n // 4e6)),
     "HDFS open hour": lambda n: 3 * 7200 * n / 60 * appended,
     "a day": lambda n: 86_400 * n / 60 * daily,
@@ -91,10 +98,12 @@ FORMULAS: dict[str, Callable[[float], float]] = {
     "local disk of the compactor": lambda n: 20 * 3600 * n / 60,
     "blocks of 128 MiB": blocks,
     "NameNode": lambda n: 150 * blocks(n),
+    "ZooKeeper: sessions": lambda n: 11 * n / 15_000,
+    "ensembles of 30,000": lambda n: max(1.0, math.ceil(11 * n / 15_000 / 30_000)),
     "agents of one host each": lambda n: 4 * n / 15_000,
     "their state in every commit": lambda n: LANE * 4 * n / 15_000,
     "cores, twice what is needed": lambda n: cores(n) * 29.8,
-    "memory, one copy": lambda n: n / m * 7.4,
+    "memory, one copy": lambda n: memory_gib(n) * 7.4,
     "disks: 76 h of Kafka": lambda n: disks(n) / 1e12 * 45,
     "together, a month": money,
     "a million series and month": lambda n: money(n) / (n / 1e6),
@@ -123,3 +132,11 @@ def test_every_row_of_four_sizes_is_checked() -> None:
     sized = {name: cells for name, cells in TOLD.items() if len(cells) == 4 and name != "N" and "$" not in name}
     left = [name for name, cells in sized.items() if cells not in checked and not set(cells[0]) <= set("- ")]
     assert left == []
+
+
+def test_polling_costs_what_is_measured() -> None:
+    """Within the factor of two of machines; tests/cli/test_size.py compares the other figures of the first table."""
+    (polled,) = (
+        line["value"] for line in read(ROOT / "docs" / "benchmarks.jsonl") if line["name"] == "poll.1000x1500@cpu"
+    )
+    assert 0.5 <= p / (polled / 1.5e6) <= 2.0

@@ -6,12 +6,14 @@ import importlib.util
 import json
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from benchmarks import all as whole
+from benchmarks import fleet
 from benchmarks.suite.machine import describe
-from benchmarks.suite.plan import PLAN, Entry
+from benchmarks.suite.plan import PLAN, Entry, Form
 from benchmarks.suite.results import Record, Results, ResultsError, failed, read
 
 MACHINE: Record = {"name": "machine", "commit": "c0ffee", "dirty": False, "form": "usual"}
@@ -105,3 +107,17 @@ def test_the_plan_names_each_benchmark_and_line_once_and_fits_68_minutes() -> No
     assert {name: n for name, n in names.items() if n > 1} == {}
     assert all(importlib.util.find_spec(one.module) for one in PLAN)
     assert sum(one.minutes for one in PLAN) <= 68
+
+
+def test_a_fleet_at_rest_is_watched_for_a_period_of_its_checks(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shorter time counts no check, or all of them, by chance."""
+    (planned,) = (one for one in PLAN if one.module == "benchmarks.fleet")
+    for form in get_args(Form):
+        words = planned.arguments_of(form)
+        assert float(words[words.index("--seconds") + 1]) >= fleet.CHECK_S
+    monkeypatch.setattr("sys.argv", ["fleet", "--seconds", "59"])
+    with pytest.raises(SystemExit):
+        fleet.main()
+    assert "--seconds 59: use 60 or more" in capsys.readouterr().err
