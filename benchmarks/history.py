@@ -12,8 +12,10 @@ without the level of 5 min.
 that lived for two days each; `@pod`: the 100 series of a pod, of any name; `@node`: those of one name and node. The
 peer's lines are the same questions to /api/v1/series. `limit.history.find` reads the bytes of the row groups that hold
 the series once.
-`history.import`: samples a second that `artimon history import` stores, of two days of the counters as the peer exports
-them, one process; the peer's line is its import of the same lines until they can be read, with all its threads.
+`history.import`: samples a second that `artimon history import` stores on HDFS, reads back and commits, of two days of
+the counters as the peer exports them, one process, tables that do not exist before. The peer's line is its import of
+the same lines, from memory, until they can be read: then a part of them is in its memory alone, and lost if it is
+killed; `@stored` is until it has stopped, which writes them to its local disk.
 
 Fewer days or series are a variant: `history.30d@7days`, `history.30d@7days,cold`, `history.find@1000000,pod`.
 
@@ -276,9 +278,11 @@ def measure_import(hdfs: str, folder: Path, peers: Sequence[Victoria], hosts: in
         raise WrongHistory(f"{result.samples:,} of {load.samples:,} samples were imported")
     unit = f"samples/s of {load.samples:,} of {len(load.values):,} series, from its export to HDFS"
     for peer in peers:
-        theirs = load.samples / peer.load(load.peer_series())
-        emit("history.import", pace, unit, peer.name, pace / theirs)
-        emit(f"peer.{peer.name}.history.import", theirs, f"samples/s of the same, {os.cpu_count()} cores", peer.name)
+        readable, stored = (load.samples / seconds for seconds in peer.load(load.peer_series()))
+        line, same = f"peer.{peer.name}.history.import", f"samples/s of the same, {os.cpu_count()} cores"
+        emit("history.import", pace, unit, peer.name, pace / readable)
+        emit(line, readable, f"{same}, until they can be read", peer.name)
+        emit(f"{line}@stored", stored, f"{same}, until all are on disk", peer.name, pace / stored)
     if not peers:
         emit("history.import", pace, unit)
     shutil.rmtree(folder, ignore_errors=True)

@@ -361,3 +361,80 @@ int64_t add_rollups(const struct rollups *rows, const struct matrix *matrix, con
     }
     return spilled;
 }
+
+struct number {
+    double real;
+    int64_t whole;
+    int is_whole;
+};
+
+/* Adds the digits from text[at] on to *value, modulo 2^64; returns the place after the last one. */
+static inline int64_t read_digits(int64_t n, const uint8_t *text, int64_t at, uint64_t *value) {
+    for (; at < n && (uint8_t)(text[at] - '0') <= 9; at++)
+        *value = *value * 10 + (uint8_t)(text[at] - '0');
+    return at;
+}
+
+/* Place after a number of JSON at text[at]; -1 if there is none, or one that two doubles do not give exactly: more than
+   53 bits, or more than 22 decimal places. */
+static inline int64_t read_number(int64_t n, const uint8_t *text, int64_t at, struct number *found) {
+    static const double tens[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                  1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    const int negative = at < n && text[at] == '-';
+    const int64_t begin = at + negative;
+    uint64_t digits = 0, power = 0;
+    int64_t places = 0;
+    at = read_digits(n, text, begin, &digits);
+    if (at == begin || (text[begin] == '0' && at > begin + 1))
+        return -1;
+    const int64_t whole_end = at;
+    if (at < n && text[at] == '.') {
+        at = read_digits(n, text, at + 1, &digits);
+        places = at - whole_end - 1;
+        if (!places)
+            return -1;
+    }
+    if (at - begin > 19 || digits > (1ull << 53))
+        return -1;
+    if (at < n && (text[at] | 32) == 'e') {
+        const int below = at + 1 < n && text[at + 1] == '-';
+        const int64_t from = at + 1 + (below || (at + 1 < n && text[at + 1] == '+'));
+        at = read_digits(n, text, from, &power);
+        if (at == from || at > from + 3)
+            return -1;
+        places += below ? (int64_t)power : -(int64_t)power;
+    }
+    if (places < -22 || places > 22)
+        return -1;
+    const double size = places < 0 ? (double)digits * tens[-places] : (double)digits / tens[places];
+    found->is_whole = at == whole_end;
+    found->whole = negative ? -(int64_t)digits : (int64_t)digits;
+    found->real = !negative ? size : found->is_whole ? 0.0 - size : -size; /* -0 is a whole number */
+    return at;
+}
+
+/* Numbers of an array of JSON after its opening bracket, null as NaN, without blanks: place after the closing bracket, -1
+   if the array is another one. One of `reals` and `wholes` is given, with room for half of the text. */
+int64_t json_numbers(int64_t n, const uint8_t *text, int64_t at, double *reals, int64_t *wholes, int64_t *count) {
+    struct number found;
+    *count = 0;
+    if (at < n && text[at] == ']')
+        return at + 1;
+    while (at < n) {
+        if (reals && n - at >= 4 && !memcmp(text + at, "null", 4)) {
+            at += 4;
+            found.real = NAN;
+        } else if ((at = read_number(n, text, at, &found)) < 0 || (wholes && !found.is_whole)) {
+            return -1;
+        }
+        if (reals)
+            reals[(*count)++] = found.real;
+        else
+            wholes[(*count)++] = found.whole;
+        if (at >= n || (text[at] != ',' && text[at] != ']'))
+            return -1;
+        if (text[at++] == ']')
+            return at;
+    }
+    return -1;
+}

@@ -1,5 +1,5 @@
-"""Compiled hot loops of the shards and the history: kernels.c, built once by the C compiler of the machine and called
-by ctypes.
+"""Compiled hot loops of the shards, the history and imports: kernels.c, built once by the C compiler of the machine and
+called by ctypes.
 
 `kernels()` is None without a compiler, or if the folder of compiled files (`__pycache__`) is read-only and has no
 library. Callers then use their forms in numpy, which give the same bits. Arrays must be contiguous and of the types in
@@ -83,6 +83,9 @@ class Kernels:
         self._bounds = _function(library.bounds, None, _INT, _ADDRESS, _ADDRESS, _ADDRESS, _INT, _ADDRESS)
         self._sum_integers = _function(library.sum_integers, None, _INT, _ADDRESS, _ADDRESS, _ADDRESS)
         self._add_rollups = _function(library.add_rollups, _INT, _ADDRESS, _ADDRESS, _ADDRESS, type_, type_)
+        self._json_numbers = _function(
+            library.json_numbers, _INT, _INT, ctypes.c_char_p, _INT, _ADDRESS, _ADDRESS, _ADDRESS
+        )
 
     def mark_slots(self, slots: Ints, marks: Bytes, mark: int) -> bool:
         """Mark slots, unless one of them is marked: then return False."""
@@ -176,6 +179,15 @@ class Kernels:
         addresses = ctypes.addressof(held), ctypes.addressof(cells), ctypes.addressof(lived)
         others: int = self._add_rollups(*addresses, ValueType.DOUBLE, no_type)
         return others
+
+    def json_numbers(self, text: bytes, at: int, whole: bool = False) -> tuple[npt.NDArray[Any], int] | None:
+        """Return the numbers of an array of JSON, as float64 with null as NaN, or as int64, and the place after it.
+        `at`: after its opening bracket. None for an array that a complete parser must read: with blanks, other values,
+        or numbers of more than 53 bits or 22 decimal places."""
+        found, count = np.empty((len(text) - at) // 2 + 1, np.int64 if whole else np.float64), np.zeros(1, np.int64)
+        places = (None, _address(found)) if whole else (_address(found), None)
+        end: int = self._json_numbers(len(text), text, at, *places, _address(count))
+        return None if end < 0 else (found[: count[0]].copy(), end)
 
 
 @cache

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 from benchmarks.peers.process import ask, drain, run, serving
@@ -22,6 +23,14 @@ _A_DAY = 1_440
 MERGED_S = 300.0
 NOT_DATA = ("cache", "tmp", "snapshots", "flock.lock")
 _BUSY = re.compile(r'^vm_(?:active_merges|pending_rows)\{type="(?:storage/|storage|indexdb)[^"]*"\} (\d+)', re.M)
+
+
+class LoadTimes(NamedTuple):
+    """Seconds of an import. A part of the samples is only in memory when they can be read."""
+
+    readable_s: float
+    stored_s: float
+    """Until the program has stopped, which writes all to disk."""
 
 
 class Victoria:
@@ -39,8 +48,8 @@ class Victoria:
         """Version of the program; Debian's package prints none."""
         return run(self._program, ["--version"]).strip() or "of Debian"
 
-    def load(self, series: Iterable[PeerSeries]) -> float:
-        """Import series; return the seconds until they can be read, without the time to make them."""
+    def load(self, series: Iterable[PeerSeries]) -> LoadTimes:
+        """Import series; return the times without that to make them."""
         took = 0.0
         with self._serving():
             for block in _blocks(series):
@@ -50,7 +59,8 @@ class Victoria:
                 took += time.monotonic() - began
             began = time.monotonic()
             ask(f"{self._url}/internal/force_flush")
-            return took + time.monotonic() - began
+            readable = took + time.monotonic() - began
+        return LoadTimes(readable, took + time.monotonic() - began)
 
     def store(self, series: Iterable[PeerSeries]) -> Stored:
         """See Peer."""

@@ -210,7 +210,10 @@ PLAN = (
             "1000000",
         ),
         ("--only", "30d", "--only", "import", "--only", "find", "--days", "2", "--hosts", "3", "--series", "100000"),
-        promised=(*("history.rollup", "history.import", "peer.victoriametrics.history.import"),),
+        promised=(
+            *("history.rollup", "history.import"),
+            *_family("peer.victoriametrics.history.import", "", "@stored"),
+        ),
         sized=(
             *("history.bytes", "history.bytes@1h", "history.bytes@mixed", "history.bytes@mixed,1h"),
             *_family("history.30d@7days", "", ",cold", ",parts"),

@@ -13,6 +13,8 @@ Key = tuple[int, int, int]
 """(source, series, time in µs) of a row."""
 KEYS = ("source", "series", "time")
 MIN_SERIES_BITS = 16
+MIN_STRETCH_ROWS = 32
+"""Average length from which stretches of one series are sorted instead of rows."""
 
 
 class SortKeys:
@@ -55,10 +57,13 @@ class SortKeys:
 def order_of(keys: SortKeys) -> Ints | None:
     """Return row numbers in the order of (source, series, time); None if the rows are in order already.
 
-    One sort of 64-bit numbers: the source, as many leading bits of the series as fit, and the number of the row. The
-    few rows that these bits do not order are then sorted by their full keys."""
+    If rows of a series stand together, as in exports and sorted files, only these stretches are sorted. Otherwise one
+    sort of 64-bit numbers: the source, as many leading bits of the series as fit, and the number of the row. The few
+    rows that these bits do not order are then sorted by their full keys."""
     if not len(keys.descents()):
         return None
+    if (ordered := _order_of_stretches(keys)) is not None:
+        return ordered
     packed, row_bits = _pack(keys)
     if packed is None:
         return np.lexsort((keys.time, keys.series, keys.source))
@@ -75,11 +80,31 @@ def sort_rows(table: Any) -> Any:
     """Return the same rows in order, as a Table with one chunk a column."""
     table = table.combine_chunks()
     order = order_of(SortKeys.of(table))
-    if order is None:
-        return table
+    return table if order is None else take_rows(table, order)
+
+
+def take_rows(table: Any, order: Ints) -> Any:
+    """Return the rows in an order, as a Table with one chunk a column."""
     rows = pa.array(order)
-    columns = [_take(column, rows) for column in table.columns]
-    return pa.table(columns, schema=table.schema)
+    return pa.table([_take(column, rows) for column in table.columns], schema=table.schema).combine_chunks()
+
+
+def _order_of_stretches(keys: SortKeys) -> Ints | None:
+    """Return the order of rows that are long stretches of one series each, in the order of time; None if they are
+    short, or if two of a series overlap."""
+    same = (keys.source[1:] == keys.source[:-1]) & (keys.series[1:] == keys.series[:-1])
+    starts = np.flatnonzero(np.append(True, ~same | (keys.time[1:] < keys.time[:-1])))
+    if len(starts) * MIN_STRETCH_ROWS > len(keys):
+        return None
+    lengths = np.diff(starts, append=len(keys))
+    first = keys.take(starts)
+    order = np.lexsort((first.time, first.series, first.source))
+    first, starts, lengths = first.take(order), starts[order], lengths[order]
+    same = (first.source[1:] == first.source[:-1]) & (first.series[1:] == first.series[:-1])
+    if (same & (keys.time[starts + lengths - 1][:-1] >= first.time[1:])).any():
+        return None
+    rows: Ints = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(len(keys))
+    return rows
 
 
 def _pack(keys: SortKeys) -> tuple[npt.NDArray[np.uint64] | None, int]:

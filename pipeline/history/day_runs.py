@@ -13,7 +13,7 @@ from artimon.model.import_chunk import ImportChunk
 from artimon.model.value_traits import TRAITS
 from artimon.rawtable.schema import DAY_MS, FILE_SCHEMA, STAMP
 from pipeline.compaction.merge import MAX_BATCH_ROWS
-from pipeline.compaction.row_order import Ints, SortKeys, order_of
+from pipeline.compaction.row_order import Ints, SortKeys, order_of, take_rows
 from pipeline.compaction.sorted_runs import SpilledRun, spill
 
 
@@ -51,7 +51,7 @@ class DayRuns:
         order = np.arange(len(rows)) if order is None else order
         days = (rows.column("time").cast(pa.int64()).to_numpy() // (DAY_MS * 1000))[order]
         by_day = np.argsort(days, kind="stable")
-        rows, days = rows.take(pa.array(order[by_day])).combine_chunks(), days[by_day]
+        rows, days = take_rows(rows, order[by_day]), days[by_day]
         starts = np.flatnonzero(np.append(True, days[1:] != days[:-1])) if len(days) else np.zeros(0, np.int64)
         for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(days)], strict=True):
             day = int(days[start])

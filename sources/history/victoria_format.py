@@ -9,12 +9,16 @@ from typing import Any
 import numpy as np
 import orjson
 
+from artimon.compute.kernels import kernels
 from artimon.model.import_chunk import ImportChunk
 from sources.base.source_errors import LineError
 from sources.history.file_lines import line_blocks
 from sources.history.import_builder import CHUNK_ROWS, REFUSED, ImportBuilder, Ints, ParsedColumns, kind_by_name
 from sources.history.line_columns import Floats
 from sources.history.text_formats import doubles_or_ends
+
+VALUES, TIMES = b',"values":[', b',"timestamps":['
+JSON_BLANKS = b" \t\r"
 
 
 def read_victoria(file: Path, builder: ImportBuilder) -> Iterator[ImportChunk]:
@@ -55,15 +59,33 @@ def _chunk(builder: ImportBuilder, held: list[tuple[Ints, Ints, Floats, Ints]]) 
 
 def _parse(line: bytes) -> tuple[dict[str, str], Floats, Ints]:
     try:
-        told: Any = orjson.loads(line)
-        labels, values, times = told["metric"], told["values"], told["timestamps"]
+        labels, values, times = _parse_plain(line) or _parse_any(line)
         if not all(isinstance(one, str) for pair in labels.items() for one in pair):
             raise TypeError("a label is not a text")
-        columns = np.array(values, np.float64), np.array(times)
-        if len(times) and columns[1].dtype != np.int64:
+        if len(times) and times.dtype != np.int64:
             raise TypeError("a time is not a whole number of ms")
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise LineError(f"not a line of VictoriaMetrics' export: {error!r:.100}") from None
-    if columns[0].ndim != 1 or len(columns[0]) != len(columns[1]):
-        raise LineError(f"{columns[0].size} values and {len(columns[1])} times: want as many of both")
-    return labels, *columns
+    if values.ndim != 1 or times.ndim != 1 or len(values) != len(times):
+        raise LineError(f"{values.size} values and {times.size} times: want two arrays of as many numbers")
+    return labels, values, times.astype(np.int64, copy=False)
+
+
+def _parse_any(line: bytes) -> tuple[Any, Floats, Any]:
+    told: Any = orjson.loads(line)
+    return told["metric"], np.array(told["values"], np.float64), np.array(told["timestamps"])
+
+
+def _parse_plain(line: bytes) -> tuple[Any, Floats, Ints] | None:
+    """As `_parse_any`, in a quarter of the time, of a line as VictoriaMetrics writes it; None for another one. What
+    stands before the values must be JSON by itself: then it does not end within a string."""
+    compiled, at = kernels(), line.find(VALUES)
+    if compiled is None or at < 0 or (values := compiled.json_numbers(line, at + len(VALUES))) is None:
+        return None
+    if not line.startswith(TIMES, values[1]):
+        return None
+    times = compiled.json_numbers(line, values[1] + len(TIMES), whole=True)
+    if times is None or line[times[1] :].strip(JSON_BLANKS) != b"}":
+        return None
+    told: Any = orjson.loads(line[:at] + b"}")
+    return (told["metric"], values[0], times[0]) if told.keys() == {"metric"} else None

@@ -39,6 +39,20 @@ def test_order_is_that_of_the_full_keys(rows: list[tuple[int, int, int]]) -> Non
     assert found == sorted(rows)
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 3), st.integers(5, 8), st.integers(0, 300), st.integers(0, 2)), min_size=1, max_size=12
+    )
+)
+def test_stretches_of_a_series_are_ordered(stretches: list[tuple[int, int, int, int]]) -> None:
+    """Long stretches in any order, some of which overlap or repeat times."""
+    rows = [(source, one, start + step * n) for source, one, start, step in stretches for n in range(100)]
+    order = order_of(keys_of(rows))
+    found = range(len(rows)) if order is None else order.tolist()
+    assert [rows[n] for n in found] == sorted(rows)
+    assert sorted(found) == list(range(len(rows)))
+
+
 @pytest.mark.parametrize("series", [[2**40 + n % 7 for n in range(4_000)], list(range(4_000)), [7] * 4_000])
 @pytest.mark.parametrize("seed", fixed_and_drawn([3], "order of keys"))
 def test_series_that_leading_bits_do_not_tell_apart(series: list[int], seed: int) -> None:

@@ -24,9 +24,12 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.rawtable.commit import CompactionLog
 from artimon.rawtable.rollups import RollupTable
 from artimon.rawtable.schema import FILE_SCHEMA
+from artimon.rawtable.series_delta import SeriesTable
+from artimon.rawtable.sources import SourcesTable
 from artimon.runtime.config_file import ConfigFileError
 from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep
 from pipeline.compaction.compactor import Compactor
+from pipeline.history import importer
 from pipeline.history.found_starts import FoundStarts
 from query_dsl import evaluate, parse
 from query_dsl.stores.history.engine import History
@@ -286,6 +289,75 @@ def test_chunks_do_not_change_what_is_stored(hdfs: str, tmp_path: Path, monkeypa
     monkeypatch.setattr(import_builder, "MAX_KNOWN", 2)
     run(file, f"{hdfs}-parts")
     assert samples(f"{hdfs}-parts") == samples(hdfs)
+
+
+@pytest.mark.parametrize(("most", "commits"), [(100_000, 1), (2, 3)])
+def test_series_are_added_in_few_commits(
+    hdfs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, commits: int
+) -> None:
+    file = tmp_path / "a.dump"
+    file.write_text(dump_text())
+    monkeypatch.setattr("sources.history.file_lines.BLOCK_BYTES", 700)
+    monkeypatch.setattr(text_formats, "CHUNK_ROWS", 20)
+    monkeypatch.setattr(importer, "MAX_HELD_SERIES", most)
+    run(file, hdfs)
+    assert SeriesTable(hdfs).refresh().version() == commits
+    assert len(values(samples(hdfs))) == 5
+
+
+def test_a_day_that_fails_leaves_the_days_before_it_and_no_file(hdfs: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.dump"
+    file.write_text(dump_text())
+    met: list[str] = []
+
+    def probe(point: str) -> None:
+        met.append(point)
+        if met.count("written") == 3:
+            raise OSError("the third day")
+
+    with pytest.raises(ImportFailure, match="the third day"):
+        job(file, hdfs, tmp_path / "data").run(probe=probe)
+    assert met == ["spilled", "described", "written", "committed", "written", "committed", "written"]
+    table = CompactionLog(hdfs)
+    table.refresh()
+    assert len(table.live()) == len(list((tmp_path / "hdfs" / "artimon" / "raw").rglob("*day-*.parquet"))) == 2
+    result, _ = run(file, hdfs)
+    assert (result.days, result.samples + result.known) == (3, 150)
+    assert len(samples(hdfs)) == len(set(samples(hdfs))) == 150
+
+
+def test_series_that_cannot_be_described_leave_no_day(hdfs: str, tmp_path: Path) -> None:
+    """The first day, which is written at the same time, is not committed."""
+    file = tmp_path / "a.dump"
+    file.write_text(dump_text())
+
+    def probe(point: str) -> None:
+        if point == "described":
+            raise OSError("no series")
+
+    with pytest.raises(ImportFailure, match="no series"):
+        job(file, hdfs, tmp_path / "data").run(probe=probe)
+    assert not list((tmp_path / "hdfs" / "artimon" / "raw").rglob("*.parquet"))
+    assert not list((tmp_path / "data" / "import").iterdir())
+    assert not [one.name for one in threading.enumerate() if one.name.startswith(("read-ahead", "import-commit"))]
+    result, _ = run(file, hdfs)
+    assert (result.days, result.samples) == (5, 150)
+
+
+def test_a_file_that_breaks_off_is_told_and_leaves_nothing(
+    hdfs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that reads meets the error after chunks that were taken."""
+    file = tmp_path / "a.dump.gz"
+    whole = gzip.compress("".join(f'{{__name__="a"}} {n} {START_MS + n}\n' for n in range(20_000)).encode())
+    file.write_bytes(whole[: len(whole) * 9 // 10])
+    monkeypatch.setattr("sources.history.file_lines.BLOCK_BYTES", 7_000)
+    monkeypatch.setattr(text_formats, "CHUNK_ROWS", 500)
+    with pytest.raises(ImportFailure, match="end-of-stream"):
+        run(file, hdfs)
+    assert SourcesTable(hdfs).lookup(["import"])[0]
+    assert not list((tmp_path / "hdfs" / "artimon" / "raw").rglob("*.parquet"))
+    assert not list((tmp_path / "data" / "import").iterdir())
 
 
 def test_roll_ups_of_old_days_give_the_same_answers(hdfs: str, tmp_path: Path) -> None:
