@@ -21,7 +21,7 @@ LEAST_BYTES = 20_000
 """A page without a chart or without its tables is smaller."""
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 NAME = "last-run.png"
-"""Git ignores it: a run leaves the checkout as it was. Whoever wants to renew the README's picture copies it there."""
+"""Git ignores it: a run leaves the checkout as it was."""
 
 
 class NoScreenshot(StackError):
@@ -71,5 +71,5 @@ def _run(command: list[str], environment: dict[str, str]) -> str:
 
 def place_for(data: Path, docs: Path = DOCS) -> Path:
     """In `docs` of a checkout that can be written; else beside the stack's data."""
-    is_ours = (docs / "page.png").is_file() and os.access(docs, os.W_OK)
+    is_ours = (docs / "page.md").is_file() and os.access(docs, os.W_OK)
     return (docs if is_ours else data) / NAME

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from artimon.api.api_server import ApiServer
 from artimon.api.app import make_app
@@ -16,6 +16,7 @@ from tests.alerts.test_silences import routed  # noqa: F401
 from tests.alerts.worlds import World
 from tests.api.serving import STATUS, small_store
 from tests.chromium import chromium
+from tests.page.watched import PICTURES, save_picture
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 LACK = f"99.2 % of expected points; host {HOSTILE} silent since 14:02"
@@ -55,6 +56,11 @@ def opened(browser: Browser, address: str, scheme: str = "light", query: str = "
     return page
 
 
+def without_hostile(asked: Route) -> None:
+    """Answer with a plain name in place of the hostile one."""
+    asked.fulfill(body=asked.fetch().text().replace(HOSTILE, "web-2"))
+
+
 def findings(page: Page) -> list[str]:
     return [f"{one['id']}: {one['help']}" for one in Axe().run(page).response["violations"]]
 
@@ -70,6 +76,12 @@ def test_a_silence_is_previewed_made_and_expired_by_keyboard(browser: Browser, a
     expect(page.locator("#silence-list")).to_contain_text("work on it")
     expect(page.locator("#silence-list")).to_contain_text("ana, active")
     expect(page.locator("#group-list")).to_contain_text("Silenced by")
+    if PICTURES:
+        page.route("**/api/alerts**", without_hostile)
+        page.keyboard.press("r")
+        expect(page.locator("main")).not_to_contain_text("onerror")
+        save_picture(page, "alerts", 720)
+        page.unroute("**/api/alerts**")
     page.get_by_role("button", name="Expire").press("Enter")
     expect(page.locator("#silence-list")).to_contain_text("No silence is in force")
     page.context.close()

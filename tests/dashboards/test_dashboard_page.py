@@ -18,7 +18,7 @@ from artimon.model.values import Kind
 from artimon.stack.demo_fleet import METRICS, MINUTE_MS, DemoFleet
 from tests.api.serving import served
 from tests.chromium import chromium
-from tests.page.watched import START_MS, WAIT_MS, Watched, answer_with, matrix, module
+from tests.page.watched import PICTURES, START_MS, WAIT_MS, Watched, answer_with, matrix, module, save_picture
 from tests.query_dsl.plain_store import PlainStore, Sample
 from tests.waiting import eventually
 
@@ -130,6 +130,11 @@ def test_the_shipped_dashboards_are_shown_and_accessible(opener: Opener, scheme:
     expect(page.locator(".heat")).to_be_visible()
     expect(page.locator(".panel .problem:not(:empty)")).to_have_count(0)
     assert findings(page) == []
+    if PICTURES and scheme == "light":
+        before = page.locator(".heat-told").inner_text()
+        page.get_by_role("radio", name="15 min").check()
+        expect(page.locator(".heat-told")).not_to_have_text(before)
+        save_picture(page, "dashboard", 1000)
 
 
 def test_a_panel_fills_the_window_by_keyboard_and_the_address_says_so(opener: Opener) -> None:

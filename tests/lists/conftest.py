@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,8 +23,6 @@ from tests.chromium import chromium
 from tests.page.watched import WAIT_MS, Watched
 
 MARK = '<img src=x onerror="window.broken=1">'
-PICTURES = os.environ.get("ARTIMON_PICTURES", "")
-"""Folder for pictures of the pages; those of the documents are made with docs/pictures."""
 Opener = Callable[..., Page]
 
 
@@ -99,10 +95,3 @@ def findings(page: Page) -> list[str]:
     """Return all findings of axe-core."""
     found = Axe().run(page).response["violations"]
     return [f"{one['id']}: {node['html'][:150]}" for one in found for node in one["nodes"]]
-
-
-def save_picture(page: Page, name: str) -> None:
-    """Save a picture of the page if ARTIMON_PICTURES names a folder."""
-    if PICTURES:
-        bottom = page.evaluate("Math.min(800, document.querySelector('main').getBoundingClientRect().bottom)")
-        page.screenshot(path=Path(PICTURES) / f"{name}.png", clip={"x": 0, "y": 0, "width": 1280, "height": bottom})

@@ -14,8 +14,9 @@ from artimon.access.authenticator import Authenticator
 from sources.scrape.sources_file import read_sources
 from sources.state.relabel import RelabelRules
 from tests.api.serving import small_store
-from tests.lists.conftest import MARK, Opener, findings, save_picture, serving
+from tests.lists.conftest import MARK, Opener, findings, serving
 from tests.lists.counted_store import ODD, counted_store
+from tests.page.watched import save_picture
 
 
 @pytest.fixture(scope="module")

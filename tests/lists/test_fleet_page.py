@@ -13,7 +13,8 @@ from playwright.sync_api import expect
 from artimon.access.authenticator import Authenticator
 from artimon.api.fleet_status import FleetPage, FleetStatus, ProcessStatus
 from tests.api.serving import small_store
-from tests.lists.conftest import MARK, PICTURES, Opener, findings, save_picture, serving
+from tests.lists.conftest import MARK, Opener, findings, serving
+from tests.page.watched import PICTURES, save_picture
 
 OTHERS = ("alerts", "api", "collector", "compactor", "shard", "spark")
 

@@ -15,7 +15,8 @@ from playwright.sync_api import expect
 from artimon.access.authenticator import Authenticator
 from tests.access.conftest import basic
 from tests.api.test_limits import HeldStore
-from tests.lists.conftest import MARK, Opener, findings, save_picture, serving
+from tests.lists.conftest import MARK, Opener, findings, serving
+from tests.page.watched import save_picture
 from tests.waiting import eventually
 
 HOSTILE = "fetch('http.requests{route!=\"" + MARK.replace('"', '\\\\"') + "\"}')"

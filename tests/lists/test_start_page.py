@@ -10,7 +10,8 @@ from playwright.sync_api import expect
 
 from alerts.rules.rule_file import parse_rules
 from query_dsl import parse
-from tests.lists.conftest import MARK, Opener, findings, save_picture, serving
+from tests.lists.conftest import MARK, Opener, findings, serving
+from tests.page.watched import save_picture
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 PYTHON = ("Python", "FastAPI, Starlette", "Flask", "Django", "Celery")

@@ -8,8 +8,9 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from artimon.access.authenticator import Authenticator
-from tests.lists.conftest import MARK, Opener, findings, save_picture, serving
+from tests.lists.conftest import MARK, Opener, findings, serving
 from tests.lists.counted_store import counted_store
+from tests.page.watched import save_picture
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.page.watched import Watched, answer_with, asked, comes, drawn, findings, given, matrix
+from tests.page.watched import Watched, answer_with, asked, comes, drawn, findings, given, matrix, save_picture
 from tests.page.years import MARK
 
 LOAD = "fetch('host.load')"
@@ -98,9 +98,10 @@ def test_a_query_is_explained_by_keyboard(browser: Browser, years_address: str, 
 
 
 def test_the_edited_query_is_explained(explorer: Watched) -> None:
-    page = explorer.open(LOAD, view="explain")
+    text = "fetch('host.load{host=~\"a|b\"}')"
+    page = explorer.open(text, view="explain", range="3d")
     plan = page.get_by_role("table", name="Plan")
-    expect(plan).to_contain_text("fetch('host.load')")
+    expect(plan).to_contain_text("fetch('host.load")
     page.get_by_role("button", name="Add query").click()
     page.get_by_role("radio", name="PromQL").check(force=True)
     expect(page.locator("#promql .cm-content")).to_be_focused()
@@ -109,6 +110,12 @@ def test_the_edited_query_is_explained(explorer: Watched) -> None:
     page.keyboard.press("Control+Enter")
     expect(page.locator("#explain-tools")).to_contain_text("not PromQL")
     expect(plan).to_have_count(0)
-    page.get_by_role("button", name=LOAD).click()
-    expect(plan).to_contain_text("fetch('host.load')")
+    page.get_by_role("button", name=text).click()
+    expect(plan).to_contain_text("fetch('host.load")
     expect(page.locator("#explain-tools")).to_contain_text("A: ")
+    save_picture(page, "explain", 650, 1018)
+    page.keyboard.press("Escape")
+    page.locator("#tab-explain").press("ArrowRight")
+    drawn(page)
+    expect(page.locator("#legend tbody tr")).to_have_count(3)
+    save_picture(page, "explore", 900, 1018)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlparse
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, Request, Response, Route, ViewportSize, expect
+from playwright.sync_api import Browser, FloatRect, Page, Request, Response, Route, ViewportSize, expect
 
 CPU = 'fetch(\'host.cpu.ms\').increase().sum(by=["cpu", "mode"])'
 LOAD = "fetch('host.load')"
 WAIT_MS = 15_000
 START_MS = 1_700_000_040_000
 MINUTE = 60_000
+PICTURES = os.environ.get("ARTIMON_PICTURES", "")
+"""Folder for pictures of the pages; those of the documents are made with docs/pictures."""
 REFUSED = re.compile(
     r"Failed to load resource: the server responded with a status of \d+|Failed to load resource: net::"
 )
@@ -98,6 +102,15 @@ def findings(page: Page) -> list[str]:
     """What axe finds on the page."""
     found = Axe().run(page).response["violations"]
     return [f"{one['id']}: {node['html'][:150]}" for one in found for node in one["nodes"]]
+
+
+def save_picture(page: Page, name: str, bottom: int = 800, right: int = 1440) -> None:
+    """Save a picture of the page, at most down to `bottom` and up to `right`, if ARTIMON_PICTURES names a folder."""
+    if PICTURES:
+        end = page.evaluate("document.querySelector('main').getBoundingClientRect().bottom")
+        width = page.evaluate("innerWidth")
+        area = FloatRect(x=0, y=0, width=min(width, right), height=min(end, bottom))
+        page.screenshot(path=Path(PICTURES) / f"{name}.png", clip=area)
 
 
 def comes(page: Page, check: Callable[[], bool]) -> None:
