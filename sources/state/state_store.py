@@ -13,6 +13,9 @@ from sources.state import state_files
 from sources.state.series_memory import SourceSeries
 
 log = logging.getLogger(__name__)
+WRITE_PAUSE_S = 0.25
+"""Pause between writes of sources that are touched all the time, as those of senders are. It limits the age of a state
+after a crash; batches that the log still has restore it."""
 FORGET_FILES_MS = 8 * 86_400_000
 """Age in ms at which the state of an unpolled source is deleted: its announcements are gone by then, too."""
 
@@ -71,27 +74,37 @@ class SourceStateStore:
         self._wake.set()
 
     async def write_forever(self) -> None:
-        """Write touched sources one after another in a thread, until cancelled."""
+        """Write touched sources one after another in a thread, until cancelled; none twice without a pause."""
         while True:
             await self._wake.wait()
             self._wake.clear()
-            await self.flush()
+            async with self._writing:
+                await self._write_touched()
+            await asyncio.sleep(WRITE_PAUSE_S)
 
     async def flush(self) -> None:
         """Write all touched sources. After a cancellation the source under way stays touched."""
         async with self._writing:
             while self._unwritten:
-                series = self._sources[self._unwritten.pop()]
-                try:
-                    await state_files.run_in_thread(self._write, *self._encoded(series))
-                except asyncio.CancelledError:
-                    self._unwritten.add(series.name)  # the write may have failed
-                    series.changed = True
-                    raise
-                except OSError as error:
-                    self.write_errors += 1
-                    series.changed = True
-                    log.warning("state of %s not written: %s", series.name, error)
+                await self._write_touched()
+
+    async def _write_touched(self) -> None:
+        """Write the sources that are touched now, each once; `_writing` is held."""
+        for name in list(self._unwritten):
+            await self._write_one(self._sources[name])
+
+    async def _write_one(self, series: SourceSeries) -> None:
+        self._unwritten.discard(series.name)
+        try:
+            await state_files.run_in_thread(self._write, *self._encoded(series))
+        except asyncio.CancelledError:
+            self._unwritten.add(series.name)  # the write may have failed
+            series.changed = True
+            raise
+        except OSError as error:
+            self.write_errors += 1
+            series.changed = True
+            log.warning("state of %s not written: %s", series.name, error)
 
     async def write_now(self, series: SourceSeries) -> bool:
         """Write the state of one source durably (fsync); return False if a write failed."""

@@ -16,6 +16,7 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Kind, Value
 from sources.base.source_errors import SourceStateError
 from sources.state import state_files as state
+from sources.state import state_store
 from sources.state.schema_binding import bind_schema
 from sources.state.series_memory import FORGET_MS, PlacedColumns, PreparedPoll, SourceSeries
 from sources.state.source_reading import Reading, ReadingBuilder, SourceSchema, SourceVariable
@@ -356,6 +357,47 @@ def test_who_is_stopped_while_it_writes_forgets_nothing(tmp_path: Path, monkeypa
     again.load([], 20_000)
     assert sorted((series.name, series.live) for series in again) == [("a", 1), ("b", 1)]
     assert not list(tmp_path.glob("*.new"))
+
+
+def test_a_source_that_is_touched_again_is_written_after_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was touched in the pause is written at the end, and durable at once where that is wanted."""
+    written: list[str] = []
+
+    def noted(path: Path, data: bytes, sync: bool = False) -> None:
+        write(path, data, sync)
+        written.append(path.suffix)
+
+    write = state.replace_file
+    monkeypatch.setattr(state, "replace_file", noted)
+    monkeypatch.setattr(state_store, "WRITE_PAUSE_S", 3_600.0)
+
+    def last_poll_ms() -> int:
+        return state.read_state(tmp_path / (state.key_of("s") + state.SERIES), 100).last_poll_ms
+
+    async def run() -> None:
+        store = SourceStateStore(tmp_path, 100)
+        store.load([], 0)
+        process = Process(store.get("s"))
+        process.poll(10_000, a=1)
+        store.touch(process.series)
+        writer = asyncio.create_task(store.write_forever())
+        await until(lambda: state.VALUES in written)
+        for time_ms in (20_000, 30_000):
+            process.poll(time_ms, a=2)
+            store.touch(process.series)
+            await asyncio.sleep(0.01)
+        assert (written.count(state.VALUES), last_poll_ms()) == (1, 10_000)
+        assert await store.write_now(process.series)
+        assert (written.count(state.VALUES), last_poll_ms()) == (2, 30_000)
+        process.poll(40_000, a=3)
+        store.touch(process.series)
+        writer.cancel()
+        await store.flush()
+        assert (written.count(state.VALUES), last_poll_ms()) == (3, 40_000)
+
+    asyncio.run(run())
 
 
 def test_the_log_alone_is_enough_when_the_state_is_lost() -> None:
