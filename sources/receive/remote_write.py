@@ -30,7 +30,7 @@ from sources.state.start_times import Flags
 MAX_DECODED_BYTES = 16 * 1024 * 1024
 """Limit of a decompressed body."""
 MAX_SERIES = 100_000
-"""Series, and symbols, of a body."""
+"""Series, symbols and metadata of a body."""
 MAX_SERIES_BYTES = 1024 * 1024
 MAX_LABELS = 100
 """Labels of a series that are parsed; the model allows fewer."""
@@ -84,6 +84,7 @@ class RemoteWriteReader(ReceivedColumns):
         """Return the series of a request; take its metadata."""
         request = MESSAGES["Request1"].FromString(data)
         _check_count(request.series, "series")
+        _check_count(request.metadata, "metadata")
         self._learn(request.metadata)
         return list(request.series)
 

@@ -222,6 +222,7 @@ def test_what_cannot_be_kept_is_named_and_the_rest_is_taken(tmp_path: Path, part
         (packed(b"\xff" * 100), 1, "protobuf"),
         (packed(whole(1, b"\xff" * 10)), 1, "protobuf"),
         (packed(whole(1, b"") * (MAX_SERIES + 1)), 1, "100,001 series"),
+        (packed(whole(3, b"") * (MAX_SERIES + 1)), 1, "100,001 metadata"),
         (packed(whole(4, b"") * (MAX_SERIES + 1)), 2, "100,001 symbols"),
         (packed(whole(5, whole(1, varint(9)))), 2, "symbol"),
         (packed(whole(4, b"\xff\xfe")), 2, "protobuf"),
