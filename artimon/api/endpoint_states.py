@@ -42,7 +42,7 @@ class EndpointState:
     labels: Mapping[str, str]
     up: bool | None
     since_ms: int | None
-    time_ms: int | None
+    time_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +119,22 @@ def _has_words(one: EndpointState, words: Iterable[str]) -> bool:
     return all(word in text for word in words)
 
 
-def select_newest(store: Store, matchers: tuple[Matcher, ...], now_ms: int, buckets: int, limit: int) -> Buckets:
-    """Select the newest buckets of the finest level: `last`, `last_time` and `count`."""
-    step_ms, kept = store.levels()[0]
+def select_newest(
+    store: Store, matchers: tuple[Matcher, ...], now_ms: int, buckets: int, limit: int, level: int = 0
+) -> Buckets:
+    """Select the newest buckets of a level, by default the finest: `last`, `last_time` and `count`."""
+    step_ms, kept = store.levels()[level]
     grid = Grid(-(-now_ms // step_ms) * step_ms, step_ms, min(buckets, kept))
     return store.select(SelectRequest(matchers, grid, ("last", "last_time", "count"), limit))
 
 
 def endpoint_states(found: Buckets) -> list[EndpointState]:
-    """Return the state of each endpoint by its series UP; those that left in an orderly way are left out."""
+    """Return the state of each endpoint by its series UP; those that left in an orderly way, and those without a report
+    in the buckets, are left out."""
     here = [
         i
-        for i, one in enumerate(found.series)
-        if one.name == UP and one.type != ValueType.STRING and not _ended(found.ended_ms, i)
+        for i in np.flatnonzero((found.statistics["count"] > 0).any(axis=1)).tolist()
+        if found.series[i].name == UP and found.series[i].type != ValueType.STRING and not _ended(found.ended_ms, i)
     ]
     column = {name: np.ascontiguousarray(values) for name, values in found.statistics.items()}
     return [
@@ -149,19 +152,14 @@ def _make_state(
     labels: Mapping[str, str], up: npt.NDArray[np.bool_], time_ms: npt.NDArray[np.int64], said: npt.NDArray[np.bool_]
 ) -> EndpointState:
     """Return the endpoint with its state at the end of a row of buckets."""
-    state: bool | None = None
-    since_ms: int | None = None
-    newest_ms: int | None = None
     places = np.flatnonzero(said)
-    if len(places):
-        states = up[places]
-        newest_ms = int(time_ms[places[-1]])
-        changes = np.flatnonzero(states[1:] != states[:-1])
-        since_ms = int(time_ms[places[changes[-1] + 1]]) if len(changes) else _first(time_ms, places)
-        state = bool(states[-1]) if places[-1] >= len(said) - MAX_SILENT_BUCKETS else None
+    states = up[places]
+    changes = np.flatnonzero(states[1:] != states[:-1])
+    since_ms = int(time_ms[places[changes[-1] + 1]]) if len(changes) else _first(time_ms, places)
+    state = bool(states[-1]) if places[-1] >= len(said) - MAX_SILENT_BUCKETS else None
     return EndpointState(
         labels.get("context", ""), labels.get("instance", ""), labels.get("host", ""), dict(labels), state,
-        None if state is None else since_ms, newest_ms,
+        None if state is None else since_ms, int(time_ms[places[-1]]),
     )  # fmt: skip
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -34,6 +34,8 @@ FRESH_S = 15.0
 """Age in seconds at which the processes are read again: their figures change once a minute."""
 SERIES = 1_000_000
 """Limit of the series that are read: 20,000 processes have fewer."""
+SILENT_BUCKETS = 72
+"""Buckets of the coarsest level, three days, in which an agent has reported that is listed as silent."""
 PROBLEMS = 100
 """Limit of the problems that are listed; their number is not limited."""
 
@@ -83,7 +85,7 @@ class ProcessStatus:
     version: str
     state: str
     problem: str
-    seen_ms: int | None
+    seen_ms: int
     uptime_ms: int | None
     resident_bytes: int | None
     lag_ms: int | None = None
@@ -199,12 +201,24 @@ def read_fleet(store: Store, now_ms: int) -> FleetStatus:
     """Read the status of all processes from the finest level of `store`. Raises SelectError."""
     ours = Matcher("context", "=", CONTEXT)
     polled = select_newest(store, (Matcher(NAME, "=", UP), ours), now_ms, BUCKETS, SERIES)
+    endpoints = endpoint_states(polled)
+    endpoints += _silent_agents(store, endpoints, now_ms)
     names = "|".join(name.replace(".", r"\.") for name in FIGURES)
     found = select_newest(store, (Matcher(NAME, "=~", names), ours), now_ms, MAX_SILENT_BUCKETS, SERIES)
     figures = _newest_figures(found)
-    processes = [_status(state, figures[_key(state.labels)], now_ms) for state in endpoint_states(polled)]
+    processes = [_status(state, figures[_key(state.labels)], now_ms) for state in endpoints]
     processes.sort(key=lambda one: (not one.problem, one.role, one.host, one.instance))
     return FleetStatus(processes, tuple(dict.fromkeys((*polled.notes, *found.notes))))
+
+
+def _silent_agents(store: Store, listed: Iterable[EndpointState], now_ms: int) -> list[EndpointState]:
+    """Return the agents that no longer report and are older than the finest level keeps: one in each host is expected
+    until it leaves in order, while the names of other processes may be new at each start."""
+    agents = (Matcher(NAME, "=", UP), Matcher("context", "=", CONTEXT), Matcher("instance", "=~", "agent(-.*)?"))
+    level = len(store.levels()) - 1
+    found = endpoint_states(select_newest(store, agents, now_ms, SILENT_BUCKETS, SERIES, level))
+    known = {(one.host, one.instance) for one in listed}
+    return [replace(one, up=None, since_ms=None) for one in found if (one.host, one.instance) not in known]
 
 
 def _key(labels: Mapping[str, str]) -> tuple[str, str]:

@@ -123,6 +123,19 @@ def test_a_process_that_left_in_order_is_not_listed() -> None:
     assert [one.host for one in cluster.status().processes] == ["h1"]
 
 
+def test_an_agent_that_is_silent_for_longer_than_an_hour_is_listed_for_three_days() -> None:
+    cluster = Cluster()
+    cluster.add("agent", "h1")
+    cluster.add("agent", "h2", id="lost", last=26 * 60)
+    cluster.add("agent", "h3", id="forgotten", last=80 * 60)
+    cluster.add("agent", "h4", id="drained", last=26 * 60, ended=EDGE - 25 * 60 * MINUTE)
+    cluster.add("api", "h5", id="one-of-many", last=26 * 60)
+    lost, running = cluster.status().processes
+    assert (lost.instance, lost.state, lost.seen_ms) == ("agent-lost", "silent", EDGE - 26 * 60 * MINUTE - 1)
+    assert (running.instance, running.state) == ("agent-0", "up")
+    assert len(cluster.status().problems) == 1
+
+
 def test_problems_come_first_and_lists_are_bounded() -> None:
     cluster = Cluster()
     for i in range(130):
@@ -233,10 +246,10 @@ def test_the_processes_are_read_once_for_all_requests() -> None:
     reader = ClusterReader(store, clock)  # type: ignore[arg-type]
     for _ in range(20):
         assert len(reader.read().fleet.processes) == 1
-    assert (store.selects, store.statuses_asked) == (2, 20)
+    assert (store.selects, store.statuses_asked) == (3, 20)
     clock.advance(round(FRESH_S * 1000))
     reader.read()
-    assert store.selects == 4
+    assert store.selects == 6
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, found: FleetStatus, *options: str) -> tuple[int, list[str]]:

@@ -10,7 +10,7 @@ const LISTED = 100, PROBLEMS_MOST = 100;
 const MARKS = /** @type {Record<string, "good"|"warn"|"bad"|"idle">} */ ({ up: "good", failing: "bad", missing: "bad", silent: "idle" });
 const COLUMNS = ["Process", "Host", "State", "Version", { text: "Lag", number: true }, { text: "Memory", number: true }, { text: "Up", number: true }, { text: "Last report", number: true }];
 
-/** @typedef {{role: string, host: string, instance: string, version: string, state: string, problem: string, seen_ms: number|null, uptime_ms: number|null, resident_bytes: number|null, lag_ms: number|null}} Process */
+/** @typedef {{role: string, host: string, instance: string, version: string, state: string, problem: string, seen_ms: number, uptime_ms: number|null, resident_bytes: number|null, lag_ms: number|null}} Process */
 /** @typedef {{processes: Process[], found: number, roles: Record<string, Record<string, number>>, versions: Record<string, Record<string, number>>, problems: string[], warnings: string[], notes: string[]}} Fleet */
 
 const state = new AddressState({ role: "", state: "", filter: "", offset: "0", refresh: "10s" });
@@ -62,7 +62,7 @@ function versionText(version, usual) {
 /** Creates one row, and a full-width one below it for the problem. @param {Process} one @param {string} usual */
 function lines(one, usual) {
   const time = (/** @type {number|null} */ ms) => (ms === null ? "–" : duration(ms));
-  const seen = el("td", { class: "number", title: one.seen_ms === null ? null : moment(one.seen_ms), text: one.seen_ms === null ? "–" : `${duration(Date.now() - one.seen_ms)} ago` });
+  const seen = el("td", { class: "number", title: moment(one.seen_ms), text: `${duration(Date.now() - one.seen_ms)} ago` });
   const row = el("tr", {}, el("th", { scope: "row", text: one.instance, title: one.role }), cell(one.host || "–", "text"),
     cell(el("span", { class: "state" }, mark(MARKS[one.state] ?? "idle"), one.state)), cell(versionText(one.version, usual)),
     cell(time(one.lag_ms), "number"), cell(one.resident_bytes === null ? "–" : memory(Math.round(one.resident_bytes / 2 ** 20)), "number"), cell(time(one.uptime_ms), "number"), seen);
