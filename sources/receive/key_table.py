@@ -14,7 +14,7 @@ from artimon.runtime.compiled_library import ADDRESS, INT, address, build_librar
 from sources.state.start_times import Ints
 
 MAX_CACHED = 400_000
-"""Limit of the series whose keys are known; beyond it all are forgotten."""
+"""Limit of the keys of a table; a sender that reaches it is forgotten, with all its keys, before its next body."""
 UNKNOWN = -2
 """Column of a series that is new."""
 KEY_BYTES = 8_192
