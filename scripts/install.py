@@ -135,13 +135,13 @@ def install(venv: Path, names: Sequence[str]) -> None:
 
 
 def build_kernels(venv: Path) -> None:
-    """Build the compiled loops of shards and of receivers, which work without them, at about half of the speed."""
-    for module in ("artimon.compute.kernels", "sources.receive.known_series"):
+    """Build the compiled loops of shards and of receivers, which work without them, but more slowly."""
+    for module in ("artimon.compute.kernels", "sources.receive.known_series", "sources.receive.known_points"):
         command = [str(venv / "bin" / "python"), "-m", module]
         done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["unknown"])[-1]
-            say(f"{module}: not compiled, so shards or receivers will run at about half of the speed ({reason})")
+            say(f"{module}: not compiled, so shards or receivers will run at half of the speed or less ({reason})")
 
 
 def set_up(venv: Path, names: Sequence[str], programs: str, verify: bool) -> None:

@@ -1,7 +1,7 @@
 """Libraries of C functions: built once by the C compiler of the machine, stored beside their source, called by ctypes.
 
-The stored library has a digest of its source and of the machine in its name. Arrays must be contiguous and of the types
-that a function expects."""
+The stored library has a digest of its source, of the headers beside it and of the machine in its name. Arrays must be
+contiguous and of the types that a function expects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def folder_of(source: Path) -> Path:
 def build_library(source: Path, folder: Path) -> Path:
     """Return the library of this source and machine in `folder`, compiled if it is not there. Several processes may
     build at once. Raises OSError without a compiler or right to write, SubprocessError if the compiler fails."""
-    digest = hashlib.sha256(" ".join((platform.machine(), sys.platform, *FLAGS)).encode() + source.read_bytes())
+    digest = hashlib.sha256(" ".join((platform.machine(), sys.platform, *FLAGS)).encode())
+    for file in (source, *sorted(source.parent.glob("*.h"))):
+        digest.update(file.read_bytes())
     path = folder / f"{source.stem}.{digest.hexdigest()[:16]}.so"
     if path.exists():
         return path

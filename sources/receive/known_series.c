@@ -1,109 +1,30 @@
-/* Series of a body of remote write 1.0 that are known by the bytes before their only sample. The form in Python is
-   RemoteWriteReader._add_known; tests compare the two. No function allocates, reads outside of its arrays, or keeps a
-   pointer. Shapes and results: known_series.py. */
+/* Series of remote write that are known by their bytes: of version 1.0 by those before their only sample, of 2.0 by
+   their symbols. The form in Python is RemoteWriteReader; tests compare the two. Shapes and results: known_series.py. */
 
-#include <stdint.h>
-#include <string.h>
+#include "key_table.h"
 
-enum { SERIES_TAG = 0x0A, SAMPLE_TAG = 0x12, VALUE_TAG = 0x09, TIME_TAG = 0x10 };
-enum { LENGTH_BYTES = 4, TIME_BYTES = 6, WITH_VALUE = 18, WITHOUT_VALUE = 9 };
-enum { PROBES = 256 }; /* most slots that are compared: keys that collide cannot make a body slow */
-enum { UNKNOWN = -2 };
+enum { SAMPLE_TAG = 0x12, VALUE_TAG = 0x09, TIME_TAG = 0x10, START_TAG = 0x18 };
+enum { TIME_BYTES = 6, WITH_VALUE = 18, WITHOUT_VALUE = 9 };
+enum { SYMBOLS_TAG = 0x0A, EXEMPLAR_TAG = 0x22, METADATA_TAG = 0x2A, CREATED_TAG = 0x30, LABELS_AND_SAMPLE = 6 };
 
-#define MORE 0x80u /* highest bit of a byte of a varint that another byte follows */
-#define BITS 0x7Fu
-#define FACTOR 0x9E3779B97F4A7C15u
-#define LAST_FACTOR 0xE7037ED1A0B428DBu
-
-struct slot {
-    uint64_t hash;
-    int64_t start, length, column; /* bytes of the key; length 0: free */
-};
-
-struct table {
-    uint64_t size, seed; /* size: a power of 2 */
-    struct slot *slots;
-    uint8_t *keys;
-};
-
-/* Number of series; -1: another field, bytes that are not there, a long length, or more than `most` series. */
-int64_t divide(int64_t n, const uint8_t *body, int64_t most, int64_t *start, int64_t *length) {
+/* Number of fields of a body; -1: one that has no bytes, is not whole, or has a long length, or more than `most`. */
+int64_t divide(int64_t n, const uint8_t *body, int64_t most, int64_t *tag, int64_t *start, int64_t *length) {
     int64_t count = 0;
-    for (int64_t at = 0; at < n; count++) {
-        if (count == most || body[at++] != SERIES_TAG)
+    struct field field;
+    for (const uint8_t *at = body; at < body + n; count++) {
+        if (count == most || !next_field(&at, body + n, &field) || (field.tag & 7) != BYTES)
             return -1;
-        int64_t size = 0;
-        for (int i = 0;; i++) {
-            if (at == n || i == LENGTH_BYTES)
-                return -1;
-            size |= (int64_t)(body[at] & BITS) << 7 * i;
-            if (!(body[at++] & MORE))
-                break;
-        }
-        if (size > n - at)
-            return -1;
-        start[count] = at;
-        length[count] = size;
-        at += size;
+        tag[count] = (int64_t)field.tag;
+        start[count] = field.begin - body;
+        length[count] = field.end - field.begin;
     }
     return count;
-}
-
-static inline uint64_t fold(uint64_t a, uint64_t b) {
-    const unsigned __int128 product = (unsigned __int128)a * b;
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
-static inline uint64_t hash_of(const uint8_t *key, int64_t n, uint64_t seed) {
-    uint64_t hash = fold(seed ^ (uint64_t)n, FACTOR), word;
-    for (; n >= (int64_t)sizeof word; key += sizeof word, n -= sizeof word) {
-        memcpy(&word, key, sizeof word);
-        hash = fold(hash ^ word, FACTOR);
-    }
-    word = 0;
-    memcpy(&word, key, (size_t)n);
-    return fold(hash ^ word, LAST_FACTOR);
-}
-
-/* Slot of a key, or the free one that it may have; NULL if neither is near. */
-static inline struct slot *slot_of(const struct table *t, uint64_t hash, const uint8_t *key, int64_t n) {
-    for (uint64_t i = 0; i < PROBES; i++) {
-        struct slot *slot = t->slots + ((hash + i) & (t->size - 1));
-        if (slot->length == 0)
-            return slot;
-        if (slot->hash == hash && slot->length == n && memcmp(t->keys + slot->start, key, (size_t)n) == 0)
-            return slot;
-    }
-    return NULL;
-}
-
-/* 1: entered, and its bytes copied to `start`; 0: it was there; -1: no slot is free near its own. */
-int32_t enter(const struct table *table, int64_t n, const uint8_t *key, int64_t start, int64_t column) {
-    const uint64_t hash = hash_of(key, n, table->seed);
-    struct slot *slot = slot_of(table, hash, key, n);
-    if (slot == NULL)
-        return -1;
-    if (slot->length)
-        return 0;
-    memcpy(table->keys + start, key, (size_t)n);
-    *slot = (struct slot){hash, start, n, column};
-    return 1;
-}
-
-/* Enter the keys of a table in a larger one with the same bytes of keys and the same seed. */
-void enter_all(const struct table *from, const struct table *to) {
-    for (uint64_t i = 0; i < from->size; i++) {
-        const struct slot *old = from->slots + i;
-        struct slot *slot = old->length ? slot_of(to, old->hash, from->keys + old->start, old->length) : NULL;
-        if (slot)
-            *slot = *old;
-    }
 }
 
 struct samples {
     int64_t n;
     const int64_t *start, *length;
-    int64_t *column, *time_ms, *cell;
+    int64_t *column, *time_ms, *birth_ms, *cell;
 };
 
 /* Time of the sample of `size` bytes, -1 if they are of another form. */
@@ -122,13 +43,6 @@ static inline int64_t time_of(const uint8_t *sample, int size) {
     return time_ms;
 }
 
-static inline uint64_t little_endian(const uint8_t *bytes) {
-    uint64_t word = 0;
-    for (int i = 0; i < 8; i++)
-        word |= (uint64_t)bytes[i] << 8 * i;
-    return word;
-}
-
 /* 1 if the series ends with a sample of `size` bytes and the bytes before it are a key. */
 static inline int
 read_one(const struct table *t, const uint8_t *body, const struct samples *s, int64_t i, int size) {
@@ -139,18 +53,134 @@ read_one(const struct table *t, const uint8_t *body, const struct samples *s, in
     const int64_t time_ms = time_of(sample, size);
     if (time_ms < 0)
         return 0;
-    const struct slot *slot = slot_of(t, hash_of(key, n, t->seed), key, n);
-    if (slot == NULL || slot->length == 0)
+    const int64_t column = column_of(t, key, n);
+    if (column == UNKNOWN)
         return 0;
-    s->column[i] = slot->column;
+    s->column[i] = column;
     s->time_ms[i] = time_ms;
     s->cell[i] = size == WITH_VALUE ? (int64_t)little_endian(sample + 3) : 0;
     return 1;
 }
 
-/* Column, time and cell of each series; column UNKNOWN: neither its time nor its cell is entered. */
+/* Column, time and cell of each series of version 1; column UNKNOWN: neither its time nor its cell is entered. */
 void read_known(const struct table *table, const uint8_t *body, const struct samples *samples) {
     for (int64_t i = 0; i < samples->n; i++)
         if (!read_one(table, body, samples, i, WITH_VALUE) && !read_one(table, body, samples, i, WITHOUT_VALUE))
             samples->column[i] = UNKNOWN;
+}
+
+/* Number of each text, 0 of the empty one, UNKNOWN. With `adds` a text that is new gets one; FULL: grow the table. */
+int32_t number_texts(struct table *table, const uint8_t *body, const struct samples *texts, int32_t adds) {
+    for (int64_t i = 0; i < texts->n; i++) {
+        const uint8_t *text = body + texts->start[i];
+        const int64_t n = texts->length[i];
+        texts->column[i] = n ? column_of(table, text, n) : 0;
+        if (!adds || texts->column[i] != UNKNOWN)
+            continue;
+        const int64_t number = table->count + 1;
+        const int32_t entered = enter(table, n, text, number);
+        if (entered == FULL)
+            return FULL;
+        if (entered == ENTERED)
+            texts->column[i] = number;
+    }
+    return 0;
+}
+
+struct sample {
+    int64_t time_ms, birth_ms;
+    uint64_t cell;
+};
+
+static int read_sample(const struct field *field, struct sample *sample) {
+    struct field part;
+    uint64_t seen = 0;
+    for (const uint8_t *at = field->begin; at < field->end;) {
+        if (!next_field(&at, field->end, &part) || !is_first(&seen, part.tag))
+            return 0;
+        if (part.tag == VALUE_TAG)
+            sample->cell = part.number;
+        else if (part.tag == TIME_TAG)
+            sample->time_ms = (int64_t)part.number;
+        else if (part.tag == START_TAG)
+            sample->birth_ms = (int64_t)part.number;
+        else
+            return 0;
+    }
+    return 1;
+}
+
+static int has_numbers_only(const struct field *field) {
+    struct field part;
+    for (const uint8_t *at = field->begin; at < field->end;)
+        if (!next_field(&at, field->end, &part) || (part.tag & 7) != VARINT)
+            return 0;
+    return 1;
+}
+
+/* Key of a series of version 2: the numbers of its symbols. */
+static int read_symbols(const struct field *field, const struct samples *symbols, struct key *key) {
+    for (const uint8_t *at = field->begin; at < field->end;) {
+        uint64_t place;
+        if (!read_varint(&at, field->end, LENGTH_BYTES, &place) || place >= (uint64_t)symbols->n)
+            return 0;
+        if (symbols->column[place] == UNKNOWN)
+            return 0;
+        const int32_t number = (int32_t)symbols->column[place];
+        put(key, &number, sizeof number);
+    }
+    return 1;
+}
+
+/* 1: the series has one sample, and no fields but symbols, exemplars, which are skipped, metadata and created time. */
+static int read_series(
+    const uint8_t *at, const uint8_t *end, const struct samples *symbols, struct key *key, struct sample *sample) {
+    struct field field;
+    uint64_t seen = 0;
+    int64_t created_ms = 0;
+    while (at < end) {
+        if (!next_field(&at, end, &field))
+            return 0;
+        if (field.tag == EXEMPLAR_TAG)
+            continue;
+        int good = is_first(&seen, field.tag);
+        if (field.tag == SYMBOLS_TAG)
+            good = good && read_symbols(&field, symbols, key);
+        else if (field.tag == SAMPLE_TAG)
+            good = good && read_sample(&field, sample);
+        else if (field.tag == METADATA_TAG)
+            good = good && has_numbers_only(&field);
+        else if (field.tag == CREATED_TAG)
+            created_ms = (int64_t)field.number;
+        else
+            good = 0;
+        if (!good)
+            return 0;
+    }
+    if (!sample->birth_ms)
+        sample->birth_ms = created_ms;
+    return (seen & LABELS_AND_SAMPLE) == LABELS_AND_SAMPLE;
+}
+
+/* Column, time, start and cell of each series of version 2; column UNKNOWN: the others are not entered. With `adds`
+   instead enter the series that have a column; FULL: grow the table. */
+int32_t read_symbolic(
+    struct table *table, const uint8_t *body, const struct samples *symbols, const struct samples *s, int32_t adds) {
+    struct key key;
+    for (int64_t i = 0; i < s->n; i++) {
+        const uint8_t *begin = body + s->start[i];
+        struct sample sample = {0, 0, 0};
+        key.n = 0;
+        const int good = read_series(begin, begin + s->length[i], symbols, &key, &sample);
+        if (adds) {
+            if (good && s->column[i] != UNKNOWN && enter_key(table, &key, s->column[i]) == FULL)
+                return FULL;
+            continue;
+        }
+        s->column[i] = good ? column_of_key(table, &key) : UNKNOWN;
+        s->time_ms[i] = sample.time_ms;
+        s->birth_ms[i] = sample.birth_ms;
+        s->cell[i] = (int64_t)sample.cell;
+    }
+    return 0;
 }

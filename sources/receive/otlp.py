@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -21,6 +22,7 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as otlp
 from artimon.model.labels import LabelError
 from artimon.model.values import STALE
 from sources.dropin.series_columns import DROPPED
+from sources.receive.known_points import KnownPoints, point_kernels
 from sources.receive.received_columns import (
     BAD,
     BodyError,
@@ -31,6 +33,7 @@ from sources.receive.received_columns import (
 )
 from sources.receive.received_names import bound_text, clean_labels, clean_name, rule_label
 from sources.state.relabel import RelabelRules
+from sources.state.start_times import Flags
 
 MAX_DECODED_BYTES = 8 * 1024 * 1024
 """Limit of a decompressed body."""
@@ -58,7 +61,8 @@ Labels = dict[str, str]
 
 
 class OtlpReader(ReceivedColumns):
-    """Reads the bodies of one sender. `_bounds`: bounds of the buckets of each exponential histogram."""
+    """Reads the bodies of one sender. `_bounds`: bounds of the buckets of each exponential histogram; `_known`: table
+    of numbers and histograms, if the machine has its functions."""
 
     def __init__(self, rules: RelabelRules | None) -> None:
         super().__init__(rules)
@@ -83,9 +87,42 @@ class OtlpReader(ReceivedColumns):
         if len(data) > MAX_DECODED_BYTES:
             raise BodyError(f"the body has more than {MAX_DECODED_BYTES:,} bytes: send less at once")
         made = SampleColumns()
-        for number, (metric, labels, key) in enumerate(_metrics(_parse(data, kind)), 1):
-            _Points(self, made, metric, labels, key, number).take()
+        known = self._known_points() if kind == "protobuf" else None
+        found = known.read(data) if known is not None else None
+        if known is None or found is None:
+            self._add_points(_parse(data, kind), None, made)
+        else:
+            made.extend(*found[1:])
+            if found.missed.any():
+                columns = self._add_points(_parse(data, kind), found.missed, made)
+                known.remember(data, len(found.missed), columns)
         return made.finish(self.metadata())
+
+    def forget(self) -> None:
+        """Forget all columns, keys and kinds."""
+        super().forget()
+        self._known: KnownPoints | None = None
+
+    def _known_points(self) -> KnownPoints | None:
+        if self._known is None and (kernels := point_kernels()) is not None:
+            self._known = KnownPoints(kernels)
+            self.tables.append(self._known)
+        return self._known
+
+    def _add_points(self, request: Any, wanted: Flags | None, made: SampleColumns) -> dict[int, list[int]]:
+        """Add the points of a request that are in a mask, None: all. Return the columns of the samples of each by its
+        place, without those that were refused."""
+        columns: dict[int, list[int]] = {}
+        first = 0
+        for number, (metric, labels, key) in enumerate(_metrics(request), 1):
+            points = _Points(self, made, metric, labels, key, number)
+            last = first + len(points)
+            places = range(len(points)) if wanted is None else np.flatnonzero(wanted[first:last]).tolist()
+            if places:
+                added = zip(places, points.take(places), strict=False)
+                columns |= {first + place: found for place, found in added if found}
+            first = last
+        return columns
 
 
 class _Points:
@@ -98,21 +135,32 @@ class _Points:
         self._labels, self._key = labels, key
         self._name = clean_name(metric.name)
         self._kind = metric.WhichOneof("data") or ""
+        self._data: Any = getattr(metric, self._kind) if self._kind else None
         self._delta = False
+        self._added: list[int] = []
+        """Columns of the samples of the point that is taken."""
 
-    def take(self) -> None:
-        """Add all points; refuse those that cannot be kept."""
-        found = getattr(self._metric, self._kind) if self._kind else None
-        if found is None or not found.data_points:
-            return
+    def __len__(self) -> int:
+        return len(self._data.data_points) if self._kind else 0
+
+    def take(self, places: Iterable[int]) -> Iterator[list[int]]:
+        """Add the points at these places; refuse those that cannot be kept. Yield the columns of the samples of each;
+        none if it is refused."""
+        found = self._data
         if self._kind in ("sum", "histogram", "exponential_histogram"):
             if found.aggregation_temporality not in (_DELTA, _CUMULATIVE):
-                self._refuse("bad metric", f"{self._name}: a sum without temporality", len(found.data_points))
+                self._refuse("bad metric", f"{self._name}: a sum without temporality", len(self))
                 return
             self._delta = found.aggregation_temporality == _DELTA
         kinds = {"sum": "counter" if self._kind == "sum" and found.is_monotonic else "gauge"}
         kind = {**kinds, "exponential_histogram": "histogram"}.get(self._kind, self._kind)
         self._columns.take_family(self._name, kind, self._metric.description, self._metric.unit)
+        for place in places:
+            self._added = []
+            self._take_point(found.data_points[place])
+            yield self._added
+
+    def _take_point(self, point: Any) -> None:
         take = {
             "gauge": self._number,
             "sum": self._number,
@@ -120,11 +168,11 @@ class _Points:
             "exponential_histogram": self._exponential,
             "summary": self._summary,
         }[self._kind]
-        for point in found.data_points:
-            try:
-                take(point)
-            except (LabelError, UnicodeError) as problem:
-                self._refuse(BAD, str(problem))
+        try:
+            take(point)
+        except (LabelError, UnicodeError) as problem:
+            self._added = []
+            self._refuse(BAD, str(problem))
 
     def _refuse(self, reason: str, text: str, count: int = 1) -> None:
         self._made.rejected.add(reason, text, count, self._line)
@@ -143,6 +191,7 @@ class _Points:
         """Add one sample; `counts`: it belongs to a count since the start of the point."""
         value = STALE if point.flags & _NO_VALUE else value
         at = self._column(point, self._name + suffix, more)
+        self._added.append(at)
         if at == DROPPED:
             return
         birth_ms = point.start_time_unix_nano // _MS if counts else 0

@@ -17,13 +17,13 @@ from sources.base.source_errors import RejectCounts, SourceError
 from sources.dropin.file_parser import FileMetadata, LineColumns
 from sources.dropin.line_start_times import TIME_BITS
 from sources.dropin.series_columns import DROPPED, SeriesColumns
+from sources.receive.key_table import MAX_CACHED, UNKNOWN, KeyTable
 from sources.scrape.prometheus.metric_families import SUFFIXES, MetricFamilies, MetricFamily
 from sources.state.relabel import RelabelRules
-from sources.state.start_times import Ints
+from sources.state.start_times import Flags, Ints
 
-MAX_CACHED = 400_000
 MAX_CACHED_BYTES = 128 * 1024 * 1024
-"""Limits of the series whose keys are known; beyond them all are forgotten."""
+"""Limit of the bytes of known keys; beyond it all are forgotten."""
 MAX_BODY_SAMPLES = 200_000
 MAX_FAMILIES = 50_000
 MAX_HELP = 1_000
@@ -31,8 +31,6 @@ MAX_HELP = 1_000
 _LINE_BITS = 32
 """Bits of the number of a line in a body, in a group of bodies."""
 BAD = "bad name or label"
-UNKNOWN = -2
-"""Column of a series that is new."""
 
 
 class BodyError(SourceError, ValueError):
@@ -109,17 +107,20 @@ class ReceivedColumns(SeriesColumns, ABC):
         super().forget()
         self._cached: dict[Hashable, int] = {}
         self._cached_bytes = 0
+        self.tables: list[KeyTable] = []
+        """Tables of keys beside that of Python."""
         self._kinds: dict[str, Kind] = {}
 
     def trim(self) -> None:
         """Forget all series if too many are known; called before a body."""
-        if self.cached > MAX_CACHED or self._cached_bytes > MAX_CACHED_BYTES:
+        size = self._cached_bytes + sum(table.key_bytes for table in self.tables)
+        if max(map(len, (self._cached, *self.tables))) >= MAX_CACHED or size > MAX_CACHED_BYTES:
             self.forget()
 
     @property
     def cached(self) -> int:
         """Number of keys."""
-        return len(self._cached)
+        return len(self._cached) + sum(map(len, self.tables))
 
     def known(self, key: Hashable) -> int | None:
         """Return the column of a key, None if it is new."""
@@ -188,12 +189,13 @@ class SampleColumns:
         self._delta: list[bool] = []
         self._line: list[int] = []
         self._parts: list[tuple[npt.NDArray[Any], ...]] = []
+        self._count = 0
+        """Number of samples."""
 
     def add(self, at: int, time_ms: int, value: Value, line: int, birth_ms: int = 0, delta: bool = False) -> None:
         """Add a sample. `line`: number of its series in the body; `birth_ms` 0: unknown; `delta`: the value is an
         increase since the last one."""
-        if len(self._column) >= MAX_BODY_SAMPLES:
-            raise BodyError(f"the body has more than {MAX_BODY_SAMPLES:,} samples: send less at once")
+        self._take(1)
         if not isinstance(value, float):
             value = self._take_other(value)
         self._column.append(at)
@@ -211,11 +213,30 @@ class SampleColumns:
         self._others[len(self._value)] = type_of(value), cell
         return 0.0
 
-    def add_doubles(self, column: Ints, time_ms: Ints, cell: Ints, line: Ints) -> None:
-        """Add samples of type DOUBLE without start times."""
+    def add_doubles(self, column: Ints, time_ms: Ints, cell: Ints, line: Ints, birth_ms: Ints | None = None) -> None:
+        """Add samples of type DOUBLE; `birth_ms` None: all are unknown."""
         n = len(column)
-        type_ = np.full(n, ValueType.DOUBLE, np.uint8)
-        self._parts.append((column, time_ms, cell, type_, line, np.zeros(n, np.int64), np.zeros(n, np.bool_)))
+        type_, delta = np.full(n, ValueType.DOUBLE, np.uint8), np.zeros(n, np.bool_)
+        self.extend(column, time_ms, cell, type_, line, np.zeros(n, np.int64) if birth_ms is None else birth_ms, delta)
+
+    def extend(
+        self,
+        column: Ints,
+        time_ms: Ints,
+        cell: Ints,
+        type_: npt.NDArray[np.uint8],
+        line: Ints,
+        birth_ms: Ints,
+        delta: Flags,
+    ) -> None:
+        """Add samples."""
+        self._take(len(column))
+        self._parts.append((column, time_ms, cell, type_, line, birth_ms, delta))
+
+    def _take(self, count: int) -> None:
+        self._count += count
+        if self._count > MAX_BODY_SAMPLES:
+            raise BodyError(f"the body has more than {MAX_BODY_SAMPLES:,} samples: send less at once")
 
     def _single(self) -> tuple[npt.NDArray[Any], ...]:
         """Return the samples that were added one by one."""

@@ -13,11 +13,11 @@ from artimon.model.labels import LabelError
 from artimon.model.select import NAME
 from artimon.runtime.snappy_block import SnappyError, decompress_block
 from sources.dropin.series_columns import DROPPED
-from sources.receive.known_series import KnownSeries, known_series
+from sources.receive.key_table import UNKNOWN
+from sources.receive.known_series import KnownSeries, KnownSymbols, Spans, divide, series_kernels
 from sources.receive.protobuf_messages import FAMILY_TYPES, MESSAGES
 from sources.receive.received_columns import (
     BAD,
-    UNKNOWN,
     BodyError,
     ReceivedColumns,
     ReceivedSamples,
@@ -25,7 +25,7 @@ from sources.receive.received_columns import (
 )
 from sources.receive.sample_tail import TAILS
 from sources.scrape.prometheus.metric_families import family_name
-from sources.state.start_times import Flags
+from sources.state.start_times import Flags, Ints
 
 MAX_DECODED_BYTES = 16 * 1024 * 1024
 """Limit of a decompressed body."""
@@ -34,13 +34,16 @@ MAX_SERIES = 100_000
 MAX_SERIES_BYTES = 1024 * 1024
 MAX_LABELS = 100
 """Labels of a series that are parsed; the model allows fewer."""
+_SERIES_1_TAG, _SYMBOL_TAG, _SERIES_TAG = 0x0A, 0x22, 0x2A
+"""Fields of a request of version 1, and of one of version 2."""
 Labels = dict[str, str]
 
 
 class RemoteWriteReader(ReceivedColumns):
     """Reads the bodies of one sender. Keys are the labels of a series, or the bytes before its only sample.
 
-    `_table`: the keys that are bytes, if the machine has its functions."""
+    `_table`: the keys that are bytes; `_symbols`: those that are symbols of version 2, both if the machine has the
+    functions."""
 
     def read(self, body: bytes, form: str) -> ReceivedSamples:
         """Read a compressed body of version "1" or "2". Raises BodyError."""
@@ -59,11 +62,7 @@ class RemoteWriteReader(ReceivedColumns):
         """Forget all columns, keys and kinds."""
         super().forget()
         self._table: KnownSeries | None = None
-
-    @property
-    def cached(self) -> int:
-        """Number of keys."""
-        return super().cached + (0 if self._table is None else len(self._table))
+        self._symbols: KnownSymbols | None = None
 
     def keep(self, key: Hashable, column: int) -> None:
         """Remember the column of a key."""
@@ -71,8 +70,9 @@ class RemoteWriteReader(ReceivedColumns):
             super().keep(key, column)
 
     def _read_1(self, data: bytes, made: SampleColumns) -> None:
-        if self._table is None:
-            self._table = known_series()
+        if self._table is None and (kernels := series_kernels()) is not None:
+            self._table = KnownSeries(kernels)
+            self.tables.append(self._table)
         if self._table is None:
             others = self._add_known(self._series_of(data), made)
         else:
@@ -89,31 +89,62 @@ class RemoteWriteReader(ReceivedColumns):
         return list(request.series)
 
     def _read_2(self, data: bytes, made: SampleColumns) -> None:
+        if self._symbols is None and (kernels := series_kernels()) is not None:
+            self._symbols = KnownSymbols(kernels)
+            self.tables += self._symbols.tables
+        if self._symbols is None or not self._add_of_symbols(self._symbols, data, made):
+            self._add_request(data, made, None)
+
+    def _add_of_symbols(self, known: KnownSymbols, data: bytes, made: SampleColumns) -> bool:
+        """Add the samples of a body of version 2, those of known series by the table. Return False if it has other
+        fields or too many."""
+        spans = divide(known.kernels, data, 2 * MAX_SERIES)
+        if spans is None:
+            return False
+        symbols, series = spans.of_tag(_SYMBOL_TAG), spans.of_tag(_SERIES_TAG)
+        counts = len(symbols.tag), len(series.tag)
+        if sum(counts) < len(spans.tag) or max(counts) > MAX_SERIES:
+            return False
+        is_known, found = known.read(data, symbols, series)
+        kept = np.flatnonzero(found.column >= 0)
+        samples = found.pick(kept)
+        made.add_doubles(samples.column, samples.time_ms, samples.cell, kept + 1, samples.birth_ms)
+        missed = found.column == UNKNOWN
+        if not is_known.all() or missed.any():
+            known.remember(data, symbols, series, self._add_request(data, made, missed))
+        return True
+
+    def _add_request(self, data: bytes, made: SampleColumns, wanted: Flags | None) -> Ints:
+        """Add the series of a request of version 2 that are in a mask, None: all. Return their columns, UNKNOWN of the
+        others and of those that are refused."""
         request = MESSAGES["Request2"].FromString(data)
         _check_count(request.series, "series")
         _check_count(request.symbols, "symbols")
         symbols = list(request.symbols)
-        for number, raw in enumerate(request.series, 1):
-            self._add_raw("Series2", raw, symbols, number, made)
+        column = np.full(len(request.series), UNKNOWN, np.int64)
+        for at in range(len(column)) if wanted is None else np.flatnonzero(wanted).tolist():
+            column[at] = self._add_raw("Series2", request.series[at], symbols, at + 1, made)
+        return column
 
-    def _add_raw(self, message: str, raw: bytes, symbols: list[str] | None, number: int, made: SampleColumns) -> None:
-        if len(raw) > MAX_SERIES_BYTES:
-            made.rejected.add("too large", f"a series of {len(raw):,} bytes, at most {MAX_SERIES_BYTES:,}", 1, number)
-        else:
-            self._add(MESSAGES[message].FromString(raw), raw, symbols, number, made)
+    def _add_raw(self, message: str, raw: bytes, symbols: list[str] | None, number: int, made: SampleColumns) -> int:
+        """Add the samples of one series; return its column, UNKNOWN if it is refused."""
+        if len(raw) <= MAX_SERIES_BYTES:
+            return self._add(MESSAGES[message].FromString(raw), raw, symbols, number, made)
+        made.rejected.add("too large", f"a series of {len(raw):,} bytes, at most {MAX_SERIES_BYTES:,}", 1, number)
+        return UNKNOWN
 
     def _add_of_table(self, table: KnownSeries, data: bytes, made: SampleColumns) -> list[tuple[int, bytes]]:
         """Do the same as `_add_known`, with the series of a request by the table."""
-        spans = table.divide(data, MAX_SERIES)
-        if spans is None:
+        spans = divide(table.kernels, data, MAX_SERIES)
+        if spans is None or (spans.tag != _SERIES_1_TAG).any():
             raws = self._series_of(data)
             data, length = b"".join(raws), np.array([len(raw) for raw in raws], np.int64)
-            spans = np.cumsum(length) - length, length
-        column, time_ms, cell = table.read(data, spans)
-        kept, missed = np.flatnonzero(column >= 0), np.flatnonzero(column == UNKNOWN)
-        made.add_doubles(column[kept], time_ms[kept], cell[kept], kept + 1)
-        start, length = spans
-        places = zip(missed.tolist(), start[missed].tolist(), length[missed].tolist(), strict=True)
+            spans = Spans(np.full(len(raws), _SERIES_1_TAG), np.cumsum(length) - length, length)
+        found = table.read(data, spans)
+        kept, missed = np.flatnonzero(found.column >= 0), np.flatnonzero(found.column == UNKNOWN)
+        samples = found.pick(kept)
+        made.add_doubles(samples.column, samples.time_ms, samples.cell, kept + 1)
+        places = zip(missed.tolist(), spans.start[missed].tolist(), spans.length[missed].tolist(), strict=True)
         return [(at, data[first : first + size]) for at, first, size in places]
 
     def _add_known(self, raws: list[bytes], made: SampleColumns) -> list[tuple[int, bytes]]:
@@ -131,19 +162,20 @@ class RemoteWriteReader(ReceivedColumns):
             place, left = np.concatenate([place[~hit], odd]), [*missed, *(raws[at] for at in odd.tolist())]
         return [(at, raws[at]) for at in sorted(place.tolist())]
 
-    def _add(self, one: Any, raw: bytes, symbols: list[str] | None, number: int, made: SampleColumns) -> None:
-        """Add the samples of one series; `symbols` None: version 1."""
+    def _add(self, one: Any, raw: bytes, symbols: list[str] | None, number: int, made: SampleColumns) -> int:
+        """Add the samples of one series; `symbols` None: version 1. Return its column, UNKNOWN if it is refused."""
         if one.histograms:
             made.rejected.add("native histogram", "native histograms are not supported", len(one.histograms), number)
         try:
             at = self._column_of(one, raw, symbols)
         except (LabelError, UnicodeError) as problem:
             made.rejected.add(BAD, str(problem), max(1, len(one.samples)), number)
-            return
+            return UNKNOWN
         if at != DROPPED:
             created = one.created_timestamp if symbols is not None else 0
             for sample in one.samples:
                 made.add(at, sample.timestamp, sample.value, number, sample.start_timestamp or created)
+        return at
 
     def _column_of(self, one: Any, raw: bytes, symbols: list[str] | None) -> int:
         """Return the column of a series, from its labels if they are known. Raises LabelError."""

@@ -7,7 +7,7 @@ import json
 import subprocess
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -81,13 +81,15 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def prometheus(folder: Path, config: dict[str, Any], address: str = "") -> Iterator[Prometheus]:
+def prometheus(
+    folder: Path, config: dict[str, Any], address: str = "", options: Sequence[str] = ()
+) -> Iterator[Prometheus]:
     """Run a Prometheus with that configuration (JSON is YAML)."""
     address = address or f"127.0.0.1:{free_port()}"
     file = folder / "prometheus.yml"
     file.write_text(json.dumps({"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, **config}))
     arguments = [f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={address}"]
-    with serving("prometheus", arguments, f"http://{address}/-/ready"):
+    with serving("prometheus", [*arguments, *options], f"http://{address}/-/ready"):
         yield Prometheus(address)
 
 

@@ -71,6 +71,31 @@ def odd_series(dice: random.Random, now_ms: int) -> list[bytes]:
     return parts
 
 
+def odd_series_2(dice: random.Random, now_ms: int) -> bytes:
+    """Return a body of version 2 with 30 series in any order: most with one sample, with values, times, starts and
+    fields of all kinds."""
+    texts = ["", "__name__", "n", "x", "x" * 200, "Help.", *(f"m{n}" for n in range(30))]
+    dice.shuffle(texts)
+    parts = []
+    for n in dice.sample(range(30), 30):
+        labels = ("__name__", f"m{n}", "n", dice.choice(("x", "x", "x" * 200, "")))
+        refs = [texts.index(text) for text in labels][: dice.choice((4, 4, 4, 4, 2, 3, 0))]
+        if dice.random() < 0.05:
+            refs.append(dice.choice((len(texts), 1 << 20, 1 << 40)))
+        values: list[float | bytes] = [0.0, -0.0, 1.5, math.inf, math.nan, STALE_BYTES, struct.pack("<q", -1)]
+        count = dice.choice((1, 1, 1, 1, 2, 0))
+        found = whole(1, b"".join(map(varint, refs)))
+        for _ in range(count):
+            time_ms = dice.choice((now_ms, now_ms + n, 5, 1 << 42, -7, 0))
+            found += whole(2, sample(time_ms, dice.choice(values), dice.choice((0, 0, now_ms - 9))))
+        found += dice.choice((b"", b"", whole(2, number(2, now_ms)), whole(3, b""), whole(4, b"any"), number(9, 3)))
+        found += dice.choice(
+            (b"", whole(5, number(1, n % 9) + number(3, texts.index("Help."))), whole(5, number(3, 99)))
+        )
+        parts.append(whole(5, found + dice.choice((b"", b"", number(6, now_ms - 99), number(6, -1)))))
+    return b"".join([*(whole(4, text.encode()) for text in texts), *parts])
+
+
 def metadata_1(kind: int, name: str, help_: str = "", unit: str = "") -> bytes:
     return whole(3, number(1, kind) + whole(2, name.encode()) + whole(4, help_.encode()) + whole(5, unit.encode()))
 

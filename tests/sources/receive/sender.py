@@ -85,7 +85,8 @@ def run(test: Callable[[Sender], Awaitable[None]], make: Callable[[], Sender]) -
 def told(received: ReceivedSamples, reader: ReceivedColumns) -> object:
     """Return what a reader read, in an order that does not depend on how it did so."""
     columns = received.columns
-    samples = zip(*(one.tolist() for one in (columns.column, columns.time_ms, columns.cell, columns.line)), strict=True)
+    found = (columns.column, columns.time_ms, columns.cell, columns.line, columns.type, columns.birth_ms, columns.delta)
+    samples = zip(*(one.tolist() for one in found if one is not None), strict=True)
     ends = zip(received.ended.tolist(), received.ended_ms.tolist(), strict=True)
     return (
         sorted((reader.texts[at], *rest) for at, *rest in samples),
