@@ -16,8 +16,10 @@ import pyarrow as pa
 import pytest
 import sqlglot
 from sqlglot import expressions
+from typer.testing import CliRunner
 
 from artimon import analysis
+from artimon.cli import app
 from artimon.model.clock import ManualClock
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, ValueType
@@ -242,6 +244,12 @@ def test_the_questions_of_the_document_can_be_asked(
         analysis.duckdb().sql(text).fetchall()
     else:
         exec(text.replace('"rack.*", ', "'{rack!=\"\"}', "), names)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_command_prints_the_script(dialect: str) -> None:
+    done = CliRunner().invoke(app, ["history", "views", dialect, "--hdfs", "file:///a"])
+    assert (done.exit_code, done.output) == (0, views_script(dialect, "file:///a"))
 
 
 def test_before_the_first_compaction_there_are_no_buckets(tmp_path: Path) -> None:
