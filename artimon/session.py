@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from artimon import chart_widget, query_magic
 from artimon import tab_completion as tab_key
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from query_dsl.language.completion import Completions
     from query_dsl.stores.history.engine import History
+    from query_dsl.stores.history.partition_map import HistorySelection
     from query_dsl.stores.history.result import HistoryAnswer
     from query_dsl.stores.history_store import HistoryStore
     from varstore.cluster.varstore_client import VarstoreClient
@@ -154,12 +155,27 @@ class Session(QueryRunner):
 
     # --- history ---
 
-    def history(self, selector: str, start: object, end: object = "now", **options: Any) -> HistoryAnswer:
+    @overload
+    def history(
+        self, selector: str, start: object, end: object = ..., *, lazy: Literal[False] = ..., **options: Any
+    ) -> HistoryAnswer: ...
+    @overload
+    def history(
+        self, selector: str, start: object, end: object = ..., *, lazy: Literal[True], series: int = ...
+    ) -> HistorySelection: ...
+    def history(
+        self, selector: str, start: object, end: object = "now", *, lazy: bool = False, **options: Any
+    ) -> HistoryAnswer | HistorySelection:
         """Read every sample with time in (start, end] of the series that match, from the raw table: also samples that
         left memory. Times as in `query`; `options` are those of History.read: samples, series, engine, progress, stop.
+        With `lazy` nothing is read: the selection has `map_partitions` and `frame`, for any number of samples.
 
         A bar shows the progress unless you pass `progress`. Ctrl-C cancels the read with its Spark jobs and keeps the
         session usable. Raises QueryError and its subclasses HistoryError and TooMuchHistory. docs/history.md."""
+        if lazy:
+            from query_dsl.stores.history.partition_map import HistorySelection
+
+            return HistorySelection(self.open_history(), selector, start, end, display=ProgressBar, **options)
         with ProgressBar() as bar:
             return self.open_history().read(selector, start, end, **{"progress": bar, **options})
 

@@ -22,6 +22,7 @@ Modules in reading order; each imports only those before it:
     merged_table     a table of many small commits: merges, expiry of rows, deletion of files
     commit           append, replace and expire: compare-and-set on the version
     rollups          table of roll-ups
+    sql_views        views of all tables for SQL engines. Pure
     sources          numbers of sources
     announced_rows   rows of the table of series, and their merge
     series_delta     table of series

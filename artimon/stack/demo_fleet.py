@@ -19,6 +19,9 @@ DAY_MS = 24 * HOUR_MS
 FINE_DAYS = 3
 """Days up to now with a sample a minute, as memory holds them; earlier ones have one each COARSE_MS."""
 COARSE_MS = 10 * MINUTE_MS
+SENT_DAYS, MAX_SENT_DAYS = 30, 89
+"""Days that are sent to an agent: all up to the second number, as samples older than 90 days are dead letters; of a
+longer history only the last SENT_DAYS. Its older days are imported, with a sample an hour."""
 CHUNK_POINTS = 144
 RACKS, DATACENTERS = 10, 2
 ROLES = (("web", 0.6), ("db", 0.18), ("cache", 0.1), ("kafka", 0.02), ("batch", 0.1))
@@ -26,6 +29,8 @@ ROUTES = (("GET", "/", 1.0), ("GET", "/search", 0.4), ("POST", "/cart", 0.1))
 BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0)
 RELEASE_DAYS = (29, 22, 15, 8, 1)
 """Days before now at which all of the shop got a new version."""
+BAD_DEPLOYS = ("deploy", "again", "spring", "first")
+"""Incidents in which the shop answers by 500."""
 Flags = npt.NDArray[np.bool_]
 Times = npt.NDArray[np.int64]
 """Epoch milliseconds."""
@@ -185,6 +190,12 @@ class DemoFleet:
             "again", now - 40 * MINUTE_MS, now - 25 * MINUTE_MS, "a deploy in dc1 fails again, for 15 minutes"
         )
         yield DemoIncident(
+            "spring", now - 101 * DAY_MS, now - 101 * DAY_MS + 4 * hour, "a deploy in dc1 fails for four hours"
+        )
+        yield DemoIncident(
+            "first", now - 230 * DAY_MS, now - 230 * DAY_MS + 6 * hour, "a deploy in dc1 fails for six hours"
+        )
+        yield DemoIncident(
             "rack", now - 9 * DAY_MS, now - 9 * DAY_MS + 50 * MINUTE_MS, "rack r03 has no power for 50 minutes"
         )
         yield DemoIncident(
@@ -195,17 +206,33 @@ class DemoFleet:
 
     def _bad_deploy(self, datacenter: str, times_ms: Times) -> Floats:
         """Return 1 while a data centre has a version that fails, else 0."""
-        found = self.incidents["deploy"].share(times_ms) + self.incidents["again"].share(times_ms)
-        return found * (datacenter == "dc1")
+        found = np.sum([self.incidents[name].share(times_ms) for name in BAD_DEPLOYS], axis=0)
+        return np.asarray(found * (datacenter == "dc1"))
+
+    @property
+    def begin_ms(self) -> int:
+        """Time of the first samples."""
+        return self.end_ms - self.days * DAY_MS
+
+    @property
+    def sent_days(self) -> int:
+        """Days up to the end that are sent."""
+        return self.days if self.days <= MAX_SENT_DAYS else SENT_DAYS
+
+    def past(self) -> Iterator[DemoSamples]:
+        """Yield the samples that are too old to be sent. Call `samples` after it."""
+        yield from self._between(self.begin_ms, self.end_ms - self.sent_days * DAY_MS, HOUR_MS)
 
     def samples(self) -> Iterator[DemoSamples]:
-        """Yield all samples."""
+        """Yield the samples that are sent."""
         fine_from = self.end_ms - min(self.days, FINE_DAYS) * DAY_MS
-        coarse = np.arange(self.end_ms - self.days * DAY_MS, fine_from, COARSE_MS, dtype=np.int64)
-        fine = np.arange(fine_from, self.end_ms + 1, MINUTE_MS, dtype=np.int64)
-        for times, step_ms in ((coarse, COARSE_MS), (fine, MINUTE_MS)):
-            for at in range(0, len(times), CHUNK_POINTS):
-                yield self.at(times[at : at + CHUNK_POINTS], step_ms)
+        yield from self._between(self.end_ms - self.sent_days * DAY_MS, fine_from, COARSE_MS)
+        yield from self._between(fine_from, self.end_ms + 1, MINUTE_MS)
+
+    def _between(self, from_ms: int, until_ms: int, step_ms: int) -> Iterator[DemoSamples]:
+        times = np.arange(from_ms, until_ms, step_ms, dtype=np.int64)
+        for at in range(0, len(times), CHUNK_POINTS):
+            yield self.at(times[at : at + CHUNK_POINTS], step_ms)
 
     def at(self, times_ms: Times, step_ms: int) -> DemoSamples:
         """Return the samples at times of equal steps, which follow those of the last call."""
@@ -222,6 +249,9 @@ class DemoFleet:
             down += self.incidents["rack"].share(times_ms)
         if host.name == self._names["batch"][0]:
             down += self.incidents["silent"].share(times_ms)
+        number = self.fleet.index(host)
+        if number % 4 == 3 and self.days > MAX_SENT_DAYS:  # a year sees new hosts
+            down += times_ms < self.begin_ms + number / self.hosts * (self.days - SENT_DAYS) * DAY_MS
         up: Flags = down == 0
         return up
 
@@ -272,10 +302,14 @@ class DemoFleet:
                 yield name, {**labels, **own}, values
 
     def _volumes(self, host: DemoHost, times_ms: Times) -> Iterator[Column]:
-        """Yield two volumes: one grows slowly, and one is cleaned each night; a database fills its second one."""
-        age = (times_ms - (self.end_ms - self.days * DAY_MS)) / DAY_MS
+        """Yield two volumes: one grows slowly, and one is cleaned each night; a database fills its second one.
+
+        Over more than MAX_SENT_DAYS those of databases grow by 28 to 52 %, the others as in SENT_DAYS."""
+        age = (times_ms - self.begin_ms) / DAY_MS * self.sent_days / self.days
+        grows = host.role == "db" and self.days > MAX_SENT_DAYS
         filling = self.incidents["disk"].progress(times_ms) * (host.name == self._names["db"][0])
-        data = 0.35 + 0.04 * (times_ms % DAY_MS) / DAY_MS + 0.004 * age
+        data = 0.35 + 0.04 * (times_ms % DAY_MS) / DAY_MS
+        data += (0.004 + 0.4 / SENT_DAYS * host.size * grows) * age
         for volume, device, size, used in (
             ("/", "sda1", 100 * GIB, 0.30 + 0.002 * age),
             ("/data", "sdb1", 500 * GIB, np.minimum(data + 0.6 * filling, 0.985)),

@@ -105,10 +105,10 @@ class DemoSender:
         self._connection.close()
 
     def load(self, report: Progress) -> None:
-        """Send all samples of the past."""
+        """Send the samples of the past that are not too old."""
         for group in self._groups:
             self._post(group.path, metadata_request())
-        span = self._fleet.days * DAY_MS
+        span = self._fleet.sent_days * DAY_MS
         for chunk in self._fleet.samples():
             self.send(chunk)
             report(1 - (self._fleet.end_ms - int(chunk.times_ms[-1])) / span, self.samples)

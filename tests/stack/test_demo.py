@@ -17,14 +17,26 @@ import pytest
 from alerts.rules.rule_folder import examine_files
 from artimon.dashboards.dashboard_file import REFERENCE, Dashboard, read_dashboard
 from artimon.dashboards.dashboard_store import DashboardText, read_shipped
-from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.clock import SYSTEM_CLOCK, ManualClock
 from artimon.model.values import Kind
 from artimon.stack import demo_sender
 from artimon.stack.child_process import start_time
 from artimon.stack.demo_files import PLACES, place_file, place_files
-from artimon.stack.demo_fleet import COARSE_MS, DAY_MS, HOUR_MS, METRICS, MINUTE_MS, DemoFleet, Times
+from artimon.stack.demo_fleet import (
+    COARSE_MS,
+    DAY_MS,
+    HOUR_MS,
+    MAX_SENT_DAYS,
+    METRICS,
+    MINUTE_MS,
+    SENT_DAYS,
+    DemoFleet,
+    Times,
+)
+from artimon.stack.demo_history import import_samples
 from artimon.stack.demo_sender import DemoError, DemoSender, RequestTemplate, metadata_request
 from artimon.stack.stack_state import PartState, StackState, write_state
+from query_dsl.stores.history.engine import History
 from sources.receive.remote_write import RemoteWriteReader
 from sources.scrape.jmx.mapping_file import rule_set
 from tests.alerts.worlds import START, World
@@ -54,6 +66,48 @@ def test_times_are_coarse_before_and_fine_at_last() -> None:
     assert times[0] == END - 5 * DAY_MS
     assert times[-1] == END
     assert int((steps == MINUTE_MS).sum()) == 3 * 1_440
+
+
+def test_a_year_has_a_sample_an_hour_before_its_last_month() -> None:
+    fleet = DemoFleet(40, 365, END)
+    past = list(fleet.past())
+    first, times = past[0], np.concatenate([chunk.times_ms for chunk in past])
+    assert set(np.diff(times).tolist()) == {HOUR_MS}
+    assert times[0] == END - 365 * DAY_MS
+    sent = next(fleet.samples())
+    assert sent.times_ms[0] == times[-1] + HOUR_MS == END - SENT_DAYS * DAY_MS
+    counters = [row for row, (name, _) in enumerate(fleet.series) if METRICS[name].kind == "counter"]
+    assert (sent.values[counters, 0] >= past[-1].values[counters, -1]).all()
+    assert 0.7 < first.present[:, 0].mean() < 0.9
+    assert sent.present.mean() > 0.97
+    used, size = (
+        rows_of(fleet, f"host.volume.{name}.bytes", volume="/data", role="db")[1] for name in ("used", "size")
+    )
+    grown = (sent.values[used, -1] - first.values[used, 0]) / sent.values[size, 0]
+    assert 0.3 < grown < 0.7
+
+
+def test_a_month_has_no_past() -> None:
+    assert list(DemoFleet(1, MAX_SENT_DAYS, END).past()) == []
+
+
+def test_the_past_is_imported_once(tmp_path: Path) -> None:
+    fleets = (DemoFleet(4, 100, END) for _ in range(2))
+    stored = [
+        import_samples(fleet, fleet.past(), f"file://{tmp_path}/files", tmp_path, ManualClock(END + 1))
+        for fleet in fleets
+    ]
+    wanted = sum(int(chunk.present.sum()) for chunk in DemoFleet(4, 100, END).past())
+    assert stored == [wanted, 0]
+    with History(f"file://{tmp_path}/files") as history:
+        answer = history.read("host.load", 0, END, samples=10_000_000)
+    assert len(answer) == 3 * 70 * 24 * 4 - missing_before(DemoFleet(4, 100, END))
+
+
+def missing_before(fleet: DemoFleet) -> int:
+    """Samples of `host.load` that hosts would have had before they were set up."""
+    rows = rows_of(fleet, "host.load")
+    return sum(int((~chunk.present[rows]).sum()) for chunk in fleet.past())
 
 
 def test_counters_are_whole_and_never_fall() -> None:

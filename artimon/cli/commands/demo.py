@@ -35,7 +35,9 @@ QUERIES = (
 @app.command()
 def demo(
     hosts: Annotated[int, typer.Option(min=1, max=2_000, help="Hosts of the fleet.")] = 200,
-    days: Annotated[int, typer.Option(min=1, max=89, help="Days of history.")] = 30,
+    days: Annotated[
+        int, typer.Option(min=1, max=400, help="Days of history; of more than 89 the older ones have a sample an hour.")
+    ] = 30,
     live: Annotated[
         bool, typer.Option("--live", help="Go on with a sample of each series a minute, until Ctrl-C.")
     ] = False,
@@ -44,14 +46,17 @@ def demo(
         str | None, typer.Option(metavar="URL", help="Receiver of an agent. Default: the running stack's.")
     ] = None,
 ) -> None:
-    """Load a month of plausible history of 200 hosts with incidents, for a look at every page.
+    """Load a month of plausible history of 200 hosts with incidents, for a look at every page; --days 365: a year.
 
-    The samples go to the agent of the stack by remote write and from there the way of all samples. They have the label
-    context="demo". Without --to the stack gets a file demo.yaml of alert rules and one of a dashboard."""
-    from artimon.stack.demo_fleet import HOUR_MS, MINUTE_MS, DemoFleet
+    The samples go to the agent of the stack by remote write and from there the way of all samples; those of a year that
+    are older than 30 days are imported into the history. They have the label context="demo". Without --to the stack
+    gets a file demo.yaml of alert rules and one of a dashboard."""
+    from artimon.stack.demo_fleet import HOUR_MS, MAX_SENT_DAYS, MINUTE_MS, DemoFleet
     from artimon.stack.demo_sender import DemoSender
     from artimon.stack.stack_location import receiver_of
 
+    if to is not None and days > MAX_SENT_DAYS:
+        raise typer.BadParameter(f"an agent takes at most {MAX_SENT_DAYS} days: leave out --to, or give fewer --days")
     fleet = DemoFleet(hosts, days, SYSTEM_CLOCK.now_ms() // MINUTE_MS * MINUTE_MS)
     sender = DemoSender(to or receiver_of(data), fleet)
     print(f"{len(fleet.series):,} series of {hosts} hosts over {days} days to {sender.address}")
@@ -61,6 +66,8 @@ def demo(
             print(f"  {format_duration(round(ago_ms / HOUR_MS) * HOUR_MS)} ago: {one.text}")
     began = SYSTEM_CLOCK.monotonic()
     try:
+        if days > MAX_SENT_DAYS:
+            _import_past(fleet, data)
         sender.load(_report)
         print(f"{sender.samples:,} samples sent in {SYSTEM_CLOCK.monotonic() - began:.0f} s. Try:")
         for text, query in QUERIES:
@@ -73,6 +80,19 @@ def demo(
         print()
     finally:
         sender.close()
+
+
+def _import_past(fleet: DemoFleet, data: Path | None) -> None:
+    """Store the samples that are too old to be sent."""
+    from artimon.rawtable.schema import TableError
+    from artimon.stack.demo_history import import_samples
+    from artimon.stack.stack_location import locate_settings
+    from pipeline.compaction.sorted_runs import RunError
+
+    place = locate_settings(data)
+    with exits(TableError, RunError, OSError):
+        stored = import_samples(fleet, fleet.past(), place.hdfs, place.data)
+    print(f"{stored:,} samples of the days before the last {fleet.sent_days} are imported into {place.hdfs}")
 
 
 def _place_files(data: Path | None) -> None:

@@ -203,6 +203,18 @@ def series(
         show_series(opened.living(selector, start, end, series=most), as_json)
 
 
+@history_app.command("views")
+def views(
+    dialect: Annotated[Literal["duckdb", "spark", "trino"], typer.Argument(help="Program that runs the statements.")],
+    hdfs: HdfsOption = None,
+    data: DataOption = None,
+) -> None:
+    """Print SQL that makes views of the samples and roll-ups with names and labels, for other programs."""
+    from artimon.rawtable.sql_views import views_script
+
+    print(views_script(dialect, hdfs or locate_settings(data).hdfs), end="")
+
+
 @history_app.command("delete")
 def delete(
     selector: Annotated[str, typer.Argument(help="A selector of what is deleted.")] = "",

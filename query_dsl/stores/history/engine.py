@@ -57,7 +57,8 @@ LOCAL_BYTES = 256 * 1024 * 1024
 CONNECT_TIMEOUT_S = 2.0
 MAX_LISTED = 200
 """Maximum number of sources or fingerprints sent to Spark as a list that prunes row groups; more only as bounds."""
-_BINARY = "value binary"
+BINARY = "value binary"
+"""Schema of frames that carry bytes."""
 _MISSING_FILE = ("FILE_NOT_EXIST", "FileNotFoundException")
 
 T = TypeVar("T")
@@ -241,8 +242,8 @@ class History:
         wave = max(2, 2 * context.defaultParallelism)
         for first in range(0, len(tasks), wave):
             given = [(bytearray(task),) for task in tasks[first : first + wave]]
-            frame: Any = session.createDataFrame(context.parallelize(given, len(given)), _BINARY)
-            done = _in_group(session, frame.mapInArrow(work, _BINARY).toArrow, no_progress, stop)
+            frame: Any = session.createDataFrame(context.parallelize(given, len(given)), BINARY)
+            done = run_in_group(session, frame.mapInArrow(work, BINARY).toArrow, no_progress, stop)
             for column in done.columns:
                 yield from (value.as_buffer() for value in column)
             progress((first + len(given)) / len(tasks), f"{first + len(given)} of {len(tasks)} Spark tasks")
@@ -264,7 +265,7 @@ class History:
                 raise asked.too_many_samples()
             return rows.toArrow()
 
-        table = _in_group(session, collect, progress, stop)
+        table = run_in_group(session, collect, progress, stop)
         paths = tuple(file.path for file in pruned.files)
         return table, ReadStats("spark", len(paths), pruned.of_files, pruned.size, pruned.of_bytes, paths)
 
@@ -368,7 +369,7 @@ def _broadcast(frame: Any) -> Any:
     return f.broadcast(frame)
 
 
-def _in_group(session: SparkSession, call: Callable[[], T], progress: Progress, stop: threading.Event) -> T:
+def run_in_group(session: SparkSession, call: Callable[[], T], progress: Progress, stop: threading.Event) -> T:
     """Return the result of `call`, run in a separate thread so that its jobs can be monitored and cancelled."""
     from pyspark import InheritableThread
 
@@ -414,12 +415,19 @@ def _translate_error(error: BaseException) -> BaseException:
     """Convert an error of Spark: FileNotFoundError for a missing file, for `read_with_retry`; else HistoryError."""
     from pyspark.errors import PySparkException
 
-    text = str(error)
+    text = _cause_of(str(error))
     if any(mark in text for mark in _MISSING_FILE):
         return FileNotFoundError(text.splitlines()[0])
     if isinstance(error, PySparkException) or type(error).__module__.startswith("py4j"):
         return HistoryError(f"Spark failed: {text.splitlines()[0] if text else type(error).__name__}")
     return error
+
+
+def _cause_of(text: str) -> str:
+    """Return the text of an error of Spark; of an exception in a Python worker, its last line."""
+    _, mark, after = text.rpartition("Traceback (most recent call last):")
+    lines = [line for line in after.splitlines() if line and not line[0].isspace()]
+    return lines[0] if mark and lines else text
 
 
 def _make_session(place: SparkSettings) -> tuple[SparkSession, str]:
