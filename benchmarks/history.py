@@ -6,8 +6,8 @@ answer, which is compared with the stored samples; the best of several in a runn
 of a new process; `@parts`: asked again of a process that has the closed days in its cache on disk. The peer's line is
 with its cache of results off, `@cached` with it on: a question asked before.
 `history.rollup`: samples a second that the compactor rolls up. `history.bytes`: bytes of samples and roll-ups in
-relation to those of samples alone, for a day of the counters; `@mixed`: for the recorded hour of a whole stack; `@1h`:
-without the level of 5 min.
+relation to those of samples alone, for a day of the counters, with the levels of the default; `@mixed`: for the
+recorded hour of a whole stack; `@5m`: with the level of 5 min, too.
 `history.find`: seconds to find one series among all ever seen, by name and pod, in a table of 10 million series of pods
 that lived for two days each; `@pod`: the 100 series of a pod, of any name; `@node`: those of one name and node. The
 peer's lines are the same questions to /api/v1/series. `limit.history.find` reads the bytes of the row groups that hold
@@ -46,7 +46,7 @@ from artimon.model.select import NAME, Matcher
 from artimon.model.values import Kind
 from artimon.rawtable.commit import CompactionLog
 from artimon.rawtable.parquet_reader import GroupReader
-from artimon.rawtable.rollups import RollupTable
+from artimon.rawtable.rollups import LEVELS_MS, RollupTable
 from artimon.rawtable.schema import raw_uri
 from artimon.rawtable.series_delta import SeriesTable
 from artimon.rawtable.term_index import MIN_INDEXED_ROWS, TermIndex, index_path, term_of
@@ -73,6 +73,7 @@ HOUR_MS = 3_600_000
 TURNS = 3
 IMPORT_DAYS = 2
 MONTH_DAYS, YEAR_DAYS = 30, 365
+ALL_LEVELS = {(level, "*"): None for level in LEVELS_MS}
 ALL_SERIES = 10_000_000
 FIND_TURNS = 9
 PARTS = ("30d", "365d", "bytes", "import", "find")
@@ -132,7 +133,7 @@ def means(load: years.Load) -> Question:
     text = f"fetch('{load.name}').bucketize('mean', '1d').between({load.start_ms}, {load.end_ms})"
     line = variant("history.365d", "" if load.days == YEAR_DAYS else f"{load.days}days")
     return Question(
-        line, text, f"avg_over_time({load.name.replace('.', '_')}[1d])", "1h", DAY_MS, np.concatenate(rows), 0
+        line, text, f"avg_over_time({load.name.replace('.', '_')}[1d])", "1d", DAY_MS, np.concatenate(rows), 0
     )
 
 
@@ -154,9 +155,11 @@ def ask_in_new_process(hdfs: str, question: Question) -> float:
     """Return the seconds of the first answer of a new process, after its imports."""
     code = (
         "import json, sys, time\n"
+        "from artimon.runtime.process_setup import set_up_libraries\n"
         "from query_dsl import evaluate, parse\n"
         "from query_dsl.stores.history.engine import History\n"
         "from query_dsl.stores.history_store import HistoryStore\n"
+        "set_up_libraries()\n"
         "with History(sys.argv[1]) as history:\n"
         "    began = time.perf_counter()\n"
         "    evaluate(parse(sys.argv[2]), HistoryStore(history, engine='local'), int(time.time() * 1000))\n"
@@ -185,13 +188,13 @@ def ask_peer(url: str, load: years.Load, question: Question, cached: bool) -> fl
     return took
 
 
-def roll_up_all(hdfs: str) -> tuple[float, int]:
-    """Write all roll-ups; return samples a second and the number of samples."""
+def roll_up_all(hdfs: str, retention: RollupRetention) -> tuple[float, int]:
+    """Write the roll-ups that lack; return samples a second and the number of samples."""
     log, rollups = CompactionLog(hdfs), RollupTable(hdfs)
     log.refresh()
     rollups.refresh()
     runner = RollupRunner(rollups, raw_uri(hdfs))
-    done = [runner.run(job) for job in plan_rollups(log.live(), rollups.live(), RollupRetention(), 0)]
+    done = [runner.run(job) for job in plan_rollups(log.live(), rollups.live(), retention, 0)]
     samples = sum(one.samples for one in done)
     return samples / sum(one.seconds for one in done), samples
 
@@ -208,9 +211,9 @@ def measure(
     say(f"{question.line}: {load.samples:,} samples of {len(load.values):,} series into the raw table")
     years.fill(hdfs, load, FAST_LEVEL)
     say(f"{question.line}: rolling up")
-    pace, samples = roll_up_all(hdfs)
+    pace, samples = roll_up_all(hdfs, RollupRetention())
     if question.step_ms == HOUR_MS:
-        emit("history.rollup", pace, f"samples/s of {samples:,}, all levels, one process")
+        emit("history.rollup", pace, f"samples/s of {samples:,}, the levels of the default, one process")
     cold = ask_in_new_process(hdfs, question)
     with History(hdfs) as history:
         store = HistoryStore(history, engine="local")
@@ -357,7 +360,7 @@ def _read_once(hdfs: str, labels: Sequence[tuple[str, str]]) -> float:
     table = SeriesTable(hdfs)
     wanted = [[term_of(label, value)] for label, value in labels]
     indexed = [file for file in table.live() if file.rows >= MIN_INDEXED_ROWS]
-    held = [(file, TermIndex(f"{table.uri}/{index_path(file.path)}").groups(wanted)) for file in indexed]
+    held = [(file, TermIndex(GroupReader(f"{table.uri}/{index_path(file.path)}")).groups(wanted)) for file in indexed]
     began = time.perf_counter()
     for file, groups in held:
         if groups:
@@ -368,13 +371,12 @@ def _read_once(hdfs: str, labels: Sequence[tuple[str, str]]) -> float:
 
 
 def _emit_bytes(line: str, hdfs: str) -> None:
-    """Roll up, and print the bytes of data files of both tables, with and without the finest level."""
-    _, samples = roll_up_all(hdfs)
-    rollups = RollupTable(hdfs)
-    rollups.refresh()
-    raw, files = table.size(hdfs).data, rollups.live()
-    for name, levels in ((line, files), (variant(line, "1h"), [one for one in files if one.level_ms >= HOUR_MS])):
-        made = sum(one.size for one in levels)
+    """Roll up, and print the bytes of data files of both tables, with the levels of the default and with all."""
+    for name, retention in ((line, RollupRetention()), (variant(line, "5m"), RollupRetention(ALL_LEVELS))):
+        _, samples = roll_up_all(hdfs, retention)
+        rollups = RollupTable(hdfs)
+        rollups.refresh()
+        raw, made = table.size(hdfs).data, sum(one.size for one in rollups.live())
         unit = f"x the bytes of samples alone ({raw / samples:.3g} bytes a sample, roll-ups {made / samples:.3g})"
         emit(name, (raw + made) / raw, unit)
 

@@ -13,10 +13,10 @@ Modules in reading order; each imports only those before it:
     lane_columns     lanes of the state in a commit
     table_state      state of an append: offsets, lanes, gaps; and the step to the next one. Pure
     delta            one Delta table: open, refresh, commit
-    table_reader     leases on versions, and reads of a whole version
-    rollup_rows      rows of roll-ups: made of samples, merged. Pure
-    parquet_reader   data files read by ranges
     head             newest append: the only parser of commits
+    parquet_reader   data files read by ranges, which may stay open
+    table_reader     leases on versions, reads of a whole version, tables that stay open
+    rollup_rows      rows of roll-ups: made of samples, merged. Pure
     term_index       row groups of a file of series by name and label
     merged_files     files that a merge writes
     merged_table     a table of many small commits: merges, expiry of rows, deletion of files

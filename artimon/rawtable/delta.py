@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
@@ -133,7 +133,15 @@ class DeltaHandle:
         return call_with_timeout(CALL_TIMEOUT_S, f"{what} {self.uri}", call)
 
 
-def files_of(table: DeltaTable, *columns: str) -> list[tuple[Any, ...]]:
+class ListedTable(Protocol):
+    """Version of a table: the client's table, or a snapshot of it."""
+
+    def version(self) -> int: ...
+
+    def get_add_actions(self, flatten: bool = False) -> Any: ...
+
+
+def files_of(table: ListedTable, *columns: str) -> list[tuple[Any, ...]]:
     """Return columns of Delta's list of live files, a tuple per file."""
     actions = pa.table(table.get_add_actions(flatten=True))
     if not len(actions):

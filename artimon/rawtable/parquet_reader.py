@@ -4,6 +4,8 @@ a timeout."""
 from __future__ import annotations
 
 import io
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,8 +20,36 @@ MAX_GROUP_ROWS = 1 << 22
 """Limit of the rows of a row group on read: four times the largest that is written."""
 MAX_GROUP_BYTES = 1 << 30
 """Limit of the decompressed bytes of a row group on read; the largest that is written has about 184 MiB."""
+OPEN_FILES, OPEN_BYTES = 4_096, 128 * 1024 * 1024
+"""Limits of OpenFiles: a year of roll-ups at three levels are 1,095 files for each class."""
+FOOTER_FACTOR = 6
+"""Memory of the decoded footer of an open file, as a multiple of its size in the file."""
 ColumnBounds = dict[str, tuple[Any, Any]]
 """Minimum and maximum of each column that has statistics; times as epoch microseconds."""
+
+
+class _OpenFile:
+    """Open file that several readers share."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._file: Any = files.open_reader(uri)
+        self.size = int(self._file.size)
+
+    def read(self, start: int, length: int) -> bytes:
+        """Return [start, start + length). After an error the file is opened anew and asked once more: its blocks may
+        have moved since. Raises OSError."""
+        file = self._file
+        try:
+            return self._read(file, start, length)
+        except OSError:
+            if self._file is file:
+                self._file = files.open_reader(self._uri)
+        return self._read(self._file, start, length)
+
+    def _read(self, file: Any, start: int, length: int) -> bytes:
+        what = f"reading {self._uri}"
+        return bytes(call_with_timeout(files.TIMEOUT_S, what, lambda: file.read_range(start, length)))
 
 
 class RangeReader(io.RawIOBase):
@@ -29,8 +59,8 @@ class RangeReader(io.RawIOBase):
     def __init__(self, uri: str, opened: RangeReader | None = None) -> None:
         super().__init__()
         self.uri = uri
-        self._file: Any = opened._file if opened else files.open_reader(uri)
-        self._size, self._at = int(self._file.size), 0
+        self._file: _OpenFile = opened._file if opened else _OpenFile(uri)
+        self._size, self._at = self._file.size, 0
         self._start, self._data = 0, b""
 
     def load(self, start: int, length: int) -> None:
@@ -71,10 +101,7 @@ class RangeReader(io.RawIOBase):
         return True
 
     def _fetch(self, start: int, length: int) -> bytes:
-        if length <= 0:
-            return b""
-        what = f"reading {self.uri}"
-        return bytes(call_with_timeout(files.TIMEOUT_S, what, lambda: self._file.read_range(start, length)))
+        return self._file.read(start, length) if length > 0 else b""
 
 
 def oversized_group(metadata: Any) -> str:
@@ -89,6 +116,11 @@ def oversized_group(metadata: Any) -> str:
                 f" and {MAX_GROUP_BYTES} bytes"
             )
     return ""
+
+
+def _columns_of(metadata: Any) -> dict[str, int]:
+    """Return the number of each column by its path."""
+    return {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
 
 
 def byte_range(group: Any, columns: Iterable[int] | None = None) -> tuple[int, int]:
@@ -118,10 +150,15 @@ class GroupReader:
         self._metadata: Any = self._file.metadata
         if opened is None and (unfit := oversized_group(self._metadata)):
             raise TableError(f"{uri}: {unfit}")
-        self._columns = {self._metadata.schema.column(at).path: at for at in range(self._metadata.num_columns)}
-        self._schema = self._file.schema_arrow
-        self._spans: dict[int, tuple[int, int]] = {}
+        self._columns: dict[str, int] = opened._columns if opened else _columns_of(self._metadata)
+        self._schema: Any = opened._schema if opened else self._file.schema_arrow
+        self._spans: dict[int, tuple[int, int]] = opened._spans if opened else {}
         self.fetched_bytes = 0
+
+    @property
+    def footer_bytes(self) -> int:
+        """Size of the footer in the file."""
+        return int(self._metadata.serialized_size)
 
     @property
     def columns(self) -> set[str]:
@@ -205,3 +242,33 @@ class GroupReader:
         if group not in self._spans:
             self._spans[group] = byte_range(self._metadata.row_group(group))
         return self._spans[group]
+
+
+class OpenFiles:
+    """Data files that stay open between reads: their footers are not read again. Files never change. The least recently
+    used ones beyond the limits are closed. Threads may share it; `_lock` guards `_open` and `_bytes`."""
+
+    def __init__(self, max_files: int = OPEN_FILES, max_bytes: int = OPEN_BYTES) -> None:
+        self._max_files, self._max_bytes = max_files, max_bytes
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, GroupReader] = OrderedDict()
+        self._bytes = 0
+
+    def reader(self, uri: str) -> GroupReader:
+        """Return a reader for one thread. Raises as GroupReader, FileNotFoundError."""
+        with self._lock:
+            if (held := self._open.get(uri)) is not None:
+                self._open.move_to_end(uri)
+        if held is None:
+            held = GroupReader(uri)
+            with self._lock:
+                self._add(uri, held)
+        return GroupReader(uri, held)
+
+    def _add(self, uri: str, opened: GroupReader) -> None:
+        if uri not in self._open:
+            self._open[uri] = opened
+            self._bytes += FOOTER_FACTOR * opened.footer_bytes
+        while self._open and (len(self._open) > self._max_files or self._bytes > self._max_bytes):
+            _, closed = self._open.popitem(last=False)
+            self._bytes -= FOOTER_FACTOR * closed.footer_bytes

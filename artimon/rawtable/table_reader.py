@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from time import monotonic
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from artimon.model.znode import parse_json_object
+from artimon.rawtable.delta import CALL_TIMEOUT_S
+from artimon.rawtable.head import newest_document
+from artimon.rawtable.parquet_reader import OpenFiles
+from artimon.rawtable.schema import TableError
+from artimon.runtime.deadline import call_with_timeout
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +36,13 @@ ANY_VERSION = -1
 LEASE_MS = 3_600_000
 LEASE_TIMEOUT_S = 5.0
 MAX_ATTEMPTS = 5
+MAX_COMMITS = 50
+"""Maximum number of commits read to find the newest append; other commits are few."""
+REOPEN_S = 600.0
+"""Age at which an open table is opened anew, in seconds: one that was made again under its name is then noticed."""
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 class ReadLease:
@@ -75,47 +87,167 @@ class ReadLease:
 def open_leased(uri: str, zookeeper: KazooClient | None = None) -> Iterator[DeltaTable]:
     """Open the newest version of the table at `uri`; its files are protected inside the context, at most for an hour.
     Raises deltalake's errors."""
-    lease = ReadLease(uri, zookeeper)
-    lease.acquire()
-    try:
+    with _lease(uri, zookeeper) as lease:
         table = DeltaTable(uri)
         lease.pin(table.version())
         yield table
+
+
+@contextmanager
+def _lease(uri: str, zookeeper: KazooClient | None) -> Iterator[ReadLease]:
+    lease = ReadLease(uri, zookeeper)
+    lease.acquire()
+    try:
+        yield lease
     finally:
         lease.release()
+
+
+class TableSnapshot:
+    """One version of a table: its number and Delta's list of its files. Unlike the client's table it never changes."""
+
+    def __init__(self, uri: str, table: DeltaTable) -> None:
+        self._uri, self._version = uri, table.version()
+        self._actions = pa.table(table.get_add_actions(flatten=True))
+        self._newest_append: Mapping[str, Any] | None = None
+
+    def version(self) -> int:
+        return self._version
+
+    def appended_ms(self) -> int | None:
+        """Return the append time of the newest batch, of the raw table; None if the log does not contain it. It is read
+        once."""
+        if self._newest_append is None:
+            try:
+                found = newest_document(self._uri, self._version, max(-1, self._version - MAX_COMMITS))
+            except (OSError, TableError):
+                return None
+            self._newest_append = {} if found is None else found[1]
+        told = self._newest_append.get("newest_append_ms")
+        return told if isinstance(told, int) else None
+
+    def get_add_actions(self, flatten: bool = False) -> pa.Table:
+        """Return Delta's list of files, with a column for each partition and statistic. Raises ValueError for the other
+        form, which is not held."""
+        if not flatten:
+            raise ValueError("a snapshot has the flat list of files only")
+        return self._actions
+
+
+class _OpenTable:
+    """Table that stays open. `_lock` guards all; calls of the client have a timeout.
+
+    Invariant: `_table` is None after a call that failed, because an abandoned one may still use it."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri, self._lock = uri, threading.Lock()
+        self._table: DeltaTable | None = None
+        self._snapshot: TableSnapshot | None = None
+        self._opened_s = 0.0
+
+    def newest(self) -> TableSnapshot:
+        """Return the newest version. Raises deltalake's errors, OSError."""
+        with self._lock:
+            held, self._table = self._table, None
+            table = self._updated(held) or self._open()
+            if held is not table or self._snapshot is None or self._snapshot.version() != table.version():
+                self._snapshot = TableSnapshot(self._uri, table)
+            self._table = table
+            return self._snapshot
+
+    def _updated(self, table: DeltaTable | None) -> DeltaTable | None:
+        """Return the table at its newest version; None if it must be opened anew."""
+        if table is None or monotonic() - self._opened_s > REOPEN_S:
+            return None
+        try:
+            call_with_timeout(CALL_TIMEOUT_S, f"reading {self._uri}", table.update_incremental)
+        except DeltaError as error:
+            log.info("%s: opened anew, as its log cannot be followed: %s", self._uri, error)
+            return None
+        return table
+
+    def _open(self) -> DeltaTable:
+        table = call_with_timeout(CALL_TIMEOUT_S, f"opening {self._uri}", lambda: DeltaTable(self._uri))
+        self._opened_s = monotonic()
+        return table
+
+    def close(self) -> None:
+        with self._lock:
+            self._table = self._snapshot = None
+
+
+class OpenTables:
+    """Tables that stay open between reads, which then fetch the commits since the last one alone, and their data
+    `files`. Threads may share it. `_lock` guards `_open`, which has an entry for each table that was ever read: those
+    of one history."""
+
+    def __init__(self) -> None:
+        self.files = OpenFiles()
+        self._lock = threading.Lock()
+        self._open: dict[str, _OpenTable] = {}
+
+    @contextmanager
+    def open_leased(self, uri: str, zookeeper: KazooClient | None = None) -> Iterator[TableSnapshot]:
+        """As the function of this name."""
+        with _lease(uri, zookeeper) as lease:
+            snapshot = self._opened(uri).newest()
+            lease.pin(snapshot.version())
+            yield snapshot
+
+    def read(self, uri: str, read: Callable[[TableSnapshot], T], zookeeper: KazooClient | None = None) -> T:
+        """As `read_with_retry`."""
+        return _with_retry(uri, lambda: self.open_leased(uri, zookeeper), read, lambda: self._opened(uri).close())
+
+    def read_both(
+        self,
+        uri: str,
+        beside: str,
+        read: Callable[[TableSnapshot, TableSnapshot | None], T],
+        zookeeper: KazooClient | None = None,
+    ) -> T:
+        """As `read`, of two tables: that at `beside`, None if it does not exist, is opened after the first."""
+
+        def read_first(table: TableSnapshot) -> T:
+            with ExitStack() as opened:
+                try:
+                    other = opened.enter_context(self.open_leased(beside, zookeeper))
+                except TableNotFoundError:
+                    return read(table, None)
+                try:
+                    return read(table, other)
+                except FileNotFoundError:
+                    self._opened(beside).close()
+                    raise
+
+        return self.read(uri, read_first, zookeeper)
+
+    def _opened(self, uri: str) -> _OpenTable:
+        with self._lock:
+            return self._open.setdefault(uri, _OpenTable(uri))
 
 
 def read_with_retry(uri: str, read: Callable[[DeltaTable], T], zookeeper: KazooClient | None = None) -> T:
     """Return the result of `read` on the newest version; retry on the then newest if a file disappears meanwhile.
     Raises FileNotFoundError after ATTEMPTS attempts."""
+    return _with_retry(uri, lambda: open_leased(uri, zookeeper), read)
+
+
+def _with_retry(
+    uri: str,
+    open_newest: Callable[[], AbstractContextManager[V]],
+    read: Callable[[V], T],
+    forget: Callable[[], None] = lambda: None,
+) -> T:
     for attempt in range(MAX_ATTEMPTS):
-        with open_leased(uri, zookeeper) as table:
+        with open_newest() as table:
             try:
                 return read(table)
             except FileNotFoundError as error:
                 if attempt == MAX_ATTEMPTS - 1:
                     raise
-                log.info("%s: version %d is gone (%s); reading the newest one", uri, table.version(), error)
+                log.info("%s: a file of the version read is gone (%s); reading the newest one", uri, error)
+        forget()
     raise AssertionError("unreachable")
-
-
-def read_both_with_retry(
-    uri: str,
-    beside: str,
-    read: Callable[[DeltaTable, DeltaTable | None], T],
-    zookeeper: KazooClient | None = None,
-) -> T:
-    """As `read_with_retry`, of two tables: that at `beside`, None if it does not exist, is opened after the first."""
-
-    def read_first(table: DeltaTable) -> T:
-        with ExitStack() as opened:
-            try:
-                other = opened.enter_context(open_leased(beside, zookeeper))
-            except TableNotFoundError:
-                return read(table, None)
-            return read(table, other)
-
-    return read_with_retry(uri, read_first, zookeeper)
 
 
 def read_raw(

@@ -6,9 +6,7 @@ A row group that has a series with the term is always listed; terms that share a
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -27,8 +25,6 @@ MIN_INDEXED_ROWS = 20_000
 """Files with fewer rows have no index: all their rows are read."""
 NAME_LABEL = "__name__"
 ENTRIES_OF_GROUP = 32_768
-MAX_OPEN = 128
-"""Maximum number of indexes that TermIndexes keeps open, about 100 kB each."""
 SCHEMA = pa.schema([("term", pa.int64()), ("group", pa.int32())])
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -102,14 +98,13 @@ def _hashes(texts: Any) -> Words:
 
 
 class TermIndex:
-    """Reader of one index. Used by one thread."""
+    """Reader of one index by that of its file. Used by one thread."""
 
-    def __init__(self, uri: str, opened: TermIndex | None = None) -> None:
-        """`opened`: another reader of the same index. Raises TableError, OSError, FileNotFoundError."""
-        self._reader: GroupReader = GroupReader(uri, opened._reader if opened else None)
+    def __init__(self, reader: GroupReader) -> None:
+        self._reader = reader
 
     def groups(self, wanted: Iterable[Sequence[int]]) -> list[int]:
-        """Return the row groups that have, of each element of `wanted`, at least one term."""
+        """Return the row groups that have, of each element of `wanted`, at least one term. Raises OSError."""
         found: set[int] | None = None
         for terms in wanted:
             held = set().union(*map(self._groups_of, terms))
@@ -128,25 +123,3 @@ class TermIndex:
                 start, end = np.searchsorted(terms, [term, term + 1])
                 held.update(rows.column("group").to_numpy()[start:end].tolist())
         return held
-
-
-class TermIndexes:
-    """Indexes that stay open between lookups: a lookup then reads one row group of each. `_lock` guards the open
-    ones."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._open: OrderedDict[str, TermIndex] = OrderedDict()
-
-    def groups(self, uri: str, wanted: Sequence[Sequence[int]]) -> list[int]:
-        """As TermIndex.groups. Raises TableError, OSError, FileNotFoundError."""
-        with self._lock:
-            opened = self._open.get(uri)
-        index = TermIndex(uri, opened)
-        found = index.groups(wanted)
-        with self._lock:
-            self._open.setdefault(uri, index)
-            self._open.move_to_end(uri)
-            while len(self._open) > MAX_OPEN:
-                self._open.popitem(last=False)
-        return found

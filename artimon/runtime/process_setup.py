@@ -8,13 +8,14 @@ import sys
 import threading
 from types import FrameType
 
+from artimon.runtime.arrow_setup import defer_pandas
 from artimon.runtime.settings import kafka_security, security, zookeeper_auth
 
 
 def install_signal_handlers() -> threading.Event:
     """Set up logging and signals of a process and check its settings; SIGTERM or SIGINT set the returned event."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    limit_library_logs()
+    set_up_libraries()
     check_settings()
     stop = threading.Event()
 
@@ -33,7 +34,9 @@ def check_settings() -> None:
     kafka_security()
 
 
-def limit_library_logs() -> None:
-    """Silence client libraries, which log every attempt; our own messages report the relevant failures."""
+def set_up_libraries() -> None:
+    """Silence client libraries, which log every attempt; our own messages report the relevant failures. Let Arrow, if
+    it is imported, begin without pandas."""
+    defer_pandas()
     for noisy in ("kazoo", "kafka", "py4j", "bookkeeper.zookeeper"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)

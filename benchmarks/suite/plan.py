@@ -215,7 +215,7 @@ PLAN = (
             *_family("peer.victoriametrics.history.import", "", "@stored"),
         ),
         sized=(
-            *("history.bytes", "history.bytes@1h", "history.bytes@mixed", "history.bytes@mixed,1h"),
+            *("history.bytes", "history.bytes@5m", "history.bytes@mixed", "history.bytes@mixed,5m"),
             *_family("history.30d@7days", "", ",cold", ",parts"),
             *_family("peer.victoriametrics.history.30d@7days", "", ",cold", ",cached"),
             *(

@@ -47,7 +47,7 @@ class CompactorConfig:
             " end; none: no roll-ups.",
             "--rollups",
             read=lambda text: parse_rollups(text),
-            default="5m=365,1h=3650,1d=3650",
+            default="1h=3650,1d=3650",
         ),
     ] = field(default_factory=RollupRetention)
     interval_s: Annotated[float, in_seconds("Interval of checks of the table.", "--interval")] = 30.0

@@ -117,9 +117,10 @@ class RollupRunner:
         writers += outputs.values()
         samples = _SampleCount(self._heartbeat)
         run = ParquetRun(f"{self._raw_uri}/{file.path}", file.rows, file.size, samples.add)
-        for rows in rolled(run.batches(ROW_GROUP), LEVELS_MS[0], LEVELS_MS[-1]):
+        finest = min(levels)
+        for rows in rolled(run.batches(ROW_GROUP), finest, LEVELS_MS[-1]):
             for level, output in outputs.items():
-                output.add(to_table(rows if level == LEVELS_MS[0] else merge_rows(rows, level)))
+                output.add(to_table(rows if level == finest else merge_rows(rows, level)))
             self._heartbeat()
         return [self._closed(output, samples.count) for output in outputs.values()]
 

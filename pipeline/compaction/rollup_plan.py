@@ -19,7 +19,7 @@ Partition = tuple[str, str]
 
 
 def _default_days() -> dict[tuple[int, str], int | None]:
-    return {(300_000, "*"): 365, (3_600_000, "*"): 3650, (86_400_000, "*"): 3650}
+    return {(3_600_000, "*"): 3650, (86_400_000, "*"): 3650}
 
 
 @dataclass(frozen=True, slots=True)

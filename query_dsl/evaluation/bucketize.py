@@ -16,6 +16,7 @@ from artimon.model.grid import Grid
 from artimon.model.select import INCARNATION_DTYPE
 from artimon.rawtable.value_columns import intern_texts
 from query_dsl.evaluation.execution import QueryExecution
+from query_dsl.evaluation.planner import FROM_BUCKETS
 from query_dsl.evaluation.udf import WindowSpans
 from query_dsl.evaluation.windows import (
     MIN_DEFAULT_GAP_MS,
@@ -38,9 +39,6 @@ from query_dsl.stores.sample_rows import SampleRows
 from query_dsl.tree import nodes
 from query_dsl.tree.query_errors import QueryError
 from query_dsl.tree.times import format_duration, format_time
-
-FROM_BUCKETS = ("last", "min", "max", "sum", "mean", "count")
-"""Window functions that the statistics of one bucket determine completely."""
 
 
 def bucketize_samples(node: nodes.Bucketize, grid: Grid, execution: QueryExecution) -> Matrix | None:

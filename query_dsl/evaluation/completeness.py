@@ -102,7 +102,8 @@ def measure_completeness(query: str | Expr, store: Store, now_ms: int, watch: Qu
 
 def measure_prepared(evaluator: QueryEvaluator) -> Completeness:
     """Measure the completeness of a prepared query; it is not evaluated."""
-    grid, step_ms = evaluator.plan.grid, evaluator.plan.base_step_ms
+    plan = evaluator.plan
+    grid, step_ms = plan.grid, max(ring.step_ms for ring in plan.levels if not plan.base_step_ms % ring.step_ms)
     columns = max(1, (grid.end_ms - grid.start_ms) // step_ms)
     found: list[Buckets] = []
     for node, offset_ms in fetches_of(evaluator.tree):

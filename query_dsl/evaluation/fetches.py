@@ -62,15 +62,6 @@ def level_of(grid: Grid, remedy: str, execution: QueryExecution) -> LevelSnapsho
     return ring
 
 
-def below_times(node: nodes.Node) -> tuple[nodes.Node, int]:
-    """Return the node below times and offsets, and the sum of the offsets in milliseconds."""
-    offset_ms = 0
-    while isinstance(node, nodes.Offset | nodes.Range | nodes.Between | nodes.At):
-        offset_ms += node.offset_ms if isinstance(node, nodes.Offset) else 0
-        node = node.child
-    return node, offset_ms
-
-
 def held_grid(grid: Grid, ring: LevelSnapshot) -> Grid:
     """Return the part of `grid` that the ring can hold. Raises NothingHeld if there is none."""
     start, end = max(grid.start_ms, ring.held_start_ms), min(grid.end_ms, ring.newest_ms)

@@ -8,7 +8,7 @@ from artimon.model.grid import Grid
 from artimon.model.select import Buckets
 from artimon.model.series_table import SeriesTable
 from query_dsl.evaluation.execution import QueryExecution
-from query_dsl.evaluation.fetches import below_times, explain_empty, held_grid, level_of
+from query_dsl.evaluation.fetches import explain_empty, held_grid, level_of
 from query_dsl.functions.step import NEVER, NewestTimes
 from query_dsl.results.result_cells import Ints, SeriesKey, canonical_order
 from query_dsl.stores.levels import LevelSnapshot
@@ -29,7 +29,7 @@ def read_newest_times(
     age.
 
     Raises QueryError for any node but a fetch."""
-    child, offset_ms = below_times(node)
+    child, offset_ms = nodes.below_times(node)
     if not isinstance(child, nodes.Fetch):
         raise QueryError(
             f"{function} needs the times of samples, which computed values lack: use it directly after fetch(..), "

@@ -30,6 +30,8 @@ from query_dsl.tree.times import format_duration, format_time
 DEFAULT_RANGE_MS = 600_000
 MAX_POINTS = 11_000
 """Maximum number of buckets of the grid of a query."""
+FROM_BUCKETS = ("last", "min", "max", "sum", "mean", "count")
+"""Window functions that the statistics of one bucket determine completely."""
 
 TimeNode = nodes.Range | nodes.Between | nodes.At
 CalendarPlan = tuple[CalendarGrid, tuple[str, ...]]
@@ -130,8 +132,25 @@ def _plan_levels(
     if past:
         rings = tuple(replace(one, unbounded=True) for one in rings)
         rings += () if any(one.step_ms == ring.step_ms for one in rings) else (ring,)
-    engine, why = _engine(reach, ring, covered, raw)
-    return Plan(grid, rings, ring.step_ms, notes, engine, why, reach.any_step)
+    base_ms = ring.step_ms
+    if step_ms is not None and not covered and past:
+        base_ms = _whole_step_ms(tree, (step_ms,) if calendar is None else calendar[0].edges) or base_ms
+    engine, why = _engine(reach, replace(ring, step_ms=base_ms), covered, raw)
+    return Plan(grid, rings, base_ms, notes, engine, why, reach.any_step)
+
+
+def _whole_step_ms(tree: Node, steps_ms: Sequence[int]) -> int | None:
+    """Return the greatest step at which fetches below each bucketize may read the history, which has buckets of a day,
+    too; None if a function needs the buckets of a level."""
+    step_ms = gcd(*steps_ms)
+    for node in nodes.walk(tree):
+        if not isinstance(node, nodes.Bucketize):
+            continue
+        child, offset_ms = nodes.below_times(node.child)
+        stored = isinstance(child, nodes.Fetch) and child.resolution is None
+        if not stored or node.function not in FROM_BUCKETS or node.rules.nulls != "skip" or offset_ms % step_ms:
+            return None
+    return step_ms
 
 
 def _engine(reach: StoreReach, ring: LevelSnapshot, covered: bool, raw: bool) -> tuple[Engine, str]:

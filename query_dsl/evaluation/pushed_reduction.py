@@ -17,7 +17,7 @@ from artimon.model.grid import Grid
 from artimon.model.select import NAME, Buckets, SelectRequest
 from query_dsl.evaluation.class_reduction import finish_partial, note_lacking, reduce_classes
 from query_dsl.evaluation.execution import QueryExecution
-from query_dsl.evaluation.fetches import below_times, held_grid, note_unsampled
+from query_dsl.evaluation.fetches import held_grid, note_unsampled
 from query_dsl.evaluation.windows import (
     WindowColumns,
     cut_windows,
@@ -89,7 +89,7 @@ def _match(node: nodes.Reduce, grid: Grid, execution: QueryExecution) -> _Pushed
         return None
     if node.function in BEST and not _is_exact_choice(node):
         return None
-    child, outer_ms = below_times(node.child)
+    child, outer_ms = nodes.below_times(node.child)
     base_step_ms, window = None, None
     if isinstance(child, nodes.Bucketize):
         if child.unit is not None or child.step_ms != grid.step_ms:
@@ -102,7 +102,7 @@ def _match(node: nodes.Reduce, grid: Grid, execution: QueryExecution) -> _Pushed
     if window is not None:
         if window.rules.nulls == "error" or window.since or window.function not in FUNCTIONS:  # shards know no others
             return None
-        child, inner_ms = below_times(window.child)
+        child, inner_ms = nodes.below_times(window.child)
     if not isinstance(child, nodes.Fetch) or child.resolution is not None:
         return None
     if outer_ms % grid.step_ms or inner_ms % (base_step_ms or grid.step_ms):

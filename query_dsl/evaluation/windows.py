@@ -21,7 +21,6 @@ from artimon.model.grid import Grid
 from artimon.model.values import INT64_MAX, INT64_MIN, Kind
 from query_dsl.evaluation.calendar_buckets import place_columns
 from query_dsl.evaluation.execution import QueryExecution, grid_required
-from query_dsl.evaluation.fetches import below_times
 from query_dsl.evaluation.udf import UdfResult, WindowSpans, result_type_of, run_udf_spans, run_udf_window
 from query_dsl.functions.join import series_name
 from query_dsl.functions.mappers import Mapper
@@ -88,7 +87,7 @@ def finer_step_ms(node: nodes.Window, grid: Grid, execution: QueryExecution) -> 
     """Return the step of the coarsest level that holds, whole, the windows that are no multiple of the step of `grid`.
     None: no level does, or they are multiples."""
     spans = (node.before_ms or grid.step_ms, node.after_ms)
-    child, offset_ms = below_times(node.child)
+    child, offset_ms = nodes.below_times(node.child)
     if not any(ms % grid.step_ms for ms in spans) or not isinstance(child, nodes.Fetch):
         return None
     first_ms = grid.start_ms + grid.step_ms - offset_ms - spans[0]
@@ -107,7 +106,7 @@ def run_window(node: nodes.Window, grid: Grid, execution: QueryExecution, base_s
     framed = window_columns(node, grid, execution, base_step_ms)
     data = _read(node, framed, execution)
     cut = note_cut(framed, data.first_held, data.grid, execution)
-    ahead = note_open(framed, below_times(node.child)[1], execution)
+    ahead = note_open(framed, nodes.below_times(node.child)[1], execution)
     return _apply(node, framed, data, cut | ahead if data.stored else cut, execution)
 
 
@@ -163,7 +162,7 @@ def _since_step_ms(
     node: nodes.Window, unit: CalendarUnit, starts_ms: Ints, grid: Grid, execution: QueryExecution
 ) -> int:
     """Return the step of the coarsest level that holds the windows and has buckets which end where they begin."""
-    child, offset_ms = below_times(node.child)
+    child, offset_ms = nodes.below_times(node.child)
     needed = gcd(grid.step_ms, offset_ms, *starts_ms.tolist())
     if not needed % grid.step_ms:
         return grid.step_ms

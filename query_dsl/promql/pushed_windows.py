@@ -40,6 +40,8 @@ ALIGNED: Mapping[str, str] = MappingProxyType(
 )
 """Functions that statistics of whole buckets give exactly, at every level."""
 EXACT: Mapping[str, str] = MappingProxyType({"increase": "increase", "rate": "rate"})
+HISTORY_STEPS_MS = (86_400_000, 3_600_000)
+"""Steps of the buckets that the history is asked for, coarsest first: those of its roll-ups."""
 REDUCERS: Mapping[str, str] = MappingProxyType(
     {
         **{name: name for name in ("sum", "min", "max", "count", "quantile", "topk", "bottomk")},
@@ -95,14 +97,18 @@ class LevelChoice:
 def choose_level(
     asked: WindowQuery, levels: Sequence[LevelSnapshot], exact: bool, has_history: bool
 ) -> LevelChoice | None:
-    """Return the finest level that gives the value of the raw samples, without a history also one that gives an
-    approximation of a rate; None if there is none. `exact`: only if increases
-    count from the starts of processes."""
+    """Return the finest level of memory that gives the value of the raw samples, else with a history its coarsest one,
+    without also one that gives an approximation of a rate; None if there is none. `exact`: only if increases count from
+    the starts of processes."""
     name, range_ms = asked.function, asked.range_ms
     first_ms = int(asked.ends_ms.min()) - range_ms
     fit = [level for level in levels if level.holds(first_ms)]
+    wants_past = has_history and name and levels[0] not in fit
+    past = [LevelSnapshot(step_ms, 2**62 // step_ms, 0, 0) for step_ms in HISTORY_STEPS_MS if wants_past]
     aligned = [
-        one for one in fit if not (asked.ends_ms % one.step_ms).any() and (not name or range_ms % one.step_ms == 0)
+        one
+        for one in (*fit, *past)
+        if not (asked.ends_ms % one.step_ms).any() and (not name or range_ms % one.step_ms == 0)
     ]
     if exact:
         return LevelChoice(aligned[0], EXACT[name]) if aligned else None

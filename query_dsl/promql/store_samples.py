@@ -184,7 +184,8 @@ class StoreSamples:
             if choice is not None:
                 return exact, choice
             self._warn(
-                f"{asked.function}() is extrapolated: exact increases need ranges of whole minutes that memory holds"
+                f"{asked.function}() is extrapolated: exact increases need ranges of whole minutes that memory holds,"
+                " or of whole hours with a history"
             )
         choice = choose_level(asked, self._levels, False, self._store.has_history)
         by_samples = self._is_history and choice is not None and choice.function not in OF_STATISTICS

@@ -16,7 +16,7 @@ import pyarrow as pa
 from artimon.model.select import NAME, Matcher, Series
 from artimon.model.series_table import EncodedLabel, SeriesTable
 from artimon.model.values import Kind, ValueType
-from artimon.rawtable.term_index import TermIndexes
+from artimon.rawtable.table_reader import OpenTables
 from query_dsl.stores.history.series_lookup import read_announced, read_label_values
 from query_dsl.stores.sample_rows import Ints
 
@@ -53,9 +53,8 @@ class SeriesMatch:
 class HistoryCatalogue:
     """Cached lookups of series in one history. `_lock` guards both caches."""
 
-    def __init__(self, hdfs: str) -> None:
-        self._hdfs = hdfs
-        self._indexes = TermIndexes()
+    def __init__(self, hdfs: str, opened: OpenTables | None = None) -> None:
+        self._hdfs, self._opened = hdfs, opened or OpenTables()
         self._lock = Lock()
         self._cache: OrderedDict[tuple[Matcher, ...], tuple[float, SeriesMatch]] = OrderedDict()
         self._values: OrderedDict[str | None, tuple[float, list[str]]] = OrderedDict()
@@ -65,14 +64,14 @@ class HistoryCatalogue:
         `read_announced`."""
 
         def read() -> SeriesMatch:
-            return make_match(*read_announced(self._hdfs, matchers, MAX_FOUND, self._indexes))
+            return make_match(*read_announced(self._hdfs, matchers, MAX_FOUND, self._opened))
 
         return self._cached(self._cache, matchers, read)
 
     def label_values(self, label: str | None) -> list[str]:
         """Return the values of a label of all series, or with None all names of labels, sorted. Raises as
         `read_label_values`."""
-        return self._cached(self._values, label, lambda: sorted(read_label_values(self._hdfs, label)))
+        return self._cached(self._values, label, lambda: sorted(read_label_values(self._hdfs, label, self._opened)))
 
     def _cached(self, cache: OrderedDict[K, tuple[float, T]], key: K, read: Callable[[], T]) -> T:
         now = monotonic()

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from artimon.compute.statistics import with_needs
 from artimon.model.grid import DEFAULT_LEVELS, Grid
@@ -22,7 +21,7 @@ from artimon.model.select import NAME, Buckets, Matcher, SelectRequest, Series, 
 from artimon.rawtable.rollup_rows import RollupRows
 from artimon.rawtable.rollups import rollups_uri
 from artimon.rawtable.schema import raw_uri
-from artimon.rawtable.table_reader import read_both_with_retry, read_with_retry
+from artimon.rawtable.table_reader import TableSnapshot
 from query_dsl.functions.step import NEVER
 from query_dsl.stores.bucket_accumulator import BucketAccumulator
 from query_dsl.stores.closed_parts import ClosedParts
@@ -45,7 +44,7 @@ from query_dsl.stores.rollup_buckets import (
     unify_rollup_types,
 )
 from query_dsl.stores.sample_rows import ENDED, Ints, from_raw_table, unify_types
-from query_dsl.stores.table_read import BudgetEvent, TableRead, TableVersions, appended_ms, read_text
+from query_dsl.stores.table_read import BudgetEvent, TableRead, TableVersions, read_text
 
 T = TypeVar("T")
 TASK_BYTES = 64 * 1024 * 1024
@@ -77,7 +76,7 @@ class HistoryStore(EngineStore):
         """`parts`: cache of the buckets of closed days."""
         self._history, self._levels, self._engine = history, levels, engine
         self._watch, self._progress = watch or QueryBudget(), progress
-        self._catalogue, self._parts = catalogue or HistoryCatalogue(history.hdfs), parts
+        self._catalogue, self._parts = catalogue or HistoryCatalogue(history.hdfs, history.opened), parts
 
     def watching(self, watch: QueryBudget) -> HistoryStore:
         return HistoryStore(
@@ -100,7 +99,7 @@ class HistoryStore(EngineStore):
         """Append time of the newest batch; None if unknown. Raises HistoryError."""
         uri = raw_uri(self._history.hdfs)
         with self._history.lease_client() as zookeeper:
-            return read_with_retry(uri, lambda table: appended_ms(uri, table.version()), zookeeper)
+            return self._history.opened.read(uri, TableSnapshot.appended_ms, zookeeper)
 
     def levels(self) -> tuple[tuple[int, int], ...]:
         return self._levels
@@ -210,16 +209,17 @@ class HistoryStore(EngineStore):
         beside = rollups_uri(self._history.hdfs)
         wanted = RowFilter(found.source, found.fingerprint, after_ms, until_ms)
 
-        def read(table: DeltaTable, rollups: DeltaTable | None) -> T:
-            newest_ms = appended_ms(uri, table.version())
-            versions = TableVersions(table, uri, rollups, beside, grid, newest_ms)
+        opened = self._history.opened
+
+        def read(table: TableSnapshot, rollups: TableSnapshot | None) -> T:
+            versions = TableVersions(table, uri, rollups, beside, grid, table.appended_ms(), opened.files)
             return answer(TableRead(versions, wanted, found.row_of[wanted.order], versions.choose(wanted), ending))
 
         try:
             with self._history.lease_client() as zookeeper:
                 if grid is None:
-                    return read_with_retry(uri, lambda table: read(table, None), zookeeper)
-                return read_both_with_retry(uri, beside, read, zookeeper)
+                    return opened.read(uri, lambda table: read(table, None), zookeeper)
+                return opened.read_both(uri, beside, read, zookeeper)
         except HistoryInterrupted:
             raise ending.reason() from None
 

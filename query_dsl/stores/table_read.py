@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from deltalake import DeltaTable
 
 from artimon.model.grid import Grid
 from artimon.model.select import EngineShare
-from artimon.rawtable.head import newest_document
+from artimon.rawtable.delta import ListedTable
+from artimon.rawtable.parquet_reader import OpenFiles
 from artimon.rawtable.rollup_rows import RollupRows, concat_rows
-from artimon.rawtable.schema import TableError
 from query_dsl.functions.step import NEVER
 from query_dsl.stores.history.file_pruning import RawFile, RowFilter
 from query_dsl.stores.history.local_reader import LocalReader, Progress, no_progress
@@ -29,8 +28,6 @@ from query_dsl.tree.times import format_time
 
 HISTORY_NOTE = "history: "
 """Beginning of the note on what was read."""
-MAX_COMMITS = 50
-"""Maximum number of commits read to find the newest append; other commits are few."""
 MOST_BYTES = 256 * 1024 * 1024
 """Limit on the bytes of files that are read to find the newest samples; older ones are not found."""
 
@@ -61,14 +58,16 @@ class BudgetEvent(threading.Event):
 class TableVersions:
     """Versions of the raw table and of the table of roll-ups, None if there is none, that one reading uses."""
 
-    table: DeltaTable
+    table: ListedTable
     uri: str
-    rollups: DeltaTable | None
+    rollups: ListedTable | None
     rollups_uri: str
     grid: Grid | None
     """Grid of the buckets to make; None: samples are wanted."""
     appended_ms: int | None
     """Append time of the newest batch in the raw table; None if unknown."""
+    files: OpenFiles
+    """Data files that stay open."""
 
     def choose(self, wanted: RowFilter) -> FileChoice:
         """Return the files that may hold wanted rows."""
@@ -99,7 +98,8 @@ class TableRead:
 
     def reader(self, samples: int = NO_LIMIT) -> LocalReader:
         """A reader of the wanted samples in this process."""
-        return LocalReader(self.uri, self.row_filter, self._question(samples), self.budget_event)
+        asked = self._question(samples)
+        return LocalReader(self.uri, self.row_filter, asked, self.budget_event, opened=self.versions.files)
 
     def _question(self, samples: int) -> SampleQuery:
         after_ms, until_ms = self.row_filter.after_us // 1000, self.row_filter.until_us // 1000
@@ -115,9 +115,7 @@ class TableRead:
     ) -> None:
         """Call `take` with the wanted rows of each row group of the chosen roll-ups, or of some, from several
         threads."""
-        reader = LocalReader(
-            self.versions.rollups_uri, self.row_filter, self._question(most), self.budget_event, columns
-        )
+        reader = self._rollup_reader(self.row_filter, most, columns)
         reader.read_each(self.choice.rollups if files is None else files, take, progress)
         self._add_bytes(reader)
 
@@ -131,13 +129,17 @@ class TableRead:
     ) -> None:
         """Call `take` with the rows of each row group of one file, which `wanted` selects: from several `threads`, or
         from this one."""
-        reader = LocalReader(self.versions.rollups_uri, wanted, self._question(NO_LIMIT), self.budget_event, columns)
+        reader = self._rollup_reader(wanted, NO_LIMIT, columns)
         if threads:
             reader.read_each([file], take)
         else:
             for rows in reader.stream([file]):
                 take(rows)
         self._add_bytes(reader)
+
+    def _rollup_reader(self, wanted: RowFilter, most: int, columns: Sequence[str]) -> LocalReader:
+        versions, asked = self.versions, self._question(most)
+        return LocalReader(versions.rollups_uri, wanted, asked, self.budget_event, columns, versions.files)
 
     def _add_bytes(self, reader: LocalReader) -> None:
         with self._lock:
@@ -219,13 +221,3 @@ class TableRead:
 
 def read_text(part: EngineShare) -> str:
     return f"{HISTORY_NOTE}{part.samples:,} samples, engine {part.detail}"
-
-
-def appended_ms(uri: str, version: int) -> int | None:
-    """Read the append time of the newest batch in the table; None if the log does not contain it."""
-    try:
-        found = newest_document(uri, version, max(-1, version - MAX_COMMITS))
-    except (OSError, TableError):
-        return None
-    told = found[1].get("newest_append_ms") if found is not None else None
-    return told if isinstance(told, int) else None

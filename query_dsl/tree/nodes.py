@@ -293,6 +293,15 @@ def equal_trees(left: object, right: object) -> bool:
     return True
 
 
+def below_times(node: Node) -> tuple[Node, int]:
+    """Return the node below times and offsets, and the sum of the offsets in milliseconds."""
+    offset_ms = 0
+    while isinstance(node, Offset | Range | Between | At):
+        offset_ms += node.offset_ms if isinstance(node, Offset) else 0
+        node = node.child
+    return node, offset_ms
+
+
 def gives_samples(node: Node) -> bool:
     """Return True if the node gives raw samples rather than series on a grid."""
     while True:

@@ -18,6 +18,7 @@ from artimon.model.labels import canonical
 from artimon.model.select import Matcher
 from artimon.rawtable import merged_files, merged_table
 from artimon.rawtable.announced_rows import rows_of
+from artimon.rawtable.parquet_reader import GroupReader
 from artimon.rawtable.series_delta import SeriesTable
 from artimon.rawtable.term_index import TERMS_FOLDER, TermIndex, index_path, term_of
 from artimon.runtime import file_access as files
@@ -123,7 +124,7 @@ def test_only_row_groups_with_the_term_are_named(small_files: None, hdfs: str) -
     table = SeriesTable(hdfs)
     announce(table, [("cpu", {"pod": f"p{n}"}) for n in range(10)], 1)
     (file,) = table.live()
-    index = TermIndex(f"{table.uri}/{index_path(file.path)}")
+    index = TermIndex(GroupReader(f"{table.uri}/{index_path(file.path)}"))
     each = [index.groups([[term_of("pod", f"p{n}")]]) for n in range(10)]
     assert all(len(groups) == 1 for groups in each)
     assert sorted({groups[0] for groups in each}) == [0, 1, 2, 3]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from artimon.model.clock import ManualClock
@@ -21,6 +23,10 @@ from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep,
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.job import DigestMismatchError
 from query_dsl import evaluate, parse
+from query_dsl.evaluation import planner
+from query_dsl.evaluation.planner import FROM_BUCKETS
+from query_dsl.promql import pushed_windows, query_store
+from query_dsl.promql.pushed_windows import ALIGNED
 from query_dsl.stores.history.engine import History
 from query_dsl.stores.history_store import HistoryStore
 from tests.history.engine_world import file_of, put, some_series, text_of
@@ -137,6 +143,114 @@ def test_answers_are_those_of_samples(
     assert levels_read(store, GRIDS[3]).startswith("1d of ")
     assert levels_read(store, Grid(T, MINUTE, 60)) == ""
     assert levels_read(store, Grid(T - 60_000, 5 * MINUTE, 12)) == ""
+
+
+@pytest.mark.parametrize("function", FROM_BUCKETS)
+def test_days_come_from_buckets_of_days(
+    world: HistoryWorld,
+    store: HistoryStore,
+    clock: ManualClock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    function: str,
+) -> None:
+    """A bucketize by days, or other multiples of hours, gives what the buckets of hours give."""
+    turn(world, clock, tmp_path)
+    midnight = T // DAY_MS * DAY_MS
+    between = f".between({midnight - 5 * DAY_MS}, {midnight + DAY_MS})"
+    wanted = [
+        (f"bucketize('{function}', '1d'){between}", "1d"),
+        (f"bucketize('{function}', '2d'){between}", "1d"),
+        (f"bucketize('{function}', '6h'){between}", "1h"),
+        (f"bucketize('{function}', '1d').range('7d')", "1d"),
+        (f"offset('1d').bucketize('{function}', '1d').between({midnight - 4 * DAY_MS}, {midnight + 2 * DAY_MS})", "1d"),
+        (f"offset('1h').bucketize('{function}', '1d'){between}", "1h"),
+    ]
+    texts = [f"fetch('{{rack=\"r1\"}}').{call}" for call, _ in wanted]
+    found = [evaluate(parse(text), store, clock.now_ms()) for text in texts]
+    for one, (_, level) in zip(found, wanted, strict=True):
+        assert any(f"buckets of {level} of" in note for note in one.notes), one.notes
+    monkeypatch.setattr(planner, "_whole_step_ms", lambda *_: None)
+    for text, one in zip(texts, found, strict=True):
+        hourly = evaluate(parse(text), store, clock.now_ms())
+        assert any("buckets of 1h of" in note for note in hourly.notes)
+        assert (one.series, one.grid, one.types.tolist()) == (hourly.series, hourly.grid, hourly.types.tolist())
+        assert all(map(near, *([value for i in range(len(m)) for value in m.tolist(i)] for m in (one, hourly))))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "bucketize('median', '1d')",
+        "bucketize('mean', '1d', nulls='propagate')",
+        "map('increase', '1h').bucketize('max', '1d')",
+    ],
+)
+def test_other_functions_read_the_buckets_of_a_level(
+    world: HistoryWorld, store: HistoryStore, clock: ManualClock, tmp_path: Path, call: str
+) -> None:
+    turn(world, clock, tmp_path)
+    midnight = T // DAY_MS * DAY_MS
+    text = f"fetch('v0').{call}.between({midnight - 5 * DAY_MS}, {midnight + DAY_MS})"
+    assert not any("buckets of 1d" in note for note in evaluate(parse(text), store, clock.now_ms()).notes)
+
+
+@pytest.mark.parametrize("function", [name for name in ALIGNED if name])
+def test_promql_reads_no_samples_where_buckets_suffice(
+    world: HistoryWorld,
+    store: HistoryStore,
+    clock: ManualClock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    function: str,
+) -> None:
+    turn(world, clock, tmp_path)
+    midnight, asked = T // DAY_MS * DAY_MS, f"{function}({{__name__=~'v0|v2|v4|v5|v7|v9'}}"
+    queries = [
+        (f"{asked}[1d])", midnight - 2 * DAY_MS, midnight + DAY_MS, DAY_MS),
+        (f"{asked}[2h])", T - 3 * HOUR, T, HOUR),
+        (f"sum by (k) ({asked}[1h]))", T - 3 * HOUR, T + 2 * HOUR, HOUR),
+    ]
+
+    def ask() -> list[Any]:
+        now_ms = clock.now_ms()
+        found = [query_store(text, store, now_ms, start_ms=a, end_ms=b, step_ms=c) for text, a, b, c in queries]
+        return [series for one in found for series in one.series()]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HistoryStore, "samples", None)
+        found = ask()
+    monkeypatch.setattr(pushed_windows, "HISTORY_STEPS_MS", ())
+    right = ask()
+    assert len(right) > len(queries)
+    assert [labels for labels, _ in found] == [labels for labels, _ in right]
+    for (_, points), (_, expected) in zip(found, right, strict=True):
+        assert [at for at, _ in points] == [at for at, _ in expected]
+        assert np.allclose([v for _, v in points], [v for _, v in expected], rtol=1e-12)
+
+
+def test_exact_increases_of_promql_are_those_of_the_language(
+    world: HistoryWorld, store: HistoryStore, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn(world, clock, tmp_path)
+    monkeypatch.setattr(HistoryStore, "samples", None)
+    own = evaluate(parse(f"fetch('v0').increase('1h').between({T - 6 * HOUR}, {T + 80 * HOUR})"), store, T + 90 * HOUR)
+    start, end = T - 5 * HOUR, T + 80 * HOUR
+    found = query_store(
+        "increase(v0[1h])", store, T + 90 * HOUR, start_ms=start, end_ms=end, step_ms=HOUR, exact_increase=True
+    )
+    points = {labels["k"]: [value for _, value in values] for labels, values in found.series()}
+    assert points == {
+        dict(own.keys[i].labels)["k"]: [float(value) for value in own.tolist(i) if value is not None]
+        for i in range(len(own))
+    }
+
+
+def near(one: Any, other: Any) -> bool:
+    """True for equal values; sums of doubles may differ in their last bits."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-12, abs_tol=1e-12) or (math.isnan(one) and math.isnan(other))
+    return bool(one == other)
 
 
 def test_late_samples_correct_every_answer(

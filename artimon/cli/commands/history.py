@@ -56,7 +56,7 @@ def history(
     """Print samples from the raw table on HDFS, as they were collected. `artimon history SELECTOR` is the same."""
     from artimon.cli.history_output import show_history, write_arrow, write_batches
     from artimon.progress_bar import ProgressBar
-    from artimon.runtime.process_setup import limit_library_logs
+    from artimon.runtime.process_setup import set_up_libraries
     from query_dsl import QueryError
     from query_dsl.stores.history.engine import History
 
@@ -65,7 +65,7 @@ def history(
     if stream and arrow is None:
         raise typer.BadParameter("--stream needs --arrow FILE")
     place = locate_settings(data)
-    limit_library_logs()
+    set_up_libraries()
     code = 1
     try:
         with History(hdfs or place.hdfs, zookeeper or place.zookeeper) as opened:
@@ -115,13 +115,13 @@ def import_files(
     """Import samples of any age, each file once: repeat it after any failure."""
     from artimon.cli.history_import import ImportJob, RemoteJob, import_all, read_mapping
     from artimon.runtime.config_file import ConfigFileError
-    from artimon.runtime.process_setup import limit_library_logs
+    from artimon.runtime.process_setup import set_up_libraries
     from query_dsl import QueryError
 
     if bool(files) == bool(remote_read) or bool(remote_read) != bool(select and start and end):
         raise typer.BadParameter("give files, or --remote-read with --select, --from and --to")
     place = locate_settings(data)
-    limit_library_logs()
+    set_up_libraries()
     try:
         found = read_mapping(mapping) if mapping else None
         at: dict[str, Any] = {"source": source, "keep": keep, "hdfs": hdfs or place.hdfs, "data": place.data}
@@ -153,7 +153,7 @@ def export(
 ) -> None:
     """Write samples to a file that can be imported again: any number, in little memory."""
     from artimon.cli.history_export import EXPORT_FORMATS, export_samples
-    from artimon.runtime.process_setup import limit_library_logs
+    from artimon.runtime.process_setup import set_up_libraries
     from query_dsl import QueryError
     from query_dsl.stores.history.engine import History
 
@@ -161,7 +161,7 @@ def export(
     if wanted not in EXPORT_FORMATS:
         raise typer.BadParameter(f"give --format: one of {', '.join(EXPORT_FORMATS)}")
     place = locate_settings(data)
-    limit_library_logs()
+    set_up_libraries()
     code = 1
     try:
         with History(hdfs or place.hdfs, zookeeper or place.zookeeper) as opened:
@@ -193,12 +193,12 @@ def series(
 ) -> None:
     """Print the series of the past that match, with the times between which they were announced."""
     from artimon.cli.history_output import show_series
-    from artimon.runtime.process_setup import limit_library_logs
+    from artimon.runtime.process_setup import set_up_libraries
     from query_dsl import QueryError
     from query_dsl.stores.history.engine import History
 
     place = locate_settings(data)
-    limit_library_logs()
+    set_up_libraries()
     with exits(QueryError), History(hdfs or place.hdfs, zookeeper or place.zookeeper) as opened:
         show_series(opened.living(selector, start, end, series=most), as_json)
 
@@ -229,14 +229,14 @@ def delete(
     """Delete samples from HDFS for ever: a dry run first, then again with its token."""
     from artimon.cli import history_deletion as deletion
     from artimon.rawtable.schema import TableError
-    from artimon.runtime.process_setup import limit_library_logs
+    from artimon.runtime.process_setup import set_up_libraries
     from pipeline.compaction.sorted_runs import RunError
     from query_dsl import QueryError
 
     if (verify is None) != bool(selector and start):
         raise typer.BadParameter("give SELECTOR and --from, or --verify VERSION")
     place = locate_settings(data)
-    limit_library_logs()
+    set_up_libraries()
     with exits(QueryError, TableError, RunError, OSError):
         if verify is not None:
             raise typer.Exit(0 if deletion.verify(hdfs or place.hdfs, verify) else 1)
@@ -273,14 +273,14 @@ def relabel(
     from artimon.cli import history_relabel as relabels
     from artimon.rawtable.schema import TableError
     from artimon.runtime.config_file import ConfigFileError
-    from artimon.runtime.process_setup import limit_library_logs
+    from artimon.runtime.process_setup import set_up_libraries
     from pipeline.compaction.sorted_runs import RunError
     from query_dsl import QueryError
 
     if (verify is None) != bool(selector and start and rules):
         raise typer.BadParameter("give SELECTOR, --rules and --from, or --verify VERSION")
     place = locate_settings(data)
-    limit_library_logs()
+    set_up_libraries()
     where = hdfs or place.hdfs
     with exits(ConfigFileError, QueryError, TableError, RunError, OSError):
         if verify is not None or rules is None:

@@ -146,10 +146,10 @@ def _print_dsl(text: str) -> int:
 def _run_query(where: str, text: str, *, data: object, **shown: object) -> int:
     from artimon.cli.query_output import QueryOptions, run_query, supports_unicode
     from artimon.model.select import SelectError
-    from artimon.runtime.process_setup import limit_library_logs
+    from artimon.runtime.process_setup import set_up_libraries
     from artimon.session import open_session
 
-    limit_library_logs()
+    set_up_libraries()
     shown["ascii_only"] = shown["ascii_only"] or not supports_unicode(sys.stdout)
     try:
         session = open_session(where, data)  # type: ignore[arg-type]

@@ -40,12 +40,12 @@ def find(
     """List the series that a selector matches."""
     from artimon.model.labels import canonical
     from artimon.model.select import SelectError
-    from artimon.runtime.process_setup import limit_library_logs
+    from artimon.runtime.process_setup import set_up_libraries
     from artimon.runtime.text import printable
     from artimon.session import open_session
     from query_dsl import QueryError
 
-    limit_library_logs()
+    set_up_libraries()
     with exits(QueryError, SelectError), open_session(zookeeper_of_store(zookeeper, data), data) as session:
         found = session.find(selector, limit, engine=engine)
     for series in found:
@@ -141,9 +141,9 @@ def rules_replay(
     """Evaluate rules over the history: firings, durations and messages. Exit codes: 0 answer, 1 error or a rule that
     the history cannot answer, 2 wrong usage, 130 interrupted."""
     from artimon.cli.replay_output import ReplayOptions, run_replay
-    from artimon.runtime.process_setup import limit_library_logs
+    from artimon.runtime.process_setup import set_up_libraries
 
-    limit_library_logs()
+    set_up_libraries()
     place = locate_settings(data)
     options = ReplayOptions(files, compare or [], start, end, routing, hdfs or place.hdfs, zookeeper or place.zookeeper)
     raise typer.Exit(run_replay(options, as_json=as_json))
@@ -159,10 +159,10 @@ def rules_budget(
 ) -> None:
     """Print how much of the error budget of each objective is used; exit 1 for an error or without data."""
     from artimon.cli.budget_output import run_budget
-    from artimon.runtime.process_setup import limit_library_logs
+    from artimon.runtime.process_setup import set_up_libraries
     from artimon.session import open_session
 
-    limit_library_logs()
+    set_up_libraries()
     with open_session(zookeeper_of_store(zookeeper, data), data) as session:
         code = run_budget(session, files, at, as_json=as_json)
     raise typer.Exit(code)

@@ -19,15 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from kazoo.client import KazooClient
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.value_traits import VALUE_COLUMNS
-from artimon.rawtable.delta import first_line
+from artimon.rawtable.delta import ListedTable, first_line
 from artimon.rawtable.schema import DAY_MS, FILE_SCHEMA, TableError, raw_uri
-from artimon.rawtable.table_reader import open_leased, read_with_retry
+from artimon.rawtable.table_reader import OpenTables
 from artimon.runtime import file_access as files
 from artimon.runtime.zookeeper_client import close_client, zookeeper_client
 from query_dsl.stores.history.answer_builder import build_answer, describe
@@ -90,6 +89,8 @@ class History:
         self._spark, self._place = spark, place or SparkSettings()
         self._own_session: tuple[SparkSession, str] | None = None
         self._lock = threading.Lock()
+        self.opened = OpenTables()
+        """Tables and data files that stay open between queries."""
 
     def __enter__(self) -> History:
         return self
@@ -126,11 +127,11 @@ class History:
         asked = parse_sample_query(selector, start, end, self._clock.now_ms(), samples, series)
         ended = stop or threading.Event()
         with self.lease_client() as zookeeper:
-            found = find_series(self._hdfs, asked)
+            found = find_series(self._hdfs, asked, self.opened)
             wanted = _row_filter(found, asked)
             uri = raw_uri(self._hdfs)
 
-            def answer(table: DeltaTable) -> HistoryAnswer:
+            def answer(table: ListedTable) -> HistoryAnswer:
                 pruned = prune(table, wanted)
                 if takes_spark(engine, pruned) and (engine == "spark" or uri.startswith("hdfs:")):
                     rows, touched = self._through_spark(uri, pruned, wanted, asked, progress, ended)
@@ -141,7 +142,7 @@ class History:
                     raise HistoryInterrupted("reading the history was interrupted")
                 return _answer(rows, found, touched)
 
-            return read_with_retry(uri, answer, zookeeper)
+            return self.opened.read(uri, answer, zookeeper)
 
     def batches(
         self,
@@ -162,9 +163,9 @@ class History:
         asked = parse_sample_query(selector, start, end, self._clock.now_ms(), NO_LIMIT, series)
         uri = raw_uri(self._hdfs)
         with self.lease_client() as zookeeper:
-            found = find_series(self._hdfs, asked)
+            found = find_series(self._hdfs, asked, self.opened)
             wanted = _row_filter(found, asked)
-            with open_leased(uri, zookeeper) as table:
+            with self.opened.open_leased(uri, zookeeper) as table:
                 pruned = prune(table, wanted)
                 reader = LocalReader(uri, wanted, asked, stop or threading.Event())
                 for rows in reader.stream(pruned.files):
@@ -175,7 +176,7 @@ class History:
         """Return what was announced of the matching series, a row for each source, sorted by text. Raises as `read`."""
         asked = parse_sample_query(selector, start, end, self._clock.now_ms(), NO_LIMIT, series)
         with self.lease_client():
-            return find_series(self._hdfs, asked).table
+            return find_series(self._hdfs, asked, self.opened).table
 
     def living(self, selector: str, start: object, end: object = "now", *, series: int = MAX_SERIES) -> Any:
         """Return the rows of `described` that were announced in the time, exact to a day: announcements are repeated
@@ -195,10 +196,10 @@ class History:
         Lazy, but the list of files is fixed at the call. Raises as `read`."""
         asked = parse_sample_query(selector, start, end, self._clock.now_ms(), MAX_SAMPLES, series)
         with self.lease_client() as zookeeper:
-            found = find_series(self._hdfs, asked)
+            found = find_series(self._hdfs, asked, self.opened)
             wanted = _row_filter(found, asked)
             uri = raw_uri(self._hdfs)
-            pruned = read_with_retry(uri, lambda table: prune(table, wanted), zookeeper)
+            pruned = self.opened.read(uri, lambda table: prune(table, wanted), zookeeper)
         session = self.session()
         rows = _select_frame(session, uri, pruned, wanted)
         about = found.table.take(pa.array(wanted.order)).select(["text", "name", "labels", "source_name", "type"])

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from artimon.compute.bucketizer import run_starts
+from artimon.rawtable.delta import ListedTable
 
 Ints = npt.NDArray[np.int64]
 
@@ -101,7 +101,7 @@ class RowFilter:
         return found
 
 
-def prune(table: DeltaTable, wanted: RowFilter) -> PrunedFiles:
+def prune(table: ListedTable, wanted: RowFilter) -> PrunedFiles:
     """Return the files that may hold a wanted row, sorted by path. Files without statistics are included."""
     actions = pa.table(table.get_add_actions(flatten=True))
     columns = {name: actions.column(name).to_pylist() for name in ("path", "size_bytes", "num_records")}

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from artimon.model.value_traits import VALUE_COLUMNS
-from artimon.rawtable.parquet_reader import GroupReader
+from artimon.rawtable.parquet_reader import GroupReader, OpenFiles
 from artimon.rawtable.schema import FILE_SCHEMA
 from query_dsl.stores.history.file_pruning import BOUNDS, STAMP, Ints, RawFile, RowFilter
 from query_dsl.stores.history.sample_query import HistoryInterrupted, SampleQuery
@@ -49,9 +49,11 @@ class LocalReader:
         question: SampleQuery,
         stop: threading.Event,
         columns: Sequence[str] = COLUMNS,
+        opened: OpenFiles | None = None,
     ) -> None:
+        """`opened`: files that stay open."""
         self._uri, self._wanted, self._question, self._stop = uri, wanted, question, stop
-        self._columns = columns
+        self._columns, self._opened = columns, opened
         self._lock = threading.Lock()
         self._samples = 0
         self.fetched_bytes = 0
@@ -130,7 +132,7 @@ class LocalReader:
         reader.fetched_bytes = 0
 
     def _shares(self, file: RawFile) -> list[Share]:
-        return shares_of(f"{self._uri}/{file.path}", file, self._wanted)
+        return shares_of(f"{self._uri}/{file.path}", file, self._wanted, self._opened)
 
     def _parts(self, share: Share, ended: threading.Event) -> Iterator[Any]:
         for group in share.groups:

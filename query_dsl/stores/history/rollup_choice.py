@@ -7,10 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deltalake import DeltaTable
-
 from artimon.model.grid import Grid
-from artimon.rawtable.delta import files_of
+from artimon.rawtable.delta import ListedTable, files_of
 from artimon.rawtable.rollups import RollupFile, rollup_files, stem_of
 from artimon.rawtable.schema import day_of, end_ms
 from artimon.runtime.text import format_duration
@@ -41,7 +39,7 @@ class FileChoice:
 
 
 def choose_files(
-    table: DeltaTable, rollups: DeltaTable | None, wanted: RowFilter, grid: Grid | None, appended_ms: int | None
+    table: ListedTable, rollups: ListedTable | None, wanted: RowFilter, grid: Grid | None, appended_ms: int | None
 ) -> FileChoice:
     """Choose the files that may hold wanted rows. `grid`: that of the buckets to make; None: samples are wanted.
     `appended_ms`: append time of the newest batch in the version of `table`; None: unknown."""
@@ -96,7 +94,7 @@ def _by_raw_file(files: Sequence[RollupFile]) -> list[list[RollupFile]]:
     return [[levels[level] for level in sorted(levels)] for levels in made.values()]
 
 
-def _overlapping(rollups: DeltaTable, wanted: RowFilter, coarse: Sequence[RollupFile]) -> list[RollupFile]:
+def _overlapping(rollups: ListedTable, wanted: RowFilter, coarse: Sequence[RollupFile]) -> list[RollupFile]:
     """Return those of `coarse` that may hold a bucket which overlaps the wanted time, and ends after it."""
     if not coarse:
         return []
@@ -117,5 +115,5 @@ def _coarse_notes(coarse: Sequence[RollupFile], grid: Grid) -> tuple[str, ...]:
     )
 
 
-def _raw_files(table: DeltaTable) -> list[tuple[Any, ...]]:
+def _raw_files(table: ListedTable) -> list[tuple[Any, ...]]:
     return files_of(table, "path", "partition.period", "partition.keep")

@@ -13,17 +13,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from artimon.model.labels import canonical
 from artimon.model.select import NAME, Matcher
 from artimon.rawtable.announced_rows import SERIES_SCHEMA, merge_rows
-from artimon.rawtable.delta import files_of
-from artimon.rawtable.parquet_reader import GroupReader
+from artimon.rawtable.delta import ListedTable, files_of
+from artimon.rawtable.parquet_reader import GroupReader, OpenFiles
 from artimon.rawtable.schema import series_uri, sources_uri
 from artimon.rawtable.sources import read_sources
-from artimon.rawtable.table_reader import read_with_retry
-from artimon.rawtable.term_index import MIN_INDEXED_ROWS, TermIndexes, index_path, term_of
+from artimon.rawtable.table_reader import OpenTables
+from artimon.rawtable.term_index import MIN_INDEXED_ROWS, TermIndex, index_path, term_of
 from query_dsl.stores.history.sample_query import NO_LIMIT, SampleQuery, TooMuchHistory
 from query_dsl.stores.history.task_pool import THREADS
 from query_dsl.tree.query_errors import NothingSelected
@@ -50,10 +49,10 @@ class FoundSeries:
         return len(self.table)
 
 
-def find_series(hdfs: str, question: SampleQuery) -> FoundSeries:
+def find_series(hdfs: str, question: SampleQuery, opened: OpenTables | None = None) -> FoundSeries:
     """Return every series that passes the matchers. Raises NothingSelected, TooMuchHistory, OSError, DeltaError, and
     TableNotFoundError if the table does not exist yet."""
-    good, aside = read_announced(hdfs, question.matchers, question.series)
+    good, aside = read_announced(hdfs, question.matchers, question.series, opened)
     if not len(good):
         raise NothingSelected(
             f"no series fits {question.text}: all series ever announced are in {series_uri(hdfs)}"
@@ -69,33 +68,33 @@ def find_series(hdfs: str, question: SampleQuery) -> FoundSeries:
 
 
 def read_announced(
-    hdfs: str, matchers: tuple[Matcher, ...], most: int = NO_LIMIT, indexes: TermIndexes | None = None
+    hdfs: str, matchers: tuple[Matcher, ...], most: int = NO_LIMIT, opened: OpenTables | None = None
 ) -> tuple[Any, tuple[int, ...]]:
     """Return rows of SERIES_SCHEMA that pass all matchers, each (source, series) once, and fingerprints with two texts,
-    whose rows are left out. Memory: as for twice `most` rows. `indexes` stay open for the next call. Raises
+    whose rows are left out. Memory: as for twice `most` rows. `opened` stay open for the next call. Raises
     TooMuchHistory for more than `most` rows, and as `find_series`, except NothingSelected."""
-    uri = series_uri(hdfs)
-    rows = read_with_retry(uri, lambda table: _matching(table, uri, matchers, most, indexes or TermIndexes()))
+    uri, tables = series_uri(hdfs), opened or OpenTables()
+    rows = tables.read(uri, lambda table: _matching(table, uri, matchers, most, tables.files))
     merged = merge_rows(rows).table if len(rows) else rows
     clash = np.asarray(merged.column("clash"), np.bool_)
     aside = np.unique(merged.column("series").to_numpy()[clash]) if len(merged) else np.zeros(0, np.int64)
     return merged.filter(pa.array(~clash)), tuple(aside.tolist())
 
 
-def read_label_values(hdfs: str, label: str | None) -> set[str]:
+def read_label_values(hdfs: str, label: str | None, opened: OpenTables | None = None) -> set[str]:
     """Return the values of a label of all series, or with None the names of all labels. Memory: that of a row group and
     of the result. Raises as `find_series`."""
-    uri = series_uri(hdfs)
+    uri, tables = series_uri(hdfs), opened or OpenTables()
 
-    def read(table: DeltaTable) -> set[str]:
+    def read(table: ListedTable) -> set[str]:
         found: set[str] = set()
         for path, *_ in files_of(table, "path"):
-            reader = GroupReader(f"{uri}/{path}")
+            reader = tables.files.reader(f"{uri}/{path}")
             for group in range(reader.groups):
                 found.update(_distinct(reader, group, label).to_pylist())
         return found - {None, ""}
 
-    return read_with_retry(uri, read)
+    return tables.read(uri, read)
 
 
 def _distinct(reader: GroupReader, group: int, label: str | None) -> Any:
@@ -108,7 +107,7 @@ def _distinct(reader: GroupReader, group: int, label: str | None) -> Any:
     return pc.map_lookup(labels, query_key=pa.scalar(label), occurrence="first").unique()
 
 
-def _matching(table: DeltaTable, uri: str, matchers: tuple[Matcher, ...], most: int, indexes: TermIndexes) -> Any:
+def _matching(table: ListedTable, uri: str, matchers: tuple[Matcher, ...], most: int, files: OpenFiles) -> Any:
     """Return matching rows of every file; a (source, series) may occur several times."""
     actions = pa.table(table.get_add_actions(flatten=True))
     near = [row for row in actions.to_pylist() if _may_hold_file(matchers, row)]
@@ -116,8 +115,8 @@ def _matching(table: DeltaTable, uri: str, matchers: tuple[Matcher, ...], most: 
 
     def plan(path: str, count: int) -> list[tuple[GroupReader, list[int]]]:
         indexed = bool(terms) and count >= MIN_INDEXED_ROWS
-        groups = _indexed_groups(indexes, uri, path, terms) if indexed else None
-        return _shares(f"{uri}/{path}", matchers, groups)
+        groups = _indexed_groups(files, uri, path, terms) if indexed else None
+        return _shares(files, f"{uri}/{path}", matchers, groups)
 
     parts: list[Any] = []
     rows, enough = 0, max(MERGED_ROWS, 2 * most)
@@ -160,12 +159,14 @@ def _alternatives(pattern: str) -> list[str]:
     return texts if all(_PLAIN.fullmatch(text) for text in texts) else []
 
 
-def _shares(uri: str, matchers: tuple[Matcher, ...], groups: list[int] | None) -> list[tuple[GroupReader, list[int]]]:
+def _shares(
+    files: OpenFiles, uri: str, matchers: tuple[Matcher, ...], groups: list[int] | None
+) -> list[tuple[GroupReader, list[int]]]:
     """Return those of these row groups of a file, None: of all, that may have a matching row, in shares for one thread
     each."""
     if groups is not None and not groups:
         return []
-    reader = GroupReader(uri)
+    reader = files.reader(uri)
     near = []
     for group in range(reader.groups) if groups is None else groups:
         bounds = reader.bounds(group, ["name"]).get("name")
@@ -180,10 +181,10 @@ def _read_share(opened: GroupReader, groups: list[int], matchers: tuple[Matcher,
     return [_match_rows(reader.read(group, SERIES_SCHEMA.names).cast(SERIES_SCHEMA), matchers) for group in groups]
 
 
-def _indexed_groups(indexes: TermIndexes, uri: str, path: str, terms: list[list[int]]) -> list[int] | None:
+def _indexed_groups(files: OpenFiles, uri: str, path: str, terms: list[list[int]]) -> list[int] | None:
     """Return the row groups that the index of a file names; None without an index: an older program wrote the file."""
     try:
-        return indexes.groups(f"{uri}/{index_path(path)}", terms)
+        return TermIndex(files.reader(f"{uri}/{index_path(path)}")).groups(terms)
     except FileNotFoundError:
         return None
 

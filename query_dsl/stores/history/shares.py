@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from artimon.rawtable.parquet_reader import GroupReader
+from artimon.rawtable.parquet_reader import GroupReader, OpenFiles
 from query_dsl.stores.history.file_pruning import BOUNDS, RawFile, RowFilter
 
 SHARE_BYTES = 4 * 1024 * 1024
@@ -28,10 +28,10 @@ class Share:
             self.reader.prefetch(self.groups)
 
 
-def shares_of(uri: str, file: RawFile, wanted: RowFilter) -> list[Share]:
-    """Return shares that cover all row groups which may hold a wanted row; threads may read one each. Raises OSError,
-    TableError."""
-    first = GroupReader(uri)
+def shares_of(uri: str, file: RawFile, wanted: RowFilter, opened: OpenFiles | None = None) -> list[Share]:
+    """Return shares that cover all row groups which may hold a wanted row; threads may read one each. `opened`: files
+    that stay open. Raises OSError, TableError."""
+    first = opened.reader(uri) if opened is not None else GroupReader(uri)
     runs = _neighbours(first, [group for group in range(first.groups) if _may_hold(first, group, wanted)])
     counted = [sum(first.size(group) for group in groups) for groups in runs[1:]]
     readers = [first, *(GroupReader(uri, first) for _ in runs[1:])]

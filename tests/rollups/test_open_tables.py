@@ -1,0 +1,171 @@
+"""Tables and data files that stay open between questions give the answers of those that are opened anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from artimon.model.clock import ManualClock
+from artimon.rawtable import table_reader
+from artimon.rawtable.parquet_reader import FOOTER_FACTOR, GroupReader, OpenFiles
+from artimon.rawtable.schema import DAY_MS, raw_uri
+from artimon.rawtable.table_reader import OpenTables
+from artimon.runtime import file_access as files
+from query_dsl.stores.history.engine import History
+from query_dsl.stores.history_store import HistoryStore
+from tests.history.engine_world import put, some_series
+from tests.history.world import HistoryWorld
+from tests.query_dsl.test_pushdown import NOW, T
+from tests.rollups.test_reading import SERIES, answers, later, put_at, turn
+from tests.spark.local_files import local_files
+
+
+class Opened:
+    """URIs of the tables and files that were opened, in order."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.tables: list[str] = []
+        self.files: list[str] = []
+        open_file = files.open_reader
+
+        def table(uri: str) -> Any:
+            self.tables.append(uri)
+            return DeltaTable(uri)
+
+        def file(uri: str) -> Any:
+            self.files.append(uri)
+            return open_file(uri)
+
+        patch.setattr(table_reader, "DeltaTable", table)
+        patch.setattr(files, "open_reader", file)
+
+    def forget(self) -> None:
+        self.tables.clear()
+        self.files.clear()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(NOW + 2 * DAY_MS)
+
+
+@pytest.fixture
+def world(tmp_path: Path, clock: ManualClock) -> Iterator[HistoryWorld]:
+    with local_files(clock):
+        made = HistoryWorld(f"file://{tmp_path}/files")
+        put(made, some_series(11, SERIES, 120), files=3)
+        yield made
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
+    return Opened(monkeypatch)
+
+
+def anew(world: HistoryWorld) -> list[Any]:
+    """The answers of a history that has nothing open."""
+    with History(world.hdfs) as history:
+        return answers(HistoryStore(history, engine="local"))
+
+
+def test_a_question_asked_again_opens_nothing(
+    world: HistoryWorld, clock: ManualClock, tmp_path: Path, opened: Opened
+) -> None:
+    turn(world, clock, tmp_path)
+    with History(world.hdfs) as history:
+        store = HistoryStore(history, engine="local")
+        expected = answers(store)
+        assert opened.tables
+        assert opened.files
+        opened.forget()
+        assert answers(store) == expected
+        assert (opened.tables, opened.files) == ([], [])
+        put_at(world, later(some_series(11, SERIES, 120), 1), T - 1)
+        assert answers(store) == anew(world) != expected
+        assert len(set(opened.tables)) == 3  # by the other history: raw, roll-ups, series
+
+
+def test_files_that_compaction_replaced_are_not_asked_again(
+    world: HistoryWorld, clock: ManualClock, tmp_path: Path, opened: Opened
+) -> None:
+    with History(world.hdfs) as history:
+        store = HistoryStore(history, engine="local")
+        for version in range(3):
+            answers(store)
+            turn(world, clock, tmp_path)
+            assert answers(store) == anew(world)
+            put_at(world, later(some_series(11, SERIES, 120), version), T - 1)
+        before = set(opened.files)
+        turn(world, clock, tmp_path).sweep()
+        opened.forget()
+        assert answers(store) == anew(world)
+        assert not {name for name in before - set(files_of_folder(world)) if name in opened.files}
+
+
+def files_of_folder(world: HistoryWorld) -> list[str]:
+    """URIs of all files that exist."""
+    root = Path(world.hdfs.removeprefix("file://"))
+    return [f"file://{path}" for path in root.rglob("*") if path.is_file()]
+
+
+def test_a_table_made_again_under_its_name_is_noticed(tmp_path: Path, clock: ManualClock) -> None:
+    with local_files(clock), History(f"file://{tmp_path}/files") as history:
+        first = HistoryWorld(history.hdfs)
+        put(first, some_series(11, SERIES, 120), files=5)
+        store = HistoryStore(history, engine="local")
+        before = answers(store)
+        (tmp_path / "files").rename(tmp_path / "old")
+        second = HistoryWorld(history.hdfs)
+        put(second, some_series(12, SERIES, 120), files=1)
+        again = HistoryStore(history, engine="local")
+        assert answers(again) == anew(second) != before
+
+
+def test_old_tables_are_opened_anew(world: HistoryWorld, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables, uri = OpenTables(), raw_uri(world.hdfs)
+    versions = [tables.read(uri, lambda table: table.version()) for _ in range(2)]
+    assert opened.tables == [uri]
+    monkeypatch.setattr(table_reader, "REOPEN_S", 0.0)
+    assert tables.read(uri, lambda table: table.version()) == versions[0]
+    assert opened.tables == [uri, uri]
+
+
+def some_files(folder: Path, count: int) -> list[str]:
+    for number in range(count):
+        pq.write_table(pa.table({"n": np.full(3, number)}), folder / f"{number}.parquet")
+    return [f"file://{folder}/{number}.parquet" for number in range(count)]
+
+
+def test_open_files_are_bounded(tmp_path: Path, opened: Opened) -> None:
+    uris = some_files(tmp_path, 4)
+    size = FOOTER_FACTOR * GroupReader(uris[0]).footer_bytes
+    for held in (OpenFiles(max_files=2), OpenFiles(max_bytes=2 * size + size // 2)):
+        opened.forget()
+        for number in (0, 1, 0, 2, 0, 1, 3):
+            assert held.reader(uris[number]).read(0, ["n"]).column("n").to_pylist() == [number] * 3
+        assert opened.files == [uris[n] for n in (0, 1, 2, 1, 3)]
+
+
+def test_a_file_whose_blocks_have_moved_is_opened_anew(tmp_path: Path, opened: Opened) -> None:
+    uri, held = some_files(tmp_path, 1)[0], OpenFiles()
+    broken = held.reader(uri)
+
+    class Moved:
+        def read_range(self, _start: int, _length: int) -> bytes:
+            raise OSError("no DataNode has the block")
+
+    broken._reader._file._file = Moved()
+    opened.forget()
+    assert held.reader(uri).read(0, ["n"]).num_rows == 3
+    assert held.reader(uri).read(0, ["n"]).num_rows == 3
+    assert opened.files == [uri]
+    (tmp_path / "0.parquet").unlink()
+    with pytest.raises(FileNotFoundError):
+        held.reader(uri).read(0, ["n"])
