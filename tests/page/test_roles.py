@@ -18,7 +18,7 @@ from artimon.runtime.settings import child_environment
 from artimon.stack.stack import Stack
 from tests.access.asgi_client import ACCESS, HASH, PASSWORD
 from tests.page.tabs import Tab, tab_of_chromium, tab_of_firefox
-from tests.page.watched import CPU
+from tests.page.watched import CPU, LOAD
 from tests.sockets import free_port
 from tests.waiting import eventually
 
@@ -45,7 +45,7 @@ VISITS = (
     Visit(f"?{urlencode({'q': CPU})}", "#legend tbody", "idle"),
     Visit("start", "#facts", r"\d+ variables of 1 host \("),
     Visit("dashboards", ".board-list", "One host", ("#head a", "New dashboard")),
-    Visit("dashboards?name=host&range=15m", ".panel .big", r"\d", ("#head button", "Edit")),
+    Visit("dashboards?name=host&range=15m", "[data-panel='3'] .big", r"\d %", ("#head button", "Edit")),
     Visit("dashboards?name=host&view=edit", "#side", "Name", ("#side button", "Save")),
     Visit("alerts", "#rule-list", r"took .+, for ", ("#new-silence", "New silence")),
     Visit("fleet", "#list tbody", "shard-0"),
@@ -196,6 +196,23 @@ def test_the_dashboards_of_the_package_show_the_stack(tab: Tab, address: str, na
     eventually(is_full, "values in all panels", pause=1)  # rates need two minutes of the stack
     assert [text for text in tab.texts(".panel .problem") if text] == []
     assert tab.count(".panel canvas") >= 4
+
+
+@pytest.mark.slow
+def test_explore_runs_queries_in_both_languages(tab: Tab, address: str) -> None:
+    """In Chromium the files beside this one say more."""
+    tab.open(address)
+    tab.type("#query", "fetch('host.load').raet()")
+    tab.click("#run")
+    tab.wait(lambda: "rate" in tab.text("#error"), "the error")
+    tab.type("#query", LOAD)
+    tab.click("#run")
+    tab.wait(lambda: tab.count("#chart canvas") and tab.count("#legend tbody tr") == 3, "a chart with its legend")
+    promql = 'max({"host.load"})'
+    tab.open(f"{address}/?{urlencode({'q': promql, 'lang': 'promql'})}")
+    inside = "return document.querySelector('#promql').shadowRoot.querySelector('.cm-content').innerText"
+    tab.wait(lambda: tab.run(inside) == promql, "the editor of PromQL")
+    tab.wait(lambda: tab.count("#chart canvas"), "the chart of PromQL")
 
 
 def follows(tab: Tab, panel: str, place: float | None) -> None:
