@@ -4,29 +4,28 @@ import { ApiError, ask, send } from "./api.js";
 import { announce, el, fill } from "./dom.js";
 import { moment } from "./format.js";
 
-/** @typedef {{name: string, etag: string, text: string, writable: boolean, shipped: boolean}} Stored */
+/** @typedef {{name: string, etag: string, text: string, shipped: boolean, obstacle: string}} Stored `obstacle`: reason why it cannot be saved */
 
 /** @param {Stored} stored @returns {Record<string, string>} condition of a change */
 const condition = (stored) => (stored.etag ? { "if-match": `"${stored.etag}"` } : { "if-none-match": "*" });
 
-/** Returns why nothing can be saved; "" if it can. @param {Stored} stored */
-async function obstacle(stored) {
-  if (!stored.writable) return "Read-only: the API was started without --dashboards FOLDER, so nothing can be saved here.";
+/** Returns the reason why nothing can be saved; "" if it can. @param {boolean} writable */
+export async function obstacle(writable) {
+  if (!writable) return "Read-only: the API was started without --dashboards FOLDER, so nothing can be saved here.";
   const { level } = await ask("whoami", {});
   return level === "viewer" ? "You may read this dashboard; to save it you need the level editor." : "";
 }
 
 /**
- * Shows the text. A new dashboard has no ETag, and its name is asked for.
+ * Shows the text. A new dashboard has no ETag, and its name is asked for. Who may not save it only reads it.
  * @param {HTMLElement} place @param {Stored} stored
  * @param {{saved: (name: string) => void, close: () => void}} actions
  */
-export async function edit(place, stored, actions) {
-  const name = /** @type {HTMLInputElement} */ (el("input", { type: "text", id: "edit-name", value: stored.name, maxlength: "64", spellcheck: "false", disabled: Boolean(stored.etag) }));
-  const area = /** @type {HTMLTextAreaElement} */ (el("textarea", { id: "edit-text", rows: "24", spellcheck: "false", "aria-label": "Text of the dashboard", "aria-describedby": "edit-problem" }));
+export function edit(place, stored, actions) {
+  const name = /** @type {HTMLInputElement} */ (el("input", { type: "text", id: "edit-name", value: stored.name, maxlength: "64", spellcheck: "false", disabled: Boolean(stored.etag || stored.obstacle) }));
+  const area = /** @type {HTMLTextAreaElement} */ (el("textarea", { id: "edit-text", rows: "24", spellcheck: "false", readonly: Boolean(stored.obstacle), "aria-label": "Text of the dashboard", "aria-describedby": "edit-problem" }));
   area.value = stored.text;
   const problem = el("div", { id: "edit-problem", class: "problem", role: "alert" });
-  const told = el("p", { class: "faint" });
   const save = async () => {
     const found = await refusal(() => send("PUT", `dashboards/${encodeURIComponent(name.value)}`, {}, { body: area.value, headers: { "content-type": "application/yaml", ...condition(stored) } }));
     if (!found) return actions.saved(name.value);
@@ -51,21 +50,15 @@ export async function edit(place, stored, actions) {
     if (found) problem.textContent = found.message;
   });
   const button = (/** @type {string} */ text, /** @type {() => void} */ onclick, look = "") => el("button", { type: "button", class: look, text, onclick });
-  const saving = button("Save", () => void save(), "primary");
-  const buttons = el("div", { class: "edit-buttons" }, saving, button("Close", actions.close), button("Import from Grafana…", () => file.click()), file, stored.etag && !stored.shipped ? button("Delete", () => void remove()) : null);
-  fill(place, [el("section", { class: "card edit", "aria-label": "Edit" }, el("label", { class: "field" }, el("span", { class: "field-name", text: "Name" }), name), area, problem, told, buttons)]);
+  const close = button("Close", actions.close);
+  const buttons = stored.obstacle ? [close] : [button("Save", () => void save(), "primary"), close, button("Import from Grafana…", () => file.click()), file, stored.etag && !stored.shipped ? button("Delete", () => void remove()) : null];
+  fill(place, [el("section", { class: "card edit", "aria-label": stored.obstacle ? "Text" : "Edit" }, el("label", { class: "field" }, el("span", { class: "field-name", text: "Name" }), name), area, problem, el("p", { class: "faint", text: stored.obstacle }), el("div", { class: "edit-buttons" }, ...buttons))]);
   area.addEventListener("keydown", (event) => {
     if (event.key !== "s" || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
-    void save();
+    if (!stored.obstacle) void save();
   });
-  (stored.etag ? area : name).focus();
-  try {
-    told.textContent = await obstacle(stored);
-    if (told.textContent) saving.setAttribute("disabled", "");
-  } catch (error) {
-    told.textContent = String(error);
-  }
+  (stored.etag || stored.obstacle ? area : name).focus();
 }
 
 /** Runs a change; returns its error, or null. @param {() => Promise<any>} work @returns {Promise<ApiError|null>} */
@@ -123,12 +116,11 @@ export async function showVersions(place, stored, actions) {
   };
   const found = await refusal(async () => {
     const { versions } = await ask(`${route}/versions`, {});
-    const may = versions.length > 0 && (await obstacle(stored)) === "";
     if (!versions.length) list.append(el("li", { text: "No versions yet: each saving makes one." }));
     for (const one of versions) {
       const text = `Version ${one.number}, ${moment(one.time_ms)}, ${one.deleted ? "deleted by " : ""}${one.user || "changed in its file"}`;
       list.append(el("li", {}, el("span", { text }), one.deleted ? null : el("button", { type: "button", "aria-label": `Difference of version ${one.number}`, text: "Difference", onclick: () => void told(one.number) }),
-        may && !one.deleted ? el("button", { type: "button", "aria-label": `Restore version ${one.number}`, text: "Restore", onclick: () => void restore(one.number) }) : null));
+        !stored.obstacle && !one.deleted ? el("button", { type: "button", "aria-label": `Restore version ${one.number}`, text: "Restore", onclick: () => void restore(one.number) }) : null));
     }
   });
   if (found) problem.textContent = found.message;

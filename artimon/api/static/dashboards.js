@@ -1,7 +1,7 @@
 // Page of dashboards: the list, or one dashboard whose whole state is in the address.
 
 import { ApiError, ask } from "./api.js";
-import { edit, showVersions } from "./dashboard_editor.js";
+import { edit, obstacle, showVersions } from "./dashboard_editor.js";
 import { linksOf, PanelView } from "./dashboard_panels.js";
 import { snapshot } from "./dashboard_snapshot.js";
 import { builtIn, filled, readable, Round, selectsNothing } from "./dashboard_values.js";
@@ -186,7 +186,7 @@ function again() {
 function showSide() {
   const actions = { saved: (/** @type {string} */ one) => location.assign(`dashboards?name=${encodeURIComponent(one)}`), close: () => { remember({ view: null }); showSide(); if (!name) location.assign("dashboards"); } };
   const view = parameters.get("view"), place = byId("side");
-  if (view === "edit" && stored) void edit(place, stored, actions);
+  if (view === "edit" && stored) edit(place, stored, actions);
   else if (view === "versions" && stored) void showVersions(place, stored, actions);
   else fill(place, []);
 }
@@ -219,7 +219,7 @@ function drawHead() {
     el("h2", { text: dashboard?.title ?? name, title: dashboard?.description || null }),
     ...(dashboard ? [linksOf(dashboard.links, {})] : []),
     el("p", { id: "age", class: "age" }),
-    el("div", { class: "tools" }, ...(dashboard ? [place, select("Refresh", "refresh", REFRESHES, refresh()), button("Snapshot", save)] : []), button("Edit", () => toggleSide("edit")), button("Versions", () => toggleSide("versions"))),
+    el("div", { class: "tools" }, ...(dashboard ? [place, select("Refresh", "refresh", REFRESHES, refresh()), button("Snapshot", save)] : []), button(stored.obstacle ? "Text" : "Edit", () => toggleSide("edit")), button("Versions", () => toggleSide("versions"))),
   ]);
   if (dashboard) picker = new RangePicker(place, { range: range(), zone: zone() }, (now) => { remember({ range: now.range, zone: now.zone || null }); views.forEach((view) => view.chart?.zoomTo(null)); again(); });
   document.title = `${dashboard?.title ?? name} · Artimon`;
@@ -227,13 +227,14 @@ function drawHead() {
 
 async function showList() {
   const { dashboards, writable } = await ask("dashboards", {});
+  const blocked = await obstacle(writable);
   const told = writable ? null : el("p", { class: "faint", text: "These dashboards are read-only: start the API with --dashboards FOLDER to change them and to add others." });
-  fill(byId("head"), [el("h2", { text: "Dashboards" }), el("div", { class: "tools" }, writable ? el("a", { class: "button", href: "dashboards?view=edit", text: "New dashboard" }) : null)]);
+  fill(byId("head"), [el("h2", { text: "Dashboards" }), el("div", { class: "tools" }, blocked ? null : el("a", { class: "button", href: "dashboards?view=edit", text: "New dashboard" }))]);
   const card = (/** @type {any} */ one) => el("li", { class: "card" }, el("h3", {}, el("a", { href: `dashboards?name=${encodeURIComponent(one.name)}`, text: one.title })), el("p", { class: "faint", text: one.description }), one.problem ? el("p", { class: "problem", text: one.problem }) : null);
   fill(byId("board"), [...(told ? [told] : []), el("ul", { class: "board-list" }, ...dashboards.map(card))]);
   byId("board").classList.add("list");
   if (parameters.get("view") !== "edit") return;
-  stored = { name: "", etag: "", text: EXAMPLE, writable, shipped: false };
+  stored = { name: "", etag: "", text: EXAMPLE, shipped: false, obstacle: blocked };
   showSide();
 }
 
@@ -245,6 +246,7 @@ async function start() {
   try {
     if (!name) return await showList();
     stored = await ask(`dashboards/${encodeURIComponent(name)}`, {});
+    stored.obstacle = await obstacle(stored.writable);
     drawHead();
     showSide();
     byId("problem").textContent = stored.problem;
