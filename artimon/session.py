@@ -22,11 +22,13 @@ from query_dsl import Expr, QueryError, parse_selector
 from query_dsl.evaluation.evaluator import read_query
 from query_dsl.evaluation.query_runner import QueryRunner
 from query_dsl.language.expression_runner import clear_default_runner, set_default_runner
+from query_dsl.promql.dsl_text import PromqlMatrix
 from query_dsl.promql.promql_settings import PromqlSettings
 from query_dsl.results.matrix import Matrix
 from query_dsl.results.query_result import Certificate
 from query_dsl.stores.auto_store import AutoStore
 from query_dsl.stores.query_limits import Limits
+from query_dsl.tree.times import parse_instant
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,14 +126,29 @@ class Session(QueryRunner):
         found = super().query(query, instant, engine=engine, **options)
         if not isinstance(found, Matrix) or found.origin is None or found.origin.engine != "memory":
             return found
+        return found.like(certificate=self._certificate(query, instant))
+
+    def promql(
+        self, query: str, at: object = None, *, start: object = None, engine: str = "auto", **options: Any
+    ) -> PromqlMatrix:
+        """See QueryRunner. An answer is shown with the completeness of what it read from memory."""
+        instant = self._at(at)
+        first = None if start is None else parse_instant(start, "start").resolve(self.now_ms)
+        found = super().promql(query, instant, start=first, engine=engine, **options)
+        if engine == "history":
+            return found
+        return found.like(certificate=self._certificate(query, instant, lang="promql", start=first))
+
+    def _certificate(self, query: str | Expr, instant: int, **options: Any) -> Certificate:
+        """Return the line about completeness, which is measured when it is shown."""
 
         def tell() -> str:
             try:
-                return str(self.completeness(query, instant, engine="memory", limits=CERTIFICATE_LIMITS))
+                return str(self.completeness(query, instant, engine="memory", limits=CERTIFICATE_LIMITS, **options))
             except (QueryError, SelectError):
                 return ""  # the session was closed, or memory has moved on: the answer stays as it is
 
-        return found.like(certificate=Certificate(tell))
+        return Certificate(tell)
 
     def chart(self, query: str | Expr | Matrix, at: object = None, **options: Any) -> Any:
         """Draw an answer: as an interactive chart in a notebook, with the extra `notebook`, else by matplotlib."""

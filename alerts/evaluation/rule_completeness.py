@@ -14,9 +14,10 @@ from alerts.state.rule import Rule
 from artimon.model.grid import Grid
 from artimon.model.select import Matcher, SelectError, SelectRequest, Store, TooManySeries
 from query_dsl import Expr
-from query_dsl.evaluation.completeness import Completeness, completeness_of
 from query_dsl.evaluation.fetches import fetches_of
+from query_dsl.evaluation.host_acks import add_host_states
 from query_dsl.promql.tree import selectors
+from query_dsl.results.expected_points import Completeness, completeness_of
 
 COLUMNS = 30
 """Buckets of a minute that are looked at."""
@@ -104,7 +105,6 @@ def selectors_of(rule: Rule) -> Selected:
 def _lacking(selected: Selected, store: Store, time_ms: int) -> Completeness | None:
     """Return the completeness of selectors; None if nothing is missing or too much is selected. Raises SelectError."""
     grid = Grid(time_ms // STEP_MS * STEP_MS, STEP_MS, COLUMNS)
-    found = completeness_of(
-        [store.select(SelectRequest(matchers, grid, ("count",), MAX_SERIES)) for matchers in sorted(selected, key=repr)]
-    )
-    return found if found.present < found.expected or found.silent_hosts or found.silent_series else None
+    requests = [SelectRequest(matchers, grid, ("count",), MAX_SERIES) for matchers in sorted(selected, key=repr)]
+    found = completeness_of([(store.select(one), 0) for one in requests])
+    return add_host_states(found, store, time_ms) if found.is_lacking else None

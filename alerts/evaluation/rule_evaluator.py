@@ -32,9 +32,9 @@ from alerts.state.rule import Labels, Question, RecordingRule, Rule, ShapeKey
 from alerts.templates.template_functions import TemplateContext
 from artimon.model.select import NAME, Buckets, SelectError, Store
 from query_dsl import Expr, Matrix
-from query_dsl.evaluation.completeness import Completeness
 from query_dsl.evaluation.evaluator import QueryEvaluator, prepare, require_matrix
 from query_dsl.promql import Query, query_store
+from query_dsl.results.expected_points import Completeness
 from query_dsl.results.result_cells import SeriesKey
 from query_dsl.stores.engine_store import MemoryStore
 from query_dsl.stores.levels import SETTLE_MS

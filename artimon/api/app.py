@@ -37,6 +37,7 @@ from artimon.model.select import Store
 from artimon.runtime.exposure import is_loopback
 from artimon.runtime.http.body_limit import BodyLimitMiddleware
 from artimon.runtime.http.http_error import HttpError
+from query_dsl.evaluation.host_acks import LiveAgents
 from query_dsl.promql.promql_settings import PromqlSettings
 
 ENCODINGS = (b"identity", b"snappy")
@@ -71,6 +72,7 @@ def make_app(
     alerts_token: str = "",
     dashboards: DashboardStore | None = None,
     configuration: Configuration | None = None,
+    agents: LiveAgents | None = None,
 ) -> FastAPI:
     """Create the application; `app.state.desk` executes its queries.
 
@@ -79,10 +81,12 @@ def make_app(
     queries read only memory. `hard`: limits up to which a request may ask for more. `promql`: what queries in PromQL
     get without asking. `access`: verifier of credentials; without it everybody is the administrator.
     `alerts_token`: token of the API of the alert engine, "" without one. `dashboards`: without them those of the
-    package, read-only. `configuration` returns the answer of /api/configuration and may block."""
+    package, read-only. `configuration` returns the answer of /api/configuration and may block. `agents`: reports of
+    live agents, for the states of silent hosts."""
     bounds = limits or ApiLimits()
-    desk = QueryExecutor(store, clock, bounds, history, hard, access.audit if access else None)
-    routes = Routes(desk, status, alerts, configuration)
+    desk = QueryExecutor(store, clock, bounds, history, hard, access.audit if access else None, agents)
+    settings = promql or PromqlSettings()
+    routes = Routes(desk, status, alerts, configuration, settings)
     app = FastAPI(title="Artimon", docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=routes.lifespan)
     app.state.desk, app.state.authenticator = desk, access
     login = LoginState(access, clock, bounds)
@@ -90,7 +94,6 @@ def make_app(
         if isinstance(route, Route):
             requires(Level.VIEWER)(route.endpoint)
     add_login_routes(app, login)
-    settings = promql or PromqlSettings()
     frequent = add_prometheus_routes(app, desk, routes.read_alerts, routes.endpoint_reader, settings)
     alert_routes = AlertRoutes(alerts or (lambda: NO_ENGINE), alerts_token, clock, bounds)
     add_alert_routes(app, alert_routes)

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, wait
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from artimon.access.scoped_store import ScopedStore
 from artimon.api.api_errors import QueryCancelledError, QueryTooLargeError
@@ -14,9 +14,12 @@ from artimon.api.api_limits import ApiLimits
 from artimon.compute.aggregate import Aggregate, AggregateRequest
 from artimon.model.select import Buckets, EngineShare, Matcher, SelectError, SelectRequest, TooManySeries
 from query_dsl import Expr, Matrix
-from query_dsl.evaluation.completeness import Completeness, measure_prepared
+from query_dsl.evaluation.completeness import measure_prepared, measure_promql
 from query_dsl.evaluation.evaluator import QueryEvaluator, prepare, require_matrix
 from query_dsl.evaluation.explain import Explanation, explain_prepared
+from query_dsl.evaluation.host_acks import LiveAgents, add_host_states
+from query_dsl.promql import Query
+from query_dsl.results.expected_points import Completeness
 from query_dsl.stores.engine_store import EngineStore, ForwardingStore
 from query_dsl.stores.query_limits import Limits as QueryLimits
 from query_dsl.stores.query_limits import QueryBudget, make_budget
@@ -163,9 +166,34 @@ def explain_query(query: str | Expr, store: LimitedStore, now_ms: int, partial_w
     return explain_prepared(_prepare_query(query, store, now_ms, partial_windows))
 
 
-def measure_query(query: str | Expr, store: LimitedStore, now_ms: int) -> Completeness:
-    """Measure the completeness of a query within the limits. Raises as `evaluate_query`."""
-    return measure_prepared(_prepare_query(query, store, now_ms))
+def measure_query(
+    query: str | Expr, store: LimitedStore, now_ms: int, agents: LiveAgents | None = None
+) -> Completeness:
+    """Measure the completeness of a query within the limits, with the states of silent hosts; `agents`: those that are
+    live. Raises as `evaluate_query`."""
+    return _with_states(measure_prepared(_prepare_query(query, store, now_ms)), store, now_ms, agents)
+
+
+def measure_promql_query(
+    query: Query,
+    store: LimitedStore,
+    now_ms: int,
+    start_ms: int,
+    end_ms: int,
+    agents: LiveAgents | None = None,
+    **options: Any,
+) -> Completeness:
+    """Measure the completeness of a query in PromQL, as `measure_query`; `options`: those of `measure_promql`."""
+    budget = make_budget(history_limits(store), store.check)
+    found = measure_promql(query, store, now_ms, start_ms, end_ms, budget, **options)
+    return _with_states(found, store, now_ms, agents)
+
+
+def _with_states(found: Completeness, store: LimitedStore, now_ms: int, agents: LiveAgents | None) -> Completeness:
+    """Add the states of silent hosts, if memory is asked."""
+    reach = store.reach()
+    is_history = reach.unbounded and not reach.prefers_memory
+    return found if is_history else add_host_states(found, store, now_ms, agents)
 
 
 def history_limits(store: LimitedStore, seconds: float | None = None) -> QueryLimits:

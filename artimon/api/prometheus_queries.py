@@ -14,7 +14,7 @@ from artimon.api.api_errors import ApiError
 from artimon.api.api_limits import ApiLimits
 from artimon.api.buffered_answer import BufferedAnswer
 from artimon.api.formats import engine_headers
-from artimon.api.limited_store import LimitedStore, history_limits, until_cancelled
+from artimon.api.limited_store import LimitedStore, history_limits, measure_promql_query, until_cancelled
 from artimon.api.prometheus_format import Fields, answer, success
 from artimon.api.prometheus_handlers import PrometheusHandlers, json_response, origin_of, parse_query, read_fields
 from artimon.api.query_parameters import QueryParameters
@@ -22,6 +22,8 @@ from query_dsl.promql import PromqlError, PromqlResult, Query, format_text, quer
 from query_dsl.promql.evaluation_context import LOOK_BACK_MS
 from query_dsl.stores.query_limits import QueryBudget, make_budget
 
+RECENT_MS = 300_000
+"""Age of the end of a range up to which live agents tell the states of silent hosts."""
 LATE_S = 1.0
 """Time after the timeout of the executor, which tells the client, at which the evaluation ends itself."""
 
@@ -55,6 +57,7 @@ class PrometheusQueries(PrometheusHandlers):
         }
         seconds = self._timeout_s(fields, bounds)
         limit, wants_stats = fields.limit(), bool(fields.one("stats"))
+        wants_completeness = fields.flag("completeness", False)
         headers: dict[str, str] = {}
 
         def work(store: LimitedStore) -> BufferedAnswer:
@@ -64,7 +67,9 @@ class PrometheusQueries(PrometheusHandlers):
             _check_size(found, bounds)
             headers.update(engine_headers(store.engines))
             timings["evalTotalTime"] = perf_counter() - began - timings["execQueueTime"]
-            extra = {"stats": _stats(timings, watch)} if wants_stats else {}
+            extra: dict[str, Any] = {"stats": _stats(timings, watch)} if wants_stats else {}
+            if wants_completeness:
+                extra["completeness"] = self._measure(query, store, times, look_back_ms)
             return self._packed(request, until_cancelled(answer(found, limit, extra), store))
 
         engine, origin = fields.one("engine"), origin_of(request, query.text)
@@ -77,6 +82,16 @@ class PrometheusQueries(PrometheusHandlers):
             return query_store(query, store, self._executor.clock.now_ms(), budget=watch, **options)
         except PromqlError as problem:
             raise ApiError(422, problem.message) from problem
+
+    def _measure(
+        self, query: Query, store: LimitedStore, times: Mapping[str, int], look_back_ms: int
+    ) -> Mapping[str, Any]:
+        """Return the completeness of what a query reads; the states of silent hosts are those of now."""
+        now_ms, end_ms = self._executor.clock.now_ms(), times["end_ms"]
+        options = {"look_back_ms": look_back_ms, "similar_names": self._promql.similar_names}
+        agents = self._executor.agents if now_ms - end_ms < RECENT_MS else None
+        start_ms = times.get("start_ms", end_ms)
+        return measure_promql_query(query, store, now_ms, start_ms, end_ms, agents, **options).to_dict()
 
     def _timeout_s(self, fields: Fields, bounds: ApiLimits) -> float:
         """Return the timeout: the soft limit, or what is asked for up to the hard one."""

@@ -27,6 +27,7 @@ from artimon.api.shared_answers import SharedAnswers
 from artimon.model.clock import Clock
 from artimon.model.select import SelectError, Store
 from query_dsl import QueryError
+from query_dsl.evaluation.host_acks import LiveAgents
 from query_dsl.stores.auto_store import AutoStore
 from query_dsl.stores.engine_store import as_engine_store
 
@@ -50,10 +51,12 @@ class QueryExecutor:
         history: Callable[[], Store] | None = None,
         hard: ApiLimits | None = None,
         audit: AuditLog | None = None,
+        agents: LiveAgents | None = None,
     ) -> None:
         """`history` opens the history as a store; called when a query needs it. `hard`: limits of queries that ask for
         them, by default those of `ApiLimits.hard`. `audit`: log of expensive queries; with it a request without an
-        principal is refused."""
+        principal is refused. `agents`: see `add_host_states`."""
+        self.agents = agents
         self.clock, self._history, self._audit = clock, history, audit
         self._role_limits = RoleLimits(limits, hard or limits.hard())
         self._of_user: Counter[str] = Counter()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, TypeVar
+from dataclasses import replace
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import FastAPI, Path, Query, Request, Response
 
@@ -21,7 +22,14 @@ from artimon.api.buffered_answer import BufferedAnswer, BufferedResponse, buffer
 from artimon.api.endpoint_states import EndpointPage, EndpointReader
 from artimon.api.fleet_status import FleetPage
 from artimon.api.formats import headers_of, negotiate_format
-from artimon.api.limited_store import LimitedStore, evaluate_query, explain_query, measure_query, until_cancelled
+from artimon.api.limited_store import (
+    LimitedStore,
+    evaluate_query,
+    explain_query,
+    measure_promql_query,
+    measure_query,
+    until_cancelled,
+)
 from artimon.api.pages import accepts_gzip
 from artimon.api.query_executor import QueryExecutor, as_api_errors
 from artimon.api.query_parameters import NEWEST_MAX, TIME_MAX_MS, QueryParameters, parse_body, parse_hard
@@ -29,12 +37,15 @@ from artimon.api.rollout_status import UNKNOWN
 from artimon.api.shared_answers import plain_headers
 from artimon.model.labels import canonical
 from query_dsl import parse_selector
+from query_dsl.promql import parse as parse_promql
+from query_dsl.promql.promql_settings import PromqlSettings
 
 T = TypeVar("T")
 Status = Callable[[FleetPage], Mapping[str, Any]]
 Alerts = Callable[[], Mapping[str, Any]]
 Configuration = Callable[[], Mapping[str, Any]]
 CONCURRENT_STATUS_CALLS = 4
+PROMQL_DEFAULTS = PromqlSettings()
 NO_ENGINE: Mapping[str, Any] = {
     "engines": [],
     "rules": [],
@@ -65,6 +76,11 @@ NewestParameter = Annotated[
     Query(ge=1, le=NEWEST_MAX, description="Only so many newest buckets, if their values do not depend on the others"),
 ]
 CompletenessParameter = Annotated[bool, Query(description="Add the completeness of what the query reads")]
+LanguageParameter = Annotated[Literal["artimon", "promql"], Query(description="Language of the query")]
+RangeParameter = Annotated[
+    int, Query(ge=0, le=TIME_MAX_MS, description="Range of a query in PromQL, in milliseconds; 0: at one time")
+]
+SeriesParameter = Annotated[int | None, Query(ge=1, description="Refuse a query that selects more series")]
 LimitParameter = Annotated[int, Query(ge=1, description="Maximum number of entries, at most the limit `found`")]
 LimitsParameter = Annotated[str, Query(description="soft, or hard: apply the hard limits (docs/api.md)")]
 IdParameter = Annotated[str, Path(max_length=40, description="`id` of a query in /api/queries")]
@@ -84,9 +100,14 @@ class Routes:
     """Handlers of the endpoints. `lifespan` creates the gates in the server's event loop."""
 
     def __init__(
-        self, desk: QueryExecutor, status: Status, alerts: Alerts | None, configuration: Configuration | None = None
+        self,
+        desk: QueryExecutor,
+        status: Status,
+        alerts: Alerts | None,
+        configuration: Configuration | None = None,
+        promql: PromqlSettings = PROMQL_DEFAULTS,
     ) -> None:
-        self._executor = desk
+        self._executor, self._promql = desk, promql
         self._status, self._alerts = status, alerts or (lambda: NO_ENGINE)
         self._configuration = configuration or (lambda: UNKNOWN)
         self.endpoint_reader = EndpointReader(desk.clock)
@@ -146,9 +167,11 @@ class Routes:
             told = lambda store: explain_query(text, store, now_ms, question.partial_windows).to_dict()  # noqa: E731
             return await self._run(request, told, question.engine, **asked)
 
+        agents = self._executor.agents if question.time_ms is None else None
+
         def work(store: LimitedStore) -> tuple[BufferedAnswer, dict[str, str]]:
             matrix = evaluate_query(text, store, now_ms, question.partial_windows, question.newest)
-            measured = measure_query(text, store, now_ms).to_dict() if question.completeness else None
+            measured = measure_query(text, store, now_ms, agents).to_dict() if question.completeness else None
             pieces = until_cancelled(form.write(matrix, measured), store)
             most = self._limits.answer_bytes
             parcel = buffer_answer(pieces, self._executor.budget, most=most, gzip=gzip, smaller=form.smaller_hint)
@@ -159,14 +182,30 @@ class Routes:
 
     @requires(Level.VIEWER, Area.QUERY)
     async def completeness(
-        self, request: Request, q: TextParameter = None, time_ms: TimeParameter = None, engine: EngineParameter = None
+        self,
+        request: Request,
+        q: TextParameter = None,
+        time_ms: TimeParameter = None,
+        engine: EngineParameter = None,
+        lang: LanguageParameter = "artimon",
+        range_ms: RangeParameter = 0,
+        limit: SeriesParameter = None,
     ) -> Response:
         """Measure what `q` reads over its range: samples that are due, those that are there, silent hosts."""
         text = QueryParameters(q, time_ms, None, engine).validate(self._limits)
-        now_ms = self._executor.clock.now_ms() if time_ms is None else time_ms
-        origin = QueryOrigin(text, client=request.client.host if request.client else "")
-        measured = lambda store: measure_query(text, store, now_ms).to_dict()  # noqa: E731
-        return await self._run(request, measured, engine, origin=origin)
+        now_ms = self._executor.clock.now_ms()
+        end_ms, agents = (now_ms, self._executor.agents) if time_ms is None else (time_ms, None)
+        names = self._promql.similar_names
+
+        def measured(store: LimitedStore) -> Mapping[str, Any]:
+            if lang == "artimon":
+                return measure_query(text, store, end_ms, agents).to_dict()
+            span = now_ms, end_ms - range_ms, end_ms
+            return measure_promql_query(parse_promql(text), store, *span, agents, similar_names=names).to_dict()
+
+        bounds = self._limits if limit is None else replace(self._limits, series=min(limit, self._limits.series))
+        origin = QueryOrigin(text, lang, request.client.host if request.client else "")
+        return await self._run(request, measured, engine, origin=origin, limits=bounds)
 
     @requires(Level.VIEWER, Area.QUERY)
     async def find(self, request: Request, selector: str, limit: LimitParameter = 1_000) -> Response:

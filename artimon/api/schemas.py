@@ -50,19 +50,23 @@ GRID = _object(
     },
     required=["start_ms", "end_ms", "step_ms", "n"],
 )
+HOST_POINTS = {"host": TEXT, "series": COUNT, "expected": COUNT, "present": COUNT}
+HOST_STATE: Schema = {**TEXT, "enum": ["", "late", "stopped", "agent gone", "agent silent"]}
 COMPLETENESS = _object(
     {
         "text": {**TEXT, "description": "In words"},
         "share": {"type": "number", "minimum": 0, "maximum": 1},
         "expected": COUNT,
         "present": COUNT,
+        "missing": COUNT,
         "series": COUNT,
         "silent": _list(
-            _object({"host": TEXT, "series": COUNT, "since_ms": TIME}),
+            _object({**HOST_POINTS, "since_ms": TIME, "state": HOST_STATE, "acked_ms": TIME}),
             description="Hosts without a sample in their last two periods, the longest silence first",
         ),
         "silent_hosts": COUNT,
         "silent_series": {**COUNT, "description": "Silent series of other hosts"},
+        "lacking": _list(_object(HOST_POINTS), description="Other hosts that lack points, most first"),
     }
 )
 MATRIX = _object(

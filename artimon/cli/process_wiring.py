@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pipeline.collector.collector_process import CollectorConfig
     from pipeline.collector.hdfs.hdfs_collector import HdfsCollectorConfig
     from pipeline.compaction.compaction_settings import CompactorConfig
+    from pipeline.control.control_tree import ControlTree
     from pipeline.sites.mirror import MirrorConfig
     from pipeline.spark.spark_settings import SparkConfig
     from query_dsl.stores.closed_parts import ClosedParts
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("artimon")
 HEALTH_S = 1.0
+LIVE_AGENTS_S = 1.0
+"""Timeout of a read of the nodes of agents, for the answer of a query."""
 _STACK_BYTES = 1024 * 1024
 """Stack size of a collector's threads, one per connection: 1 GiB of addresses for a thousand, not the default 8."""
 
@@ -166,6 +169,7 @@ def run_api_process(config: ApiConfig) -> None:
             alerts_token=read_engine_token(config.alerts_token),
             dashboards=DashboardStore(config.dashboards),
             configuration=partial(api_configuration, rollout),
+            agents=partial(live_agents, ControlTree(client)),
         )
         run_server(
             app,
@@ -215,6 +219,16 @@ def api_configuration(rollout: TimedCall[dict[str, Any]]) -> dict[str, Any]:
 
     told = rollout.get()
     return {**(told.value or UNKNOWN), "problem": told.problem}
+
+
+def live_agents(tree: ControlTree, names: Collection[str]) -> Mapping[str, Mapping[str, Any]] | None:
+    """Return the reports of those of some agents that are live; None if ZooKeeper does not answer in time."""
+    from artimon.runtime.zookeeper_watcher import ZOOKEEPER_ERRORS
+
+    try:
+        return tree.live_reports(names, LIVE_AGENTS_S)
+    except ZOOKEEPER_ERRORS:
+        return None
 
 
 def api_status(cluster: TimedCall[ClusterStatus], data: Path, page: FleetPage | None = None) -> dict[str, Any]:

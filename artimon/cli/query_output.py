@@ -93,17 +93,20 @@ def _answer(session: Session, asking: QueryOptions, painter: Painter) -> Iterato
         options["partial_windows"] = True
     if asking.promql:
         asked: dict[str, Any] = {"start": asking.start, "step": asking.step, "exact_increase": asking.exact_increase}
-        yield from _shown(session.promql(asking.text, asking.at, **asked, **options), asking, painter)
+        found: Matrix = session.promql(asking.text, asking.at, **asked, **options)
+        yield from _shown(_uncertified(found, asking), asking, painter)
         return
     if asking.explain:
         plan = session.explain(asking.text, at=asking.at, **options)
         lines = [plan.to_json()] if asking.format == "json" else [printable(line) for line in str(plan).split("\n")]
         yield "\n".join([*lines, ""])
         return
-    found = session.query(asking.text, at=asking.at, **options)
-    if asking.every_s is not None and isinstance(found, Matrix):
-        found = found.like(certificate=None)  # it would ask the store once more at each repetition
-    yield from _shown(found, asking, painter)
+    yield from _shown(_uncertified(session.query(asking.text, at=asking.at, **options), asking), asking, painter)
+
+
+def _uncertified(answer: Matrix, asking: QueryOptions) -> Matrix:
+    """Return a repeated answer without the line about completeness, which would ask the store once more each time."""
+    return answer if asking.every_s is None or not isinstance(answer, Matrix) else answer.like(certificate=None)
 
 
 def _shown(answer: Matrix, asking: QueryOptions, painter: Painter) -> Iterator[str]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from time import monotonic
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -282,15 +283,32 @@ class ControlTree:
         """Return the reports of all live agents."""
         return self.reports(AGENTS)
 
+    def live_reports(self, agents: Iterable[str], timeout_s: float) -> dict[str, dict[str, Any]]:
+        """Return the reports of those of some agents that are live, read at once. Raises KazooException,
+        KazooTimeoutError."""
+        asked = {name: self.client.get_async(f"{AGENTS}/{name}") for name in agents if _NAME.fullmatch(name)}
+        end_s, found = monotonic() + timeout_s, dict[str, dict[str, Any]]()
+        for name, answer in asked.items():
+            try:
+                found[name] = _parse_report(answer.get(timeout=max(0.001, end_s - monotonic()))[0])
+            except NoNodeError:
+                continue
+        return found
+
     def reports(self, path: str, watch: Watch | None = None) -> dict[str, dict[str, Any]]:
         """Return the JSON of every node below `path`, by name; {"problem"} where it cannot be read."""
         found: dict[str, dict[str, Any]] = {}
         for name, data, _ in read_children(self.client, path, watch, CALL_S):
-            try:
-                found[name] = parse_json_object(data)
-            except ValueError as error:
-                found[name] = {"problem": f"its node cannot be read: {error}"}
+            found[name] = _parse_report(data)
         return found
+
+
+def _parse_report(data: bytes) -> dict[str, Any]:
+    """Return the JSON of a node; {"problem"} if it cannot be read."""
+    try:
+        return parse_json_object(data)
+    except ValueError as error:
+        return {"problem": f"its node cannot be read: {error}"}
 
 
 def commands_scope(agent: str) -> str:

@@ -18,6 +18,8 @@ Modules in reading order; each imports only those before it:
     pushed_reduction  reductions that the store computes itself
     evaluator         a function for each type of node; the entry points `answer`, `evaluate`, `prepare`
     explain           plan and cost of a query
+    completeness      points that a query of either language should read, and those that are missing
+    host_acks         states of silent hosts by the acks of their agents
     query_runner      entry point of sessions and notebooks
     offline           store over Python lists of samples
 

@@ -1,98 +1,21 @@
-"""Completeness of an answer: samples that should be there, those that are, and the hosts that are silent.
-
-A series is due in each of its periods, from its first sample in the range (or the beginning of the range, if it lived
-before) until its end marker or the end of the range. Its period is the usual distance of its own samples, in buckets. A
-series that has not ended and has no sample in its last two periods is silent.
-"""
+"""Completeness of what a query in either language reads over its range; the query is not evaluated."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+from collections.abc import Iterator
 
 from artimon.model.grid import Grid
-from artimon.model.select import Buckets, Store
-from artimon.model.series_table import SeriesTable
+from artimon.model.select import Buckets, Matcher, Store
 from query_dsl.evaluation.evaluator import QueryEvaluator, prepare
 from query_dsl.evaluation.fetches import fetches_of, held_grid, level_of
 from query_dsl.language.expression import Expr
-from query_dsl.results.result_cells import Bools, Ints
-from query_dsl.stores.query_limits import QueryBudget
+from query_dsl.promql.evaluation_context import LOOK_BACK_MS
+from query_dsl.promql.similar_names import similar_matchers
+from query_dsl.promql.tree import At, Node, Query, Selector, Subquery, children
+from query_dsl.results.expected_points import LEAST_COLUMNS, Completeness, completeness_of
+from query_dsl.stores.levels import LevelSnapshot, level_snapshots
+from query_dsl.stores.query_limits import QueryBudget, limited_select
 from query_dsl.tree.query_errors import NothingHeld
-from query_dsl.tree.times import format_time
-
-PLACE = "host"
-"""Label by which silent series are summed up."""
-LATE_PERIODS = 2
-MAX_LISTED = 100
-
-
-@dataclass(frozen=True, slots=True)
-class SilentPlace:
-    """A host none of whose selected series has reported since `since_ms`."""
-
-    name: str
-    series: int
-    since_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Completeness:
-    """Counts over all fetches of a query. `silent` lists at most MAX_LISTED hosts, the longest silence first;
-    `silent_hosts` counts all of them, `silent_series` the silent series of other hosts."""
-
-    expected: int
-    present: int
-    series: int
-    silent: tuple[SilentPlace, ...] = ()
-    silent_hosts: int = 0
-    silent_series: int = 0
-
-    @property
-    def share(self) -> float:
-        """Present samples by expected ones; 1.0 if none are expected."""
-        return self.present / self.expected if self.expected else 1.0
-
-    def __str__(self) -> str:
-        """Return the text for people: "99.98 % of expected points; 3 hosts silent since 14:02"."""
-        if not self.series:
-            return "no series is selected"
-        percent = "100" if self.present == self.expected else f"{np.floor(self.share * 10_000) / 100:.2f}"
-        parts = [f"{percent} % of expected points"]
-        if self.silent:
-            one = self.silent_hosts == 1
-            who = f"{PLACE} {self.silent[0].name}" if one else f"{self.silent_hosts:,} {PLACE}s"
-            since = format_time(self.silent[0].since_ms)
-            parts.append(f"{who} silent since {since}" if one else f"{who} silent, the first since {since}")
-        if self.silent_series:
-            parts.append(f"{self.silent_series:,} {'' if not self.silent else 'other '}series silent")
-        return "; ".join(parts)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a dict that is ready for JSON."""
-        return {
-            "text": str(self),
-            "share": self.share,
-            "expected": self.expected,
-            "present": self.present,
-            "series": self.series,
-            "silent": [{PLACE: one.name, "series": one.series, "since_ms": one.since_ms} for one in self.silent],
-            "silent_hosts": self.silent_hosts,
-            "silent_series": self.silent_series,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class _Due:
-    """Series of one fetch: points due and present, time of the last sample of those that are silent, else 0."""
-
-    expected: Ints
-    present: Ints
-    silent_ms: Ints
-    places: Sequence[str]
 
 
 def measure_completeness(query: str | Expr, store: Store, now_ms: int, watch: QueryBudget) -> Completeness:
@@ -101,11 +24,11 @@ def measure_completeness(query: str | Expr, store: Store, now_ms: int, watch: Qu
 
 
 def measure_prepared(evaluator: QueryEvaluator) -> Completeness:
-    """Measure the completeness of a prepared query; it is not evaluated."""
+    """Measure the completeness of a prepared query."""
     plan = evaluator.plan
     grid, step_ms = plan.grid, max(ring.step_ms for ring in plan.levels if not plan.base_step_ms % ring.step_ms)
     columns = max(1, (grid.end_ms - grid.start_ms) // step_ms)
-    found: list[Buckets] = []
+    found: list[tuple[Buckets, int]] = []
     for node, offset_ms in fetches_of(evaluator.tree):
         moved = Grid((grid.end_ms - offset_ms) // step_ms * step_ms, step_ms, columns)
         try:
@@ -113,91 +36,65 @@ def measure_prepared(evaluator: QueryEvaluator) -> Completeness:
         except NothingHeld:
             continue
         buckets = evaluator.select(node.selector.matchers, held, ("count",), node.resolution is not None)
-        found.append(buckets)
+        found.append((buckets, 0))
     return completeness_of(found)
 
 
-def completeness_of(answers: Sequence[Buckets]) -> Completeness:
-    """Measure the completeness of answers to selections with the statistic `count`."""
-    return _summed([_due(buckets) for buckets in answers])
+def measure_promql(
+    query: Query,
+    store: Store,
+    now_ms: int,
+    start_ms: int,
+    end_ms: int,
+    budget: QueryBudget,
+    *,
+    look_back_ms: int = LOOK_BACK_MS,
+    similar_names: bool = False,
+) -> Completeness:
+    """Measure the completeness of what a query in PromQL reads from memory for its steps from start to end: each
+    selector with its range, else the look-back. Options as of `query_store`. Raises QueryError, SelectError."""
+    levels, found, whole = level_snapshots(store.levels(), now_ms), list[tuple[Buckets, int]](), (start_ms, end_ms)
+    for matchers, after_ms, until_ms in dict.fromkeys(_ranges(query.node, whole, whole, look_back_ms)):
+        ring = next((one for one in levels if one.holds(after_ms)), levels[-1])
+        held = _held(ring, after_ms, until_ms)
+        if held is not None:
+            wanted = similar_matchers(matchers) if similar_names else matchers
+            found.append((limited_select(store, wanted, held[0], ("count",), budget), held[1]))
+    return completeness_of(found)
 
 
-def _due(buckets: Buckets) -> _Due:
-    n, columns = len(buckets.series), buckets.grid.n
-    here = np.asarray(buckets.statistics["count"], np.int64).reshape(n, columns) > 0
-    samples = here.sum(axis=1)
-    first = np.where(samples > 0, here.argmax(axis=1), columns)
-    newest_ms = buckets.newest_ms if len(buckets.newest_ms) == n else np.zeros(n, np.int64)
-    first[_lived_before(buckets) | ((newest_ms > 0) & (newest_ms <= buckets.grid.start_ms))] = 0
-    last = columns - 1 - np.where(samples > 0, here[:, ::-1].argmax(axis=1), columns)
-    end = _last_due(buckets, last)
-    period = _periods(here)
-    alive = first <= end
-    expected = np.where(alive, (end - first) // period + 1, 0)
-    is_silent = alive & (end - last >= LATE_PERIODS * period) & (newest_ms > 0) & ~_has_ended(buckets)
-    return _Due(expected, np.minimum(samples, expected), np.where(is_silent, newest_ms, 0), _places(buckets))
+def _held(ring: LevelSnapshot, after_ms: int, until_ms: int) -> tuple[Grid, int] | None:
+    """Return the settled buckets that a level holds of a range, after those from which a short range has the periods of
+    its series, and the number of the latter; None if it holds none."""
+    step_ms, first = ring.step_ms, max(after_ms // ring.step_ms * ring.step_ms, ring.ring_start_ms)
+    end_ms = min(-(-until_ms // step_ms) * step_ms, ring.newest_ms)
+    if first >= end_ms:
+        return None
+    start_ms = max(min(first, end_ms - LEAST_COLUMNS * step_ms), ring.ring_start_ms)
+    return Grid(end_ms, step_ms, (end_ms - start_ms) // step_ms), (first - start_ms) // step_ms
 
 
-def _lived_before(buckets: Buckets) -> Bools:
-    """Return True for series that had a sample before the range."""
-    found = np.zeros(len(buckets.series), np.bool_)
-    early = buckets.births["first_ms"] <= buckets.grid.start_ms
-    found[buckets.births["row"][early]] = True
-    return found
+Times = tuple[int, int]
+"""First and last evaluation of a node, epoch ms."""
+_Range = tuple[tuple[Matcher, ...], int, int]
 
 
-def _has_ended(buckets: Buckets) -> Bools:
-    n = len(buckets.series)
-    return buckets.ended_ms > 0 if len(buckets.ended_ms) == n else np.zeros(n, np.bool_)
+def _ranges(node: Node, times: Times, whole: Times, look_back_ms: int) -> Iterator[_Range]:
+    """Yield the matchers of each selector with the range (after, until] that it reads."""
+    if isinstance(node, Selector):
+        first, last = _shifted(times, whole, node.offset_ms, node.at)
+        yield node.matchers, first - (node.range_ms or look_back_ms), last
+        return
+    if isinstance(node, Subquery):
+        first, last = _shifted(times, whole, node.offset_ms, node.at)
+        times = first - node.range_ms, last
+    for child in children(node):
+        yield from _ranges(child, times, whole, look_back_ms)
 
 
-def _last_due(buckets: Buckets, last: Ints) -> Ints:
-    """Return the last column in which a series is due: that of its last sample if it has ended, else the newest."""
-    return np.where(_has_ended(buckets), last, buckets.grid.n - 1)
-
-
-def _periods(here: Bools) -> Ints:
-    """Return the usual distance of the samples of each series in columns; with less than three that of most series."""
-    rows, columns = np.nonzero(here)
-    same = rows[1:] == rows[:-1]
-    owner, gaps = rows[1:][same], np.diff(columns)[same]
-    order = np.lexsort((gaps, owner))
-    owner, gaps = owner[order], gaps[order]
-    counts = np.bincount(owner, minlength=len(here))
-    starts = np.cumsum(counts) - counts
-    usual = int(np.median(gaps)) if len(gaps) else 1
-    periods = np.full(len(here), max(1, usual), np.int64)
-    known = counts >= 2
-    periods[known] = gaps[(starts + (counts - 1) // 2)[known]]
-    return periods
-
-
-def _places(buckets: Buckets) -> list[str]:
-    """Return the host of each series, "" without one."""
-    table = SeriesTable.from_series(buckets.series)
-    return [dict(pairs).get(PLACE, "") for _, pairs in table.texts()]
-
-
-def _summed(found: Sequence[_Due]) -> Completeness:
-    silent: dict[str, list[int]] = {}
-    reporting: set[str] = set()
-    others = 0
-    for due in found:
-        for place, since_ms, expected in zip(due.places, due.silent_ms.tolist(), due.expected.tolist(), strict=True):
-            if since_ms and place:
-                silent.setdefault(place, []).append(since_ms)
-            elif since_ms:
-                others += 1
-            elif expected:
-                reporting.add(place)
-    others += sum(len(times) for place, times in silent.items() if place in reporting)
-    dark = [SilentPlace(place, len(times), max(times)) for place, times in silent.items() if place not in reporting]
-    dark.sort(key=lambda one: (one.since_ms, one.name))
-    return Completeness(
-        sum(int(due.expected.sum()) for due in found),
-        sum(int(due.present.sum()) for due in found),
-        sum(len(due.expected) for due in found),
-        tuple(dark[:MAX_LISTED]),
-        len(dark),
-        others,
-    )
+def _shifted(times: Times, whole: Times, offset_ms: int, at: At | None) -> Times:
+    """Return the times of the data, as `Context.shifted`."""
+    if at is not None:
+        fixed = {"start": whole[0], "end": whole[1]}.get(at.edge, at.time_ms) or 0
+        times = fixed, fixed
+    return times[0] - offset_ms, times[1] - offset_ms

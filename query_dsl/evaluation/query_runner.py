@@ -10,9 +10,10 @@ from typing import Any, cast
 import re2
 
 from artimon.model.select import Matcher, Store
-from query_dsl.evaluation.completeness import Completeness, measure_completeness
+from query_dsl.evaluation.completeness import measure_completeness, measure_promql
 from query_dsl.evaluation.evaluator import answer, prepare, read_query
 from query_dsl.evaluation.explain import Explanation, explain
+from query_dsl.evaluation.host_acks import add_host_states
 from query_dsl.evaluation.query_cost import QueryCost, estimate_cost
 from query_dsl.language.expression import Expr
 from query_dsl.language.expression import fetch as fetch_unbound
@@ -20,6 +21,8 @@ from query_dsl.language.parser import parse
 from query_dsl.promql.dsl_text import PromqlMatrix
 from query_dsl.promql.promql_query import query_store
 from query_dsl.promql.promql_settings import PromqlSettings
+from query_dsl.promql.tree import parse as parse_promql
+from query_dsl.results.expected_points import Completeness
 from query_dsl.results.matrix import Matrix
 from query_dsl.stores.engine_store import as_engine_store
 from query_dsl.stores.query_limits import DEFAULT_LIMITS, make_budget
@@ -29,6 +32,7 @@ from query_dsl.tree.times import parse_duration, parse_instant
 
 MAX_SAMPLED = 200_000
 """Series of a selector among which a sample is chosen."""
+LANGUAGES = ("artimon", "promql")
 _SELECTING = (nodes.Fetch, nodes.Samples, nodes.Absent)
 
 
@@ -114,14 +118,31 @@ class QueryRunner:
             return estimate_cost(prepare(query, store, self._at(at), budget), memory)
 
     def completeness(
-        self, query: str | Expr, at: object = None, *, engine: str = "auto", **options: Any
+        self,
+        query: str | Expr,
+        at: object = None,
+        *,
+        engine: str = "auto",
+        lang: str = "artimon",
+        start: object = None,
+        **options: Any,
     ) -> Completeness:
         """Completeness of what a query reads over its range: samples that are due, those that are there, and the hosts
-        that are silent. `options` as in `query`."""
-        found = self._limited(options)
-        budget = make_budget(found["limits"], None, found.get("stop"))
-        with self._engine(engine) as store:
-            return measure_completeness(query, store, self._at(at), budget)
+        that are silent, with the state of each by the acks of its agent. `lang`: "promql" for a query in PromQL, with
+        `start` as in `promql`. `options` as in `query`."""
+        if lang not in LANGUAGES:
+            raise QueryError(f"unknown language {lang!r:.40}: use one of {', '.join(LANGUAGES)}")
+        limited, instant = self._limited(options), self._at(at)
+        budget = make_budget(limited["limits"], None, limited.get("stop"))
+        with self._engine(engine) as store, self._engine("memory") as memory:
+            if lang == "promql":
+                first = instant if start is None else parse_instant(start, "start").resolve(self.now_ms)
+                names = self.promql_settings.similar_names
+                parsed = parse_promql(str(query))
+                found = measure_promql(parsed, store, self.now_ms, first, instant, budget, similar_names=names)
+            else:
+                found = measure_completeness(query, store, instant, budget)
+            return add_host_states(found, memory, instant)
 
     def sample(self, query: str | Expr, count: int = 20, *, label: str = "host", seed: int = 0) -> Expr:
         """Return the query over at most `count` values of a label, chosen at random among those of the series that it

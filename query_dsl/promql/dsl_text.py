@@ -3,20 +3,7 @@
 from __future__ import annotations
 
 from query_dsl.language.parser import parse as parse_dsl
-from query_dsl.promql.tree import (
-    Aggregation,
-    Binary,
-    Call,
-    Negation,
-    Node,
-    Paren,
-    PromqlError,
-    Selector,
-    Subquery,
-    format_text,
-    parse,
-    value_type,
-)
+from query_dsl.promql.tree import PromqlError, format_text, parse, selectors, value_type
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree.foreign_queries import outer_call
 from query_dsl.tree.nodes import Fetch, walk
@@ -42,26 +29,10 @@ def to_dsl(text: str) -> str:
     except QueryError as problem:
         raise PromqlError(NO_EQUIVALENT) from problem
     fetched = {frozenset(one.selector.matchers) for one in walk(parsed.node) if isinstance(one, Fetch)}
-    if fetched != {frozenset(one.matchers) for one in _selectors(node)}:
+    if fetched != {frozenset(one.matchers) for one in selectors(node)}:
         raise PromqlError(NO_EQUIVALENT)
     whole = outer_call(here)
     return whole[1] if whole is not None and not whole[0] else here
-
-
-def _selectors(node: Node | None) -> list[Selector]:
-    """Return the selectors of an expression."""
-    match node:
-        case Selector():
-            return [node]
-        case Paren(child) | Negation(child) | Subquery(child=child):
-            return _selectors(child)
-        case Aggregation(child=child, param=param):
-            return [*_selectors(child), *_selectors(param)]
-        case Binary(left=left, right=right):
-            return [*_selectors(left), *_selectors(right)]
-        case Call(args=args):
-            return [found for arg in args for found in _selectors(arg)]
-    return []
 
 
 class PromqlMatrix(Matrix):

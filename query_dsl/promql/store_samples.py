@@ -35,9 +35,10 @@ from query_dsl.promql.pushed_windows import (
 from query_dsl.promql.sample_source import Reducer, WindowQuery
 from query_dsl.promql.samples import SeriesSamples, no_samples, unite_samples
 from query_dsl.promql.similar_names import similar_matchers
+from query_dsl.results.expected_points import silence_of
 from query_dsl.stores.engine_store import EngineStore
 from query_dsl.stores.history.sample_query import HistoryError, HistoryInterrupted
-from query_dsl.stores.levels import LevelSnapshot, level_snapshots
+from query_dsl.stores.levels import LevelSnapshot, last_settled_ms, level_snapshots
 from query_dsl.stores.query_limits import QueryBudget, limited_select
 from query_dsl.stores.raw_samples import RawSamples, SampleRequest
 from query_dsl.stores.sample_rows import DOUBLE, ENDED, INTEGER, STRING, SampleRows, Types
@@ -48,6 +49,8 @@ NO_HISTORY = "and there is no history to read: the answer is partial"
 COARSE_RATES = "rates and increases are those between the last samples of buckets, approximately"
 PARTIAL = "the answer is partial"
 """Parts of warnings, by which rules decide if they judge an answer."""
+MISSING = "data is missing: "
+"""Begin of the remark on series that fell silent."""
 STATISTICS = ("last", "last_time", "count")
 NUMBERS = ("last", "min", "max", "sum")
 """Statistics in the type of their series."""
@@ -125,6 +128,7 @@ class StoreSamples:
             del statistics["last_time"]
         found = limited_select(self._store, asked.matchers, grid, tuple(statistics), self._budget, self._only)
         self._note_partial(found.partial, found.notes)
+        self._note_silent(found)
         held = found.statistics["count"]
         self._budget.charge(len(held), len(statistics) * held.nbytes, int(held.sum()))
         types = SeriesTable.from_series(found.series).types
@@ -236,6 +240,11 @@ class StoreSamples:
                 f" history to read: {COARSE_RATES}"
             )
 
+    def _note_silent(self, found: Buckets) -> None:
+        """Remark on series that fell silent within the range."""
+        for text in silence_of(found, last_settled_ms(self._now_ms, found.grid.step_ms)):
+            self._remarks.infos[f"{MISSING}{text}"] = ""
+
     def _note_partial(self, partial: bool, notes: Sequence[str]) -> None:
         if partial:
             self._warn("; ".join((PARTIAL, *notes)))
@@ -251,6 +260,7 @@ class StoreSamples:
         n = max(1, -(-(end_ms - after_ms) // step_ms))
         found = limited_select(self._store, matchers, Grid(end_ms, step_ms, n), STATISTICS, self._budget, self._only)
         self._note_partial(found.partial, found.notes)
+        self._note_silent(found)
         table = SeriesTable.from_series(found.series)
         kept = self._of_buckets(found, table, after_ms, until_ms)
         counts = found.statistics["count"][table.types != STRING]

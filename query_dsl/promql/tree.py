@@ -247,23 +247,26 @@ def longest_window_ms(node: Node) -> int:
     return 1
 
 
+def children(node: Node) -> tuple[Node, ...]:
+    """Return the nodes of which a node is made."""
+    match node:
+        case Subquery(child=child) | Paren(child) | Negation(child):
+            return (child,)
+        case Aggregation(child=child, param=param):
+            return (child,) if param is None else (child, param)
+        case Binary(left=left, right=right):
+            return left, right
+        case Call(args=args):
+            return args
+    return ()
+
+
 def selectors(node: Node) -> Iterator[Selector]:
     """Yield the selectors of a tree."""
-    match node:
-        case Selector():
-            yield node
-        case Subquery(child=child) | Paren(child) | Negation(child):
-            yield from selectors(child)
-        case Aggregation(child=child, param=param):
-            yield from selectors(child)
-            if param is not None:
-                yield from selectors(param)
-        case Binary(left=left, right=right):
-            yield from selectors(left)
-            yield from selectors(right)
-        case Call(args=args):
-            for one in args:
-                yield from selectors(one)
+    if isinstance(node, Selector):
+        yield node
+    for child in children(node):
+        yield from selectors(child)
 
 
 def _scan(text: str) -> dict[str, list[int]]:

@@ -8,7 +8,8 @@ from alerts.evaluation import rule_completeness
 from alerts.receivers.mail import as_text
 from alerts.state.notification import Message
 from artimon.model.select import Buckets, SelectRequest
-from tests.alerts.worlds import World, rule_text
+from query_dsl.evaluation.host_acks import UNACKED
+from tests.alerts.worlds import MINUTE, World, rule_text
 from tests.query_dsl.plain_store import PlainStore
 from varstore.cluster.varstore_client import StoreUnavailable
 
@@ -74,6 +75,14 @@ def test_rules_in_promql_tell_it(world: World) -> None:
     world.write(PROMQL)
     silent(world, minutes=12)
     assert "host b silent since" in shown(world)
+
+
+def test_a_message_tells_the_state_of_a_silent_host(world: World) -> None:
+    world.write(rule_text())
+    silent(world, minutes=12)
+    world.store.add(UNACKED, {"host": "b", "instance": "agent-b"}, [(world.time - 1_000, 20 * MINUTE)])
+    world.tick({"a": 0, "c": 1, "d": 1})
+    assert dict(world.notes()[0].annotations)["completeness"].endswith("Z (late)")
 
 
 def test_an_annotation_of_the_rule_wins(world: World) -> None:

@@ -24,6 +24,7 @@ from artimon.dashboards.dashboard_store import DashboardStore
 from artimon.model.clock import Clock, ManualClock
 from artimon.model.select import Store
 from artimon.model.values import Kind
+from query_dsl.evaluation.host_acks import LiveAgents
 from query_dsl.promql.promql_settings import PromqlSettings
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 from tests.sockets import to_end
@@ -120,6 +121,7 @@ def served(
     promql: PromqlSettings | None = None,
     dashboards: DashboardStore | None = None,
     configuration: Callable[[], Mapping[str, Any]] | None = None,
+    agents: LiveAgents | None = None,
 ) -> Iterator[Client]:
     """A server for as long as the block lasts."""
     bounds = limits or ApiLimits()
@@ -135,6 +137,7 @@ def served(
         promql=promql,
         dashboards=dashboards,
         configuration=configuration,
+        agents=agents,
     )
     server, matrices = ApiServer(app, bounds), MatrixServer(app.state.desk)
     server.start()

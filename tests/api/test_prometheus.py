@@ -591,3 +591,26 @@ def test_all_numbers_are_formatted_one_by_one_or_together() -> None:
     assert texts == {**{str(i): [number(value) for value in row] for i, row in enumerate(rows)}, "gap": ["7", "8"]}
     assert [time for time, _ in found[-1]["values"]] == [EDGE / 1000 - 660, EDGE / 1000 - 600]
     assert [one["metric"].get("odd") for one in found] == [None, *('a"b\n\u00e9' * i for i in (1, 2, 3)), None]
+
+
+def half_an_hour(query: str, **more: object) -> dict[str, object]:
+    return {"query": query, "start": EDGE / 1000 - 2400, "end": EDGE / 1000, "step": 60, **more}
+
+
+def test_an_answer_carries_its_completeness_if_it_is_asked_for() -> None:
+    """In a member of its own, which clients of Prometheus ignore; a remark only if data is missing."""
+    store = PlainStore().add("load", {"host": "a"}, minutes([1.0] * 50))
+    store.add("load", {"host": "b"}, minutes([1.0] * 50, last=10))
+    with served(store) as client:
+        plain = client.get("/api/v1/query_range", **half_an_hour("load")).json
+        asked = client.get("/api/v1/query_range", **half_an_hour("load", completeness="true")).json
+        told = asked.pop("completeness")
+        assert asked == plain
+        assert (told["silent"][0]["host"], told["missing"], told["expected"]) == ("b", 9, 88)
+        assert [one[:36] for one in plain["infos"]] == ["data is missing: host b silent since"]
+        assert "warnings" not in plain
+        whole = client.get("/api/v1/query_range", **half_an_hour('load{host="a"}', completeness="true")).json
+        assert (whole["completeness"]["missing"], set(whole)) == (0, {"status", "data", "completeness"})
+        summed = client.get("/api/v1/query", query="sum(load)", time=EDGE / 1000, completeness="true").json
+        assert (summed["completeness"]["text"][:9], summed["data"]["result"][0]["value"][1]) == ("50.00 % o", "1")
+        assert client.get("/api/v1/query", query="load", completeness="1").status == 400

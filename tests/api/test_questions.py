@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
 from query_dsl import evaluate, parse
-from tests.api.serving import NOW, STATUS, Client, small_store
-from tests.query_dsl.plain_store import MINUTE
+from query_dsl.evaluation.host_acks import UNACKED
+from tests.api.serving import NOW, STATUS, Client, minutes, served, small_store
+from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 RATE = "fetch('http.requests').rate('2m').sum(by=['route']).range('10m')"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -155,6 +158,38 @@ def test_a_posted_query_carries_its_completeness_too(client: Client) -> None:
     assert found.json["completeness"]["series"] > 0
     wrong = json.dumps({"q": "fetch('http.requests')", "completeness": "much"}).encode()
     assert client.send("POST", "/api/query", wrong, JSON).status == 400
+
+
+def lacking_store() -> PlainStore:
+    """Half an hour of two hosts, of which one fell silent ten minutes ago; the acks of its agent stand still since."""
+    store = PlainStore().add("load", {"host": "a"}, minutes([1.0] * 40))
+    store.add("load", {"host": "b"}, minutes([1.0] * 30, last=10))
+    return store.add(UNACKED, {"host": "b", "instance": "agent-b"}, minutes([5_000] * 30, last=10))
+
+
+def test_completeness_of_a_query_in_promql() -> None:
+    asked: list[Collection[str]] = []
+
+    def agents(names: Collection[str]) -> Mapping[str, Mapping[str, Any]]:
+        asked.append(names)
+        return {"b": {"time_ms": NOW, "figures": {"oldest_unacked_ms": 10 * MINUTE}}}
+
+    with served(lacking_store(), agents=agents) as client:
+        asking = {"q": "sum(load)", "lang": "promql", "range_ms": 20 * MINUTE}
+        found = client.get("/api/completeness", **asking).json
+        assert (found["expected"], found["missing"], found["silent_hosts"]) == (2 * 24, 9, 1)  # the newest bucket fills
+        (silent,) = found["silent"]
+        assert (silent["host"], silent["state"], silent["acked_ms"]) == ("b", "late", NOW - 10 * MINUTE)
+        assert asked
+        asked.clear()
+        assert client.get("/api/completeness", time_ms=NOW, **asking).json["silent"][0]["state"] == "agent silent"
+        assert asked == [], "the agents that live now tell nothing about another time"
+        native = client.get("/api/completeness", q="fetch('load').range('20m')").json
+        assert native["silent"][0]["state"] == "late"
+        one = client.get("/api/completeness", **asking | {"limit": 1})
+        assert (one.status, client.get("/api/completeness", **asking | {"limit": 2}).status) == (413, 200)
+        assert client.get("/api/completeness", q="sum(", lang="promql").status == 400
+        assert client.get("/api/completeness", q="1", lang="sql").status == 400
 
 
 def test_find_lists_and_says_when_there_is_more(client: Client) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Response, expect
 
 from artimon.dashboards.dashboard_store import DashboardStore
 from artimon.model.clock import SYSTEM_CLOCK
@@ -57,6 +57,20 @@ marks:
 panels:
 - {title: Load, queries: [{q: "fetch('host.load{window=\\"5m\\"}').max(by=[])"}]}
 """
+LACKING = """\
+title: Lacking
+panels:
+- {kind: value, title: Load, queries: [{q: "fetch('host.load{window=\\"5m\\"}').max(by=[])"}]}
+- {kind: value, title: Prom, queries: [{q: 'max({__name__="host.load"})', lang: promql}]}
+- {kind: value, title: Again, queries: [{q: 'max({__name__="host.load"})', lang: promql}]}
+"""
+LACK = {
+    "text": "96.66 % of expected points; host a silent since 2026-11-28T14:02:00Z (late)",
+    "series": 2,
+    "share": 0.9666,
+    "silent_hosts": 1,
+    "silent": [{"host": MARK, "state": "late"}],
+}
 PANELS = 200
 Opener = Callable[..., Page]
 
@@ -180,6 +194,47 @@ def test_equal_questions_are_asked_once_and_a_snapshot_needs_no_server(
     expect(alone.locator(".panel .big")).to_have_text(page.locator(".panel .big").inner_text())
     assert [one for one in requests if not one.startswith(("file:", "data:"))] == []
     alone.close()
+
+
+def test_panels_mark_missing_data_and_lead_to_the_query(opener: Opener, folder: Path) -> None:
+    """Measured once for equal queries, after the answers, and not again with the next refresh."""
+    (folder / "lacking.yaml").write_text(LACKING)
+    page = opener(name="marked")
+    board = page.url.replace("marked", "lacking")
+    page.goto("about:blank")
+    told: list[Response] = []
+    page.on("response", lambda one: told.append(one) if "/api/completeness" in one.url else None)
+    page.goto(board)
+    filled(page)
+    eventually(lambda: page.wait_for_timeout(50) or len(told) == 2)
+    assert [(one.status, one.json()["series"] > 0) for one in told] == [(200, True)] * 2
+    page.goto("about:blank")
+    asked: list[str] = []
+    page.route("**/api/completeness*", lambda one: (asked.append(one.request.url), one.fulfill(json=LACK)))
+    page.goto(board)
+    marks = page.locator(".panel-head .lack")
+    expect(marks).to_have_count(3)
+    expect(marks.first).to_have_accessible_name(f"Data is missing: {LACK['text']}")
+    expect(marks.first).to_have_attribute("title", f"{LACK['text']}\n{MARK} (late)")
+    assert findings(page) == []
+    page.keyboard.press("r")
+    page.wait_for_timeout(500)
+    assert len(asked) == 2
+    page.unroute("**/api/completeness*")
+    marks.nth(1).click()
+    expect(page.locator("#completeness")).to_contain_text("% of expected points")
+    assert "lang=promql" in page.url
+
+
+def test_whole_data_has_no_mark(opener: Opener, folder: Path) -> None:
+    (folder / "lacking.yaml").write_text(LACKING)
+    page = opener(name="marked")
+    answer_with(page, "completeness", {**LACK, "share": 0.9995, "silent_hosts": 0, "silent": []})
+    with page.expect_response("**/api/completeness*"):
+        page.goto(page.url.replace("marked", "lacking"))
+    filled(page)
+    page.wait_for_timeout(300)
+    expect(page.locator(".panel-head .lack")).to_have_count(0)
 
 
 def test_alerts_and_deploys_are_marked_in_charts(opener: Opener) -> None:

@@ -104,6 +104,20 @@ def test_completeness_is_measured_only_for_the_display(session: Session) -> None
     assert "load" in repr(other), "a closed session does not break the display"
 
 
+def test_an_answer_in_promql_is_shown_with_its_completeness(session: Session) -> None:
+    store = session._open_store()
+    assert isinstance(store, PlainStore)
+    found = session.promql("sum by (rack) (load)", start=1 * MINUTE)
+    before = len(store.requests)
+    assert "99.00 % of expected points" in repr(found)
+    assert len(store.requests) == before + 1
+    told = session.completeness("sum by (rack) (load)", lang="promql", start=1 * MINUTE)
+    assert (told.expected, told.missing) == (2 * HOSTS, 1)
+    assert "of expected points" in session.promql("load")._repr_html_()
+    with pytest.raises(QueryError, match="unknown language 'sql': use one of artimon, promql"):
+        session.completeness("load", lang="sql")
+
+
 # --- magic
 
 

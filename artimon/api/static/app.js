@@ -3,7 +3,7 @@
 import { showAlerts } from "./alerts.js";
 import { ask } from "./api.js";
 import { Asking } from "./asking.js";
-import { CompletenessLine } from "./completeness.js";
+import { CompletenessLine, measureOf } from "./completeness.js";
 import { byId, el } from "./dom.js";
 import { Endpoints } from "./endpoints.js";
 import { EXAMPLES, PROMQL_EXAMPLES } from "./examples.js";
@@ -25,8 +25,6 @@ import { earlier, leastInterval, parseDuration, spanOf } from "./time_range.js";
 const INTERVALS = /** @type {Record<string, number>} */ ({ off: 0, "10s": 10_000, "60s": 60_000 });
 const WORDS = { ago: duration };
 const PANEL_LONGEST_MS = 10_000;
-/** Longest range whose completeness is measured: that of memory. */
-const MEASURED_MS = 259_200_000;
 /** Status of a query that exceeds a soft limit, or the time of one. */
 const COSTLY = [413, 504];
 /** Queries that may use the hard limits, until the page is closed: a link never does. @type {Set<string>} */
@@ -68,7 +66,7 @@ const query = new Feed({
     if (!found.length) return result.clear([el("p", { class: "empty-title", text: "Every query is hidden" })]);
     result.show(found, notes, span);
     const { question } = result.asked;
-    void completeness.show(question.range || !span.live || span.end_ms - span.start_ms > MEASURED_MS ? "" : question.q);
+    void completeness.show(measureOf(question.text, question.range ? "promql" : "artimon", span));
   },
   fail: (error) => {
     const wrong = error.status >= 400 && error.status < 500 && error.status !== 429;

@@ -2,12 +2,14 @@
 
 import { endsOf } from "./api.js";
 import { Chart } from "./chart.js";
-import { el, fill } from "./dom.js";
+import { listed } from "./completeness.js";
+import { el, fill, mark } from "./dom.js";
 import { moment } from "./format.js";
 import { Legend } from "./legend.js";
-import { answers, judged, readable, reduced, selectsNothing, unitText } from "./dashboard_values.js";
+import { answers, judged, lacks, readable, reduced, selectsNothing, SHARED_S, unitText } from "./dashboard_values.js";
 import { drawHeat } from "./heat_map.js";
 import { DRAWN_MOST } from "./series.js";
+import { durationText } from "./time_range.js";
 
 const SHOWN_MOST = 100;
 const ROW_PX = 36;
@@ -34,9 +36,11 @@ export class PanelView {
     this.body = el("div", { class: `panel-body ${panel.kind}` });
     this.problem = el("p", { class: "problem", role: "status" });
     this.notes = el("span", {});
+    this.lack = el("span", {});
+    /** Range and time of the last measurement of what is missing. */ this.measured = { range_ms: 0, at_ms: 0 };
     const id = `panel-${number}-${Math.random().toString(36).slice(2, 8)}`;
     const full = el("button", { type: "button", class: "plain full", "aria-label": `Whole window: ${this.title || panel.kind}`, title: "Whole window (f)", text: "⤢", onclick: () => actions.full(number) });
-    const head = el("div", { class: "panel-head" }, el("h3", { id, text: this.title || (panel.kind === "text" ? "Text" : "Panel"), class: this.title ? "" : "unseen", title: panel.description || null }), this.notes, linksOf(panel.links, chosen), full);
+    const head = el("div", { class: "panel-head" }, el("h3", { id, text: this.title || (panel.kind === "text" ? "Text" : "Panel"), class: this.title ? "" : "unseen", title: panel.description || null }), this.lack, this.notes, linksOf(panel.links, chosen), full);
     this.card = el("section", { class: "card panel", "aria-labelledby": id, "data-panel": number }, head, this.problem, this.body);
     this.card.style.gridColumn = `span ${panel.width}`;
     this.card.style.minHeight = this.card.style.height = `${panel.height * ROW_PX}px`;
@@ -74,6 +78,7 @@ export class PanelView {
       const told = [...this.found.notes, ...(this.found.origin.includes("history") ? [this.found.origin] : [])];
       fill(this.notes, told.length ? [noteOf(told)] : []);
       this.draw();
+      void this._measure(round);
     } catch (error) {
       if (round.signal.aborted) throw error;
       const told = error instanceof Error ? error.message : String(error);
@@ -83,6 +88,16 @@ export class PanelView {
     } finally {
       this.card.setAttribute("aria-busy", "false");
     }
+  }
+
+  /** Shows a mark if data is missing; asked after the answer, once in two minutes. @param {import("./dashboard_values.js").Round} round */
+  async _measure(round) {
+    const range_ms = round.span.end_ms - round.span.start_ms, now = Date.now();
+    if (this.measured.range_ms === range_ms && now - this.measured.at_ms < SHARED_S * 1000) return;
+    this.measured = { range_ms, at_ms: now };
+    const found = await lacks(round, this.panel, this.chosen);
+    if (round.signal.aborted) this.measured.at_ms = 0;
+    else if (this.measured.at_ms === now) fill(this.lack, found.length ? [lackOf(found, range_ms)] : []);
   }
 
   draw() {
@@ -122,6 +137,13 @@ export class PanelView {
 /** Returns a mark with the notes of an answer. @param {string[]} notes */
 function noteOf(notes) {
   return el("span", { class: "note", role: "img", "aria-label": `Notes: ${notes.join("; ")}`, title: notes.join("\n"), text: "ⓘ" });
+}
+
+/** Returns a mark for missing data that leads to the query in Explore. @param {Awaited<ReturnType<typeof lacks>>} found @param {number} range_ms */
+function lackOf(found, range_ms) {
+  const texts = [...new Set(found.map((one) => one.found.text))], hosts = [...new Set(found.map((one) => listed(one.found)).filter(Boolean))];
+  const to = new URLSearchParams({ q: found[0].q, lang: found[0].lang, range: durationText(range_ms) });
+  return el("a", { class: "lack", href: `./?${to}`, "aria-label": `Data is missing: ${texts.join("; ")}`, title: [...texts, ...hosts].join("\n") }, mark("warn"));
 }
 
 /** @param {any[]} links @param {Record<string, Chosen>} chosen */

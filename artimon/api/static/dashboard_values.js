@@ -1,5 +1,7 @@
 // Values of dashboards without any element: units, thresholds, variables in texts, questions and their rows. Pure but for the requests.
 
+import { ask } from "./api.js";
+import { isWhole, measureOf } from "./completeness.js";
 import { compact } from "./format.js";
 import { isOrigin, originText } from "./question.js";
 import { legendText, statistics, united } from "./series.js";
@@ -9,6 +11,8 @@ import { stepFor } from "./time_range.js";
 const CONCURRENT = 6;
 /** Age in seconds that answers may have which several users share; the API renews those that are in use. */
 export const SHARED_S = 120;
+/** Series of a query up to which its completeness is measured. */
+const MEASURED_MOST = 10_000;
 const REFERENCE = /\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))/g;
 const BINARY = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
@@ -108,6 +112,19 @@ export class Round {
     return found;
   }
 
+  /**
+   * Measures the completeness of a query; null if it is not measured.
+   * @param {string} query @param {string} lang @returns {Promise<any>}
+   */
+  completeness(query, lang) {
+    const measure = measureOf(query, lang, this.span);
+    if (!measure) return Promise.resolve(null);
+    const key = `completeness ${lang} ${query}`;
+    const found = this.asked.get(key) ?? this._queued(() => ask("completeness", { ...measure, limit: MEASURED_MOST }, this.signal, undefined, SHARED_S));
+    this.asked.set(key, found);
+    return found;
+  }
+
   /** @param {() => Promise<any>} work */
   async _queued(work) {
     if (this.running < CONCURRENT) this.running += 1;
@@ -140,6 +157,17 @@ export async function answers(round, panel, chosen) {
   const rows = joined.rows.map((row, at) => ({ ...row, format, short: legendText(panel.queries[of[at]].legend, row) || row.short || panel.title || "value" }));
   const notes = [...new Set(found.flatMap((matrix) => matrix.notes))].filter((note) => !isOrigin(note));
   return { rows, grid: joined.grid, notes, origin: originText(found) };
+}
+
+/**
+ * Returns what is missing behind a panel: the queries, as sent, with the completeness of those that lack data.
+ * @param {Round} round @param {any} panel @param {Record<string, Chosen>} chosen
+ */
+export async function lacks(round, panel, chosen) {
+  const every = { ...builtIn(round.span), ...chosen };
+  const asked = panel.queries.map((/** @type {any} */ { q, lang }) => ({ q: filled(q, lang, every), lang }));
+  const found = await Promise.allSettled(asked.map((/** @type {any} */ one) => round.completeness(one.q, one.lang)));
+  return found.flatMap((one, i) => (one.status === "fulfilled" && one.value && !isWhole(one.value) ? [{ ...asked[i], found: one.value }] : []));
 }
 
 /** True for the refusal of a query whose variables nobody sends. @param {any} error */

@@ -3,6 +3,8 @@
 import { stepFor } from "./time_range.js";
 
 export const ROUTE = "v1/query_range";
+/** Begin of the remark on series that fell silent: the page measures the completeness itself. */
+const MISSING = "data is missing: ";
 const NAMED = /** @type {Record<string, string>} */ ({ "+Inf": "Infinity", "-Inf": "-Infinity", NaN: "NaN" });
 
 /** Returns the parameters of a query over a span, or over its newest points. @param {string} query @param {import("./time_range.js").Span} span @param {number} [newest] 0 for all */
@@ -27,7 +29,7 @@ export function toMatrix({ data, warnings = [], infos = [], engine, read }, { st
     return { name, labels, type: "DOUBLE", values };
   });
   const grid = { start_ms: (start - step) * 1000, end_ms: (start + (n - 1) * step) * 1000, step_ms: step * 1000, n };
-  return { grid, complete: true, partial: false, warned: warnings.length > 0, notes: [...warnings, ...infos], series, engine, read };
+  return { grid, complete: true, partial: false, warned: warnings.length > 0, notes: [...warnings, ...infos.filter((/** @type {string} */ one) => !one.startsWith(MISSING))], series, engine, read };
 }
 
 /** @param {string} name @returns {boolean} true if PromQL needs no quotes around it */
