@@ -82,7 +82,8 @@ def make_app(
     package, read-only. `configuration` returns the answer of /api/configuration and may block."""
     bounds = limits or ApiLimits()
     desk = QueryExecutor(store, clock, bounds, history, hard, access.audit if access else None)
-    routes = Routes(desk, status, alerts, configuration)
+    settings = promql or PromqlSettings()
+    routes = Routes(desk, status, alerts, configuration, settings)
     app = FastAPI(title="Artimon", docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=routes.lifespan)
     app.state.desk, app.state.authenticator = desk, access
     login = LoginState(access, clock, bounds)
@@ -90,7 +91,6 @@ def make_app(
         if isinstance(route, Route):
             requires(Level.VIEWER)(route.endpoint)
     add_login_routes(app, login)
-    settings = promql or PromqlSettings()
     frequent = add_prometheus_routes(app, desk, routes.read_alerts, routes.endpoint_reader, settings)
     alert_routes = AlertRoutes(alerts or (lambda: NO_ENGINE), alerts_token, clock, bounds)
     add_alert_routes(app, alert_routes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import FastAPI, Path, Query, Request, Response
 
@@ -29,6 +29,8 @@ from artimon.api.rollout_status import UNKNOWN
 from artimon.api.shared_answers import plain_headers
 from artimon.model.labels import canonical
 from query_dsl import parse_selector
+from query_dsl.lint import lint
+from query_dsl.promql.promql_settings import PromqlSettings
 
 T = TypeVar("T")
 Status = Callable[[FleetPage], Mapping[str, Any]]
@@ -65,6 +67,7 @@ NewestParameter = Annotated[
     Query(ge=1, le=NEWEST_MAX, description="Only so many newest buckets, if their values do not depend on the others"),
 ]
 CompletenessParameter = Annotated[bool, Query(description="Add the completeness of what the query reads")]
+LanguageParameter = Annotated[Literal["artimon", "promql"], Query(description="Language of the query")]
 LimitParameter = Annotated[int, Query(ge=1, description="Maximum number of entries, at most the limit `found`")]
 LimitsParameter = Annotated[str, Query(description="soft, or hard: apply the hard limits (docs/api.md)")]
 IdParameter = Annotated[str, Path(max_length=40, description="`id` of a query in /api/queries")]
@@ -84,9 +87,14 @@ class Routes:
     """Handlers of the endpoints. `lifespan` creates the gates in the server's event loop."""
 
     def __init__(
-        self, desk: QueryExecutor, status: Status, alerts: Alerts | None, configuration: Configuration | None = None
+        self,
+        desk: QueryExecutor,
+        status: Status,
+        alerts: Alerts | None,
+        configuration: Configuration | None = None,
+        promql: PromqlSettings | None = None,
     ) -> None:
-        self._executor = desk
+        self._executor, self._promql = desk, promql or PromqlSettings()
         self._status, self._alerts = status, alerts or (lambda: NO_ENGINE)
         self._configuration = configuration or (lambda: UNKNOWN)
         self.endpoint_reader = EndpointReader(desk.clock)
@@ -167,6 +175,17 @@ class Routes:
         origin = QueryOrigin(text, client=request.client.host if request.client else "")
         measured = lambda store: measure_query(text, store, now_ms).to_dict()  # noqa: E731
         return await self._run(request, measured, engine, origin=origin)
+
+    @requires(Level.VIEWER, Area.QUERY)
+    async def lint(self, request: Request, q: TextParameter = None, lang: LanguageParameter = "artimon") -> Response:
+        """Find what is probably wrong in `q`, by its text and the series in memory. It is not evaluated."""
+        text, now_ms = QueryParameters(q).validate(self._limits), self._executor.clock.now_ms()
+        options = {"promql": lang == "promql", "similar_names": self._promql.similar_names}
+
+        def work(store: LimitedStore) -> Mapping[str, Any]:
+            return {"findings": [one.to_dict() for one in lint(text, store, now_ms, **options)]}
+
+        return await self._run(request, work)
 
     @requires(Level.VIEWER, Area.QUERY)
     async def find(self, request: Request, selector: str, limit: LimitParameter = 1_000) -> Response:

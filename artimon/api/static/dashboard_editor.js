@@ -9,8 +9,8 @@ import { moment } from "./format.js";
 /** @param {Stored} stored @returns {Record<string, string>} condition of a change */
 const condition = (stored) => (stored.etag ? { "if-match": `"${stored.etag}"` } : { "if-none-match": "*" });
 
-/** Returns why nothing can be saved; "" if it can. @param {Stored} stored */
-async function obstacle(stored) {
+/** Returns why nothing can be saved; "" if it can. @param {{writable: boolean}} stored */
+export async function obstacle(stored) {
   if (!stored.writable) return "Read-only: the API was started without --dashboards FOLDER, so nothing can be saved here.";
   const { level } = await ask("whoami", {});
   return level === "viewer" ? "You may read this dashboard; to save it you need the level editor." : "";
