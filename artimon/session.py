@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from query_dsl.language.completion import Completions
+    from query_dsl.lint import Finding
+    from query_dsl.promql import Query
     from query_dsl.stores.history.engine import History
     from query_dsl.stores.history.partition_map import HistorySelection
     from query_dsl.stores.history.result import HistoryAnswer
@@ -204,6 +206,14 @@ class Session(QueryRunner):
         if self._history is None:
             self._history = self._open_history()
         return self._history
+
+    def lint(self, query: str | Expr | Query, *, promql: bool = False) -> list[Finding]:
+        """Return warnings about a query, in the order of its text: unknown names and labels, counters without a rate,
+        operators whose series do not pair, … It is not evaluated. `promql`: the text is PromQL. Raises SelectError."""
+        from query_dsl.lint import lint
+
+        options = {"promql": promql, "similar_names": self.promql_settings.similar_names}
+        return lint(query, self._open_store(), self.now_ms, **options)
 
     # --- finding ---
 

@@ -8,6 +8,7 @@ Packages in reading order; each imports only those before it:
     language    expressions, parser, printer, completion
     stores      memory, history, both, limits: one protocol
     evaluation  plan, run and explain a query
+    lint        warnings about a query, in both languages
 
 >>> from query_dsl import fetch, parse
 >>> query = fetch('http.requests{dc="jb"}').rate("5m").sum(by=["host"])

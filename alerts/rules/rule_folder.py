@@ -6,7 +6,7 @@ An invalid file never affects another one: its last good version stays in force 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,10 @@ from pathlib import Path
 from alerts.rules.rule_file import DEFAULT_RECEIVER, MAX_RULES, parse_rules
 from alerts.state.rule import ParsedRuleFile, Receiver, RecordingRule, Rule
 from artimon.runtime.config_file import MAX_PROBLEMS, ConfigFileError, ConfigProblem, read_config_text
+from query_dsl import Expr
+from query_dsl.lint import Finding
+from query_dsl.lint import lint as lint_text
+from query_dsl.promql import Query
 from query_dsl.tree.query_errors import similar_hint
 
 SUFFIXES = (".yaml", ".yml")
@@ -22,6 +26,7 @@ MIN_FILE_AGE_MS = 1_000
 """A file younger than this may be half written: its version in force stays for one evaluation."""
 
 Signature = tuple[int, int, int]
+Lint = Callable[[Expr | Query], list[Finding]]
 
 
 @dataclass(slots=True)
@@ -234,8 +239,9 @@ def check_files(paths: Iterable[Path]) -> list[ConfigProblem]:
     return examine_files(paths)[0]
 
 
-def examine_files(paths: Iterable[Path]) -> tuple[list[ConfigProblem], list[str]]:
-    """Return all problems of these files, alone and together, and remarks on valid rules. Raises OSError."""
+def examine_files(paths: Iterable[Path], lint: Lint = lint_text) -> tuple[list[ConfigProblem], list[str]]:
+    """Return all problems of these files, alone and together, and remarks on valid rules and their queries. `lint`: by
+    the text alone, or that of a session, which knows series. Raises OSError, and what `lint` raises."""
     problems: list[ConfigProblem] = []
     files = []
     for path in paths:
@@ -244,8 +250,22 @@ def examine_files(paths: Iterable[Path]) -> tuple[list[ConfigProblem], list[str]
         except ConfigFileError as error:
             problems += error.problems
     _, found = check_together(files)
-    warnings = [text for file in files for text in file.warnings]
+    warnings = [text for file in files for text in (*file.warnings, *_lint_rules(file, lint))]
     return sorted([*problems, *(one for wrong in found.values() for one in wrong)]), warnings
+
+
+def _lint_rules(file: ParsedRuleFile, lint: Lint) -> Iterator[str]:
+    """Yield what the lint finds in the queries of a file, for each query once."""
+    asked: set[str] = set()
+    rules: tuple[Rule | RecordingRule, ...] = (*file.rules, *file.records)
+    for rule in rules:
+        text = rule.question[0]
+        if text in asked:
+            continue
+        asked.add(text)
+        for one in lint(rule.query):
+            where = "" if one.position is None else f", at {text[one.position :][: one.length]!r:.60}"
+            yield f"{file.name}:{rule.line}: rule {rule.name!r:.100}: {one.message}{where}"
 
 
 def read_files(paths: Iterable[Path], default: Iterable[str]) -> ActiveRules:

@@ -7,6 +7,7 @@ or on loopback from everybody."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,11 +31,14 @@ from artimon.model.clock import Clock
 from artimon.runtime.http.engine_client import EngineClient, EngineError
 from artimon.runtime.settings import SettingsError
 from artimon.runtime.text import parse_duration
+from artimon.saved_queries import rule_text
+from query_dsl import QueryError
 from query_dsl.tree.times import format_time
 
 TIMEOUT_S = 10.0
 CONCURRENT_CALLS = 2
 MAX_SILENCE_MS = 366 * 86_400_000
+_UNSAFE = re.compile(r"[^a-zA-Z0-9_-]")
 PAGE_AUTHOR = "page"
 """Author of an action without a login and without a name."""
 MatchersParameter = Annotated[str, Query(max_length=8_000, description='Matchers, such as host="a", job=~"b.*"')]
@@ -93,6 +97,21 @@ class AlertRoutes:
         asked: dict[str, Any] = {"fingerprint": fingerprint or None, "limit": limit, "until_ms": until_ms}
         entries = await self.ask_engine("GET", "/api/alerts/history", **asked)
         return _reply({"history": entries})
+
+    @requires(Level.VIEWER, Area.ALERTS)
+    async def draft(self, request: Request) -> Response:
+        """Write the rule file of a query (`q`, `lang`, `name`, `threshold`, `for`, `missing`, `summary`), checked as
+        the engine checks it. Nothing is saved: rules are files of the engine."""
+        given = {key: str(value) for key, value in read_object(await request.body()).items() if value is not None}
+        name, lang, keys = given.get("name", ""), given.get("lang", "artimon"), {}
+        if given.get("summary"):
+            keys["summary"] = given["summary"]
+        judged = given.get("threshold", ""), given.get("for", "5m"), given.get("missing", "keep")
+        try:
+            text = rule_text(given.get("q", ""), name, *judged, keys, lang)
+        except QueryError as problem:
+            raise ApiError(400, problem.message) from None
+        return _reply({"file": f"{_UNSAFE.sub('-', name)}.yaml", "text": text})
 
     @requires(Level.EDITOR, Area.ALERTS, whole=True, changes=True)
     async def silence(self, request: Request) -> Response:
@@ -217,6 +236,7 @@ def add_alert_routes(app: FastAPI, routes: AlertRoutes) -> None:
     for path, handler, method in (
         ("/api/alerts/groups", routes.groups, "GET"),
         ("/api/alerts/matching", routes.matching, "GET"),
+        ("/api/alerts/draft", routes.draft, "POST"),
         ("/api/alerts/silences", routes.silences, "GET"),
         ("/api/alerts/silences", routes.silence, "POST"),
         ("/api/alerts/silences/{id}", routes.expire, "DELETE"),

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Path, Query, Request, Response
 from artimon.access.principal import LOCAL, Area, Level, current_principal
 from artimon.access.route_rules import requires
 from artimon.api import schemas
+from artimon.api.alert_routes import read_object
 from artimon.api.api_errors import ApiError
 from artimon.api.api_limits import ApiLimits
 from artimon.api.bounded_executor import BoundedExecutor
@@ -27,6 +28,7 @@ from artimon.dashboards.dashboard_store import (
 )
 from artimon.dashboards.grafana_import import import_grafana
 from artimon.runtime.config_file import ConfigFileError
+from artimon.saved_queries import dashboard_text, panel_of
 
 T = TypeVar("T")
 CONCURRENT_CALLS = 2
@@ -70,6 +72,24 @@ class DashboardRoutes:
         except UnicodeDecodeError:
             raise ApiError(400, "the body is not UTF-8: send the text of a dashboard in YAML") from None
         return await self._run(lambda: _saved(self._store.save(name, text, etag, user)))
+
+    @requires(Level.EDITOR, Area.DASHBOARDS, changes=True)
+    async def add_panel(self, request: Request, name: NameParameter) -> Response:
+        """Add a panel with one query (`q`, `lang`, `title`, `kind`) to a dashboard, or make a new one of it
+        (`dashboard`, its title). Headers as to save."""
+        require_plain(request)
+        given = read_object(await request.body())
+        title, kind = str(given.get("title") or ""), str(given.get("kind") or "chart")
+        panel = panel_of(str(given.get("q") or ""), title, kind, str(given.get("lang") or "artimon"))
+        etag, user = _etag(request), _user()
+
+        def work() -> Mapping[str, Any]:
+            if etag is not None:
+                return _saved(self._store.add_panel(name, panel, etag, user))
+            text = dashboard_text(str(given.get("dashboard") or name), panel)
+            return _saved(self._store.save(name, text, None, user))
+
+        return await self._run(work)
 
     @requires(Level.EDITOR, Area.DASHBOARDS, changes=True)
     async def delete(self, request: Request, name: NameParameter) -> Response:
@@ -195,6 +215,7 @@ def add_dashboard_routes(app: FastAPI, store: DashboardStore, limits: ApiLimits)
         ("/{name}", routes.read, "GET", schemas.DASHBOARD),
         ("/{name}", routes.save, "PUT", schemas.DASHBOARD_SAVED),
         ("/{name}", routes.delete, "DELETE", schemas.DASHBOARD_DELETED),
+        ("/{name}/panels", routes.add_panel, "POST", schemas.DASHBOARD_SAVED),
         ("/{name}/versions", routes.versions, "GET", schemas.DASHBOARD_VERSIONS),
         ("/{name}/diff", routes.diff, "GET", schemas.DASHBOARD_DIFF),
         ("/{name}/restore", routes.restore, "POST", schemas.DASHBOARD_SAVED),

@@ -37,6 +37,7 @@ from artimon.api.rollout_status import UNKNOWN
 from artimon.api.shared_answers import plain_headers
 from artimon.model.labels import canonical
 from query_dsl import parse_selector
+from query_dsl.lint import lint
 from query_dsl.promql import parse as parse_promql
 from query_dsl.promql.promql_settings import PromqlSettings
 
@@ -206,6 +207,17 @@ class Routes:
         bounds = self._limits if limit is None else replace(self._limits, series=min(limit, self._limits.series))
         origin = QueryOrigin(text, lang, request.client.host if request.client else "")
         return await self._run(request, measured, engine, origin=origin, limits=bounds)
+
+    @requires(Level.VIEWER, Area.QUERY)
+    async def lint(self, request: Request, q: TextParameter = None, lang: LanguageParameter = "artimon") -> Response:
+        """Find what is probably wrong in `q`, by its text and the series in memory. It is not evaluated."""
+        text, now_ms = QueryParameters(q).validate(self._limits), self._executor.clock.now_ms()
+        options = {"promql": lang == "promql", "similar_names": self._promql.similar_names}
+
+        def work(store: LimitedStore) -> Mapping[str, Any]:
+            return {"findings": [one.to_dict() for one in lint(text, store, now_ms, **options)]}
+
+        return await self._run(request, work)
 
     @requires(Level.VIEWER, Area.QUERY)
     async def find(self, request: Request, selector: str, limit: LimitParameter = 1_000) -> Response:

@@ -102,6 +102,21 @@ QUERY_BODY = {
         "newest": {"type": "integer", "minimum": 1, "maximum": 11_000},
     },
 }
+FINDINGS = _object(
+    {
+        "findings": _list(
+            _object(
+                {
+                    "code": {**TEXT, "description": "Name of the check; `invalid` for a query that cannot be parsed"},
+                    "message": {**TEXT, "description": "Problem and remedy"},
+                    "position": {"type": ["integer", "null"], "description": "In characters from 0; null if unknown"},
+                    "length": INT64,
+                }
+            ),
+            description="In the order of the text",
+        )
+    }
+)
 SERIES_LIST = _object(
     {
         "series": _list(
@@ -326,6 +341,10 @@ ENGINE_ANSWERS: Mapping[str, dict[int | str, dict[str, Any]]] = {
     "silence": _good(_object({"silenceID": TEXT}), "The silence exists"),
     "expire": _good(_object({"expired": TEXT}), "The silence has ended"),
     "acknowledge": _good(_object({"acknowledged": TEXTS}), "Fingerprints of the acknowledged alerts"),
+    "draft": _good(
+        _object({"file": {**TEXT, "description": "Name for the file"}, "text": {**TEXT, "description": "YAML"}}),
+        "A rule file, which the engine would accept",
+    ),
     "replay": _good(_object({"from": TEXT, "to": TEXT, "rule": ANY_OBJECT}), "Firings that a rule would have had"),
     "withdraw": _good(_object({"withdrawn": {}}), "Acknowledgements that were withdrawn"),
 }
@@ -333,6 +352,7 @@ ENGINE_ANSWERS: Mapping[str, dict[int | str, dict[str, Any]]] = {
 ANSWERS: Mapping[str, dict[int | str, dict[str, Any]]] = {
     "find": _good(SERIES_LIST, "Series in canonical order"),
     "completeness": _good(COMPLETENESS, "Samples that the query reads, those that are missing, and silent hosts"),
+    "lint": _good(FINDINGS, "Warnings about the query, which is not evaluated"),
     "names": _texts("names", "Names of variables, sorted"),
     "labels": _texts("labels", "Names of labels, sorted"),
     "label_values": _texts("values", "Values of the label, sorted"),
@@ -397,5 +417,19 @@ DASHBOARD_IMPORTED = _dashboards(
 )
 DASHBOARD_BODIES: Mapping[str, Schema] = {
     "PUT/{name}": {"requestBody": {"required": True, "content": {"application/yaml": {"schema": TEXT}}}},
+    "POST/{name}/panels": {
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {
+                    "schema": {
+                        "type": "object",
+                        "required": ["q", "title"],
+                        "properties": dict.fromkeys(("q", "lang", "title", "kind", "dashboard"), TEXT),
+                    }
+                }
+            },
+        }
+    },
     "POST/import": {"requestBody": {"required": True, "content": {"application/json": {"schema": ANY_OBJECT}}}},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ class QueryOptions:
     ascii_only: bool = False
     series: int = 40
     explain: bool = False
+    lint: bool = False
     every_s: float | None = None
     partial_windows: bool = False
     promql: bool = False
@@ -42,12 +44,14 @@ class QueryOptions:
 
 
 def run_query(session: Session, asking: QueryOptions, out: TextIO | None = None, terminal: bool | None = None) -> int:
-    """Run the query and print the answer; returns 0 for an answer, 1 for an error, 130 if interrupted.
+    """Run the query and print the answer; returns 0 for an answer, 1 for an error or a finding, 130 if interrupted.
 
     With `every_s` Ctrl-C is the normal end (0). An error of the first query ends the command; later ones are shown, and
     the query is repeated."""
     out = out or sys.stdout
     try:
+        if asking.lint:
+            return _print_findings(out, session, asking)
         if asking.every_s is None:
             _write(out, _answer(session, asking, Painter(out, terminal)))
         else:
@@ -64,6 +68,17 @@ def run_query(session: Session, asking: QueryOptions, out: TextIO | None = None,
     except BrokenPipeError:  # the reader has closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def _print_findings(out: TextIO, session: Session, asking: QueryOptions) -> int:
+    """Print the findings about the query with their places; returns 1 if there is one."""
+    found = session.lint(asking.text, promql=asking.promql)
+    if asking.format == "json":
+        lines = [json.dumps([one.to_dict() for one in found], ensure_ascii=False, indent=1)]
+    else:
+        lines = [printable(line) for one in found for line in one.shown(asking.text).split("\n")]
+    out.write("".join(f"{line}\n" for line in lines))
+    return 1 if found else 0
 
 
 def _watch_query(session: Session, asking: QueryOptions, painter: Painter) -> None:

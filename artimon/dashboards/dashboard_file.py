@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self
 
@@ -266,6 +268,32 @@ def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
 _Dumper.add_representer(str, _text_node)
 
 
+def append_panel(text: str, panel: Mapping[str, Any], file: str) -> str:
+    """Return the text of a dashboard with one more panel; its comments and layout stay.
+
+    Raises ConfigFileError, and ValueError for a layout to which nothing can be added."""
+    before = read_dashboard(text, file)
+    root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+    panels = next((value for key, value in root.value if key.value == "panels"), root)
+    at = panels.end_mark.index
+    if panels.flow_style:
+        head = text[: at - 1].rstrip()
+        found = (
+            f"{head}{'' if head.endswith(',') else ','} {json.dumps(dict(panel), ensure_ascii=False)}{text[at - 1 :]}"
+        )
+    else:
+        at = len(text) if not text[at:].strip() else text.rfind("\n", 0, at) + 1
+        item = textwrap.indent(_dump([dict(panel)]), " " * panels.start_mark.column)
+        found = f"{text[:at]}{'' if text[:at].endswith(chr(10)) else chr(10)}{item}{text[at:]}"
+    if read_dashboard(found, file).panels[:-1] != before.panels:
+        raise ValueError(f"{file}: no panel can be added to this layout: add it in the editor of the dashboard")
+    return found
+
+
 def write_yaml(data: Mapping[str, Any]) -> str:
     """Return a dashboard of plain data as YAML."""
-    return yaml.dump(dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return _dump(dict(data))
+
+
+def _dump(data: Any) -> str:
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)

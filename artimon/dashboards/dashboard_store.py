@@ -11,13 +11,14 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from artimon.dashboards.dashboard_file import MAX_BYTES, Dashboard, check_name, read_dashboard
+from artimon.dashboards.dashboard_file import MAX_BYTES, Dashboard, append_panel, check_name, read_dashboard
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.config_file import ConfigFileError, read_config_text
 from artimon.runtime.file_lock import exclusive_lock
@@ -149,6 +150,13 @@ class DashboardStore:
             self._keep(folder, name, user, text)
             _write(folder / f"{name}{SUFFIX}", text)
         return DashboardText(name, text, False)
+
+    def add_panel(self, name: str, panel: Mapping[str, Any], etag: str, user: str) -> DashboardText:
+        """Save the text of the state `etag` with one more panel. Raises as `save`, ValueError for the layout."""
+        found = self.get(name)
+        if found.etag != etag:
+            raise DashboardConflictError(f"{name} changed since: load it again, and add the panel there")
+        return self.save(name, append_panel(found.text, panel, found.file), etag, user)
 
     def delete(self, name: str, etag: str | None, user: str) -> None:
         """Delete a dashboard of the folder; its versions are kept, and that of the package is shown again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -66,6 +67,8 @@ class Settings:
     """Levels of the memory store, "60x60,300x48" (seconds x buckets); empty: the defaults."""
     promql_exact_increase: bool = False
     promql_similar_names: bool = False
+    display: bool = False
+    """True if programs with windows can be started."""
     recording_classes: bool = False
     """True if the JVMs of this process are to record the archives of their classes when they end."""
 
@@ -103,6 +106,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         levels=env.get("ARTIMON_LEVELS") or "",
         promql_exact_increase=_is_on(env, "ARTIMON_PROMQL_EXACT_INCREASE"),
         promql_similar_names=_is_on(env, "ARTIMON_PROMQL_SIMILAR_NAMES"),
+        display=sys.platform == "darwin" or bool(env.get("DISPLAY") or env.get("WAYLAND_DISPLAY")),
         recording_classes=_is_on(env, "ARTIMON_RECORD_CLASSES"),
     )
 

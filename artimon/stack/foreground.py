@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
+import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from artimon.runtime.settings import child_environment
+from artimon.runtime.settings import Settings, child_environment
 from artimon.stack.child_process import same_process
 from artimon.stack.part_runner import Phase, now_s
 from artimon.stack.stack import START_TIMEOUT_S, Stack
@@ -46,8 +47,14 @@ class Interrupts:
             raise _StopRequested
 
 
-def run_stack(stack: Stack, say: Say, job: Callable[[Stack, threading.Event], int] | None = None) -> int:
+def run_stack(
+    stack: Stack,
+    say: Say,
+    job: Callable[[Stack, threading.Event], int] | None = None,
+    show: Callable[[str], object] | None = None,
+) -> int:
     """Start `stack`, wait until it is healthy, run `job` (default: wait) until it ends or a signal comes, then stop.
+    `show` gets the address of the first steps once they can be opened.
 
     Returns the job's exit code, 0 after a signal without a job, 130 if a signal interrupted the job."""
     interrupts = Interrupts()
@@ -58,7 +65,7 @@ def run_stack(stack: Stack, say: Say, job: Callable[[Stack, threading.Event], in
         stack.start()
         _wait_healthy(stack, say)
         variables.start()
-        _announce(stack, say, now_s() - began)
+        _announce(stack, say, now_s() - began, show)
         if job is None:
             interrupts.stop_requested.wait()
         else:
@@ -97,7 +104,13 @@ def _stop(stack: Stack, say: Say) -> None:
     say(f"stopped in {now_s() - began:.1f} s")
 
 
-def _announce(stack: Stack, say: Say, took_s: float) -> None:
+def browser_opener(settings: Settings) -> Callable[[str], object] | None:
+    """Return a function that opens an address in a browser; None in CI, and where no person would see it."""
+    is_seen = sys.stdin.isatty() and sys.stdout.isatty() and settings.display
+    return webbrowser.open if is_seen and not settings.ci else None
+
+
+def _announce(stack: Stack, say: Say, took_s: float, show: Callable[[str], object] | None) -> None:
     addresses = stack.addresses()
     width = max(map(len, addresses))
     login = "the API has a login" if "ARTIMON_TOKEN_FILE" in addresses else "without authentication"
@@ -106,6 +119,8 @@ def _announce(stack: Stack, say: Say, took_s: float) -> None:
         say(f"  {name:<{width}}  {value}")
     if page := addresses.get("ARTIMON_API"):
         say(f"the page: {page}/start (first samples within a minute, rates after two)")
+        if show is not None:
+            show(f"{page}/start")
     say("`artimon status` shows the state; Ctrl-C stops the stack")
 
 

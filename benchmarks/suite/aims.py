@@ -69,6 +69,7 @@ AIMS: Mapping[str, Aim] = {
     "query.3days": _times(10),
     "query.users": _most(200),
     "query.history": _most(5),
+    "chart.drawn": _most(100),
     "dashboards.panel_p99": _most(300),
     "dashboards.memory": _most(1.05, long=True),
     "dashboards.refused": _most(0),

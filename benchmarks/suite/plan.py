@@ -180,6 +180,13 @@ PLAN = (
         sized=tuple(f"query.{name}@1500000" for name in ("single", "sum_by_rack", "rate_by_rack", "topk", "quantile")),
     ),
     Entry(
+        "chart",
+        "benchmarks.chart",
+        0.1,
+        small=("--series", "20", "--rounds", "3"),
+        promised=_family("chart.", "drawn", "drawn@refresh", "shown", "shown@refresh"),
+    ),
+    Entry(
         "dashboards",
         "benchmarks.dashboards",
         2.0,

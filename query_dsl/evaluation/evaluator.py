@@ -29,7 +29,7 @@ from query_dsl.evaluation.execution import (
     grid_required,
     to_scalar,
 )
-from query_dsl.evaluation.fetches import evaluate_absent, explain_empty, fetch_data
+from query_dsl.evaluation.fetches import evaluate_absent, fetch_data
 from query_dsl.evaluation.newest_buckets import cut_to_newest
 from query_dsl.evaluation.newest_times import read_newest_times
 from query_dsl.evaluation.operands import combine_operands, combine_udf
@@ -48,6 +48,7 @@ from query_dsl.results.bucket_data import BucketData, from_cells
 from query_dsl.results.matrix import Matrix
 from query_dsl.results.raw_series import RawSeries
 from query_dsl.results.result_cells import BOOLEAN, Cells, doubles, of_type
+from query_dsl.stores.empty_selection import explain_empty
 from query_dsl.stores.engine_store import as_engine_store
 from query_dsl.stores.levels import ALWAYS_MS
 from query_dsl.stores.query_limits import Limits, QueryBudget, make_budget
@@ -311,7 +312,7 @@ def _samples(run: QueryEvaluator, node: nodes.Samples, grid: Grid) -> RawSeries:
     found = run.samples(node.selector, grid.start_ms, grid.end_ms)
     if not len(found):
         if not run.store.find(node.selector.matchers, 1):
-            raise NothingSelected(explain_empty(node.selector, run))
+            raise NothingSelected(explain_empty(node.selector, run.store, run.plan.grid.end_ms))
         span = f"({format_time(grid.start_ms)} .. {format_time(grid.end_ms)}]"
         run.note(f"{node.selector}: no series that fits has a sample in {span}")
     return found

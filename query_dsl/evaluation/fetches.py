@@ -8,20 +8,19 @@ import numpy as np
 
 from artimon.compute.true_sums import BEYOND_64_BITS
 from artimon.model.grid import Grid, bucket_end
-from artimon.model.select import NAME, Matcher
+from artimon.model.select import NAME
 from query_dsl.evaluation.execution import QueryExecution
 from query_dsl.results.bucket_data import BucketData, from_buckets, padded
 from query_dsl.results.matrix import Matrix
 from query_dsl.results.result_cells import BOOLEAN, Bools, SeriesKey, of_type
+from query_dsl.stores.empty_selection import explain_empty, newest_known_ms
 from query_dsl.stores.levels import SETTLE_MS, LevelSnapshot
 from query_dsl.tree import nodes
-from query_dsl.tree.query_errors import NothingHeld, NothingSelected, QueryError, similar_hint
-from query_dsl.tree.selector import Selector, accepts, matcher_text, parse_selector, series_text
+from query_dsl.tree.query_errors import NothingHeld, NothingSelected, QueryError
+from query_dsl.tree.selector import Selector, accepts, matcher_text, parse_selector
 from query_dsl.tree.times import format_duration, format_time
 
 LabelSet = tuple[tuple[str, str], ...]
-SHOWN_VALUES = 5
-"""Number of label values that an error lists if none is similar."""
 MAX_EXPECTED = 10_000
 """Maximum number of expected label sets of one `absent`."""
 
@@ -34,7 +33,7 @@ def fetch_data(node: nodes.Fetch, grid: Grid, statistics: Sequence[str], executi
     wanted = ("count", *(s for s in statistics if s != "count"))
     buckets = execution.select(node.selector.matchers, held, wanted, node.resolution is not None)
     if not buckets.series:
-        raise NothingSelected(explain_empty(node.selector, execution))
+        raise NothingSelected(explain_empty(node.selector, execution.store, execution.plan.grid.end_ms))
     if any(BEYOND_64_BITS in note for note in buckets.notes):  # of the sums: count, min and max tell the true ones
         wanted = tuple(dict.fromkeys((*wanted, "min", "max")))
         buckets = execution.select(node.selector.matchers, held, wanted, node.resolution is not None)
@@ -44,7 +43,7 @@ def fetch_data(node: nodes.Fetch, grid: Grid, statistics: Sequence[str], executi
         lacking = len(data.keys) - len(sampled)
         newest = int(buckets.newest_ms.max(initial=0))
         if not newest and not len(sampled):
-            newest = newest_known_ms(node.selector, execution)
+            newest = newest_known_ms(node.selector, execution.store, execution.plan.grid.end_ms)
         note_unsampled(node.selector, lacking, len(data.keys), newest, held, execution)
     order = sorted(sampled.tolist(), key=data.keys.__getitem__)
     return padded(data.select_rows(np.array(order, np.intp)), grid)
@@ -142,63 +141,6 @@ def _mark(here: Bools, sets: list[LabelSet], keys: Sequence[SeriesKey], present:
             row = rows.get(tuple(key.get(label) for label in labels), -1)
             if row >= 0:
                 here[row] |= present[i]
-
-
-def explain_empty(selector: Selector, execution: QueryExecution) -> str:
-    """Explain an empty selection: a matcher that selects nothing alone, with similar values, or the combination."""
-    for matcher in selector.matchers:
-        if not execution.store.find((matcher,), 1):
-            return f"{selector} selects nothing: {_explain_matcher(matcher, execution)}"
-    for i in range(2, len(selector.matchers) + 1):
-        if not execution.store.find(selector.matchers[:i], 1):
-            first, last = ", ".join(map(matcher_text, selector.matchers[: i - 1])), selector.matchers[i - 1]
-            return f"{selector} selects nothing: series fit {first}, but none of them {matcher_text(last)}"
-    return f"{selector} selects nothing now{_history_hint(selector, execution)}"
-
-
-def _history_hint(selector: Selector, execution: QueryExecution) -> str:
-    """Hint at matching series that only the history knows: one of them, and the newest sample time of all."""
-    found = execution.store.find(selector.matchers, 2) if execution.store.has_history else []
-    if not found:
-        return ""
-    shown = series_text(found[0].name, dict(found[0].labels))
-    newest = newest_known_ms(selector, execution)
-    seen = f", whose newest sample is of {format_time(newest)}" if newest else ""
-    of = shown if len(found) == 1 else f"such series as {shown}"
-    return f': only the history knows {of}{seen}; ask for that time, or with engine="history"'
-
-
-def newest_known_ms(selector: Selector, execution: QueryExecution) -> int:
-    """Time of the newest sample of matching series that the store remembers, up to the end of the grid; 0: none."""
-    return max(execution.store.newest(selector.matchers, execution.plan.grid.end_ms).values(), default=0)
-
-
-_NOT_NAMED = {"=": "no variable is named {value!r:.40}", "prefix": "no variable's name begins with {value!r:.40}"}
-
-
-def _explain_matcher(matcher: Matcher, execution: QueryExecution) -> str:
-    store = execution.store
-    if matcher.label == NAME:
-        known = store.names()
-        what = _NOT_NAMED.get(matcher.op, "no name fits {text}").format(value=matcher.value, text=matcher_text(matcher))
-        hint = (
-            similar_hint(matcher.value, known) or similar_hint(matcher.value.rstrip("."), known) or _first_values(known)
-        )
-        return what + (hint or "; there are no variables at all")
-    labels = store.label_values(None)
-    if matcher.label not in labels:
-        hint = similar_hint(matcher.label, labels) or _first_values(labels)
-        return f"no series has the label {matcher.label!r:.80}{hint}"
-    values = store.label_values(matcher.label)
-    return f"no series fits {matcher_text(matcher)}{similar_hint(matcher.value, values) or _first_values(values)}"
-
-
-def _first_values(values: Sequence[str]) -> str:
-    """List the first SHOWN values and count the others."""
-    if not values:
-        return ""
-    rest = f" and {len(values) - SHOWN_VALUES:,} more" if len(values) > SHOWN_VALUES else ""
-    return f"; there are: {', '.join(values[:SHOWN_VALUES])}{rest}"
 
 
 def fetches_of(tree: nodes.Node) -> list[tuple[nodes.Fetch, int]]:

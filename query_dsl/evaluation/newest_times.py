@@ -8,9 +8,10 @@ from artimon.model.grid import Grid
 from artimon.model.select import Buckets
 from artimon.model.series_table import SeriesTable
 from query_dsl.evaluation.execution import QueryExecution
-from query_dsl.evaluation.fetches import explain_empty, held_grid, level_of
+from query_dsl.evaluation.fetches import held_grid, level_of
 from query_dsl.functions.step import NEVER, NewestTimes
 from query_dsl.results.result_cells import Ints, SeriesKey, canonical_order
+from query_dsl.stores.empty_selection import explain_empty
 from query_dsl.stores.levels import LevelSnapshot
 from query_dsl.tree import nodes
 from query_dsl.tree.nodes import Node
@@ -48,7 +49,7 @@ def _read_fetch(node: nodes.Fetch, grid: Grid, back_ms: int | None, execution: Q
     if not buckets.series and not past and _is_forgotten(node, execution):
         past, buckets = True, execution.select(matchers, held, _TIMES, True)
     if not buckets.series:
-        raise NothingSelected(explain_empty(node.selector, execution))
+        raise NothingSelected(explain_empty(node.selector, execution.store, execution.plan.grid.end_ms))
     keys = [SeriesKey(name, pairs) for name, pairs in SeriesTable.from_series(buckets.series).texts()]
     order = canonical_order(keys)
     newest = newest_known(buckets, grid)

@@ -240,9 +240,7 @@ def _warn(mapper: Mapper, data: BucketData, node: nodes.Window, execution: Query
     if len(gauges):
         note_gauges(mapper, len(gauges), data.keys[gauges[0]], execution)
     if any(isinstance(inner, nodes.Reduce | nodes.Binary) for inner in nodes.walk(node.child)):
-        execution.note(
-            f"warning: {mapper.name} of what was reduced or computed does not see resets: take the {mapper.name} first"
-        )
+        execution.note(f"warning: {computed_text(mapper.name)}")
     elif not data.stored:
         execution.note(f"warning: {mapper.name} of computed values: they have no births")
 
@@ -254,7 +252,17 @@ def note_left_out(function: str, series: int, execution: QueryExecution) -> None
 
 def note_gauges(mapper: Mapper, series: int, first: SeriesKey, execution: QueryExecution) -> None:
     """Add a warning that a function for counters was applied to gauges."""
-    execution.note(f"warning: {mapper.name} of {series} gauges, such as {series_name(first)}: delta is meant for them")
+    execution.note(f"warning: {gauges_text(mapper.name, series, series_name(first))}")
+
+
+def gauges_text(function: str, series: int, first: str) -> str:
+    """Return the warning about a function for counters that is applied to gauges."""
+    return f"{function} of {series} gauges, such as {first}: delta is meant for them"
+
+
+def computed_text(function: str) -> str:
+    """Return the warning about a function for counters that is applied to sums."""
+    return f"{function} of what was reduced or computed does not see resets: take the {function} first"
 
 
 def note_approximate(mapper: Mapper, points: int, execution: QueryExecution) -> None:

@@ -63,7 +63,7 @@ def _is_finer(one: ClassLabels, other: ClassLabels) -> bool:
 
 def labels_of(node: Node) -> ClassLabels | None:
     """Return the labels of the series of a node; None for a plain value."""
-    while isinstance(node, _SAME_LABELS) or (isinstance(node, nodes.Transform) and _keeps_labels(node)):
+    while isinstance(node, _SAME_LABELS) or (isinstance(node, nodes.Transform) and keeps_labels(node)):
         node = node.child
     match node:
         case nodes.Reduce(function=function, by=by, without=without):
@@ -80,7 +80,8 @@ def labels_of(node: Node) -> ClassLabels | None:
     return None
 
 
-def _keeps_labels(node: nodes.Transform) -> bool:
+def keeps_labels(node: nodes.Transform) -> bool:
+    """Return True if the series have the labels of those below."""
     return node.family in ("fill", "filter", "map") or node.function in _SAME_LABELS_STEPS
 
 

@@ -169,6 +169,7 @@ def test_no_route_of_a_change_answers_get() -> None:
         "/api/alerts/silences/{id}",
         "/api/alerts/acknowledgements",
         "/api/dashboards/{name}",
+        "/api/dashboards/{name}/panels",
         "/api/dashboards/{name}/restore",
     }
     rules = {(method, path): rule_of(handler) for method, path, handler in routes()}

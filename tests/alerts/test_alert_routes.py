@@ -11,6 +11,7 @@ import pytest
 
 from alerts.api.engine_server import EngineServer
 from alerts.api.handlers import AlertHandlers
+from alerts.rules.rule_file import parse_rules
 from artimon.api.alert_routes import read_engine_token
 from artimon.runtime.settings import SettingsError
 from tests.access.asgi_client import ACCESS, AsgiClient, asked, opened
@@ -177,3 +178,26 @@ def test_a_token_file_that_cannot_be_read_is_an_error_of_the_settings(tmp_path: 
     assert read_engine_token(tmp_path / "token") == TOKEN
     with pytest.raises(SettingsError, match=r"--alerts-token: .*none cannot be read"):
         read_engine_token(tmp_path / "none")
+
+
+@pytest.mark.parametrize("user", [VERA, SAM])
+def test_a_rule_is_written_and_checked_but_not_saved(page: Page, user: Mapping[str, str]) -> None:
+    asked = {
+        "q": "fetch('up{host=\"a\"}')",
+        "name": "host down/a",
+        "threshold": "< 1",
+        "for": "10m",
+        "summary": HOSTILE,
+    }
+    status, told = page.send("POST", "draft", user, **asked)
+    assert (status, "cannot be a name" in told) == (400, True)
+    found = page.send("POST", "draft", user, **{**asked, "name": "host.down/a"})
+    assert found["file"] == "host-down-a.yaml"
+    (rule,) = parse_rules(found["text"], found["file"]).rules
+    assert (rule.name, rule.expr, rule.threshold_text, rule.hold_ms) == ("host.down/a", asked["q"], "< 1", 600_000)
+    assert rule.summary == HOSTILE
+    (rule,) = parse_rules(page.send("POST", "draft", user, q="up == 0", lang="promql", name="down")["text"], "f").rules
+    assert (rule.is_promql, rule.threshold) == (True, None)
+    for wrong in ({"q": "fetch("}, {"threshold": "5"}, {"for": "soon"}, {"missing": "perhaps"}, {"name": ""}):
+        status, told = page.send("POST", "draft", user, **{**asked, "name": "x", **wrong})
+        assert (status, "error" in told) == (400, True)

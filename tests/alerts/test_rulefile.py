@@ -10,11 +10,16 @@ from hypothesis import strategies as st
 
 import alerts
 from alerts.rules.rule_file import parse_rules, tree_at_now
+from alerts.rules.rule_folder import examine_files
 from alerts.state.conditions import ConditionError, parse_condition
 from alerts.state.rule import MissingDataPolicy, check_template, fill_template
+from artimon.model.clock import ManualClock
+from artimon.model.values import Kind
 from artimon.runtime.config_file import MAX_BYTES, ConfigFileError
+from artimon.session import Session
 from query_dsl import parse
 from tests.cli.test_misuse import artimon
+from tests.query_dsl.plain_store import PlainStore
 
 GOOD = """receivers:
   ops: {mail: [ops@example.org, night@example.org]}
@@ -180,6 +185,21 @@ def test_the_shipped_rules_are_good() -> None:
     folder = Path(alerts.__file__).parent / "rules"
     assert sorted(path.name for path in folder.glob("*.yaml")) == ["endpoint-down.yaml", "kafka-gap.yaml"]
     assert alerts.check_files(folder.glob("*.yaml")) == []
+
+
+def test_queries_of_valid_rules_are_checked_by_the_lint(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(RULE.replace("'x'", "'x{host=~\"a\"}'") + "- name: b\n  promql: rate(sum(x)[5m:1m]) > 5\n")
+    found, warnings = examine_files([file])
+    assert found == []
+    first, second = warnings
+    assert first.startswith(f"{file}:2: rule 'a': host=~\"a\" is a plain value")
+    assert second.startswith(f"{file}:6: rule 'b': rate of what was reduced")
+    store = PlainStore().add("x", {"host": "b"}, [(60_000, 1)], Kind.COUNTER)
+    with Session(store, "nowhere", ManualClock(120_000)) as session:
+        _, known = examine_files([file], session.lint)
+    assert set(warnings) < set(known)
+    assert any("selects nothing" in one and "at " in one for one in known)
 
 
 def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ PAGES = {
     "/openapi.json",
 }
 DASHBOARDS = {f"dashboards{path}" for path in ("", "/import", "/{name}", "/{name}/versions", "/{name}/diff")} | {
-    "dashboards/{name}/restore"
+    "dashboards/{name}/restore",
+    "dashboards/{name}/panels",
 }
 KINDS: dict[str, Any] = {
     "object": dict,
@@ -67,7 +68,7 @@ FOREIGN = ("/api/v1/", "/-/", "/federate", "/login", "/logout")
 
 ALERT_PATHS = {
     f"alerts/{name}"
-    for name in ("groups", "matching", "silences", "silences/{id}", "history", "acknowledgements", "replay")
+    for name in ("groups", "matching", "silences", "silences/{id}", "history", "acknowledgements", "replay", "draft")
 }
 
 
@@ -115,6 +116,8 @@ def test_a_matrix_comes_in_three_forms(paths: dict[str, Any]) -> None:
         ("/api/query", {"q": "fetch('http.requests')"}),
         ("/api/query", {"q": "fetch('heat').range('10m')"}),
         ("/api/find", {"selector": "http.*"}),
+        ("/api/lint", {"q": "fetch('http.requests{rack!=\"a\"}')"}),
+        ("/api/lint", {"q": "rate(up[1m]", "lang": "promql"}),
         ("/api/names", {}),
         ("/api/labels", {}),
         ("/api/label_values", {"label": "route"}),

@@ -243,3 +243,16 @@ def test_error_texts_move_no_cursor(client: Client) -> None:
 def test_a_name_that_another_site_points_here_is_refused(client: Client) -> None:
     assert client.send("GET", "/api/health", headers={"Host": "evil.example"}).status == 400
     assert client.send("GET", "/api/health", headers={"Host": f"localhost:{client.port}"}).status == 200
+
+
+def test_lint_finds_what_is_wrong_without_an_evaluation(client: Client) -> None:
+    (found,) = client.get("/api/lint", q="fetch('http.requests')").json["findings"]
+    assert (found["code"], found["position"], found["length"]) == ("raw-counter", 0, len("fetch('http.requests')"))
+    (found,) = client.get("/api/lint", q='heat + {"http.requets"}', lang="promql").json["findings"]
+    assert (found["code"], found["position"]) == ("no-series", 9)
+    assert "http.requests" in found["message"]
+    (found,) = client.get("/api/lint", q="fetch('heat'").json["findings"]
+    assert found["code"] == "invalid"
+    assert client.get("/api/lint", q="fetch('heat')").json == {"findings": []}
+    assert client.get("/api/lint").status == 400
+    assert client.get("/api/lint", q="heat", lang="sql").status == 400

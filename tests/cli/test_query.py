@@ -293,3 +293,15 @@ def test_a_reader_that_goes_is_no_error() -> None:
     os.close(read)
     _, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (0, b"")
+
+
+def test_lint_prints_the_findings_with_their_places(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "fetch('temperature{rock!=\"r1\"}')"
+    code, out, err = asked(session, capsys, QueryOptions(text, lint=True))
+    assert (code, err) == (1, "")
+    assert out.splitlines()[0].endswith("no series has the label 'rock'; near: rack")
+    assert out.splitlines()[1:] == [f"  {text}", f"  {' ' * text.index('rock')}{'^' * len('rock!=')}"]
+    code, out, _ = asked(session, capsys, QueryOptions("temprature", lint=True, promql=True, format="json"))
+    assert (code, [one["code"] for one in json.loads(out)]) == (1, ["no-series"])
+    assert asked(session, capsys, QueryOptions(QUESTION, lint=True)) == (0, "", "")
+    assert CliRunner().invoke(app, ["query", QUESTION, "--lint", "--explain"]).exit_code == 2

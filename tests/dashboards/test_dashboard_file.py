@@ -12,12 +12,14 @@ from artimon.dashboards.dashboard_file import (
     MAX_BYTES,
     MAX_PANELS,
     REFERENCE,
+    append_panel,
     check_name,
     read_dashboard,
     write_yaml,
 )
 from artimon.dashboards.dashboard_store import DashboardText, read_shipped
 from artimon.runtime.config_file import ConfigFileError
+from artimon.saved_queries import panel_of
 from artimon.stack.demo_fleet import METRICS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,3 +136,44 @@ def test_references_are_names_after_a_dollar() -> None:
         "b_1",
         "__range",
     ]
+
+
+PANEL = panel_of("fetch('orders').rate()", "Orders: all", "value")
+ONE = "{title: One, queries: [{q: fetch('x')}]}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"title: a\npanels:\n- {ONE} # first\n",
+        f"title: a\npanels:\n- {ONE}",
+        f"title: a\npanels:\n  - {ONE}\n\n# the end\n",
+        f"panels: # all\n- {ONE}\n# links\nlinks:\n- {{title: l, url: /x}}\ntitle: a\n",
+        f"title: a\npanels: [{ONE}]\nrange: 1h\n",
+        f"title: a\npanels: [\n  {ONE},\n]\n",
+        '{"title": "a", "panels": [{"title": "One", "queries": [{"q": "fetch(\'x\')"}]}]}',
+        "title: a\npanels:\n- kind: text\n  text: |+\n    - a list\n\n",
+        f"title: ü – a\npanels:\r\n- {ONE}\r\n",
+    ],
+)
+def test_a_panel_is_appended_and_the_rest_of_the_text_stays(text: str) -> None:
+    found = append_panel(text, PANEL, "a.yaml")
+    before, after = read_dashboard(text, "a.yaml"), read_dashboard(found, "a.yaml")
+    assert after.panels[:-1] == before.panels
+    assert (after.panels[-1].title, after.panels[-1].kind) == ("Orders: all", "value")
+    assert after.panels[-1].queries[0].q == "fetch('orders').rate()"
+    assert after.model_copy(update={"panels": before.panels}) == before
+    for comment in ("# first", "# the end", "# all", "# links"):
+        assert (comment in found) == (comment in text)
+    again = append_panel(found, PANEL, "a.yaml")
+    assert len(read_dashboard(again, "a.yaml").panels) == 3
+
+
+def test_a_panel_that_is_wrong_or_too_many_is_refused() -> None:
+    text = f"title: a\npanels:\n- {ONE}\n"
+    with pytest.raises(ConfigFileError, match="not closed"):
+        append_panel(text, panel_of("fetch('x'", "t", "chart"), "a.yaml")
+    with pytest.raises(ConfigFileError):
+        append_panel("title: a\npanels: 5\n", PANEL, "a.yaml")
+    with pytest.raises(ConfigFileError):
+        append_panel(f"title: a\npanels:\n{f'- {ONE}{chr(10)}' * MAX_PANELS}", PANEL, "a.yaml")

@@ -25,6 +25,7 @@ VERA, EDDIE, ADA = basic("vera"), basic("eddie"), basic("ada")
 NEW = {"if-none-match": "*"}
 SHOP = "/api/dashboards/shop"
 CHANGES = [("PUT", SHOP), ("DELETE", SHOP), ("POST", f"{SHOP}/restore?number=1")]
+PANEL = {"q": "fetch('heat')", "title": MARK, "kind": "value"}
 
 
 @contextmanager
@@ -151,3 +152,36 @@ def test_without_a_folder_all_is_read_only() -> None:
         assert answer.status == 403
         assert "--dashboards FOLDER" in answer.json["error"]["message"]
         assert client.get("/api/dashboards/hosts").json["dashboard"]["panels"]
+
+
+def test_a_query_is_added_as_a_panel(client: AsgiClient) -> None:
+    """To a new dashboard, then to that state of it; not to another state, and not by a viewer."""
+    body, path = json.dumps({**PANEL, "dashboard": "Shop"}).encode(), f"{SHOP}/panels"
+    assert client.send("POST", path, body, {**VERA, **NEW}).status == 403
+    assert client.send("POST", path, body, EDDIE).status == 428
+    made = client.send("POST", path, body, {**EDDIE, **NEW})
+    assert made.status == 200, made.text
+    content = client.get(SHOP, VERA).json["dashboard"]
+    assert (content["title"], [one["title"] for one in content["panels"]]) == ("Shop", [MARK])
+    second = json.dumps({"q": "heat > 5", "lang": "promql", "title": "Two"}).encode()
+    assert client.send("POST", path, second, {**EDDIE, **NEW}).status == 409
+    assert client.send("POST", path, second, {**ADA, "if-match": made.headers["etag"]}).status == 200
+    late = client.send("POST", path, second, {**EDDIE, "if-match": made.headers["etag"]})
+    assert (late.status, "load it again" in late.json["error"]["message"]) == (409, True)
+    content = client.get(SHOP, VERA).json["dashboard"]
+    assert [(one["kind"], one["queries"][0]["lang"]) for one in content["panels"]] == [
+        ("value", "artimon"),
+        ("chart", "promql"),
+    ]
+    assert [one["user"] for one in client.get(f"{SHOP}/versions", VERA).json["versions"]] == ["ada", "eddie"]
+
+
+@pytest.mark.parametrize("wrong", [{"q": "fetch("}, {"q": ""}, {"kind": "pie"}, {"lang": "sql"}])
+def test_a_panel_that_is_wrong_is_refused(client: AsgiClient, folder: Path, wrong: dict[str, str]) -> None:
+    for headers in ({**EDDIE, **NEW}, {**EDDIE, "if-match": client.get("/api/dashboards/hosts", VERA).headers["etag"]}):
+        for name in ("shop", "hosts"):
+            answer = client.send(
+                "POST", f"/api/dashboards/{name}/panels", json.dumps({**PANEL, **wrong}).encode(), headers
+            )
+            assert answer.status in (400, 404, 409), answer.text
+    assert not list(folder.glob("*.yaml"))

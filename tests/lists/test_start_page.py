@@ -64,11 +64,40 @@ def test_each_kind_of_application_is_a_link_with_lines_that_can_be_read(opener: 
         expect(page.get_by_role("radio", name="OpenTelemetry")).to_be_checked()
 
 
-def test_the_rule_is_one_that_the_engine_takes(opener: Opener) -> None:
-    with serving(filled_store()) as address:
+@pytest.mark.parametrize(
+    ("variables", "query"),
+    [
+        (("host.memory.available.bytes", "host.memory.total.bytes"), "fetch('host.memory.available.bytes') / "),
+        (("host.load", "artimon.endpoint.up"), "fetch('host.load')"),
+        (("artimon.endpoint.up",), "fetch('artimon.endpoint.up')"),
+        (("orders", "zeal"), "absent('orders')"),
+    ],
+)
+def test_the_first_alert_is_a_rule_of_a_variable_that_exists(
+    opener: Opener, variables: tuple[str, ...], query: str
+) -> None:
+    store = PlainStore()
+    for name in variables:
+        store.add(name, {"host": "h0", "context": "shop"}, [(MINUTE, 1.0)])
+    with serving(store) as address:
         page = opener(address, "start")
-        (rule,) = parse_rules(page.locator("#rule pre").inner_text(), "first.yaml").rules
-        assert rule.hold_ms == 600_000
+        page.get_by_role("link", name="First alert").click()
+        dialog = page.get_by_role("dialog", name="Save the query")
+        expect(dialog.get_by_role("radio", name="Alert rule")).to_be_checked()
+        expect(dialog.locator("pre").last).to_contain_text("rules:")
+        text = dialog.locator("pre").last.inner_text()
+        (rule,) = parse_rules(text, "first.yaml").rules
+        assert rule.expr.startswith(query)
+        assert rule.hold_ms >= 300_000
+        expect(dialog.locator("code")).to_contain_text([f"{rule.name}.yaml", "alerts/rules"])
+        assert findings(page) == []
+
+
+def test_without_a_variable_there_is_no_first_alert(opener: Opener) -> None:
+    with serving(PlainStore()) as address:
+        page = opener(address, "start")
+        expect(page.locator("#alert-about")).to_have_text("It comes with the first variable.")
+        expect(page.get_by_role("link", name="First alert")).to_have_count(0)
 
 
 def test_the_help_opens_by_its_key(opener: Opener) -> None:

@@ -3,14 +3,15 @@
 import { showAlerts } from "./alerts.js";
 import { ask } from "./api.js";
 import { Asking } from "./asking.js";
-import { CompletenessLine, measureOf } from "./completeness.js";
-import { byId, el } from "./dom.js";
+import { CompletenessLine, isRecent, measureOf } from "./completeness.js";
+import { byId, el, later } from "./dom.js";
 import { Endpoints } from "./endpoints.js";
 import { EXAMPLES, PROMQL_EXAMPLES } from "./examples.js";
 import { Find } from "./find.js";
 import { duration } from "./format.js";
 import { buildFrame, onTheme } from "./frame.js";
 import { listen } from "./keys.js";
+import { Lint } from "./lint.js";
 import { DEFAULT_STARTS, marksIn } from "./marks.js";
 import { QueryList } from "./query_list.js";
 import { answerOf, questionOf } from "./question.js";
@@ -24,6 +25,8 @@ import { earlier, leastInterval, parseDuration, spanOf } from "./time_range.js";
 
 const INTERVALS = /** @type {Record<string, number>} */ ({ off: 0, "10s": 10_000, "60s": 60_000 });
 const WORDS = { ago: duration };
+/** Pause in typing after which the query is checked. */
+const PAUSE_MS = 800;
 const PANEL_LONGEST_MS = 10_000;
 /** Status of a query that exceeds a soft limit, or the time of one. */
 const COSTLY = [413, 504];
@@ -34,7 +37,8 @@ const state = read(location.search);
 const scheduler = new Scheduler();
 const picker = new RangePicker(byId("range-place"), state, chooseRange);
 const result = new Result(state, (from_ms, to_ms) => picker.between(from_ms, to_ms));
-const asking = new Asking((text) => run(text));
+const asking = new Asking((text) => run(text), later(() => check(asking.text, asking.lang), PAUSE_MS));
+const lint = new Lint((text, at) => asking.select(text, at));
 const list = new QueryList(state, { edit: (index) => void edit(index), changed: () => { remember(state, true); start(false); } });
 const completeness = new CompletenessLine();
 const find = new Find(state, (text) => use(text));
@@ -129,10 +133,23 @@ function refuse(error) {
   asking.refuse(error, text, shift, insist);
 }
 
+/** Shows warnings about a query. @param {string} q @param {string} lang */
+function check(q, lang) {
+  void lint.ask(q, lang, isRecent(spanOf(state.range, Date.now())));
+}
+
+/** Opens the dialog that saves the query. @param {Partial<import("./save.js").Saved>} [given] */
+async function save(given = {}) {
+  const { showSave } = await import("./save.js");
+  await showSave({ q: state.q, lang: state.lang, what: "panel", ...given });
+}
+
 /** @param {boolean} fresh forget the answer that is shown */
 function start(fresh) {
   query.enabled = state.queries.some((one) => one.q);
+  /** @type {HTMLButtonElement} */ (byId("save-query")).disabled = !state.q;
   list.show();
+  check(state.q, state.lang);
   if (fresh) {
     query.shown_ms = 0;
     result.clear([]);
@@ -163,6 +180,7 @@ async function use(text, lang = "artimon") {
 /** Puts another query of the list in the box. @param {number} index */
 async function edit(index) {
   state.edited = index;
+  /** @type {HTMLButtonElement} */ (byId("save-query")).disabled = !state.q;
   remember(state, false);
   list.show();
   result.update();
@@ -268,6 +286,7 @@ function wire() {
       byId(`tab-${other}`).focus();
     });
   });
+  byId("save-query").addEventListener("click", () => void save());
   byId("lang").addEventListener("change", (event) => void switchTo(/** @type {HTMLInputElement} */ (event.target).value));
   for (const id of ["compare", "starts", ...MARKS.map((one) => `marks-${one}`)]) byId(id).addEventListener("change", chooseMore);
   byId("refresh").addEventListener("change", (event) => {
@@ -285,7 +304,9 @@ function recolour() {
   result.update();
 }
 
+const given = new URLSearchParams(location.search);
 buildFrame("./");
 wire();
 adopt();
+if (given.has("alert")) void save({ what: "rule", threshold: given.get("alert") ?? "", name: given.get("name") ?? "", hold: given.get("for") ?? "5m", missing: given.get("missing") ?? "keep" });
 scheduler.tick();

@@ -9,9 +9,10 @@ const HISTORY_MOST = 50;
 const TALLEST_PX = 260;
 
 export class Asking {
-  /** @param {(text: string) => void} run called with each query */
-  constructor(run) {
+  /** @param {(text: string) => void} run called with each query @param {() => void} edited called after each change of the text */
+  constructor(run, edited) {
     this.run = run;
+    this.edited = edited;
     this.box = /** @type {HTMLTextAreaElement} */ (byId("query"));
     this.backdrop = byId("backdrop");
     /** @type {Editor|null} in use if the language is PromQL */ this.editor = null;
@@ -52,7 +53,7 @@ export class Asking {
     this.back = 0;
     this.editor = null;
     if (!promql) return;
-    const on = { submit: () => this.submit(), step: (/** @type {1|-1} */ by) => this._step(by), edited: () => { this.wrong = null; } };
+    const on = { submit: () => this.submit(), step: (/** @type {1|-1} */ by) => this._step(by), edited: () => { this.wrong = null; this.edited(); } };
     const editor = await (this.opening ??= Editor.open(byId("promql"), on));
     if (this.lang === "promql") this.editor = editor;
   }
@@ -113,6 +114,15 @@ export class Asking {
     this._underline();
     this._grow();
     byId("range-note").hidden = !scan(this.text).timed;
+    this.edited();
+  }
+
+  /** Selects a place of `text`, if it is still in the box. @param {string} text @param {{start: number, end: number}} at */
+  select(text, at) {
+    if (this.text !== text) return;
+    this.focus();
+    if (this.editor) this.editor.select(at);
+    else this.box.setSelectionRange(at.start, at.end);
   }
 
   _underline() {

@@ -2,11 +2,11 @@
 
 import { ask, QUERY_DEADLINE_MS } from "./api.js";
 import { literal } from "./dashboard_values.js";
-import { byId, el, fill, later } from "./dom.js";
+import { byId, copyable, el, fill, later } from "./dom.js";
 import { compact, plural, quote } from "./format.js";
 import { buildFrame } from "./frame.js";
 import { fetchText } from "./language.js";
-import { AddressState, cell, copyable, explore, listenKeys, startFeed, stateLink, table } from "./list_page.js";
+import { AddressState, cell, explore, listenKeys, startFeed, stateLink, table } from "./list_page.js";
 
 /** Limit of a regular expression, in rules and in queries, in characters. */
 const REGEX_MOST = 1000;

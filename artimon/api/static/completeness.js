@@ -10,14 +10,17 @@ const WHOLE = 0.999;
 /** Longest range whose completeness is measured: that of memory. */
 const MEASURED_MS = 259_200_000;
 
+/** True if memory holds the span to its end. @param {import("./time_range.js").Span} span */
+export const isRecent = (span) => span.live && span.end_ms - span.start_ms <= MEASURED_MS;
+
 /**
  * Returns the parameters that measure a query over a span; null for a span that ends in the past, or is longer than memory.
  * @param {string} text @param {string} lang @param {import("./time_range.js").Span} span
  * @returns {Record<string, string|number>|null}
  */
 export function measureOf(text, lang, span) {
+  if (!isRecent(span)) return null;
   const range_ms = span.end_ms - span.start_ms;
-  if (!span.live || range_ms > MEASURED_MS) return null;
   return { engine: "memory", ...(lang === "promql" ? { q: text, lang, range_ms } : { q: questionOf(text, lang, span).q }) };
 }
 

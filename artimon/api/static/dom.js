@@ -102,3 +102,10 @@ export async function copy(button, text) {
   }
   setTimeout(() => { button.textContent = before; }, 1500);
 }
+
+/** Creates a code block with a button that copies it. @param {string} text @param {string} what */
+export function copyable(text, what) {
+  const button = el("button", { type: "button", "data-key": `copy ${what}`, text: `Copy ${what}` });
+  button.addEventListener("click", () => void copy(button, text));
+  return [el("pre", { class: "code", tabindex: "0", role: "region", "aria-label": what, text }), button];
+}

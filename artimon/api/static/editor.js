@@ -83,6 +83,11 @@ export class Editor {
   focus() {
     this.view.focus();
   }
+
+  /** @param {{start: number, end: number}} at */
+  select({ start, end }) {
+    this.view.dispatch({ selection: { anchor: start, head: end }, scrollIntoView: true });
+  }
 }
 
 /** @param {any} parts @param {{submit: () => void, step: (by: 1|-1) => void, edited: () => void}} on */

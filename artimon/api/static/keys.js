@@ -26,7 +26,7 @@ export function listen(actions) {
     a: () => go("alerts"), e: () => go("endpoints"), s: () => go("system"),
   };
   document.addEventListener("keydown", (event) => {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || writes(event.target) || help.open) return;
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || writes(event.target) || document.querySelector("dialog[open]")) return;
     const second = performance.now() - chord_ms < CHORD_MS;
     chord_ms = -Infinity;
     const action = (second ? places : keys)[event.key];

@@ -1,6 +1,6 @@
 // Parts of the pages with lists: state in the address, refreshes, keys, tables, pages of a list.
 
-import { byId, copy, el, fill } from "./dom.js";
+import { byId, el, fill } from "./dom.js";
 import { duration } from "./format.js";
 import { Feed, sayAge, Scheduler } from "./scheduler.js";
 
@@ -84,13 +84,6 @@ export function stateLink(state, changes, text, act, more = {}) {
     act();
   };
   return el("a", { href: state.address(changes), text, "aria-current": chosen ? "true" : null, "data-key": `state ${JSON.stringify(changes)}`, onclick: clicked, ...more });
-}
-
-/** Creates a code block with a button that copies it. @param {string} text @param {string} what */
-export function copyable(text, what) {
-  const button = el("button", { type: "button", "data-key": `copy ${what}`, text: `Copy ${what}` });
-  button.addEventListener("click", () => void copy(button, text));
-  return [el("pre", { class: "code", tabindex: "0", role: "region", "aria-label": what, text }), button];
 }
 
 /** Address of Explore with a query. @param {string} q @param {Record<string, string>} [more] */

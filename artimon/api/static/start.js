@@ -1,11 +1,12 @@
 // Page of the first steps: what is collected, a query to try, lines that count in an application, a first alert.
 
 import { ask } from "./api.js";
-import { byId, el, fill } from "./dom.js";
+import { byId, copyable, el, fill } from "./dom.js";
 import { EXAMPLES } from "./examples.js";
 import { plural } from "./format.js";
 import { buildFrame } from "./frame.js";
-import { AddressState, copyable, explore, listenKeys, startFeed } from "./list_page.js";
+import { fetchText } from "./language.js";
+import { AddressState, explore, listenKeys, startFeed } from "./list_page.js";
 
 const NAME = /fetch\('([\w.]+)/;
 const HOSTS_NAMED = 5;
@@ -21,13 +22,12 @@ const KINDS = [
   { key: "prometheus", name: "Prometheus", about: "A server that sends by remote write sends to the agent, too; the address of a stack on one machine:", code: `remote_write:\n  - url: http://127.0.0.1:8730/api/v1/write` },
   { key: "otlp", name: "OpenTelemetry", about: "Any SDK sends metrics by OTLP over HTTP to the agent; the address of a stack on one machine:", code: `export OTEL_EXPORTER_OTLP_METRICS_PROTOCOL=http/protobuf\nexport OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=http://127.0.0.1:8730/v1/metrics` },
 ];
-const RULE = `rules:
-  - name: memory-low
-    expr: fetch('host.memory.available.bytes') / fetch('host.memory.total.bytes')
-    threshold: "< 0.05"
-    for: 10m
-    missing: keep
-    summary: "{host} has little memory left"`;
+/** First alerts by a variable that they need, the best first. */
+const ALERTS = [
+  { variable: "host.memory.available.bytes", name: "memory-low", q: "fetch('host.memory.available.bytes') / fetch('host.memory.total.bytes')", alert: "< 0.05", hold: "10m", about: "A host has little memory left." },
+  { variable: "host.load", name: "load-high", q: "fetch('host.load')", alert: "> 50", hold: "10m", about: "The load of a host stays high." },
+  { variable: "artimon.endpoint.up", name: "context-down", q: "fetch('artimon.endpoint.up').max(by=[\"context\"])", alert: "< 1", hold: "5m", about: "No process of an application answers." },
+];
 
 const state = new AddressState({ kind: KINDS[0].key });
 
@@ -46,8 +46,18 @@ function show({ names, hosts, contexts }) {
     ? `${plural(names.length, "variable")} of ${plural(hosts.length, "host")} (${named(hosts)})${contexts.length ? `, from ${named(contexts)}` : ""}.`
     : "Nothing yet. An agent reads its host and all programs on it once a minute: look again in a minute.";
   const known = new Set(names);
+  showAlert(names, known);
   const fitting = EXAMPLES.filter((one) => known.has(NAME.exec(one.text)?.[1] ?? ""));
   fill(byId("queries"), (fitting.length ? fitting : EXAMPLES).slice(0, 3).map((one) => el("li", {}, el("a", { href: explore(one.text), "data-key": one.text }, el("code", { text: one.text })), ` ${one.about}`)));
+}
+
+/** Shows the first alert that a variable allows: of any variable, that it stops to come. @param {string[]} names @param {Set<string>} known */
+function showAlert(names, known) {
+  const found = ALERTS.find((one) => known.has(one.variable))
+    ?? names.slice(0, 1).map((one) => ({ name: "no-data", q: fetchText(one).replace("fetch", "absent"), alert: "== true", hold: "5m", about: `Nobody sends ${one} any more.` }))[0];
+  byId("first-alert").hidden = !found;
+  byId("alert-about").textContent = found?.about ?? "It comes with the first variable.";
+  if (found) byId("first-alert").setAttribute("href", explore(found.q, { alert: found.alert, name: found.name, for: found.hold }));
 }
 
 function showKind() {
@@ -61,6 +71,5 @@ buildFrame("start");
 const chosen = KINDS.some((one) => one.key === state.now.kind) ? state.now.kind : KINDS[0].key;
 byId("kinds").append(...KINDS.map((one) => el("label", {}, el("input", { type: "radio", name: "kind", value: one.key, checked: one.key === chosen, onchange: () => { state.set({ kind: one.key }); showKind(); } }), el("span", { text: one.name }))));
 showKind();
-fill(byId("rule"), copyable(RULE, "rule"));
 listenKeys({ "/": () => byId("collected").focus() });
 startFeed({ load, show, refresh: "10s" });

@@ -62,6 +62,10 @@ def up(
     access: Annotated[
         Path | None, typer.Option(help="Access file: users, roles and tokens of the API (docs/access.md).")
     ] = None,
+    browser: Annotated[
+        bool,
+        typer.Option("--browser", help="Open the first steps in a browser; not in CI, without terminal or display."),
+    ] = False,
     detach: Annotated[bool, typer.Option(help="Return when everything is up.")] = False,
 ) -> None:
     """Start the whole stack on this machine and keep it running until Ctrl-C."""
@@ -85,7 +89,8 @@ def up(
         foreground.start_detached(arguments, place.data, print_error)
         return
     stack = Stack(place.data, parts.split(","), base_port=base_port, options=options)
-    raise typer.Exit(foreground.run_stack(stack, print_error, context.obj))
+    show = foreground.browser_opener(settings_module.load()) if browser else None
+    raise typer.Exit(foreground.run_stack(stack, print_error, context.obj, show))
 
 
 def _access_options(file: Path | None) -> dict[str, str]:

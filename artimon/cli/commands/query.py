@@ -68,6 +68,10 @@ def query(
             help="Run the query and print its plan, engine, level with the reason, and reads, instead of the answer.",
         ),
     ] = False,
+    lint: Annotated[
+        bool,
+        typer.Option("--lint", help="Print what is probably wrong in the query, instead of the answer; exit 1 if any."),
+    ] = False,
     watch: Annotated[
         str | None,
         typer.Option(metavar="[SECONDS]", callback=_every, help="Repeat the query (every 10 s) until Ctrl-C."),
@@ -100,6 +104,8 @@ def query(
         raise typer.BadParameter("choose one of --json and --csv")
     if explain and (as_csv or watch is not None):
         raise typer.BadParameter("--explain cannot be combined with --csv or --watch")
+    if lint and (as_csv or explain or watch is not None):
+        raise typer.BadParameter("--lint cannot be combined with --csv, --explain or --watch")
     if promql and (explain or partial_windows):
         raise typer.BadParameter("--promql cannot be combined with --explain or --partial-windows")
     if start is not None and not promql:
@@ -119,6 +125,7 @@ def query(
             at=at,
             engine=engine,
             explain=explain,
+            lint=lint,
             every_s=None if watch is None else _seconds(watch),
             partial_windows=partial_windows,
             promql=promql,

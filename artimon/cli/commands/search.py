@@ -84,12 +84,21 @@ def mail(
 @rules_app.command("check")
 def rules_check(
     files: Annotated[list[Path], typer.Argument(help="Rule files; check those that belong together in one call.")],
+    lint: Annotated[bool, typer.Option("--lint", help="Compare the queries with the series in memory, too.")] = False,
+    zookeeper: ZookeeperOption = None,
+    data: DataOption = None,
 ) -> None:
-    """Print every error in rule files, with line and column; exit 1 if there is one."""
+    """Print every error in rule files, with line and column, and warnings; exit 1 if there is an error."""
     from alerts.rules.rule_folder import examine_files
+    from artimon.model.select import SelectError
+    from artimon.session import open_session
 
     try:
-        problems, warnings = examine_files(files)
+        if lint:
+            with exits(SelectError), open_session(zookeeper_of_store(zookeeper, data), data) as session:
+                problems, warnings = examine_files(files, session.lint)
+        else:
+            problems, warnings = examine_files(files)
     except OSError as error:
         print_error(f"artimon: {error.filename}: {error.strerror}")
         raise typer.Exit(1) from None
