@@ -28,7 +28,7 @@ ColumnBounds = dict[str, tuple[Any, Any]]
 """Minimum and maximum of each column that has statistics; times as epoch microseconds."""
 
 
-class _OpenFile:
+class _SharedFile:
     """Open file that several readers share."""
 
     def __init__(self, uri: str) -> None:
@@ -59,7 +59,7 @@ class RangeReader(io.RawIOBase):
     def __init__(self, uri: str, opened: RangeReader | None = None) -> None:
         super().__init__()
         self.uri = uri
-        self._file: _OpenFile = opened._file if opened else _OpenFile(uri)
+        self._file: _SharedFile = opened._file if opened else _SharedFile(uri)
         self._size, self._at = self._file.size, 0
         self._start, self._data = 0, b""
 

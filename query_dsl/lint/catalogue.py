@@ -27,7 +27,7 @@ Matchers = tuple[Matcher, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class KnownSeries:
+class SelectedSeries:
     """Series of a selector: those that report, or all if none does. `is_whole` False: there are more, or they were not
     looked up. `period_ms`: usual period of their samples; 0 if unknown."""
 
@@ -52,13 +52,13 @@ class Catalogue:
 
     store: EngineStore
     now_ms: int
-    _known: dict[Matchers, KnownSeries] = field(default_factory=dict)
+    _known: dict[Matchers, SelectedSeries] = field(default_factory=dict)
 
-    def find(self, matchers: Matchers) -> KnownSeries:
+    def find(self, matchers: Matchers) -> SelectedSeries:
         """Return the series that match."""
         if matchers not in self._known and len(self._known) < MAX_LOOKUPS:
             self._known[matchers] = self._read(matchers)
-        return self._known.get(matchers, KnownSeries())
+        return self._known.get(matchers, SelectedSeries())
 
     def count_values(self, label: str, matchers: Matchers, limit: int) -> int:
         """Return the number of values of a label, at most `limit`."""
@@ -68,16 +68,16 @@ class Catalogue:
         """Return why nothing matches."""
         return explain_empty(Selector(matchers), self.store, self.now_ms)
 
-    def _read(self, matchers: Matchers) -> KnownSeries:
+    def _read(self, matchers: Matchers) -> SelectedSeries:
         found = self.store.find(matchers, MAX_SERIES + 1)
         if not found or len(found) > MAX_SERIES:
-            return KnownSeries(tuple(found[:MAX_SERIES]), not found)
+            return SelectedSeries(tuple(found[:MAX_SERIES]), not found)
         step_ms, held = self.store.levels()[0]
         grid = Grid((self.now_ms - SETTLE_MS) // step_ms * step_ms, step_ms, min(RECENT_BUCKETS, held))
         recent = self.store.select(SelectRequest(matchers, grid, ("count",)))
         counts = np.asarray(recent.statistics["count"], np.int64).reshape(len(recent.series), grid.n)
         reporting = tuple(recent.series[row] for row in np.flatnonzero(counts.any(axis=1)).tolist())
-        return KnownSeries(reporting or tuple(found), True, _period_ms(counts, step_ms))
+        return SelectedSeries(reporting or tuple(found), True, _period_ms(counts, step_ms))
 
 
 def _period_ms(counts: Ints, step_ms: int) -> int:

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, Response, expect
+from playwright.sync_api import Browser, Page, Response, Route, expect
 
 from artimon.dashboards.dashboard_store import DashboardStore
 from artimon.model.clock import SYSTEM_CLOCK
@@ -206,11 +206,17 @@ def test_panels_mark_missing_data_and_lead_to_the_query(opener: Opener, folder: 
     page.on("response", lambda one: told.append(one) if "/api/completeness" in one.url else None)
     page.goto(board)
     filled(page)
-    eventually(lambda: page.wait_for_timeout(50) or len(told) == 2)
+    while len(told) < 2:
+        page.wait_for_event("response")
     assert [(one.status, one.json()["series"] > 0) for one in told] == [(200, True)] * 2
     page.goto("about:blank")
     asked: list[str] = []
-    page.route("**/api/completeness*", lambda one: (asked.append(one.request.url), one.fulfill(json=LACK)))
+
+    def lacks(one: Route) -> None:
+        asked.append(one.request.url)
+        one.fulfill(json=LACK)
+
+    page.route("**/api/completeness*", lacks)
     page.goto(board)
     marks = page.locator(".panel-head .lack")
     expect(marks).to_have_count(3)
