@@ -13,8 +13,10 @@ from pathlib import Path
 import cramjam
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from alerts.rules.rule_folder import examine_files
+from artimon.cli import app
 from artimon.dashboards.dashboard_file import REFERENCE, Dashboard, read_dashboard
 from artimon.dashboards.dashboard_store import DashboardText, read_shipped
 from artimon.model.clock import SYSTEM_CLOCK, ManualClock
@@ -89,6 +91,12 @@ def test_a_year_has_a_sample_an_hour_before_its_last_month() -> None:
 
 def test_a_month_has_no_past() -> None:
     assert list(DemoFleet(1, MAX_SENT_DAYS, END).past()) == []
+
+
+def test_a_year_cannot_go_to_an_agent_alone() -> None:
+    done = CliRunner().invoke(app, ["demo", "--days", "90", "--to", "http://127.0.0.1:1"])
+    assert done.exit_code == 2
+    assert "at most 89 days" in done.output
 
 
 def test_the_past_is_imported_once(tmp_path: Path) -> None:
