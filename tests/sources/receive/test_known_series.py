@@ -238,7 +238,7 @@ def test_nothing_is_read_beyond_a_body(seed: int) -> None:
     known = series_1(LABELS, [(T, 1.0)])
     ours.add(known[2 : -len(whole(2, sample(T, 1.0)))], 7)
     hits = 0
-    for turn in range(600):
+    for turn in range(1_500):
         data = known[: dice.randrange(len(known) + 1)] if turn % 2 else mutated(known * 2, dice)
         spans = np.empty((3, 10), np.int64)
         with guarded(data) as first:
