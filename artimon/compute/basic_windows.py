@@ -109,7 +109,7 @@ def _mean(data: Arrays, frame: WindowFrame, _args: Args) -> Mapped:
 
 
 def _count(data: Arrays, frame: WindowFrame, _args: Args) -> Mapped:
-    counts = integer_totals(data.stats["count"], frame)
+    counts = integer_totals(data.stats["count"], frame).copy()
     return Mapped(of_type(INTEGER, counts, np.ones(counts.shape, np.bool_)))
 
 

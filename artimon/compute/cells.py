@@ -5,7 +5,7 @@ A cell is an int64, the bits of a float64, 0/1, or the index of a string; cells 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Types = npt.NDArray[np.uint8]
+T = TypeVar("T", bound=np.generic)
 
 DOUBLE, INTEGER, BOOLEAN, STRING = (
     int(t) for t in (ValueType.DOUBLE, ValueType.INTEGER, ValueType.BOOLEAN, ValueType.STRING)
@@ -61,5 +62,11 @@ def is_whole_number(types: Types) -> Bools:
 
 
 def take(column: Cells, rows: npt.NDArray[np.intp] | Bools) -> Cells:
-    """Return the chosen series."""
-    return Cells(column.types[rows], column.cells[rows], column.present[rows])
+    """Return the chosen series, in the memory layout of the column."""
+    return Cells(column.types[rows], _take_rows(column.cells, rows), _take_rows(column.present, rows))
+
+
+def _take_rows(matrix: npt.NDArray[T], rows: npt.NDArray[np.intp] | Bools) -> npt.NDArray[T]:
+    if rows.dtype == np.bool_ or not matrix.T.flags.c_contiguous:
+        return matrix[rows]
+    return matrix.T.take(rows, axis=-1).T

@@ -67,9 +67,10 @@ def _contiguous(view: npt.NDArray[T], frame: WindowFrame) -> npt.NDArray[T]:
 
 
 def integer_totals(counts: Ints, frame: WindowFrame) -> Ints:
-    """Return exact sums of integers over each window, (series, outputs)."""
+    """Return exact sums of integers over each window, (series, outputs); of one bucket it may be a view of `counts`."""
     if frame.width == 1:
-        return np.asarray(counts[:, frame.ends], np.int64)
+        apart = _has_gaps(frame) or not len(frame.ends)
+        return np.asarray(counts[:, frame.ends if apart else slice(frame.ends[0], frame.ends[-1] + 1)], np.int64)
     run = np.zeros((len(counts), counts.shape[1] + 1), np.int64)
     np.cumsum(counts, axis=1, out=run[:, 1:])
     return np.asarray(run[:, frame.ends + 1] - run[:, frame.starts + 1])

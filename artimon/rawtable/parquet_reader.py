@@ -20,21 +20,66 @@ MAX_GROUP_ROWS = 1 << 22
 """Limit of the rows of a row group on read: four times the largest that is written."""
 MAX_GROUP_BYTES = 1 << 30
 """Limit of the decompressed bytes of a row group on read; the largest that is written has about 184 MiB."""
-OPEN_FILES, OPEN_BYTES = 4_096, 128 * 1024 * 1024
+OPEN_FILES, OPEN_BYTES = 4_096, 64 * 1024 * 1024
 """Limits of OpenFiles: a year of roll-ups at three levels are 1,095 files for each class."""
 FOOTER_FACTOR = 6
 """Memory of the decoded footer of an open file, as a multiple of its size in the file."""
+RANGE_BYTES, MAX_RANGE_BYTES = 64 * 1024 * 1024, 4 * 1024 * 1024
+"""Limits of KeptRanges, together and of one range: that of a request."""
 ColumnBounds = dict[str, tuple[Any, Any]]
 """Minimum and maximum of each column that has statistics; times as epoch microseconds."""
+
+
+class KeptRanges:
+    """Ranges of files as they were fetched, the least recently used ones are dropped first. Threads may share it;
+    `_lock` guards `_kept` and `_bytes`."""
+
+    def __init__(self, max_bytes: int = RANGE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, uri: str, start: int, length: int) -> bytes | None:
+        with self._lock:
+            if (data := self._kept.get((uri, start, length))) is not None:
+                self._kept.move_to_end((uri, start, length))
+            return data
+
+    def add(self, uri: str, start: int, data: bytes) -> None:
+        key = uri, start, len(data)
+        with self._lock:
+            if len(data) > MAX_RANGE_BYTES or key in self._kept:
+                return
+            self._kept[key] = data
+            self._bytes += len(data)
+            while self._bytes > self._max_bytes:
+                self._bytes -= len(self._kept.popitem(last=False)[1])
+
+    def keep_only(self, uris: set[str]) -> None:
+        """Drop the ranges of other files."""
+        with self._lock:
+            for key in [key for key in self._kept if key[0] not in uris]:
+                self._bytes -= len(self._kept.pop(key))
 
 
 class _SharedFile:
     """Open file that several readers share."""
 
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
+    def __init__(self, uri: str, kept: KeptRanges | None) -> None:
+        self._uri, self._kept = uri, kept
         self._file: Any = files.open_reader(uri)
         self.size = int(self._file.size)
+
+    def load(self, start: int, length: int) -> tuple[bytes, int]:
+        """Return [start, start + length), and the number of bytes fetched for it: 0 if it was kept. Raises OSError."""
+        if self._kept is None:
+            return self.read(start, length), length
+        if (data := self._kept.get(self._uri, start, length)) is not None:
+            return data, 0
+        data = self.read(start, length)
+        self._kept.add(self._uri, start, data)
+        return data, length
 
     def read(self, start: int, length: int) -> bytes:
         """Return [start, start + length). After an error the file is opened anew and asked once more: its blocks may
@@ -56,17 +101,19 @@ class RangeReader(io.RawIOBase):
     """File with one buffer. `load` fills it with the range that is read next, so that HDFS gets one request for a row
     group instead of one per column. Used by one thread; `opened` is another reader of the same file."""
 
-    def __init__(self, uri: str, opened: RangeReader | None = None) -> None:
+    def __init__(self, uri: str, opened: RangeReader | None = None, kept: KeptRanges | None = None) -> None:
         super().__init__()
         self.uri = uri
-        self._file: _SharedFile = opened._file if opened else _SharedFile(uri)
+        self._file: _SharedFile = opened._file if opened else _SharedFile(uri, kept)
         self._size, self._at = self._file.size, 0
         self._start, self._data = 0, b""
 
-    def load(self, start: int, length: int) -> None:
-        """Replace the buffer by [start, start + length)."""
+    def load(self, start: int, length: int) -> int:
+        """Replace the buffer by [start, start + length); return the number of bytes fetched for it."""
         self._data = b""
-        self._start, self._data = start, self._fetch(start, length)
+        data, fetched = self._file.load(start, length) if length > 0 else (b"", 0)
+        self._start, self._data = start, data
+        return fetched
 
     @property
     def buffered_bytes(self) -> int:
@@ -138,10 +185,10 @@ def byte_range(group: Any, columns: Iterable[int] | None = None) -> tuple[int, i
 
 class GroupReader:
     """Reader of one data file by row group and columns. Used by one thread; `opened` is another reader of the same
-    file. `touched` counts the fetched bytes, compressed."""
+    file, `kept` has the ranges that need not be fetched. `fetched_bytes` counts the fetched bytes, compressed."""
 
-    def __init__(self, uri: str, opened: GroupReader | None = None) -> None:
-        self._reader: RangeReader = RangeReader(uri, opened._reader if opened else None)
+    def __init__(self, uri: str, opened: GroupReader | None = None, kept: KeptRanges | None = None) -> None:
+        self._reader: RangeReader = RangeReader(uri, opened._reader if opened else None, kept)
         known = opened._metadata if opened else None
         try:
             self._file = pq.ParquetFile(pa.PythonFile(self._reader, mode="r"), metadata=known)
@@ -231,8 +278,7 @@ class GroupReader:
 
     def _load(self, start: int, length: int) -> None:
         if not self._reader.has_range(start, length):
-            self._reader.load(start, length)
-            self.fetched_bytes += length
+            self.fetched_bytes += self._reader.load(start, length)
 
     def _span(self, group: int, columns: Sequence[str] | None = None) -> tuple[int, int]:
         """Return start and length of the bytes of a row group, or of these columns of it."""
@@ -248,8 +294,11 @@ class OpenFiles:
     """Data files that stay open between reads: their footers are not read again. Files never change. The least recently
     used ones beyond the limits are closed. Threads may share it; `_lock` guards `_open` and `_bytes`."""
 
-    def __init__(self, max_files: int = OPEN_FILES, max_bytes: int = OPEN_BYTES) -> None:
-        self._max_files, self._max_bytes = max_files, max_bytes
+    def __init__(
+        self, max_files: int = OPEN_FILES, max_bytes: int = OPEN_BYTES, kept: KeptRanges | None = None
+    ) -> None:
+        """`kept`: ranges that stay in memory."""
+        self._max_files, self._max_bytes, self._kept = max_files, max_bytes, kept
         self._lock = threading.Lock()
         self._open: OrderedDict[str, GroupReader] = OrderedDict()
         self._bytes = 0
@@ -260,10 +309,18 @@ class OpenFiles:
             if (held := self._open.get(uri)) is not None:
                 self._open.move_to_end(uri)
         if held is None:
-            held = GroupReader(uri)
+            held = GroupReader(uri, kept=self._kept)
             with self._lock:
                 self._add(uri, held)
         return GroupReader(uri, held)
+
+    def keep_only(self, uris: set[str]) -> None:
+        """Close the other files, and drop what was kept of them."""
+        with self._lock:
+            for uri in self._open.keys() - uris:
+                self._bytes -= FOOTER_FACTOR * self._open.pop(uri).footer_bytes
+        if self._kept is not None:
+            self._kept.keep_only(uris)
 
     def _add(self, uri: str, opened: GroupReader) -> None:
         if uri not in self._open:

@@ -23,9 +23,9 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from artimon.model.znode import parse_json_object
-from artimon.rawtable.delta import CALL_TIMEOUT_S
+from artimon.rawtable.delta import CALL_TIMEOUT_S, files_of
 from artimon.rawtable.head import newest_document
-from artimon.rawtable.parquet_reader import OpenFiles
+from artimon.rawtable.parquet_reader import KeptRanges, OpenFiles
 from artimon.rawtable.schema import TableError
 from artimon.runtime.deadline import call_with_timeout
 
@@ -178,11 +178,13 @@ class _OpenTable:
 
 class OpenTables:
     """Tables that stay open between reads, which then fetch the commits since the last one alone, and their data
-    `files`. Threads may share it. `_lock` guards `_open`, which has an entry for each table that was ever read: those
-    of one history."""
+    `files`, those of roll-ups with what was read of them. Threads may share it. `_lock` guards `_open`, which has an
+    entry for each table that was ever read: those of one history."""
 
     def __init__(self) -> None:
         self.files = OpenFiles()
+        self.rollup_files = OpenFiles(kept=KeptRanges())
+        self._swept: TableSnapshot | None = None
         self._lock = threading.Lock()
         self._open: dict[str, _OpenTable] = {}
 
@@ -213,6 +215,7 @@ class OpenTables:
                     other = opened.enter_context(self.open_leased(beside, zookeeper))
                 except TableNotFoundError:
                     return read(table, None)
+                self._close_replaced(beside, other)
                 try:
                     return read(table, other)
                 except FileNotFoundError:
@@ -220,6 +223,14 @@ class OpenTables:
                     raise
 
         return self.read(uri, read_first, zookeeper)
+
+    def _close_replaced(self, uri: str, rollups: TableSnapshot) -> None:
+        """Close files of roll-ups that a new version does not name, with what was kept of them: their samples may have
+        been deleted."""
+        with self._lock:
+            known, self._swept = self._swept, rollups
+        if known is not rollups:
+            self.rollup_files.keep_only({f"{uri}/{path}" for path, *_ in files_of(rollups, "path")})
 
     def _opened(self, uri: str) -> _OpenTable:
         with self._lock:

@@ -212,7 +212,8 @@ class HistoryStore(EngineStore):
         opened = self._history.opened
 
         def read(table: TableSnapshot, rollups: TableSnapshot | None) -> T:
-            versions = TableVersions(table, uri, rollups, beside, grid, table.appended_ms(), opened.files)
+            files = opened.files, opened.rollup_files
+            versions = TableVersions(table, uri, rollups, beside, grid, table.appended_ms(), *files)
             return answer(TableRead(versions, wanted, found.row_of[wanted.order], versions.choose(wanted), ending))
 
         try:

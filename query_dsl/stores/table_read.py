@@ -67,7 +67,9 @@ class TableVersions:
     appended_ms: int | None
     """Append time of the newest batch in the raw table; None if unknown."""
     files: OpenFiles
-    """Data files that stay open."""
+    """Data files of the raw table that stay open."""
+    rollup_files: OpenFiles
+    """The same of the table of roll-ups."""
 
     def choose(self, wanted: RowFilter) -> FileChoice:
         """Return the files that may hold wanted rows."""
@@ -139,7 +141,7 @@ class TableRead:
 
     def _rollup_reader(self, wanted: RowFilter, most: int, columns: Sequence[str]) -> LocalReader:
         versions, asked = self.versions, self._question(most)
-        return LocalReader(versions.rollups_uri, wanted, asked, self.budget_event, columns, versions.files)
+        return LocalReader(versions.rollups_uri, wanted, asked, self.budget_event, columns, versions.rollup_files)
 
     def _add_bytes(self, reader: LocalReader) -> None:
         with self._lock:

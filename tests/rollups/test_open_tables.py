@@ -13,8 +13,8 @@ import pytest
 from deltalake import DeltaTable
 
 from artimon.model.clock import ManualClock
-from artimon.rawtable import table_reader
-from artimon.rawtable.parquet_reader import FOOTER_FACTOR, GroupReader, OpenFiles
+from artimon.rawtable import parquet_reader, table_reader
+from artimon.rawtable.parquet_reader import FOOTER_FACTOR, GroupReader, KeptRanges, OpenFiles
 from artimon.rawtable.schema import DAY_MS, raw_uri
 from artimon.rawtable.table_reader import OpenTables
 from artimon.runtime import file_access as files
@@ -106,7 +106,12 @@ def test_files_that_compaction_replaced_are_not_asked_again(
         turn(world, clock, tmp_path).sweep()
         opened.forget()
         assert answers(store) == anew(world)
-        assert not {name for name in before - set(files_of_folder(world)) if name in opened.files}
+        exist, held = set(files_of_folder(world)), history.opened.rollup_files
+        assert not (before - exist) & set(opened.files)
+        assert held._kept is not None
+        assert set(held._open) == {key[0] for key in held._kept._kept} <= exist
+        assert held._bytes == sum(FOOTER_FACTOR * one.footer_bytes for one in held._open.values()) > 0
+        assert held._kept._bytes == sum(map(len, held._kept._kept.values())) > 0
 
 
 def files_of_folder(world: HistoryWorld) -> list[str]:
@@ -169,3 +174,24 @@ def test_a_file_whose_blocks_have_moved_is_opened_anew(tmp_path: Path, opened: O
     (tmp_path / "0.parquet").unlink()
     with pytest.raises(FileNotFoundError):
         held.reader(uri).read(0, ["n"])
+
+
+def test_ranges_are_kept_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uris = some_files(tmp_path, 3)
+    one = GroupReader(uris[0])
+    one.prefetch([0])
+    size = one.fetched_bytes
+    held = OpenFiles(kept=KeptRanges(2 * size + size // 2))
+    fetched = []
+    for number in (0, 1, 0, 2, 0, 1):
+        reader = held.reader(uris[number])
+        reader.prefetch([0])
+        fetched.append(reader.fetched_bytes)
+        assert reader.read(0, ["n"]).column("n").to_pylist() == [number] * 3
+    assert fetched == [size, size, 0, size, 0, size]
+    monkeypatch.setattr(parquet_reader, "MAX_RANGE_BYTES", size - 1)
+    big = OpenFiles(kept=KeptRanges())
+    for _ in range(2):
+        reader = big.reader(uris[0])
+        reader.prefetch([0])
+        assert reader.fetched_bytes == size
