@@ -104,6 +104,7 @@ def test_they_are_kept_without_outputs(name: str) -> None:
     assert code_cells(read_notebook(name))[0].metadata.tags == ["parameters"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_capacity(year: Year, tmp_path: Path) -> None:
     told = ran(year, CAPACITY, CAPACITY_PARAMETERS, CAPACITY_CHECK, tmp_path)
@@ -131,6 +132,7 @@ def trend(year: Year, share: Any, present: Any) -> tuple[float, float]:
     return float(most[-1]), float(np.polyfit(ends[chosen], most[chosen], 1)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_incident(year: Year, tmp_path: Path) -> None:
     told = ran(year, INCIDENT, INCIDENT_PARAMETERS, INCIDENT_CHECK, tmp_path)
