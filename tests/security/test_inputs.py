@@ -125,6 +125,7 @@ def test_junk_among_members_of_groups_and_agents_hides_no_good_one(client: Kazoo
     directory.refresh(lambda _: None)
     assert directory.members("web") == {"good": CollectorEndpoint("127.0.0.1", 4140)}
     assert ControlTree(client).agents()["good"] == {"mode": "running"}
+    assert ControlTree(client).live_reports(["good", "nobody", "../acks"], 10.0) == {"good": {"mode": "running"}}
 
 
 @pytest.mark.stack
