@@ -114,7 +114,8 @@ class ReceivedColumns(SeriesColumns, ABC):
     def trim(self) -> None:
         """Forget all series if too many are known; called before a body."""
         size = self._cached_bytes + sum(table.key_bytes for table in self.tables)
-        if max([len(self._cached), *map(len, self.tables)]) >= MAX_CACHED or size > MAX_CACHED_BYTES:
+        most = max([len(self._cached), *map(len, self.tables)])
+        if most >= MAX_CACHED or size > MAX_CACHED_BYTES:
             self.forget()
 
     @property
