@@ -267,6 +267,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, found: FleetStatus, *options: str) ->
 
     monkeypatch.setattr("varstore.cluster.varstore_client.VarstoreClient", NoStore)
     monkeypatch.setattr("artimon.api.fleet_status.read_fleet", lambda *_: found)
+    monkeypatch.setattr("artimon.cli.commands.machine.CONNECT_S", 0.1)
     result = CliRunner().invoke(app, ["status", "--cluster", "--zookeeper", "127.0.0.1:1", *options])
     return result.exit_code, result.stdout.splitlines()
 

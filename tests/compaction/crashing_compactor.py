@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from artimon.model.clock import SYSTEM_CLOCK
-from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep
+from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep, parse_rollups
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.merge import MergeLimits
 from tests.crashing import kill_at
@@ -17,10 +17,12 @@ from tests.spark.local_files import local_files
 
 SMALL = MergeLimits(window_rows=8, fan_in=3)
 """So that a few files already need runs on disk and several windows."""
+ROLLUPS = "5m=365,1h=ever,1d=ever"
 
 
 def main(hdfs: str, folder: str, point: str, nth: int, keep: str) -> None:
-    config = CompactorConfig("", hdfs, Path(folder), keeping=parse_keep(keep), limits=SMALL, sweep_s=0.0)
+    keeping, rollups = parse_keep(keep), parse_rollups(ROLLUPS)
+    config = CompactorConfig("", hdfs, Path(folder), keeping=keeping, rollups=rollups, limits=SMALL, sweep_s=0.0)
     with local_files(SYSTEM_CLOCK) if hdfs.startswith("file:") else nullcontext():
         Compactor(config, None, probe=kill_at(point, nth)).run_due(threading.Event())
 

@@ -12,11 +12,11 @@ import pytest
 
 from artimon.rawtable.commit import CompactionLog, RawTable
 from artimon.rawtable.rollups import LEVELS_MS, RollupTable, stem_of
-from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep
+from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep, parse_rollups
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.rollup_job import counted_samples
 from tests.compaction.builder import DAY_MS, START_MS, Builder, Ledger, expected, held
-from tests.compaction.crashing_compactor import SMALL
+from tests.compaction.crashing_compactor import ROLLUPS, SMALL
 from tests.compaction.test_compactor import fill, live
 
 POINTS = [
@@ -49,7 +49,16 @@ def test_killed_at_any_point(builder: Builder, tmp_path: Path, points: list[tupl
         assert _run(builder, tmp_path, point, nth) == -signal.SIGKILL, f"{point} {nth}"
         _check(builder, point)
     made = Compactor(
-        CompactorConfig("", builder.hdfs, tmp_path / "runs", keeping=parse_keep(KEEP), limits=SMALL, sweep_s=0.0), None
+        CompactorConfig(
+            "",
+            builder.hdfs,
+            tmp_path / "runs",
+            keeping=parse_keep(KEEP),
+            rollups=parse_rollups(ROLLUPS),
+            limits=SMALL,
+            sweep_s=0.0,
+        ),
+        None,
     )
     made.run_due(threading.Event())
     _check(builder, "never")

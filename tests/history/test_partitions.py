@@ -53,6 +53,7 @@ def test_each_partition_gives_its_results(selection: HistorySelection, history_w
     assert all(0 <= done <= 1 for done in told)
 
 
+@pytest.mark.slow
 def test_a_function_that_yields_nothing_gives_an_empty_frame(selection: HistorySelection) -> None:
     assert len(selection.map_partitions(lambda batches: [batch for batch in batches if batch.empty])) == 0
 
@@ -81,6 +82,7 @@ def test_an_error_of_the_function_is_told(selection: HistorySelection) -> None:
         selection.map_partitions(fail)
 
 
+@pytest.mark.slow
 def test_results_have_a_limit(selection: HistorySelection) -> None:
     def one_row(batches: Frames) -> Frames:
         for batch in batches:

@@ -42,7 +42,7 @@ Ask = Callable[[str, Sequence[str]], list[tuple[Any, ...]]]
 """Rows of a view: its name, its columns."""
 LEVELS_MS = (5 * MINUTE, HOUR, DAY_MS)
 EXTREMES = [2**63 - 1, -(2**63), 2**63 - 1]
-ENGINES = ["duckdb", "polars", pytest.param("spark", marks=pytest.mark.stack)]
+ENGINES = ["duckdb", "polars", pytest.param("spark", marks=[pytest.mark.stack, pytest.mark.slow])]
 TOLD = some_series(11, 30, 120)
 FENCE = re.compile(r"^```(sql|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 QUESTIONS = [found for found in FENCE.findall((ROOT / "docs/analysts.md").read_text()) if "db.history" not in found[1]]
