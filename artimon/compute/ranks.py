@@ -121,11 +121,15 @@ def _arrange(parts: Sequence[npt.NDArray[T]], order: Ints, outputs: int, kind: t
     return out
 
 
+MAX_SPARE = 500
+"""Limit of the candidates beyond k that cost less than the ranks of all members, which a query needs once."""
+
+
 class BestCandidates:
     """Selects candidates for the k greatest (or smallest) of each class: a superset of them.
 
     Members are sorted by class, class i begins at starts[i]; either all are DOUBLE or none is. `ranks` returns the
-    ranks (members,) of their names and labels, by which equal values go; it is called when more than k are equal.
+    ranks (members,) of their names and labels, by which equal values go; it is called when many more than k are equal.
     Without it all of them are candidates: all counters of errors where none occurs, for example."""
 
     def __init__(
@@ -143,6 +147,7 @@ class BestCandidates:
             for size in np.unique(sizes[sizes > self._k]).tolist()
         ]  # fmt: skip
         self._whole = len(starts) == 1 and not self._small.any()
+        self._spare = min(MAX_SPARE, members // 20)
         self._scores = np.zeros(members, self._dtype)
         self._has_value = np.zeros(members, np.bool_)
 
@@ -186,7 +191,10 @@ class BestCandidates:
     def _first(self, i: int, rows: Ints | slice, above: Bools, equal: Bools) -> Bools:
         """Return those of the `equal` members of block `i` that are wanted beside those `above`."""
         room = self._k - above.sum(axis=-1, keepdims=True)
-        if self._ranks is None or not (equal.sum(axis=-1, keepdims=True) > room).any():
+        count = equal.sum(axis=-1, keepdims=True)
+        spare = int(np.maximum(count - room, 0).sum())
+        if self._ranks is None or spare <= self._spare:
+            self._spare -= spare
             return equal
         if i not in self._orders:
             self._orders[i] = np.argsort(self._ranks()[rows], axis=-1)
