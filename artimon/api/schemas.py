@@ -144,7 +144,7 @@ ENDPOINTS = _object(
                     "labels": LABELS,
                     "up": {"type": ["boolean", "null"], "description": "null: no recent report"},
                     "since_ms": OPTIONAL_TIME,
-                    "time_ms": OPTIONAL_TIME,
+                    "time_ms": TIME,
                 }
             )
         ),
@@ -168,7 +168,7 @@ FLEET = _object(
                     "version": TEXT,
                     "state": {**TEXT, "description": "up, failing, missing or silent"},
                     "problem": TEXT,
-                    "seen_ms": OPTIONAL_TIME,
+                    "seen_ms": TIME,
                     "uptime_ms": {"type": ["integer", "null"]},
                     "resident_bytes": {"type": ["integer", "null"]},
                     "lag_ms": {"type": ["integer", "null"], "description": "The greatest lag that it reports"},

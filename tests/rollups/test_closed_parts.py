@@ -23,10 +23,9 @@ from tests.history.engine_world import some_series
 from tests.history.world import HistoryWorld
 from tests.query_dsl.engine_worlds import made_of, request_of
 from tests.query_dsl.test_pushdown import HOUR, MINUTE, T
-from tests.rollups.test_reading import GRIDS, SERIES, answers, clock, later, put_at, store, turn, world
+from tests.rollups.conftest import SERIES
+from tests.rollups.test_reading import GRIDS, answers, later, put_at, turn
 from tests.series.world import block
-
-__all__ = ["clock", "store", "world"]  # fixtures
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,16 @@ from deltalake import DeltaTable
 from artimon.model.clock import ManualClock
 from artimon.rawtable import parquet_reader, table_reader
 from artimon.rawtable.parquet_reader import FOOTER_FACTOR, GroupReader, KeptRanges, OpenFiles
-from artimon.rawtable.schema import DAY_MS, raw_uri
+from artimon.rawtable.schema import raw_uri
 from artimon.rawtable.table_reader import OpenTables
 from artimon.runtime import file_access as files
 from query_dsl.stores.history.engine import History
 from query_dsl.stores.history_store import HistoryStore
 from tests.history.engine_world import put, some_series
 from tests.history.world import HistoryWorld
-from tests.query_dsl.test_pushdown import NOW, T
-from tests.rollups.test_reading import SERIES, answers, later, put_at, turn
+from tests.query_dsl.test_pushdown import T
+from tests.rollups.conftest import SERIES
+from tests.rollups.test_reading import answers, later, put_at, turn
 from tests.spark.local_files import local_files
 
 
@@ -49,19 +49,6 @@ class Opened:
     def forget(self) -> None:
         self.tables.clear()
         self.files.clear()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW + 2 * DAY_MS)
-
-
-@pytest.fixture
-def world(tmp_path: Path, clock: ManualClock) -> Iterator[HistoryWorld]:
-    with local_files(clock):
-        made = HistoryWorld(f"file://{tmp_path}/files")
-        put(made, some_series(11, SERIES, 120), files=3)
-        yield made
 
 
 @pytest.fixture

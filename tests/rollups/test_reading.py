@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,12 @@ from query_dsl.promql import pushed_windows, query_store
 from query_dsl.promql.pushed_windows import ALIGNED
 from query_dsl.stores.history.engine import History
 from query_dsl.stores.history_store import HistoryStore
-from tests.history.engine_world import file_of, put, some_series, text_of
+from tests.history.engine_world import file_of, some_series, text_of
 from tests.history.world import HistoryWorld
 from tests.query_dsl.engine_worlds import made_of, request_of
 from tests.query_dsl.test_engines_auto import plain
 from tests.query_dsl.test_pushdown import HOUR, MINUTE, NOW, T, Told
-from tests.spark.local_files import local_files
+from tests.rollups.conftest import SERIES
 
 GRIDS = [Grid(T, 5 * MINUTE, 30), Grid(T, 15 * MINUTE, 16), Grid(T, HOUR, 6), Grid(-(-T // DAY_MS) * DAY_MS, DAY_MS, 3)]
 QUERIES = [
@@ -46,27 +46,6 @@ QUERIES = [
 ]
 EVERYTHING = "*=99999"
 ALL_LEVELS = "5m=365,1h=ever,1d=ever"
-SERIES = 15
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(NOW + 2 * DAY_MS)
-
-
-@pytest.fixture
-def world(tmp_path: Path, clock: ManualClock) -> Iterator[HistoryWorld]:
-    """Two hours of series of all types and kinds, with restarts, changes of type, ends and gaps."""
-    with local_files(clock):
-        made = HistoryWorld(f"file://{tmp_path}/files")
-        put(made, some_series(11, SERIES, 120), files=3)
-        yield made
-
-
-@pytest.fixture
-def store(world: HistoryWorld) -> Iterator[HistoryStore]:
-    with History(world.hdfs) as history:
-        yield HistoryStore(history, engine="local")
 
 
 def turn(
