@@ -1,6 +1,7 @@
 """Plan of the whole run: benchmarks in order, arguments, planned minutes, and the lines that each must print.
 
-Line names are contracts: documents and decision notes refer to them. The whole run takes about an hour on two idle cores.
+Line names are contracts: documents and decision notes refer to them. The whole run takes about an hour on two
+idle cores.
 """
 
 from __future__ import annotations
