@@ -144,8 +144,8 @@ def build_kernels(venv: Path) -> None:
             say(f"{module}: not compiled, so shards or receivers will run at half of the speed or less ({reason})")
 
 
-def set_up(venv: Path, names: Sequence[str], programs: str, verify: bool) -> None:
-    """All steps, one process at a time."""
+def set_up_packages(venv: Path, names: Sequence[str]) -> None:
+    """The environment with these sets of packages, one process at a time."""
     stamps = {venv / f"artimon-stamp-{name}": wanted_stamp(name) for name in names}
     venv.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(venv.parent / f".{venv.name.lstrip('.')}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -157,10 +157,14 @@ def set_up(venv: Path, names: Sequence[str], programs: str, verify: bool) -> Non
         install(venv, names)
         for stamp, wanted in stamps.items():
             stamp.write_text(wanted)
+
+
+def set_up_servers(venv: Path, tests: bool, programs: str, verify: bool) -> None:
+    """Jars of the servers, and Debian programs."""
     python, remedy = venv / "bin" / "python", "see the lines above"
     with ThreadPoolExecutor(1) as beside:  # both wait for the network most of the time
         fetched = beside.submit(run, [python, "-m", "scripts.programs", programs], remedy) if programs else None
-        more = ["--jars", "all", "--classes"] if "tests" in names else []  # tests start the servers many times
+        more = ["--jars", "all", "--classes"] if tests else []  # tests start the servers many times
         run([python, "-m", "artimon.cli", "setup", *more, *(["--verify"] if verify else [])], remedy)
         if fetched is not None:
             fetched.result()
@@ -169,6 +173,7 @@ def set_up(venv: Path, names: Sequence[str], programs: str, verify: bool) -> Non
 def read_arguments() -> argparse.Namespace:
     """Options of ./scripts/setup."""
     parser = argparse.ArgumentParser("./scripts/setup", description="Sets up what ./scripts/run and the tests need.")
+    parser.add_argument("--packages", action="store_true", help="only the Python packages")
     parser.add_argument("--tests", action="store_true", help="what tests, checks and documents need, too")
     parser.add_argument("--programs", default="", help="Debian programs to have too, by comma, or all")
     parser.add_argument("--verify", action="store_true", help="check the digest of every jar")
@@ -181,7 +186,10 @@ def main() -> int:
     try:
         find_java(settings)
         names = ("run", "tests") if asked.tests else ("run",)
-        set_up(settings.venv or ROOT / ".venv", names, asked.programs, asked.verify)
+        venv = settings.venv or ROOT / ".venv"
+        set_up_packages(venv, names)
+        if not asked.packages:
+            set_up_servers(venv, asked.tests, asked.programs, asked.verify)
     except JavaMissingError as problem:
         say(str(problem))
         return 2
