@@ -22,6 +22,8 @@ LOCKS = {"run": "scripts/requirements.lock", "tests": "scripts/tests.lock"}
 """Pinned packages of each set; those of the tests, of the documents and of the checks are half of the size."""
 SIZES_MB = {"run": 1170, "tests": 1150}
 """Approximate size of each set on the disk."""
+STORED = "[bdist_wheel]\ncompression = stored\n"
+"""Settings of a build: PySpark comes as sources with 450 MB of jars, which pip would compress for 20 s, then unpack."""
 STILL_S = 10
 """A step that takes longer says so, each time, with the bytes that it has written."""
 
@@ -123,7 +125,9 @@ def install(venv: Path, names: Sequence[str]) -> None:
     pinned, network = [*pip, "--require-hashes", "-r"], "check the network and run ./scripts/setup again"
     downloads = venv / "downloads"
     downloads.mkdir(exist_ok=True)
-    env, expected = {**os.environ, "TMPDIR": str(downloads)}, sum(SIZES_MB[name] for name in names)
+    (downloads / "setup.cfg").write_text(STORED)
+    places = {"TMPDIR": str(downloads), "DIST_EXTRA_CONFIG": str(downloads / "setup.cfg")}
+    env, expected = {**os.environ, **places}, sum(SIZES_MB[name] for name in names)
     say(f"installing the pinned Python packages (the first time some minutes; about {expected:,} MB on the disk)")
     with progress(venv / "lib", expected, downloads), ThreadPoolExecutor(len(names)) as pool:  # pip uses one core
         run([*pinned, ROOT / BUILD], network, env)

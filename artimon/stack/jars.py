@@ -27,6 +27,8 @@ from artimon.stack.stack_errors import JarMismatchError, JarsUnresolvedError, St
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 IVY = "ivy-2.5.3.jar"
 WORKERS = 4
+_IVY_FLAGS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""The process lives for a minute: the second compiler would cost more than it saves."""
 RESOLVE_S = 1200
 Say = Callable[[str], None]
 
@@ -208,7 +210,7 @@ def _start_ivy(work: Path, share: Sequence[Jar], java: Java) -> subprocess.Popen
     (work / "ivy.xml").write_text(ivy_module(share))
     argv = [
         str(java.program),
-        "-Xmx128m",
+        *_IVY_FLAGS,
         *trust_store_flags(java),
         "-jar",
         str(spark_jars() / IVY),
