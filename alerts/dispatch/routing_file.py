@@ -125,7 +125,6 @@ class _Interval(Section):
     location: Annotated[str, parsed(lambda text: parse_zone(text, "location"), blank=False)] = "UTC"
 
     def build(self) -> TimeInterval:
-        """Return the interval."""
         times = tuple((one.start_time, one.end_time) for one in self.times)
         return TimeInterval(times, self.weekdays, self.days_of_month, self.months, self.years, self.location)
 
@@ -195,7 +194,6 @@ class _InhibitSection(Section):
     equal: LabelNames = ()
 
     def build(self) -> InhibitRule:
-        """Return the rule."""
         source = (*self.source_match, *self.source_match_re, *self.source_matchers)
         target = (*self.target_match, *self.target_match_re, *self.target_matchers)
         return InhibitRule(source, target, self.equal)

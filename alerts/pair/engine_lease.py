@@ -104,7 +104,6 @@ class EngineLease(ZooKeeperWatcher):
         return self._member.conflict
 
     def start(self) -> None:
-        """Start the thread."""
         self._member.start()
         super().start()
 

@@ -156,7 +156,6 @@ class AppriseSection(IntegrationSection):
         return self
 
     def build(self) -> list[Integration]:
-        """Return the target."""
         given = f"{{file:{self.url_file}}}" if self.url_file else f"{{env:{self.url_env}}}" if self.url_env else ""
         return [Integration(target_of(AppriseReceiver.name, self.url or given), self.send_resolved)]
 
@@ -191,7 +190,6 @@ class ServiceSection(IntegrationSection):
         return _SETTING.sub(value, self.form)
 
     def build(self) -> list[Integration]:
-        """Return the target."""
         return [Integration(target_of(AppriseReceiver.name, self._address()), self.send_resolved)]
 
 
@@ -271,7 +269,6 @@ class AppriseReceiver(ReceiverKind[None]):
         return is_service(address)
 
     def shown(self, address: str) -> str:
-        """Return the service of the address."""
         return shown_address(address)
 
     @contextmanager

@@ -205,7 +205,6 @@ def _peer(request: Request) -> str:
 
 
 def add_login_routes(app: FastAPI, login: LoginState) -> None:
-    """Add the routes."""
     routes = LoginRoutes(login)
     for path, handler, method in (
         (LOGIN_PATH, routes.page, "GET"),

@@ -19,7 +19,6 @@ class RoleLimits:
         """By the principal of the role object, which the entry keeps alive."""
 
     def soft(self, principal: Principal | None) -> ApiLimits:
-        """Return the soft limits."""
         return self._soft if principal is None else self._limits(principal.role)[1]
 
     def hard(self, principal: Principal | None) -> ApiLimits:

@@ -38,7 +38,6 @@ class CallWaits:
 
     @property
     def longest_ms(self) -> int:
-        """Longest wait in ms."""
         with self._lock:
             self._turn()
             oldest = next(iter(self._waiting.values()), None)

@@ -99,7 +99,6 @@ class OtlpReader(ReceivedColumns):
         return made.finish(self.metadata())
 
     def forget(self) -> None:
-        """Forget all columns, keys and kinds."""
         super().forget()
         self._known: KnownPoints | None = None
 

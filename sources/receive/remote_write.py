@@ -59,13 +59,11 @@ class RemoteWriteReader(ReceivedColumns):
         return made.finish(self.metadata())
 
     def forget(self) -> None:
-        """Forget all columns, keys and kinds."""
         super().forget()
         self._table: KnownSeries | None = None
         self._symbols: KnownSymbols | None = None
 
     def keep(self, key: Hashable, column: int) -> None:
-        """Remember the column of a key."""
         if self._table is None or not isinstance(key, bytes) or not self._table.add(key, column):
             super().keep(key, column)
 

@@ -117,7 +117,6 @@ class _RuleFile(Section):
 
 @cache
 def rule_set(name: str) -> tuple[BeanRule, ...]:
-    """Return one of RULE_SETS."""
     return rules_of(read_config(resources.files("sources.scrape.jmx") / "rule_sets" / f"{name}.yaml", f"{name}.yaml"))
 
 
