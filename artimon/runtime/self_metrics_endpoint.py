@@ -10,8 +10,7 @@ from kazoo.client import KazooClient
 
 import bookkeeper
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.runtime.self_metrics import MetricsPublisher
-from artimon.runtime.self_metrics_tables import metrics_tables
+from artimon.runtime.self_metrics import MetricsPublisher, metrics_tables
 from bookkeeper.runtime.process_settings import fit_name
 
 CONTEXT = "artimon"

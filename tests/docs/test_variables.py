@@ -9,8 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from artimon.runtime import lag_limits as lag
-from artimon.runtime.self_metrics import PROCESS
-from artimon.runtime.self_metrics_tables import metrics_tables
+from artimon.runtime.self_metrics import PROCESS, metrics_tables
 from sources.delivery.endpoint_status import POLL_MS, POLL_SAMPLES, UP
 from sources.receive.receiver import Receiver
 from sources.scrape.scrape_manager import RULE_SERIES

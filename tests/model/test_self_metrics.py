@@ -20,10 +20,10 @@ from artimon.runtime.self_metrics import (
     MetricsPublisher,
     SelfMetric,
     figure_at,
+    metrics_tables,
     process_figures,
 )
 from artimon.runtime.self_metrics_endpoint import instance_of
-from artimon.runtime.self_metrics_tables import metrics_tables
 from artimon.runtime.version import installed_version
 from bookkeeper import Bookkeeper
 from bookkeeper.variables.canonical import validate_labels, validate_name
