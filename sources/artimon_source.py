@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from artimon.model.clock import Clock
 from artimon.model.protocols import Sink
-from artimon.runtime.open_files import raise_limit
+from artimon.runtime.process_setup import raise_limit
 from bookkeeper.process.host_key import write_host_key
 from sources.base.schedule import Pace, end_tasks, phase_ms
 from sources.delivery.commit_group import GroupCommitSink

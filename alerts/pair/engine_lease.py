@@ -18,8 +18,7 @@ from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import Clock
 from artimon.model.znode import parse_json_object
-from artimon.runtime.zookeeper_access import is_trusted
-from artimon.runtime.zookeeper_client import EphemeralNode, child_names, read_children
+from artimon.runtime.zookeeper_client import EphemeralNode, child_names, is_trusted, read_children
 from artimon.runtime.zookeeper_watcher import ZooKeeperWatcher
 
 log = logging.getLogger(__name__)

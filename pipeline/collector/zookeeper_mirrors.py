@@ -12,8 +12,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from artimon.runtime.partition_counts import ACKS_PATH
-from artimon.runtime.zookeeper_access import is_trusted
-from artimon.runtime.zookeeper_client import read_children
+from artimon.runtime.zookeeper_client import is_trusted, read_children
 from artimon.runtime.zookeeper_watcher import ZooKeeperWatcher
 from pipeline.link.collector_choice import COLLECTORS_PATH, endpoint_text
 from pipeline.link.config_changes import CHANGES_PATH, ConfigChanges

@@ -8,8 +8,7 @@ from urllib.parse import parse_qsl
 
 from artimon.model.protocols import SinkRefusedError
 from artimon.runtime.http.body_limit import BodyLimitMiddleware, send_answer
-from artimon.runtime.http.http_error import HttpError
-from artimon.runtime.http.http_limits import HttpLimits
+from artimon.runtime.http.http_limits import HttpError, HttpLimits
 from artimon.runtime.http.http_server import HttpServer
 from bookkeeper.rpc.security import Security
 from sources.receive.influx import InfluxProtocol

@@ -12,12 +12,20 @@ from collections.abc import Iterator, Mapping
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.labels import LabelError
 from artimon.model.values import INT64_MAX, INT64_MIN, Value
-from artimon.runtime.http.http_error import HttpError
+from artimon.runtime.http.http_limits import HttpError
 from sources.dropin.series_columns import DROPPED
 from sources.receive.line_body import MAX_NUMBER, LineFault, check_length, finite, text_of
 from sources.receive.protocol import SENDER, Answer, Protocol
-from sources.receive.received_columns import BAD, ReceivedColumns, ReceivedSamples, SampleColumns, gunzip
-from sources.receive.received_names import clean_label, clean_labels, clean_name
+from sources.receive.received_columns import (
+    BAD,
+    ReceivedColumns,
+    ReceivedSamples,
+    SampleColumns,
+    clean_label,
+    clean_labels,
+    clean_name,
+    gunzip,
+)
 from sources.receive.received_source import Taken
 from sources.state.relabel import RelabelRules
 

@@ -24,7 +24,7 @@ from opentelemetry.proto.metrics.v1 import metrics_pb2 as otlp
 
 from artimon.model.labels import LabelError
 from artimon.model.values import STALE
-from artimon.runtime.http.http_error import HttpError
+from artimon.runtime.http.http_limits import HttpError
 from sources.dropin.series_columns import DROPPED
 from sources.receive.known_points import KnownPoints, point_kernels
 from sources.receive.protobuf_messages import MESSAGES
@@ -35,9 +35,12 @@ from sources.receive.received_columns import (
     ReceivedColumns,
     ReceivedSamples,
     SampleColumns,
+    bound_text,
+    clean_labels,
+    clean_name,
     gunzip,
+    rule_label,
 )
-from sources.receive.received_names import bound_text, clean_labels, clean_name, rule_label
 from sources.receive.received_source import Taken
 from sources.state.relabel import RelabelRules
 from sources.state.start_times import Flags

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from artimon.model.labels import LabelError
 from artimon.model.select import NAME
-from artimon.runtime.http.http_error import HttpError
+from artimon.runtime.http.http_limits import HttpError
 from artimon.runtime.snappy_block import SnappyError, decompress_block
 from sources.dropin.series_columns import DROPPED
 from sources.receive.key_table import UNKNOWN

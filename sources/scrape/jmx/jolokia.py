@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from sources.base.source_errors import PollError
 from sources.scrape.jmx.jmx_response import BeanResponse, parse_json
-from sources.scrape.jmx.mapping_rules import BeanRule
+from sources.scrape.jmx.mapping_file import BeanRule
 from sources.scrape.jmx.name_patterns import BeanPattern, Pattern
 
 RUNTIME = "java.lang:type=Runtime"
