@@ -192,7 +192,8 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def open_connection(endpoint: EndpointAddress, security: Security | None) -> Streams:
-    """Open an authenticated connection. The caller sets the timeout. Raises PollError, OSError."""
+    """Open a connection, with TLS and tokens if required (docs/security.md). The caller sets the timeout. Raises
+    PollError, OSError."""
     if security is None or security.mode == "accept":
         return await asyncio.open_connection(endpoint.ip, endpoint.port)
     tls = security.tls
