@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol, TypeVar
@@ -115,6 +115,16 @@ def _detail(error: Any) -> InitErrorDetails:
     return InitErrorDetails(type=kind, loc=error["loc"], input=error["input"], ctx=context)
 
 
+def _own_faults(errors: Sequence[Any]) -> Iterator[Any]:
+    """Yield errors without those of lists that are too short only because their elements are wrong."""
+    for error in errors:
+        steps = error["loc"]
+        if error["type"] != "too_short" or not any(
+            one["loc"][: len(steps)] == steps and one is not error for one in errors
+        ):
+            yield error
+
+
 class Section(BaseModel):
     """Immutable mapping of a configuration file. Unknown keys are errors.
 
@@ -135,7 +145,7 @@ class Section(BaseModel):
         try:
             made = handler(data)
         except ValidationError as error:
-            found += [cls._reworded(one, info) for one in error.errors(include_url=False)]
+            found += [cls._reworded(one, info) for one in _own_faults(error.errors(include_url=False))]
         raise_faults(found)
         return made
 
