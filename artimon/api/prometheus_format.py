@@ -139,13 +139,11 @@ def seconds(time_ms: int) -> str:
     return f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)
 
 
-def success(data: Any, warnings: Sequence[str] = (), infos: Sequence[str] = ()) -> bytes:
+def success(data: Any, warnings: Sequence[str] = ()) -> bytes:
     """Return a successful answer."""
     told: dict[str, Any] = {"status": "success", "data": data}
     if warnings:
         told["warnings"] = list(warnings)
-    if infos:
-        told["infos"] = list(infos)
     return json.dumps(told, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 

@@ -96,7 +96,6 @@ class Variable(Section):
 
     @classmethod
     def contradictions(cls, data: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
-        """See Section."""
         if "values" in data and "label" in data:
             yield fault("write label or values, not both", "values", of_key=True)
         if "series" in data and "query" in data:
@@ -132,7 +131,6 @@ class Threshold(Section):
 
     @classmethod
     def contradictions(cls, data: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
-        """See Section."""
         if ("above" in data) == ("below" in data):
             yield fault("write above: NUMBER or below: NUMBER")
 
@@ -166,7 +164,6 @@ class Panel(Section):
 
     @classmethod
     def contradictions(cls, data: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
-        """See Section."""
         is_text = data.get("kind") == "text"
         if is_text and data.get("queries"):
             yield fault("a panel of text has no queries", "queries", of_key=True)

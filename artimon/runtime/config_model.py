@@ -264,6 +264,29 @@ def explain(error: Any) -> ErrorDetail:
     return ErrorDetail(text if isinstance(error["input"], list | dict) else f"{text}, not {short_repr(error['input'])}")
 
 
+def split_unsupported(
+    data: Any, reason: Callable[[tuple[str, ...]], str | None], path: Steps = ()
+) -> tuple[Any, list[tuple[Steps, str]]]:
+    """Return the data without its unsupported keys, and their paths with the reasons. `reason`: why the last one of
+    some keys is not supported, None if it is."""
+    left_out: list[tuple[Steps, str]] = []
+    if isinstance(data, list):
+        parts = [split_unsupported(one, reason, (*path, at)) for at, one in enumerate(data)]
+        return [one for one, _ in parts], [note for _, notes in parts for note in notes]
+    if not isinstance(data, Mapping):
+        return data, []
+    kept: dict[Any, Any] = {}
+    for key, value in data.items():
+        inner = (*path, str(key))
+        found = reason(tuple(step for step in inner if isinstance(step, str)))
+        if found is not None:
+            left_out.append((inner, found))
+        else:
+            kept[key], notes = split_unsupported(value, reason, inner)
+            left_out += notes
+    return kept, left_out
+
+
 def short_repr(given: Any) -> str:
     """Return a value as errors show it."""
     if isinstance(given, Mapping):

@@ -131,7 +131,6 @@ class TopicCheck:
         self._unfit: TopicsUnfitError | None = None
 
     def start(self, stop: threading.Event) -> None:
-        """Start the thread."""
         threading.Thread(target=self.run, args=(stop,), name="topic-check", daemon=True).start()
 
     def run(self, stop: threading.Event) -> None:
