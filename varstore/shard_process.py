@@ -99,7 +99,7 @@ class ShardConfig:
     insecure: Insecure = False
     capacity: Annotated[
         int,
-        Option("Maximum number of series (0: as many as fit into memory, up to a million).", min=0, default=0),
+        Option("Maximum number of series (0: as many as fit into memory, up to 4 million).", min=0, default=0),
     ] = DEFAULT_CAPACITY
     """Memory is reserved for them but used only as they come."""
     health: Health = None

@@ -75,7 +75,7 @@ def up(
     ] = "60s",
     level: Annotated[Literal["kafka", "hdfs"], typer.Option(help="Ack level.")] = "hdfs",
     capacity: Annotated[
-        int, typer.Option(min=0, help="Maximum series per shard (0: as memory allows, at most a million).")
+        int, typer.Option(min=0, help="Maximum series per shard (0: as memory allows, at most 4 million).")
     ] = 0,
     shards: Annotated[int, typer.Option(min=1, max=64, help="Processes of the memory store.")] = 2,
     replicas: Annotated[int, typer.Option(min=1, max=64, help="Initial number of shards that hold each series.")] = 1,
