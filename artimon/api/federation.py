@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from artimon.api.prometheus_format import number
+from artimon.api.json_points import number
 from artimon.compute.packed_samples import newest
 from artimon.model.select import NAME
 from query_dsl.promql.samples import SeriesSamples
