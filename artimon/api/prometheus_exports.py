@@ -16,8 +16,8 @@ from artimon.access.principal import Area, Level
 from artimon.access.route_rules import requires
 from artimon.api.api_errors import ApiError, QueryTooLargeError
 from artimon.api.buffered_answer import BufferedAnswer, BufferedResponse
+from artimon.api.json_points import number
 from artimon.api.limited_store import LimitedStore, history_limits, until_cancelled
-from artimon.api.prometheus_format import number
 from artimon.api.prometheus_handlers import PrometheusHandlers, origin_of, read_fields
 from artimon.api.remote_read import (
     ReadQuery,

@@ -255,13 +255,15 @@ class SampleColumns:
     def finish(self, metadata: FileMetadata) -> ReceivedSamples:
         """Return the samples; those without a valid time are refused."""
         parts = [*self._parts, self._single()] if self._column or not self._parts else self._parts
-        column, time_ms, cell, type_, line, birth_ms, delta = map(np.concatenate, zip(*parts, strict=True))
+        whole = parts[0] if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))
+        column, time_ms, cell, type_, line, birth_ms, delta = whole
         wrong = (time_ms <= 0) | (time_ms >= 1 << TIME_BITS)
         if wrong.any():
             text = "a time is not between 1970 and 2109"
             self.rejected.add("bad time", text, int(wrong.sum()), int(line[wrong].min()))
         stale = (cell == STALE_BITS) & (type_ == ValueType.DOUBLE) & ~wrong
-        kept = ~stale & ~wrong
+        dropped = stale | wrong
+        kept: Flags | slice = ~dropped if dropped.any() else slice(None)
         columns = LineColumns(
             column[kept],
             time_ms[kept],
