@@ -9,8 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from artimon.access.oidc import LoginRequest
-from artimon.access.principal import Principal
+from artimon.access.principal import LoginRequest, Principal
 from artimon.model.clock import Clock
 
 MAX_SESSIONS, MAX_USER_SESSIONS = 10_000, 50
