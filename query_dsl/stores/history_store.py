@@ -10,6 +10,7 @@ import json
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, TypeVar
 
 import numpy as np
@@ -112,7 +113,7 @@ class HistoryStore(EngineStore):
 
     def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
         self._watch.check()
-        with self._history.lease_client():
+        with self._history.errors_converted():
             return self._catalogue.label_values(label)[:limit]
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
@@ -122,7 +123,7 @@ class HistoryStore(EngineStore):
 
     def _find(self, matchers: tuple[Matcher, ...]) -> SeriesMatch:
         self._watch.check()
-        with self._history.lease_client():
+        with self._history.errors_converted():
             return self._catalogue.find(matchers)
 
     def _find_limited(self, matchers: tuple[Matcher, ...], limit: int) -> SeriesMatch:
@@ -135,6 +136,7 @@ class HistoryStore(EngineStore):
 
     def select(self, request: SelectRequest) -> Buckets:
         """Answer on any grid. Raises HistoryError if HDFS or a table cannot be read, LimitExceeded, QueryCancelled."""
+        ahead_s = self._history.read_ahead()  # while the series are looked up
         found, grid = self._find_limited(request.matchers, request.limit), request.grid
 
         def answer(reading: TableRead) -> Buckets:
@@ -162,7 +164,7 @@ class HistoryStore(EngineStore):
             said = (*reading.notes(found, grid.end_ms), read_text(part), *expired, *notes)
             return replace(held.buckets(request, found.table, said), parts=(part,), partial=bool(expired))
 
-        return self._read(found, grid.start_ms, grid.end_ms, answer, grid)
+        return self._read(found, grid.start_ms, grid.end_ms, answer, grid, ahead_s)
 
     def samples(self, request: SampleRequest) -> RawSamples:
         found = self._find_limited(request.matchers, request.limit)
@@ -201,9 +203,10 @@ class HistoryStore(EngineStore):
         until_ms: int,
         answer: Callable[[TableRead], T],
         grid: Grid | None = None,
+        since_s: float = inf,
     ) -> T:
         """Apply `answer` to the newest versions of the tables; restart if compaction removes a file. The buckets of
-        `grid` may be read from roll-ups."""
+        `grid` may be read from roll-ups. `since_s`: see OpenTables.read_both."""
         ending = BudgetEvent(self._watch)
         uri = raw_uri(self._history.hdfs)
         beside = rollups_uri(self._history.hdfs)
@@ -220,7 +223,7 @@ class HistoryStore(EngineStore):
             with self._history.lease_client() as zookeeper:
                 if grid is None:
                     return opened.read(uri, lambda table: read(table, None), zookeeper)
-                return opened.read_both(uri, beside, read, zookeeper)
+                return opened.read_both(uri, beside, read, zookeeper, since_s)
         except HistoryInterrupted:
             raise ending.reason() from None
 
@@ -247,7 +250,7 @@ class HistoryStore(EngineStore):
                 self._progress(done * share, text)
 
             if self._parts is not None:
-                PartReader(reading, request, self._parts, take).read(told)
+                PartReader(reading, request, self._parts, take, convert).read(told)
             else:
                 reading.read_rollups(rollup_columns(request.statistics), convert, told)
         if raw.files:

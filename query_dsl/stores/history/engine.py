@@ -25,6 +25,7 @@ from kazoo.client import KazooClient
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.value_traits import VALUE_COLUMNS
 from artimon.rawtable.delta import ListedTable, first_line
+from artimon.rawtable.rollups import rollups_uri
 from artimon.rawtable.schema import DAY_MS, FILE_SCHEMA, TableError, raw_uri
 from artimon.rawtable.table_reader import OpenTables
 from artimon.runtime import file_access as files
@@ -224,6 +225,10 @@ class History:
 
     # --- engines
 
+    def read_ahead(self) -> float:
+        """See OpenTables, for the raw table and that of roll-ups."""
+        return self.opened.read_ahead(raw_uri(self._hdfs), rollups_uri(self._hdfs))
+
     @property
     def hdfs(self) -> str:
         """URI of the HDFS folder."""
@@ -275,17 +280,24 @@ class History:
         """Open a ZooKeeper client for leases, and convert errors of the clients to HistoryError."""
         client = _leasing(self._zookeeper) if self._zookeeper else None
         try:
+            with self.errors_converted():
+                yield client
+        finally:
+            if client is not None:
+                close_client(client)
+
+    @contextmanager
+    def errors_converted(self) -> Iterator[None]:
+        """Check that the file system answers, and convert errors of the clients to HistoryError."""
+        try:
             files.check_reachable(raw_uri(self._hdfs))
-            yield client
+            yield
         except TableNotFoundError as error:
             raise HistoryError(
                 f"no history at {self._hdfs} yet: the Spark application creates its tables ({first_line(error)})"
             ) from error
         except (DeltaError, TableError, OSError) as error:
             raise HistoryError(f"the history at {self._hdfs} cannot be read: {first_line(error)}") from error
-        finally:
-            if client is not None:
-                close_client(client)
 
 
 def takes_spark(engine: Engine, pruned: PrunedFiles) -> bool:
