@@ -19,7 +19,6 @@ import pyarrow as pa
 from artimon.compute.statistics import with_needs
 from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.select import NAME, Buckets, Matcher, SelectRequest, Series, too_many_series
-from artimon.rawtable.rollup_rows import RollupRows
 from artimon.rawtable.rollups import rollups_uri
 from artimon.rawtable.schema import raw_uri
 from artimon.rawtable.table_reader import TableSnapshot
@@ -41,12 +40,14 @@ from query_dsl.stores.raw_samples import RawSamples, SampleRequest
 from query_dsl.stores.rollup_buckets import (
     bucketize_rollups,
     from_rollup_table,
+    number_rows,
     rollup_columns,
     unify_rollup_types,
 )
 from query_dsl.stores.sample_rows import ENDED, Ints, from_raw_table, unify_types
 from query_dsl.stores.table_read import BudgetEvent, TableRead, TableVersions, read_text
 
+R = TypeVar("R")
 T = TypeVar("T")
 TASK_BYTES = 64 * 1024 * 1024
 """Approximate bytes of files per Spark task; less if this gives fewer than TASKS tasks."""
@@ -148,13 +149,20 @@ class HistoryStore(EngineStore):
                     held.add(piece)
                     self._watch.check_samples(held.samples)
 
-            def take_rollups(rows: RollupRows) -> None:
+            def merge(add: Callable[[R], bool], rows: R) -> bool:
                 with lock:
                     before = held.samples
-                    merged = held.add_rows(rows)
+                    merged = add(rows)
                     reading.rollup_rows += held.samples - before
                     self._watch.check_samples(held.samples)
-                if not merged:
+                return merged
+
+            def take_rollups(table: Any) -> None:
+                numbers = number_rows(table, reading.row_of)
+                if numbers is not None and merge(held.add_numbers, numbers):
+                    return
+                rows = from_rollup_table(table, reading.row_of)
+                if not merge(held.add_rows, rows):
                     take(reading.count_rollups(bucketize_rollups(rows, grid)))
 
             self._bucketize(reading, request, take, take_rollups)
@@ -232,10 +240,10 @@ class HistoryStore(EngineStore):
         reading: TableRead,
         request: SelectRequest,
         take: Callable[[PartialBuckets], None],
-        take_rollups: Callable[[RollupRows], None],
+        take_rollups: Callable[[Any], None],
     ) -> None:
-        """Call `take` with all pieces, and `take_rollups` with rows that are in none: from several threads, or from
-        this one as Spark tasks end."""
+        """Call `take` with all pieces, and `take_rollups` with tables of rows that are in none: from several threads,
+        or from this one as Spark tasks end."""
         if not len(reading.row_filter):
             return
         raw, rollups = reading.choice.raw, reading.choice.rollups
@@ -243,16 +251,13 @@ class HistoryStore(EngineStore):
         share = size / (size + raw.size) if size else 0.0
         if rollups:
 
-            def convert(table: Any) -> None:
-                take_rollups(from_rollup_table(table, reading.row_of))
-
             def told(done: float, text: str) -> None:
                 self._progress(done * share, text)
 
             if self._parts is not None:
-                PartReader(reading, request, self._parts, take, convert).read(told)
+                PartReader(reading, request, self._parts, take, take_rollups).read(told)
             else:
-                reading.read_rollups(rollup_columns(request.statistics), convert, told)
+                reading.read_rollups(rollup_columns(request.statistics), take_rollups, told)
         if raw.files:
             self._bucketize_samples(
                 reading, request, take, lambda done, text: self._progress(share + done * (1 - share), text)
