@@ -134,7 +134,8 @@ class RangeReader(io.RawIOBase):
         self.uri = uri
         self._file: _SharedFile = opened._file if opened else _SharedFile(uri, kept)
         self._at = 0
-        self._start, self._data = (opened._start, opened._data) if opened else (0, b"")
+        self._start: int = opened._start if opened else 0
+        self._data: bytes = opened._data if opened else b""
 
     def load(self, start: int, length: int) -> int:
         """Replace the buffer by a range that contains [start, start + length); return the number of bytes fetched for
@@ -226,6 +227,51 @@ def byte_range(group: Any, columns: Iterable[int] | None = None) -> tuple[int, i
     return (min(starts), max(ends) - min(starts)) if starts else (0, 0)
 
 
+class _Footer:
+    """Footer of a file, and what readers ask of it again and again. Threads may share it: they compute equal values."""
+
+    def __init__(self, file: Any) -> None:
+        self.metadata: Any = file.metadata
+        self.schema: Any = file.schema_arrow
+        self.columns = _columns_of(self.metadata)
+        self._spans: dict[int, tuple[int, int]] = {}
+        self._empty: dict[tuple[int, str], bool] = {}
+        self._bounds: dict[tuple[int, str], tuple[Any, Any] | None] = {}
+
+    def span(self, group: int) -> tuple[int, int]:
+        """Return start and length of the bytes of a row group."""
+        if group not in self._spans:
+            self._spans[group] = byte_range(self.metadata.row_group(group))
+        return self._spans[group]
+
+    def is_empty(self, group: int, name: str) -> bool:
+        """True if the statistics of a column say that it holds nulls alone."""
+        key = group, name
+        if key not in self._empty:
+            told = self._statistics(group, name)
+            rows = self.metadata.row_group(group).num_rows
+            self._empty[key] = told is not None and told.has_null_count and told.null_count == rows
+        return self._empty[key]
+
+    def bounds(self, group: int, name: str) -> tuple[Any, Any] | None:
+        """Return minimum and maximum of a column by the statistics of a row group; None if they do not tell."""
+        key = group, name
+        if key not in self._bounds:
+            self._bounds[key] = self._bounds_of(group, name)
+        return self._bounds[key]
+
+    def _bounds_of(self, group: int, name: str) -> tuple[Any, Any] | None:
+        told = self._statistics(group, name)
+        if told is None or not told.has_min_max:
+            return None
+        if not pa.types.is_timestamp(type_ := self.schema.field(name).type):
+            return told.min, told.max
+        return (told.min_raw, told.max_raw) if type_.unit == "us" else None
+
+    def _statistics(self, group: int, name: str) -> Any:
+        return self.metadata.row_group(group).column(self.columns[name]).statistics if name in self.columns else None
+
+
 class GroupReader:
     """Reader of one data file by row group and columns. Used by one thread; `opened` is another reader of the same
     file, `kept` has the ranges that need not be fetched. `fetched_bytes` counts the fetched bytes, compressed. `size`:
@@ -237,12 +283,9 @@ class GroupReader:
         self._reader: RangeReader = RangeReader(uri, opened._reader if opened else None, kept)
         self.fetched_bytes = self._reader.load_whole() if opened is None and 0 < size <= WHOLE_BYTES else 0
         self._file: Any = None
-        self._metadata: Any = opened._metadata if opened else self._opened().metadata
-        if opened is None and (unfit := oversized_group(self._metadata)):
+        self._footer: _Footer = opened._footer if opened else _Footer(self._opened())
+        if opened is None and (unfit := oversized_group(self._footer.metadata)):
             raise TableError(f"{uri}: {unfit}")
-        self._columns: dict[str, int] = opened._columns if opened else _columns_of(self._metadata)
-        self._schema: Any = opened._schema if opened else self._file.schema_arrow
-        self._spans: dict[int, tuple[int, int]] = opened._spans if opened else {}
 
     def _opened(self, known: Any = None) -> Any:
         """Return the file as Arrow reads it; `known`: its footer. Raises TableError."""
@@ -262,60 +305,43 @@ class GroupReader:
     @property
     def footer_bytes(self) -> int:
         """Size of the footer in the file."""
-        return int(self._metadata.serialized_size)
+        return int(self._footer.metadata.serialized_size)
 
     @property
     def columns(self) -> set[str]:
         """Return the names of the columns."""
-        return set(self._schema.names)
+        return set(self._footer.schema.names)
 
     @property
     def groups(self) -> int:
         """Return the number of row groups."""
-        return int(self._metadata.num_row_groups)
+        return int(self._footer.metadata.num_row_groups)
 
     def rows(self, group: int) -> int:
-        return int(self._metadata.row_group(group).num_rows)
+        return int(self._footer.metadata.row_group(group).num_rows)
 
     def bounds(self, group: int, columns: Sequence[str]) -> ColumnBounds:
         """Return minimum and maximum of these columns by the statistics of a row group."""
-        found: ColumnBounds = {}
-        part = self._metadata.row_group(group)
-        for name in columns:
-            told = part.column(self._columns[name]).statistics if name in self._columns else None
-            if told is None or not told.has_min_max:
-                continue
-            if not pa.types.is_timestamp(type_ := self._schema.field(name).type):
-                found[name] = told.min, told.max
-            elif type_.unit == "us":
-                found[name] = told.min_raw, told.max_raw
-        return found
+        found = {name: self._footer.bounds(group, name) for name in columns}
+        return {name: bounds for name, bounds in found.items() if bounds is not None}
 
     def read(self, group: int, columns: Sequence[str]) -> Any:
         """Return these columns of a row group as an Arrow table. Those of nulls alone, by the statistics, are not
         decoded."""
         if not self._reader.has_range(*self._span(group)):
             self._load(*self._span(group, columns))
-        empty = {name for name in columns if self._is_empty(group, name)}
+        empty = {name for name in columns if self._footer.is_empty(group, name)}
         if not empty or len(empty) == len(columns):
             return self._decode(group, list(columns))
         held = [name for name in columns if name not in empty]
         table = self._decode(group, held)
         for name in sorted(empty):
-            field = self._schema.field(name)
+            field = self._footer.schema.field(name)
             table = table.append_column(field, pa.nulls(len(table), field.type))
-        return table.select([name for name in self._schema.names if name in columns])
+        return table.select([name for name in self._footer.schema.names if name in columns])
 
     def _decode(self, group: int, columns: list[str]) -> Any:
-        return self._opened(self._metadata).read_row_group(group, columns=columns, use_threads=False)
-
-    def _is_empty(self, group: int, name: str) -> bool:
-        """True if the statistics of a column say that it holds nulls alone."""
-        if name not in self._columns:
-            return False
-        part = self._metadata.row_group(group)
-        told = part.column(self._columns[name]).statistics
-        return told is not None and told.has_null_count and told.null_count == part.num_rows
+        return self._opened(self._footer.metadata).read_row_group(group, columns=columns, use_threads=False)
 
     @property
     def uri(self) -> str:
@@ -342,12 +368,10 @@ class GroupReader:
 
     def _span(self, group: int, columns: Sequence[str] | None = None) -> tuple[int, int]:
         """Return start and length of the bytes of a row group, or of these columns of it."""
-        if columns is not None:
-            wanted = [at for path, at in self._columns.items() if path.split(".")[0] in columns]
-            return byte_range(self._metadata.row_group(group), wanted)
-        if group not in self._spans:
-            self._spans[group] = byte_range(self._metadata.row_group(group))
-        return self._spans[group]
+        if columns is None:
+            return self._footer.span(group)
+        wanted = [at for path, at in self._footer.columns.items() if path.split(".")[0] in columns]
+        return byte_range(self._footer.metadata.row_group(group), wanted)
 
 
 class OpenFiles:

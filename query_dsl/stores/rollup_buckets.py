@@ -76,19 +76,26 @@ class NumberRows:
 
 def number_rows(table: Any, row_of: Ints) -> NumberRows | None:
     """Return the same rows as `from_rollup_table`, without a copy; None if the table has others."""
-    n, first = len(table), table.column("first_time")
-    held = [type_ for type_, traits in TRAITS.items() if table.column(traits.column).null_count < n]
+    held = [type_ for type_, traits in TRAITS.items() if table.column(traits.column).null_count < len(table)]
     if len(held) != 1 or held[0] not in (ValueType.INTEGER, ValueType.DOUBLE):
         return None
     values = table.column(TRAITS[held[0]].column)
-    if values.null_count or 0 < first.null_count < n:
+    if values.null_count:
         return None
-    names = "time", "birth", "last_time" if first.null_count else "first_time", "last_time"
-    end, birth, began, last = (to_numpy(table.column(name)) for name in names)
+    end, birth, last = (to_numpy(table.column(name)) for name in ("time", "birth", "last_time"))
+    began = _first_times(table.column("first_time"), last)
     pairs, count, cells = (to_numpy(column) for column in (table.column("pair"), table.column("count"), values))
     stats = {"count": count, "last": cells.view(np.int64)}
     folds = folds_of_numbers(table, held[0] is ValueType.DOUBLE, stats)
     return NumberRows(pairs, row_of, (end, birth, began, last), count, stats["last"], folds, int(held[0]))
+
+
+def _first_times(column: Any, last: Ints) -> Ints:
+    """Return the times of the first samples; null: that of the last one."""
+    if column.null_count == len(column):
+        return last
+    found: Ints = to_numpy(column.fill_null(0))
+    return np.where(column.is_valid().to_numpy(), found, last) if column.null_count else found
 
 
 def as_rollups(samples: SampleRows, pairs: Ints) -> RollupRows:
