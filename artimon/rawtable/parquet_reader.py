@@ -7,6 +7,7 @@ import io
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +29,8 @@ RANGE_BYTES, MAX_RANGE_BYTES = 64 * 1024 * 1024, 4 * 1024 * 1024
 """Limits of KeptRanges, together and of one range: that of a request."""
 WHOLE_BYTES = 1024 * 1024
 """Maximum size of a file that one request fetches whole. Otherwise three requests open it and read footer and rows."""
+SHARED_NULLS = 1 << 18
+"""Rows of the columns of nulls that readers share: those of the row groups that are written."""
 ColumnBounds = dict[str, tuple[Any, Any]]
 """Minimum and maximum of each column that has statistics; times as epoch microseconds."""
 
@@ -227,6 +230,16 @@ def byte_range(group: Any, columns: Iterable[int] | None = None) -> tuple[int, i
     return (min(starts), max(ends) - min(starts)) if starts else (0, 0)
 
 
+@lru_cache(maxsize=16)
+def _shared_nulls(type_: Any) -> Any:
+    return pa.nulls(SHARED_NULLS, type_)
+
+
+def _nulls(type_: Any, count: int) -> Any:
+    """Return a column of nulls; all share their memory."""
+    return _shared_nulls(type_).slice(0, count) if count <= SHARED_NULLS else pa.nulls(count, type_)
+
+
 class _Footer:
     """Footer of a file, and what readers ask of it again and again. Threads may share it: they compute equal values."""
 
@@ -337,7 +350,7 @@ class GroupReader:
         table = self._decode(group, held)
         for name in sorted(empty):
             field = self._footer.schema.field(name)
-            table = table.append_column(field, pa.nulls(len(table), field.type))
+            table = table.append_column(field, _nulls(field.type, len(table)))
         return table.select([name for name in self._footer.schema.names if name in columns])
 
     def _decode(self, group: int, columns: list[str]) -> Any:

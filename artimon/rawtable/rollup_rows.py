@@ -276,7 +276,7 @@ def _filled(column: Any, predicted: Ints) -> Ints:
     """Return the cells of a column of a folded statistic; nulls are as predicted."""
     if column.null_count == len(column):
         return predicted
-    whole = column.fill_null(0).combine_chunks()
+    whole = (column.fill_null(0) if column.null_count else column).combine_chunks()
     cells: Ints = (whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole).to_numpy().view(np.int64)
     return cells if not column.null_count else np.where(column.is_valid().to_numpy(), cells, predicted)
 

@@ -196,17 +196,18 @@ class OpenTables:
         self._open: dict[str, _OpenTable] = {}
 
     def read_ahead(self, uri: str, beside: str) -> float:
-        """Read the newest versions of two tables in a thread, for a `read_both` that follows, which raises its errors;
-        return the `since_s` of that."""
+        """Begin to read two tables in threads, for a `read_both` that follows, which raises the errors; return its
+        `since_s`."""
         since_s = monotonic()
 
-        def run() -> None:
-            with suppress(DeltaError, TableError, OSError):
-                first = self._opened(uri)
-                first.newest(since_s).appended_ms()
-                self._opened(beside).newest(first.answered_s)
+        def first() -> None:
+            self._opened(uri).newest(since_s).appended_ms()
 
-        threading.Thread(target=run, name="read-ahead", daemon=True).start()
+        def second() -> None:
+            self._opened(beside).newest(-inf)  # its log is followed once the version of the first is known
+
+        for read in (first, second):
+            threading.Thread(target=_quietly, args=(read,), name="read-ahead", daemon=True).start()
         return since_s
 
     @contextmanager
@@ -269,6 +270,11 @@ class OpenTables:
     def _opened(self, uri: str) -> _OpenTable:
         with self._lock:
             return self._open.setdefault(uri, _OpenTable(uri))
+
+
+def _quietly(read: Callable[[], object]) -> None:
+    with suppress(DeltaError, TableError, OSError):
+        read()
 
 
 def read_with_retry(uri: str, read: Callable[[DeltaTable], T], zookeeper: KazooClient | None = None) -> T:

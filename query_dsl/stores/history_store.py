@@ -228,7 +228,7 @@ class HistoryStore(EngineStore):
             return answer(TableRead(versions, wanted, found.row_of[wanted.order], versions.choose(wanted), ending))
 
         try:
-            with self._history.lease_client() as zookeeper:
+            with self._history.lease_client(ask=False) as zookeeper:  # it was asked for the series
                 if grid is None:
                     return opened.read(uri, lambda table: read(table, None), zookeeper)
                 return opened.read_both(uri, beside, read, zookeeper, since_s)

@@ -276,21 +276,22 @@ class History:
         return table, ReadStats("spark", len(paths), pruned.of_files, pruned.size, pruned.of_bytes, paths)
 
     @contextmanager
-    def lease_client(self) -> Iterator[KazooClient | None]:
-        """Open a ZooKeeper client for leases, and convert errors of the clients to HistoryError."""
+    def lease_client(self, ask: bool = True) -> Iterator[KazooClient | None]:
+        """Open a ZooKeeper client for leases, with `errors_converted`."""
         client = _leasing(self._zookeeper) if self._zookeeper else None
         try:
-            with self.errors_converted():
+            with self.errors_converted(ask):
                 yield client
         finally:
             if client is not None:
                 close_client(client)
 
     @contextmanager
-    def errors_converted(self) -> Iterator[None]:
-        """Check that the file system answers, and convert errors of the clients to HistoryError."""
+    def errors_converted(self, ask: bool = True) -> Iterator[None]:
+        """Convert errors of the clients to HistoryError. `ask`: check first that the file system answers."""
         try:
-            files.check_reachable(raw_uri(self._hdfs))
+            if ask:
+                files.check_reachable(raw_uri(self._hdfs))
             yield
         except TableNotFoundError as error:
             raise HistoryError(
