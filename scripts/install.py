@@ -26,7 +26,7 @@ SIZES_MB = {"run": 1170, "tests": 1150}
 BUILT = "pyspark"
 """The largest package, a third of all bytes. It comes as source, so that pip builds a wheel, beside the others."""
 STORED = "[bdist_wheel]\ncompression = stored\n"
-"""Settings of that build: its wheel is unpacked at once, and compressing 450 MB of jars takes 20 s. Options of pip do not reach
+"""Settings of that build: its wheel is unpacked at once, and compressing 450 MB takes 20 s. Options of pip do not reach
 the packages of a file of requirements."""
 JARS_MB = 120
 """Approximate size of the jars that running needs."""
