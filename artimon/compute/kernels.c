@@ -1,4 +1,4 @@
-/* Hot loops of the shards and the history. Each has a form in numpy beside its caller; tests compare the two. No function
+/* Hot loops of the shards, the history, imports and answers. Each has a form in numpy beside its caller; tests compare the two. No function
    allocates, reads outside of its arrays, or keeps a pointer. Shapes, units and results: kernels.py. */
 
 #include <math.h>
@@ -466,4 +466,47 @@ int64_t json_numbers(int64_t n, const uint8_t *text, int64_t at, double *reals, 
             return at;
     }
     return -1;
+}
+
+struct points {
+    int64_t n, columns, size;
+    const uint8_t *numbers, *here, *times, *heads, *tail;
+    const int64_t *time_ends, *head_ends;
+    int64_t tail_size;
+};
+
+static inline uint8_t *append(uint8_t *out, const uint8_t *text, int64_t size) {
+    memcpy(out, text, (size_t)size);
+    return out + size;
+}
+
+/* JSON of n series: head, points where `here`, tail. `numbers` has n x columns texts with commas between them, of `size`
+   bytes; ".0" at the end of one is left out. Returns the bytes written to `out`. */
+int64_t json_points(const struct points *of, uint8_t *out) {
+    const uint8_t *number = of->numbers, *const end = number + of->size, *here = of->here;
+    uint8_t *at = out;
+    for (int64_t i = 0, head = 0; i < of->n; head = of->head_ends[i++]) {
+        at = append(at, of->heads + head, of->head_ends[i] - head);
+        int some = 0;
+        for (int64_t j = 0, time = 0; j < of->columns; time = of->time_ends[j++]) {
+            if (!*here++) {
+                while (number < end && *number != ',')
+                    number++;
+            } else {
+                if (some)
+                    *at++ = ',';
+                some = 1;
+                at = append(at, of->times + time, of->time_ends[j] - time);
+                while (number < end && *number != ',')
+                    *at++ = *number++;
+                if (at[-2] == '.' && at[-1] == '0')
+                    at -= 2;
+                *at++ = '"';
+                *at++ = ']';
+            }
+            number += number < end;
+        }
+        at = append(at, of->tail, of->tail_size);
+    }
+    return at - out;
 }

@@ -1,5 +1,5 @@
-"""Compiled hot loops of the shards, the history and imports: kernels.c, built once by the C compiler of the machine and
-called by ctypes.
+"""Compiled hot loops of the shards, the history, imports and answers: kernels.c, built once by the C compiler of the
+machine and called by ctypes.
 
 `kernels()` is None without a compiler, or if the folder of compiled files (`__pycache__`) is read-only and has no
 library. Callers then use their forms in numpy, which give the same bits. Arrays must be contiguous and of the types in
@@ -63,6 +63,17 @@ class _Lives(ctypes.Structure):
     )
 
 
+class _Points(ctypes.Structure):
+    _fields_ = (
+        *((name, _INT) for name in ("n", "columns", "size")),
+        ("numbers", ctypes.c_char_p),
+        ("here", _ADDRESS),
+        *((name, ctypes.c_char_p) for name in ("times", "heads", "tail")),
+        *((name, _ADDRESS) for name in ("time_ends", "head_ends")),
+        ("tail_size", _INT),
+    )
+
+
 class Kernels:
     """Functions of the library. They release the interpreter's lock."""
 
@@ -86,6 +97,7 @@ class Kernels:
         self._json_numbers = _function(
             library.json_numbers, _INT, _INT, ctypes.c_char_p, _INT, _ADDRESS, _ADDRESS, _ADDRESS
         )
+        self._json_points = _function(library.json_points, _INT, _ADDRESS, _ADDRESS)
 
     def mark_slots(self, slots: Ints, marks: Bytes, mark: int) -> bool:
         """Mark slots, unless one of them is marked: then return False."""
@@ -192,6 +204,24 @@ class Kernels:
         places = (None, _address(found)) if whole else (_address(found), None)
         end: int = self._json_numbers(len(text), text, at, *places, _address(count))
         return None if end < 0 else (found[: count[0]].copy(), end)
+
+    def json_points(
+        self, heads: Sequence[bytes], times: Sequence[bytes], numbers: bytes, here: Bools, tail: bytes
+    ) -> bytes:
+        """Return for each series its head, its points and the tail. A point is the text before a number, the number,
+        and its end; `here` (series, times) masks the points, numbers: texts of all cells with commas between them."""
+        n, columns = here.shape
+        head_ends, time_ends = _ends(heads), _ends(times)
+        size = int(head_ends[-1]) + n * (int(time_ends[-1]) + len(tail) + 3 * columns) + len(numbers)
+        out, texts = np.empty(size, np.uint8), (b"".join(times), b"".join(heads))
+        ends = _address(time_ends), _address(head_ends)
+        points = _Points(n, columns, len(numbers), numbers, _address(here), *texts, tail, *ends, len(tail))
+        return out[: self._json_points(ctypes.addressof(points), _address(out))].tobytes()
+
+
+def _ends(texts: Sequence[bytes]) -> Ints:
+    """Return the place after each of these texts in all of them."""
+    return np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
 
 
 @cache

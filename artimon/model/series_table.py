@@ -59,7 +59,6 @@ class SeriesTable(Sequence[Series]):
 
     @classmethod
     def concat(cls, parts: Sequence[Sequence[Series]]) -> SeriesTable:
-        """Concatenate the parts."""
         tables = [cls.from_series(part) for part in parts]
         if len(tables) == 1:
             return tables[0]
