@@ -195,7 +195,7 @@ def set_up(venv: Path, names: Sequence[str], programs: str, jars: Callable[[], N
             stamp.unlink(missing_ok=True)
         make_environment(venv)
         install(venv, names)
-    fetch = [venv / "bin" / "python", "-m", "scripts.programs", programs]
+    fetch: list[str | Path] = [venv / "bin" / "python", "-m", "scripts.programs", programs]
     with ThreadPoolExecutor(2) as beside:  # jars and programs wait for the network most of the time
         others = [beside.submit(finish, venv, stamps)] if stale else []
         others += [beside.submit(run, fetch, "see the lines above")] if programs else []
