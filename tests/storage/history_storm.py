@@ -24,7 +24,7 @@ END_MS = BEGIN_MS + DAYS * DAY_MS
 """Times of imported and of late samples: (BEGIN_MS, END_MS]."""
 STREAM_MS = 19_300 * DAY_MS
 """Append time of the first append."""
-HOUR_S = 1.0
+HOUR_S = 2.0
 """Seconds of an hour of the stream."""
 STEP_MS = 240_000
 RESETS = 50
