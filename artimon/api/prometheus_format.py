@@ -117,13 +117,11 @@ def _character(found: re.Match[str]) -> str:
     return chr(code) if code <= sys.maxunicode and not 0xD800 <= code < 0xE000 else found[0]
 
 
-def success(data: Any, warnings: Sequence[str] = (), infos: Sequence[str] = ()) -> bytes:
+def success(data: Any, warnings: Sequence[str] = ()) -> bytes:
     """Return a successful answer."""
     told: dict[str, Any] = {"status": "success", "data": data}
     if warnings:
         told["warnings"] = list(warnings)
-    if infos:
-        told["infos"] = list(infos)
     return json.dumps(told, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 

@@ -46,8 +46,8 @@ class _Block(ctypes.Structure):
 
 class _Rollups(ctypes.Structure):
     _fields_ = (
-        *((name, _INT) for name in ("n", "start_ms", "step_ms", "columns", "width")),
-        *((name, _ADDRESS) for name in ("series", "end_ms", "birth_ms", "first_ms", "last_time", "count", "last")),
+        *((name, _INT) for name in ("n", "start_ms", "step_ms", "columns", "width", "in_us", "only_type")),
+        *((name, _ADDRESS) for name in ("row_of", "series", "end", "birth", "first", "last_time", "count", "last")),
         *((name, _ADDRESS) for name in ("min", "max", "sum", "type")),
     )
 
@@ -170,22 +170,26 @@ class Kernels:
 
     def add_rollups(
         self,
-        rows: Sequence[npt.NDArray[Any]],
+        rows: Sequence[npt.NDArray[Any] | None],
         matrices: Sequence[Ints | None],
         lives: Sequence[npt.NDArray[Any]],
         grid: tuple[int, int, int],
         no_type: int,
+        only_type: int = 0,
+        row_of: Ints | None = None,
     ) -> int:
         """Merge rows of roll-ups of numbers into matrices (columns, series). Return the number of `others`; -1 if a
         series has two types: then only types of series were entered.
 
         rows: series, end of the bucket, start time, time of the first and of the last sample, count, last, min, max,
-        sum, type. matrices: count, last, last_time, min, max, sum; None: not wanted. lives: by series type, newest
-        time, place in the matrices, and of one incarnation whether it is there, start time, time of the first and of
-        the last sample, last; `others`, (rows, 5), gets the series and these of further incarnations. grid: start,
-        step and number of columns."""
+        sum, type. With `row_of` they are as in a file: numbers of pairs, whose series it has, and times in
+        microseconds; type and folded statistics may be None, the type of all is then `only_type`. matrices: count,
+        last, last_time, min, max, sum; None: not wanted. lives: by series type, newest time, place in the matrices, and
+        of one incarnation whether it is there, start time, time of the first and of the last sample, last; `others`,
+        (rows, 5), gets the series and these of further incarnations. grid: start, step and number of columns."""
         places = lives[2]
-        held = _Rollups(len(rows[0]), *grid, len(places), *map(_address, rows))
+        columns = [None if one is None else _address(one) for one in (row_of, *rows)]
+        held = _Rollups(len(rows[1]), *grid, len(places), row_of is not None, only_type, *columns)  # type: ignore[arg-type]
         cells = _Matrix(*(None if one is None else _address(one) for one in matrices))
         lived = _Lives(*map(_address, lives))
         addresses = ctypes.addressof(held), ctypes.addressof(cells), ctypes.addressof(lived)

@@ -343,6 +343,8 @@ def test_limits_follow_from_the_memory_of_the_machine() -> None:
     assert (large.cells_reduced, large.samples_read) == ((1 << 35) // 32, (1 << 35) // 24)
     assert large.changed(["samples_read=7"]).samples_read == 7
     assert (large.series, large.cells_read) == ((1 << 35) // 8_192, (1 << 35) // 128)
+    assert (large.cells_answered, large.endpoints) == ((1 << 35) // 1_024, (1 << 35) // 2_048)
+    assert (large.answer_bytes, large.unsent_bytes) == ((1 << 35) // 10, (1 << 36) // 10)
     assert ApiLimits.of_machine().samples_read >= ApiLimits().samples_read
 
 

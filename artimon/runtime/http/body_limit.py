@@ -8,8 +8,7 @@ from collections.abc import Collection, Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from artimon.runtime.http.http_error import HttpError
-from artimon.runtime.http.http_limits import HttpLimits
+from artimon.runtime.http.http_limits import HttpError, HttpLimits
 
 HEADERS = [
     (b"content-type", b"application/json"),
