@@ -12,8 +12,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,6 +23,10 @@ LOCKS = {"run": "scripts/requirements.lock", "tests": "scripts/tests.lock"}
 """Pinned packages of each set; those of the tests, of the documents and of the checks are half of the size."""
 SIZES_MB = {"run": 1170, "tests": 1150}
 """Approximate size of each set on the disk."""
+BUILT = "pyspark"
+"""The largest package, a third of all bytes. It comes as source, so that pip builds a wheel, beside the others."""
+JARS_MB = 120
+"""Approximate size of the jars that running needs."""
 STILL_S = 10
 """A step that takes longer says so, each time, with the bytes that it has written."""
 
@@ -67,16 +72,13 @@ def run(command: Sequence[str | Path], remedy: str, env: Mapping[str, str] | Non
 
 
 @contextlib.contextmanager
-def progress(folder: Path, expected_mb: int, downloads: Path) -> Iterator[None]:
-    """While the body runs, say every STILL_S seconds how much of `folder` is written, and what `downloads` holds."""
+def progress(describe: Callable[[], str]) -> Iterator[None]:
+    """While the body runs, say every STILL_S seconds how far it is."""
     began, stop = time.monotonic(), threading.Event()
 
     def report() -> None:
         while not stop.wait(STILL_S):
-            written, fetched = (written_bytes(one) / 1e6 for one in (folder, downloads))
-            waited = time.monotonic() - began
-            told = f"{written:,.0f} of about {expected_mb:,} MB written ({fetched:,.0f} MB unpacked)"
-            say(f"{told}, after {waited:.0f} s")
+            say(f"{describe()}, after {time.monotonic() - began:.0f} s")
 
     thread = threading.Thread(target=report, daemon=True)
     thread.start()
@@ -85,6 +87,28 @@ def progress(folder: Path, expected_mb: int, downloads: Path) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
+
+
+def describe_packages(library: Path, expected_mb: int, downloads: Path) -> str:
+    """Return how much of the packages is in `library`, and what `downloads` holds."""
+    written, fetched = (written_bytes(one) / 1e6 for one in (library, downloads))
+    return f"{written:,.0f} of about {expected_mb:,} MB written ({fetched:,.0f} MB downloaded or unpacked)"
+
+
+def describe_jars(folder: Path) -> str:
+    """Return how much of the jars is fetched."""
+    return f"{written_bytes(folder) / 1e6:,.0f} of about {JARS_MB} MB of jars fetched"
+
+
+def split_lock(lock: Path, folder: Path) -> list[Path]:
+    """Write the requirements of a lock file into `folder`: those without BUILT, and BUILT if it is one of them."""
+    entries = lock.read_text().replace("\\\n", " ").splitlines()
+    built = [entry for entry in entries if entry.startswith(f"{BUILT}==")]
+    parts = {"": [entry for entry in entries if entry not in built], f"-{BUILT}": built}
+    files = {folder / f"{lock.stem}{name}.txt": part for name, part in parts.items() if part}
+    for file, part in files.items():
+        file.write_text("\n".join([*part, ""]))
+    return list(files)
 
 
 def make_environment(venv: Path) -> None:
@@ -120,18 +144,20 @@ def install(venv: Path, names: Sequence[str]) -> None:
         "--disable-pip-version-check",
     ]
     pip += ["--no-compile", "--no-build-isolation", "--no-deps"]
-    pinned, network = [*pip, "--require-hashes", "-r"], "check the network and run ./scripts/setup again"
-    downloads = venv / "downloads"
+    network = "check the network and run ./scripts/setup again"
+    pinned = [*pip, "--config-settings", "--build-option=--compression=stored", "--require-hashes", "-r"]
+    downloads, library = venv / "downloads", venv / "lib"
     downloads.mkdir(exist_ok=True)
     env, expected = {**os.environ, "TMPDIR": str(downloads)}, sum(SIZES_MB[name] for name in names)
     say(f"installing the pinned Python packages (the first time some minutes; about {expected:,} MB on the disk)")
-    with progress(venv / "lib", expected, downloads), ThreadPoolExecutor(len(names)) as pool:  # pip uses one core
+    with progress(partial(describe_packages, library, expected, downloads)):
         run([*pinned, ROOT / BUILD], network, env)
-        list(pool.map(lambda name: run([*pinned, ROOT / LOCKS[name]], network, env), names))
+        files = [file for name in names for file in split_lock(ROOT / LOCKS[name], downloads)]
+        with ThreadPoolExecutor(len(files)) as pool:  # pip uses one core, or waits for the network
+            list(pool.map(lambda file: run([*pinned, file], network, env), files))
     shutil.rmtree(downloads, ignore_errors=True)
     say("installing artimon and artimon-bookkeeper from this checkout")
     run([*pip, "-e", ROOT / "bookkeeper", "-e", ROOT], "see the lines above")
-    build_kernels(venv)
 
 
 def build_kernels(venv: Path) -> None:
@@ -144,31 +170,46 @@ def build_kernels(venv: Path) -> None:
             say(f"{module}: not compiled, so shards or receivers will run at half of the speed or less ({reason})")
 
 
-def set_up(venv: Path, names: Sequence[str], programs: str, verify: bool) -> None:
-    """All steps, one process at a time."""
+def finish(venv: Path, stamps: Mapping[Path, str]) -> None:
+    """Build the compiled loops, and note that the sets are complete."""
+    build_kernels(venv)
+    for stamp, wanted in stamps.items():
+        stamp.write_text(wanted)
+
+
+def fetch_jars(venv: Path, cache: Path, arguments: Sequence[str]) -> None:
+    """Fetch the jars of the servers."""
+    with progress(partial(describe_jars, cache / "jars" / ".resolving")):
+        run([venv / "bin" / "python", "-m", "artimon.cli", "setup", *arguments], "see the lines above")
+
+
+def fetch_programs(venv: Path, programs: str) -> None:
+    """Fetch Debian programs."""
+    run([venv / "bin" / "python", "-m", "scripts.programs", programs], "see the lines above")
+
+
+def set_up(venv: Path, names: Sequence[str], servers: Sequence[Callable[[], None]]) -> None:
+    """The environment with these sets of packages, one process at a time, then what the servers need."""
     stamps = {venv / f"artimon-stamp-{name}": wanted_stamp(name) for name in names}
     venv.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(venv.parent / f".{venv.name.lstrip('.')}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
+    steps = list(servers)
     if any(not stamp.exists() or stamp.read_text() != wanted for stamp, wanted in stamps.items()):
         for stamp in stamps:
             stamp.unlink(missing_ok=True)
         make_environment(venv)
         install(venv, names)
-        for stamp, wanted in stamps.items():
-            stamp.write_text(wanted)
-    python, remedy = venv / "bin" / "python", "see the lines above"
-    with ThreadPoolExecutor(1) as beside:  # both wait for the network most of the time
-        fetched = beside.submit(run, [python, "-m", "scripts.programs", programs], remedy) if programs else None
-        more = ["--jars", "all", "--classes"] if "tests" in names else []  # tests start the servers many times
-        run([python, "-m", "artimon.cli", "setup", *more, *(["--verify"] if verify else [])], remedy)
-        if fetched is not None:
-            fetched.result()
+        steps.append(partial(finish, venv, stamps))
+    with ThreadPoolExecutor(3) as beside:  # jars and programs wait for the network most of the time
+        for step in [beside.submit(step) for step in steps]:
+            step.result()
 
 
 def read_arguments() -> argparse.Namespace:
     """Options of ./scripts/setup."""
     parser = argparse.ArgumentParser("./scripts/setup", description="Sets up what ./scripts/run and the tests need.")
+    parser.add_argument("--packages", action="store_true", help="only the Python packages")
     parser.add_argument("--tests", action="store_true", help="what tests, checks and documents need, too")
     parser.add_argument("--programs", default="", help="Debian programs to have too, by comma, or all")
     parser.add_argument("--verify", action="store_true", help="check the digest of every jar")
@@ -181,7 +222,12 @@ def main() -> int:
     try:
         find_java(settings)
         names = ("run", "tests") if asked.tests else ("run",)
-        set_up(settings.venv or ROOT / ".venv", names, asked.programs, asked.verify)
+        venv = settings.venv or ROOT / ".venv"
+        more = ["--jars", "all", "--classes"] if asked.tests else []  # tests start the servers many times
+        more += ["--verify"] if asked.verify else []
+        servers = [partial(fetch_jars, venv, settings.cache, more)]
+        servers += [partial(fetch_programs, venv, asked.programs)] if asked.programs else []
+        set_up(venv, names, [] if asked.packages else servers)
     except JavaMissingError as problem:
         say(str(problem))
         return 2

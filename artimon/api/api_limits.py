@@ -40,6 +40,11 @@ QUERY_SHARE = 8
 REDUCED_CELL_BYTES, SAMPLE_BYTES, READ_CELL_BYTES, SERIES_BYTES = 32, 24, 128, 8_192
 """Bytes of a cell that is reduced, of a raw sample and of a cell that are read, and of a series with its labels and
 text, each with the arrays of their evaluation."""
+ANSWERED_CELL_BYTES, ENDPOINT_BYTES = 1_024, 2_048
+"""Bytes of a cell of an answer, with its text before and after compression and what it was evaluated from, and of an
+endpoint of the list."""
+ANSWER_SHARE = 10
+"""Part of the memory of a query that the text of its answer may fill; answers not read yet may fill twice that."""
 
 
 class LimitError(ValueError):
@@ -69,6 +74,8 @@ class ApiLimits(HttpLimits):
     """Total size of the answers that equal requests share, after compression."""
     found: int = 10_000
     """Entries in a list of series, names, values or endpoints."""
+    endpoints: int = 200_000
+    """Endpoints that are read for the list of them, whose pages show them."""
     query_s: float = 20.0
     """Timeout of an evaluation (504)."""
     running: int = 4
@@ -94,6 +101,10 @@ class ApiLimits(HttpLimits):
             cells_read=max(least.cells_read, share // READ_CELL_BYTES),
             cells_reduced=max(least.cells_reduced, share // REDUCED_CELL_BYTES),
             samples_read=max(least.samples_read, share // SAMPLE_BYTES),
+            cells_answered=max(least.cells_answered, share // ANSWERED_CELL_BYTES),
+            answer_bytes=max(least.answer_bytes, share // ANSWER_SHARE),
+            unsent_bytes=max(least.unsent_bytes, 2 * share // ANSWER_SHARE),
+            endpoints=max(least.endpoints, share // ENDPOINT_BYTES),
         )
 
     def hard(self) -> ApiLimits:

@@ -24,8 +24,6 @@ MAX_SILENT_BUCKETS = 4
 """Buckets without a report after which an agent's last report is stale: up is null."""
 FRESH_S = 5.0
 """Age in seconds at which the endpoints are read again, for all requests together."""
-MAX_ENDPOINTS = 200_000
-"""Limit of the endpoints that are read: memory, 2 kB each."""
 STATES: Mapping[bool | None, str] = {False: "down", None: "unknown", True: "up"}
 """States in the order of a list."""
 _RANKS = {up: rank for rank, up in enumerate(STATES)}
@@ -96,7 +94,7 @@ class EndpointReader:
         """Endpoints and time of the read by what a role sees; as many as the access file has roles."""
 
     def read(self, store: LimitedStore) -> Endpoints:
-        """Return the endpoints. Raises SelectError, and ApiError if there are more than MAX_ENDPOINTS."""
+        """Return the endpoints. Raises SelectError, and ApiError if there are more than the limit `endpoints`."""
         with self._lock:
             now, (found, read_at) = self._clock.monotonic(), self._read.get(store.sees, (None, 0.0))
             if found is None or now - read_at >= FRESH_S:
@@ -106,8 +104,9 @@ class EndpointReader:
 
 
 def _read_endpoints(store: LimitedStore, now_ms: int) -> Endpoints:
-    limits = replace(store.limits, series=MAX_ENDPOINTS, cells_read=MAX_ENDPOINTS * BUCKETS)
-    found = select_newest(replace(store, limits=limits), (Matcher(NAME, "=", UP),), now_ms, BUCKETS, MAX_ENDPOINTS)
+    most = store.limits.endpoints
+    limits = replace(store.limits, series=most, cells_read=most * BUCKETS)
+    found = select_newest(replace(store, limits=limits), (Matcher(NAME, "=", UP),), now_ms, BUCKETS, most)
     endpoints = endpoint_states(found)
     endpoints.sort(key=lambda one: (_RANKS[one.up], one.context, one.host, one.instance))
     return Endpoints(endpoints, found.notes)

@@ -65,7 +65,6 @@ class SessionStore:
             return replace(found.principal, address=address)
 
     def end(self, key: str) -> None:
-        """End a session."""
         with self._lock:
             if _mark(key) in self._sessions:
                 self._drop(_mark(key))

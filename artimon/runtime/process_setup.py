@@ -1,14 +1,20 @@
-"""Start of every process: logging, signals and settings. Commands of the terminal share parts of it."""
+"""Start of every process: logging, signals, settings, limits of files and the garbage collector. Commands of the
+terminal share parts of it."""
 
 from __future__ import annotations
 
+import gc
 import logging
+import resource
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
 from types import FrameType
+from typing import Any
 
-from artimon.runtime.arrow_setup import defer_pandas
 from artimon.runtime.settings import kafka_security, security, zookeeper_auth
 
 
@@ -40,3 +46,64 @@ def set_up_libraries() -> None:
     defer_pandas()
     for noisy in ("kazoo", "kafka", "py4j", "bookkeeper.zookeeper"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
+
+
+class _PandasRefusal(MetaPathFinder):
+    """Finder that lets the import of pandas fail."""
+
+    def find_spec(self, fullname: str, _path: object, _target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("pandas is not imported for Arrow", name=fullname)
+
+
+def defer_pandas() -> None:
+    """Let Arrow make its first array without pandas, if Arrow is imported and pandas is not: it imports pandas to
+    recognize its types, 0.3 s and 50 MiB. Conversions to pandas import it later, and Arrow knows it from then on. For
+    our own processes: a user's program may pass frames to Arrow."""
+    arrow: Any = sys.modules.get("pyarrow")
+    if arrow is None or "pandas" in sys.modules:
+        return
+    refusal = _PandasRefusal()
+    sys.meta_path.insert(0, refusal)
+    try:
+        arrow.array([0])
+    finally:
+        sys.meta_path.remove(refusal)
+
+
+def raise_limit(spare: int) -> int:
+    """Raise the soft limit of open files (often 1,024) to the hard limit. Return the connections that may be kept, with
+    `spare` descriptors for everything else."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (OSError, ValueError):  # the hard limit is unlimited, but the kernel has its own maximum
+            pass
+    return 1 << 20 if soft == resource.RLIM_INFINITY else max(1, soft - spare)
+
+
+YOUNG, MIDDLE, OLD = 100_000, 20, 50
+"""Thresholds of the generations: objects, then collections. An answer of 10,000 series makes 100,000 objects, none of
+them cyclic garbage. With the default of 700 each such answer walks the whole heap, which takes longer than itself."""
+
+
+def tune_gc() -> None:
+    """Exempt all present objects from collection and collect new ones less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG, MIDDLE, OLD)
+
+
+@contextmanager
+def gc_tuned() -> Iterator[None]:
+    """Tune the garbage collector for a block; at its end restore the thresholds and unfreeze. Objects that stay frozen
+    are not freed at interpreter exit, and some libraries report them as leaks."""
+    thresholds = gc.get_threshold()
+    tune_gc()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()

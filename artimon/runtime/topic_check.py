@@ -31,7 +31,7 @@ BOOTSTRAP_TIMEOUT_MS = 15_000
 """Timeout of the first connection: the TLS handshake with a broker that has just started may take seconds."""
 FIRST_RETRY_S = 0.25
 RETRY_S = 5.0
-"""First and longest pause between two attempts: whoever starts beside Kafka is not to wait long for it."""
+"""First and longest pause between two attempts: a process that starts beside Kafka waits only a short time for it."""
 UNFIT_EXIT = 3
 """Exit code of a process that found an unusable topic."""
 
@@ -133,7 +133,6 @@ class TopicCheck:
         self._unfit: TopicsUnfitError | None = None
 
     def start(self, stop: threading.Event) -> None:
-        """Start the thread."""
         threading.Thread(target=self.run, args=(stop,), name="topic-check", daemon=True).start()
 
     def run(self, stop: threading.Event) -> None:

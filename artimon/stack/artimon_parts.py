@@ -242,7 +242,7 @@ class AlertsPart(ArtimonPart):
     memory_mb = 768
 
     def prepare(self, context: StackContext) -> list[ProcessCommand]:
-        from alerts.rules.shipped_rules import seed_rules
+        from alerts.rules.rule_folder import seed_rules
 
         seed_rules(context.folder(self.name) / "rules")
         return super().prepare(context)

@@ -1,8 +1,9 @@
 """Jars of the real servers: exactly those of `jars.lock`, in the user's cache folder, retrieved once.
 
-Ivy, from PySpark's jars, retrieves them from its default repository. Several Ivy processes run in parallel, each with
-a share of the list, because sequential small requests take most of the time. Files are verified, then renamed into
-place, so a set's folder holds only complete, verified files even if a process is killed.
+Ivy, from PySpark's jars, retrieves them from its default repository: only the jars, as the lock file has all
+dependencies and digests. Several Ivy processes run in parallel, each with a share of the list, because sequential small
+requests take most of the time. Files are verified, then renamed into place, so a set's folder holds only complete,
+verified files even if a process is killed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _SETTINGS = """\
 <ivysettings>
   <settings defaultResolver="default"/>
   <caches defaultCacheDir={cache}/>
-  <resolvers><ibiblio name="default" m2compatible="true"/></resolvers>
+  <resolvers><ibiblio name="default" m2compatible="true" usepoms="false" checksums="none"/></resolvers>
 </ivysettings>
 """
 
@@ -107,7 +108,7 @@ def ensure_jars(
     with alone(folder / "lock"):
         missing = _missing(folder, wanted)
         if missing:
-            (say or _say)(f"retrieving {len(missing)} jars of the servers into {folder} (once; two to three minutes)")
+            (say or _say)(f"retrieving {len(missing)} jars of the servers into {folder} (once; about a minute)")
             _retrieve(folder, missing, java)
     return folder
 
@@ -208,7 +209,7 @@ def _start_ivy(work: Path, share: Sequence[Jar], java: Java) -> subprocess.Popen
     (work / "ivy.xml").write_text(ivy_module(share))
     argv = [
         str(java.program),
-        "-Xmx128m",
+        *("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),  # it waits for the network and lives for seconds
         *trust_store_flags(java),
         "-jar",
         str(spark_jars() / IVY),
@@ -224,7 +225,7 @@ def ivy_module(share: Sequence[Jar]) -> str:
     """Return Ivy's module file for a share: each jar without its dependencies."""
     rows = [
         f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.name)} rev={quoteattr(jar.version)} "
-        'conf="default->master,runtime" transitive="false"/>'
+        'conf="default->default" transitive="false"/>'
         for jar in share
     ]
     head = '<ivy-module version="2.0"><info organisation="artimon" module="jars"/>'

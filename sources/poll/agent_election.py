@@ -1,7 +1,8 @@
 """Elected agents: a few of all agents poll the processes of hosts without an agent, and those registered by context.
 
 `/artimon/polling/elected/<slot>` (ephemeral; data: the agent). Only elected agents watch the whole fleet. The others
-look for a free slot so rarely that the fleet as a whole looks about once in `look_s`, whatever its size.
+look for a free slot so rarely that the fleet as a whole looks about once in `look_s`, whatever its size. Elected agents
+also tell the agents of networks which of their addresses have processes: `/artimon/polling/networks/<network>/<key>`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 from artimon.runtime.zookeeper_client import child_names
 from bookkeeper.process.host_key import HOSTS
 from sources.base.rendezvous import assigned_agent
-from sources.poll.lease_units import address_of_unit
+from sources.poll.lease_units import NETWORKS, Network, address_of_unit, network_of, network_path, parse_networks
 from sources.poll.unit_leases import CLAIMS
 from sources.poll.zookeeper_session import drain, pipelined
 
@@ -49,6 +50,9 @@ class AgentElection:
         self._claimed: set[str] = set()
         self._reserved: dict[str, float] = {}
         """Host whose agent is gone -> end of its grace period."""
+        self._networks = frozenset[Network]()
+        self._offered: dict[str, float] = {}
+        """Host without a claim -> end of the time in which the agent of its network may claim it; 0 without one."""
         self._joined = float("-inf")
         self._next_look = 0.0
         self._changed_at = float("inf")
@@ -64,7 +68,10 @@ class AgentElection:
         due = [self._next_look, self._changed_at + self._delay_s]
         if self.elected:
             now = monotonic()
-            ends = (self._joined + self._grace_s, *self._departed.values(), *self._reserved.values())
+            ends = (
+                *(self._joined + self._grace_s, *self._departed.values()),
+                *(*self._reserved.values(), *self._offered.values()),
+            )
             due += [end for end in ends if end > now]
         return min(due)
 
@@ -79,7 +86,8 @@ class AgentElection:
         if look or SLOTS_PATH in changed:
             self._look(client, now)
         if self.elected:
-            self._read_fleet(client, now, {CLAIMS, HOSTS} if look else changed)
+            self._read_fleet(client, now, {CLAIMS, HOSTS, NETWORKS} if look else changed)
+            self._offer_addresses(client, now)
 
     def _look(self, client: Any, now: float) -> None:
         """Read the slots, and take a free one unless one is ours."""
@@ -91,6 +99,8 @@ class AgentElection:
                 self._departed, self._reserved = {}, {}
                 members, ours = self._read_slots(client)
         self.elected = ours
+        if members != self._members:
+            self._offered = {}  # those that the agent which is gone had to write are offered by another one
         if ours:
             self._departed.update(dict.fromkeys(self._members - members, now + self._grace_s))
             self._departed = {name: end for name, end in self._departed.items() if end > now and name not in members}
@@ -128,7 +138,28 @@ class AgentElection:
             self._claimed, self.agents = claimed, len(claimed)
         if HOSTS in changed:
             self._hosts = set(child_names(client, HOSTS, self._on_change))
+        if NETWORKS in changed:
+            networks = parse_networks(child_names(client, NETWORKS, self._on_change))
+            if networks != self._networks:
+                self._networks, self._offered = networks, {}
         self._reserved = {host: end for host, end in self._reserved.items() if end > now and host not in self._claimed}
+
+    def _offer_addresses(self, client: Any, now: float) -> None:
+        """Write each host without a claim that is an address of a network below that network, for its agent. An elected
+        agent polls it only if it is not claimed within the grace period."""
+        free = self._hosts - self._claimed
+        self._offered = {host: end for host, end in self._offered.items() if host in free}
+        fresh = {host: network_of(host, self._networks) for host in free - self._offered.keys()}
+        paths = [
+            f"{network_path(network)}/{host}"
+            for host, network in fresh.items()
+            if network is not None and assigned_agent(host, self._members) == self._name
+        ]
+        for _, answer in pipelined(paths, lambda path: client.create_async(path)):
+            with contextlib.suppress(NodeExistsError, NoNodeError):
+                answer()
+        ends = {host: 0.0 if network is None else now + self._grace_s for host, network in fresh.items()}
+        self._offered.update(ends)
 
     def assigned(self, context_units: Collection[str], own: Collection[str], held: Collection[str]) -> set[str]:
         """Return the units that this agent shall poll beside its own host."""
@@ -139,13 +170,14 @@ class AgentElection:
         settled = now >= self._joined + self._grace_s
         return {
             unit
-            for unit in (*self._free_hosts(own, now), *context_units)
+            for unit in (*self._free_hosts(own, held, now), *context_units)
             if (settled or unit in held or _is_near(unit, own)) and assigned_agent(unit, present) == self._name
         }
 
-    def _free_hosts(self, own: Collection[str], now: float) -> Iterator[str]:
+    def _free_hosts(self, own: Collection[str], held: Collection[str], now: float) -> Iterator[str]:
         for host in self._hosts - self._claimed:
-            if host not in own and self._reserved.get(host, 0.0) <= now:
+            offered = host not in held and self._offered.get(host, 0.0) > now
+            if host not in own and not offered and self._reserved.get(host, 0.0) <= now:
                 yield host
 
     def _on_change(self, event: Any) -> None:

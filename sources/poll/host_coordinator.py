@@ -1,21 +1,23 @@
 """Coordination of an agent with the others through ZooKeeper: which processes are registered, and which it polls.
 
 In steady state an agent watches the processes of its own host only and reads no node of another agent. An elected one
-also polls for hosts without an agent (`agent_election`).
+also polls for hosts without an agent, and shares out the addresses of networks (`agent_election`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from time import monotonic
 from typing import Any
 
+from kazoo.exceptions import NoNodeError
+
 from artimon.runtime.zookeeper_watcher import ZOOKEEPER_ERRORS
-from bookkeeper.process.host_key import HOSTS
 from sources.poll.agent_election import AgentElection
-from sources.poll.lease_units import Network, address_of_unit, is_address_in
+from sources.poll.lease_units import Network, address_of_unit, network_of, network_path
 from sources.poll.registered_processes import RegisteredProcesses, UnitListing, delete_empty_host
 from sources.poll.unit_leases import UnitLeases
 from sources.poll.zookeeper_session import SessionThread, ZooKeeperSession, drain
@@ -58,6 +60,9 @@ class HostCoordinator(SessionThread):
         self._election = AgentElection(name, grace_s, reconcile_s, self._wake.set)
         self._kept: frozenset[str] = frozenset()
         self._own: frozenset[str] = frozenset()
+        self._addresses: frozenset[str] = frozenset()
+        """Host keys that are addresses in the networks of this host, as the elected agents tell."""
+        self._addresses_changed = False
         self._leaving: set[str] = set()
         self._released: deque[str] = deque()
         self._empty: set[str] = set()
@@ -150,6 +155,8 @@ class HostCoordinator(SessionThread):
         self._election.refresh(client)
         if leases.lost or monotonic() >= self._next_read:
             self._reconcile(client)
+        elif self._addresses_changed:
+            self._own |= self._read_addresses(client)
         for unit in drain(self._released):
             if unit in self._leaving:
                 leases.release(client, [unit])
@@ -174,23 +181,36 @@ class HostCoordinator(SessionThread):
 
     def _reconcile(self, client: Any) -> None:
         """Find the host keys again, drop leases whose nodes were deleted, delete nodes of hosts without processes."""
-        self._own = frozenset(self._own_keys()) | self._own_by_address(client)
+        keys = frozenset(self._own_keys())
+        self._own = keys | self._read_addresses(client)
         self._leases.verify(client)
-        empty = {unit for unit in self._leases.held.keys() - self._own if self._processes.is_empty(unit)}
+        empty = {unit for unit in self._leases.held.keys() - keys if self._processes.is_empty(unit)}
         for host in empty & self._empty:
-            delete_empty_host(client, host)
+            self._forget(client, host)
         self._empty = empty
         self._next_read = monotonic() + self._reconcile_s
 
-    def _own_by_address(self, client: Any) -> frozenset[str]:
-        """Return the host keys that are addresses in the networks of this host. Watches all hosts if there are any."""
-        if not self._networks:
-            return frozenset()
-        client.ensure_path(HOSTS)
-        keys = client.get_children(HOSTS, watch=self._on_hosts)
-        return frozenset(key for key in keys if is_address_in(key, self._networks))
+    def _forget(self, client: Any, host: str) -> None:
+        """Delete the node of a host without processes, and the address if it is one of a network of this host."""
+        network = network_of(host, self._networks) if host in self._addresses else None
+        if delete_empty_host(client, host) and network is not None:
+            self._own -= {host}  # or it would be made again
+            with contextlib.suppress(NoNodeError):
+                client.delete(f"{network_path(network)}/{host}")
 
-    def _on_hosts(self, _event: object) -> None:
-        self._next_read = 0.0
-        self._next_pass = 0.0
+    def _read_addresses(self, client: Any) -> frozenset[str]:
+        """Read the host keys that are addresses in the networks of this host: those with a process. Watches them."""
+        self._addresses_changed = False
+        found = set[str]()
+        for path in map(network_path, self._networks):
+            try:
+                found.update(client.get_children(path, watch=self._on_addresses))
+            except NoNodeError:
+                client.ensure_path(path)
+                found.update(client.get_children(path, watch=self._on_addresses))
+        self._addresses = frozenset(key for key in found if network_of(key, self._networks))
+        return self._addresses
+
+    def _on_addresses(self, _event: object) -> None:
+        self._addresses_changed = True
         self._wake.set()

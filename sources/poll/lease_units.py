@@ -1,4 +1,4 @@
-"""Units of leases and the host keys of an agent: pure but for `own_networks` and `own_host_keys`.
+"""Units of leases, host keys of an agent, networks of hosts: pure but for `own_networks` and `own_host_keys`.
 
 A unit is a host key, with all processes registered below `/artimon/hosts/<key>`; or, for processes of older libraries
 below `/artimon/contexts`, the processes of one context at one address. A unit stays together, so that one agent detects
@@ -7,9 +7,10 @@ two processes of the same name, and a restarted process continues the state of i
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import psutil
 
@@ -17,16 +18,34 @@ from bookkeeper.process.addresses import source_address
 from bookkeeper.process.host_key import fit_host_key
 
 CONTEXTS = "/artimon/contexts"
+NETWORKS = "/artimon/polling/networks"
+"""Children: the networks of `--own-network` of all agents; below each its addresses that are host keys."""
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def is_address_in(key: str, networks: Iterable[Network]) -> bool:
-    """Return True for a host key that is an address in one of these networks."""
+def network_path(network: Network) -> str:
+    """Return the node of a network."""
+    return f"{NETWORKS}/{str(network).replace('/', '_')}"
+
+
+def parse_networks(names: Iterable[str]) -> frozenset[Network]:
+    """Return the networks of the children of NETWORKS; other names are left out."""
+    found = set[Network]()
+    for name in names:
+        with contextlib.suppress(ValueError):
+            found.add(ipaddress.ip_network(name.replace("_", "/")))
+    return frozenset(found)
+
+
+def network_of(key: str, networks: Collection[Network]) -> Network | None:
+    """Return the narrowest of these networks that contains a host key; None for a name, or an address of no network."""
     try:
         address = ipaddress.ip_address(key)
     except ValueError:
-        return False
-    return any(address in network for network in networks)
+        return None
+    lengths = range(address.max_prefixlen, -1, -1) if networks else ()
+    wider = (ipaddress.ip_network((address, length), strict=False) for length in lengths)
+    return next((network for network in wider if network in networks), None)
 
 
 def address_of_unit(unit: str) -> str | None:

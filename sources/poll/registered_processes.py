@@ -173,9 +173,12 @@ def make_host(client: Any, host: str) -> None:
     client.ensure_path(f"{HOSTS}/{host}", acl=acl)
 
 
-def delete_empty_host(client: Any, host: str) -> None:
-    """Delete the node of a host below which nothing is registered."""
+def delete_empty_host(client: Any, host: str) -> bool:
+    """Delete the node of a host below which nothing is registered. Return True if it is gone."""
     try:
         client.delete(f"{HOSTS}/{host}")
-    except (NoNodeError, NotEmptyError):
-        pass
+    except NoNodeError:
+        return True
+    except NotEmptyError:
+        return False
+    return True

@@ -64,11 +64,20 @@ def test_a_long_text_is_refused_by_its_bytes(client: Client) -> None:
     assert client.send("GET", "/api/query?q=" + "a" * 100_000).status == 431
 
 
-def test_a_declared_body_that_is_too_large_is_refused_unread(client: Client) -> None:
-    head = b"POST /api/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 300000000\r\n\r\n"
+@pytest.mark.parametrize("more", [b"", b"Expect: 100-continue\r\n"], ids=["plain", "expect"])
+def test_a_declared_body_that_is_too_large_is_refused_without_it(client: Client, more: bytes) -> None:
+    head = b"POST /api/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 300000000\r\n" + more + b"\r\n"
     answer = everything(client.raw(head))
     assert answer.startswith(b"HTTP/1.1 413")
     assert b"65536" in answer
+
+
+@pytest.mark.parametrize("path", ["/api/v1/read", "/api/query"])
+def test_who_sends_a_large_body_whole_sees_the_refusal(client: Client, path: str) -> None:
+    """The rest of the body is read and dropped: a connection that is closed before its end is reset."""
+    answer = client.send("POST", path, b"x" * (4 << 20), {"content-encoding": "snappy"})
+    assert answer.status == 413
+    assert alive(client)
 
 
 def test_a_chunked_body_is_counted_as_it_comes(client: Client) -> None:
@@ -334,6 +343,8 @@ def test_limits_follow_from_the_memory_of_the_machine() -> None:
     assert (large.cells_reduced, large.samples_read) == ((1 << 35) // 32, (1 << 35) // 24)
     assert large.changed(["samples_read=7"]).samples_read == 7
     assert (large.series, large.cells_read) == ((1 << 35) // 8_192, (1 << 35) // 128)
+    assert (large.cells_answered, large.endpoints) == ((1 << 35) // 1_024, (1 << 35) // 2_048)
+    assert (large.answer_bytes, large.unsent_bytes) == ((1 << 35) // 10, (1 << 36) // 10)
     assert ApiLimits.of_machine().samples_read >= ApiLimits().samples_read
 
 

@@ -1,4 +1,4 @@
-"""Faults of a cluster: hosts cut off, killed, stopped; a broker's disk lost; a node of YARN gone; a rolling restart."""
+"""Faults of a cluster: a rolling upgrade; hosts cut off, killed, stopped; a broker's disk lost; a node of YARN gone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tests.cluster.local_cluster import LocalCluster
 from tests.faults.world import check_disk
 from tests.waiting import eventually
 
-KINDS = ("cut", "kill", "stop", "disk", "node", "upgrade")
+KINDS = ("upgrade", "cut", "kill", "stop", "disk", "node")
+"""In this order: the others meet the present version."""
 RECOVERY_S = 900.0
 """Limit of a recovery; on a busy machine a JVM takes minutes to start."""
 FRESH_MS = 75_000
@@ -71,7 +72,7 @@ class ClusterFaults:
     def _once(self) -> list[Fault]:
         """One of each kind: a host of its own for each."""
         one, two, three = self._random.sample(self._cluster.hosts, HOSTS)
-        every = (self._cut(one), self._kill(two), self._stop(three), self._disk(), self._node(), self._upgrade())
+        every = (self._upgrade(), self._cut(one), self._kill(two), self._stop(three), self._disk(), self._node())
         return [fault for kind, fault in zip(KINDS, every, strict=True) if kind in self._kinds]
 
     def _others(self) -> Iterator[Fault]:
@@ -145,15 +146,16 @@ class ClusterFaults:
         return Fault(f"{name} and its containers gone for {self._hold_s:.0f} s", inject)
 
     def _upgrade(self) -> Fault:
-        """Restart every part of ours, role by role, each once the one before is healthy; brokers and servers too."""
-        stack = self._cluster.stack
+        """Restart every part of ours, role by role, each once the one before is healthy; brokers and servers too. What
+        ran the version before then runs the present one."""
 
         def inject() -> None:
             for part in self._cluster.rolling_order():
-                stack.restart(part)
-                stack.wait_healthy(RECOVERY_S, [part])
+                self._cluster.upgrade(part)
+                self._cluster.stack.wait_healthy(RECOVERY_S, [part])
 
-        return Fault("every process restarted, one after another", inject)
+        before = self._cluster.version
+        return Fault(f"every process {f'upgraded from {before}' if before else 'restarted'}, one after another", inject)
 
 
 def answers(address: str) -> bool:

@@ -8,4 +8,4 @@ import pytest
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--minutes", type=float, default=15.0, help="Duration of the faults of the cluster's test.")
     parser.addoption("--hold", type=float, default=30.0, help="Seconds for which a host is cut off, away or stopped.")
-    parser.addoption("--kinds", default="cut,kill,stop,disk,node,upgrade", help="Kinds of faults of the cluster.")
+    parser.addoption("--kinds", default="upgrade,cut,kill,stop,disk,node", help="Kinds of faults of the cluster.")

@@ -5,23 +5,29 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from artimon.runtime.health import read_health
+from artimon.runtime.settings import Settings
 from artimon.runtime.settings import load as load_settings
+from artimon.stack.artimon_parts import ArtimonPart
 from artimon.stack.jars import ensure_jars
 from artimon.stack.java import find_java
 from artimon.stack.stack import Stack
-from artimon.stack.stack_part import EXAMPLES
+from artimon.stack.stack_part import EXAMPLES, StackPart
 from tests.cluster.cluster_hosts import ClusterHost, ClusterHosts
 from tests.cluster.cluster_parts import HOSTS, LEDGERS, cluster_parts
-from tests.cluster.python_archive import cached_archive
-from tests.cluster.yarn_parts import LOCK
+from tests.cluster.python_archive import OURS, cached_archive
+from tests.cluster.yarn_parts import LOCK, YarnSpark
 from tests.faults.load import PRODUCE
+from tests.upgrade.older_version import MissingVersionError, RollingPart, pack_version, unpack_version
 
+BEFORE = "26725a3f"
+"""The version before, from which the test upgrades: the first whose results on a cluster are written down."""
 START_S = 2400.0
 OPTIONS: Mapping[str, str] = {
     "poll": "5s",
@@ -52,14 +58,37 @@ def prepare() -> Path:
     return cached_archive(settings.cache)
 
 
+def version_before(settings: Settings) -> Path | None:
+    """Return the archive of the version before, in the cache; None if the repository does not have it. Its content is
+    in the folder of the same name."""
+    archive = settings.cache / "cluster" / f"before-{BEFORE}.tar.gz"
+    folder = archive.with_name(f"before-{BEFORE}")
+    if not folder.exists():
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        fresh = folder.with_suffix(".new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        try:
+            pack_version(BEFORE, archive, *OURS, "tests")
+        except MissingVersionError as problem:
+            print(f"cluster: the upgrade is a restart of one version: {problem}", file=sys.stderr)
+            return None
+        unpack_version(archive, fresh)
+        fresh.rename(folder)
+    return archive
+
+
 class LocalCluster:
     """A context manager: hosts and parts, all of them healthy once it is entered."""
 
-    def __init__(self, data: Path, options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, data: Path, options: Mapping[str, str] | None = None, *, older: bool = False) -> None:
+        """`older`: our processes but the applications are of the version before, until `upgrade`."""
         data.mkdir(parents=True, exist_ok=True)
         self._hosts = ClusterHosts(HOSTS, data)
         self._data, self._options = data, {**OPTIONS, **(options or {})}
         self._placed = cluster_parts()
+        self._older: dict[str, RollingPart | YarnSpark] = {}
+        if older and (archive := version_before(load_settings())) is not None:
+            self._placed = [(self._older_part(part, archive), number) for part, number in self._placed]
         self.stack: Stack
 
     def __enter__(self) -> Self:
@@ -126,6 +155,26 @@ class LocalCluster:
         for pid in self.hosts[number - 1].processes():
             if is_container(pid):
                 os.kill(pid, signal.SIGKILL)
+
+    def _older_part(self, part: StackPart, archive: Path) -> StackPart:
+        """Return the part of the version before; a server as it is."""
+        if isinstance(part, YarnSpark):
+            part.before = archive
+            self._older[part.name] = part
+        elif isinstance(part, ArtimonPart):
+            part = self._older[part.name] = RollingPart(part, archive.with_name(f"before-{BEFORE}"))
+        return part
+
+    @property
+    def version(self) -> str:
+        """Name of the version before, "" if none of its processes is left."""
+        return "" if all(part.upgraded for part in self._older.values()) else BEFORE
+
+    def upgrade(self, name: str) -> None:
+        """Restart a part, in the present version. See `wait_healthy`."""
+        if name in self._older:
+            self._older[name].upgraded = True
+        self.stack.restart(name)
 
     def rolling_order(self) -> list[str]:
         """Return the names of all parts in the order of an upgrade: who stores before who sends."""

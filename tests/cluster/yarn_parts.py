@@ -159,8 +159,12 @@ class NodeManager(YarnPart):
 
 class YarnSpark(SparkPart):
     """The Spark application in cluster mode: the part itself only submits it, and again if none runs. Healthy by the
-    health file of the driver, which it writes to the disk that all hosts here share."""
+    health file of the driver, which it writes to the disk that all hosts here share.
 
+    With `before` it runs the packages of that archive instead of its own, until it is `upgraded` and restarted."""
+
+    before: Path | None = None
+    upgraded = False
     starts_after = ("zookeeper", "kafka", "datanode", "nodemanager")
     memory_mb = 768
     start_s = hung_s = 3600.0  # YARN starts the driver again
@@ -192,6 +196,9 @@ class YarnSpark(SparkPart):
 
     def _write_properties(self, context: StackContext) -> Path:
         python = str(Path(sys.executable).resolve())
+        archives, path = [f"{context.data / 'environment.tar.gz'}#env"], "./env"
+        if self.before is not None and not self.upgraded:
+            archives, path = [*archives, f"{self.before}#before"], "./before:./env"
         jars = [f"local:{jar}" for jar in sorted((context.jars / "spark").glob("*.jar"))]
         settings = {
             "spark.master": "yarn",
@@ -204,10 +211,10 @@ class YarnSpark(SparkPart):
             "spark.yarn.archive.replication": "2",
             "spark.yarn.scheduler.heartbeat.interval-ms": "1000",
             "spark.jars": ",".join(jars),
-            "spark.yarn.dist.archives": f"{context.data / 'environment.tar.gz'}#env",
+            "spark.yarn.dist.archives": ",".join(archives),
             "spark.pyspark.python": python,
-            "spark.yarn.appMasterEnv.PYTHONPATH": "./env",
-            "spark.executorEnv.PYTHONPATH": "./env",
+            "spark.yarn.appMasterEnv.PYTHONPATH": path,
+            "spark.executorEnv.PYTHONPATH": path,
             "spark.yarn.appMasterEnv.PYTHONUNBUFFERED": "1",
             "spark.driver.memory": "512m",
             "spark.driver.memoryOverhead": "768m",
@@ -217,6 +224,6 @@ class YarnSpark(SparkPart):
             "spark.executor.memory": "512m",
             "spark.executor.memoryOverhead": "1g",
         }
-        path = context.folder(self.name) / "yarn.properties"
-        path.write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
-        return path
+        file = context.folder(self.name) / "yarn.properties"
+        file.write_text("".join(f"{key} {value}\n" for key, value in settings.items()))
+        return file

@@ -34,7 +34,7 @@ from sources.state.retention_rules import MAX_CLASSES
 from tests.docs.test_architecture import ROOT
 from varstore.cells.cell_file import FREE_BYTES
 from varstore.index import shard_limits as limits
-from varstore.index.shard_limits import DEFAULT_CAPACITY
+from varstore.index.shard_limits import MAX_FITTED_CAPACITY
 from varstore.shard_process import ShardConfig
 
 DAY_MS = 86_400_000
@@ -57,7 +57,7 @@ OPERATIONS = {
     "agents of a collector": f"{MAX_CONNECTIONS:,} connections",
     "age of a batch": f"{FORGET_MS // DAY_MS} days before its append",
     "Kafka keeps what the table holds": f"{default(SparkConfig, 'kafka_keep_s') // 3600} h",
-    "series of a shard": f"at most {DEFAULT_CAPACITY:,}",
+    "series of a shard": f"at most {MAX_FITTED_CAPACITY:,}",
     "series of one name in a shard": f"a quarter of its capacity, at least {limits.SERIES_PER_NAME:,} (`--name-limit`)",
     "packed buckets of a shard on disk": f"{default(ShardConfig, 'disk_bytes') // 2**30} GiB (`--disk`), and"
     f" {FREE_BYTES // 2**20} MiB stay free",

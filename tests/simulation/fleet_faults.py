@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from ipaddress import ip_network
 from typing import Any
 from unittest import mock
 
+from bookkeeper.process.host_key import HOSTS
 from sources.poll import unit_leases
 from sources.poll.agent_election import AgentElection
 from sources.poll.host_coordinator import HostCoordinator
@@ -38,11 +38,11 @@ def _takes_predecessors_node(_client: Any, stat: Any) -> bool:
 
 
 def _watches_every_host(self: HostCoordinator, client: Any) -> frozenset[str]:
-    self._networks = (ip_network("192.0.2.0/24"),)
-    return OWN_BY_ADDRESS(self, client)
+    client.get_children(HOSTS, watch=self._on_addresses)
+    return READ_ADDRESSES(self, client)
 
 
-OWN_BY_ADDRESS = HostCoordinator._own_by_address
+READ_ADDRESSES = HostCoordinator._read_addresses
 FAULTS: dict[str, tuple[str, Patch]] = {
     "claims without waiting": (
         "an agent polls its host although an elected one still has the lease",
@@ -74,7 +74,7 @@ FAULTS: dict[str, tuple[str, Patch]] = {
     ),
     "every agent watches all hosts": (
         "the start of a process costs messages on every host",
-        lambda: mock.patch.object(HostCoordinator, "_own_by_address", _watches_every_host),
+        lambda: mock.patch.object(HostCoordinator, "_read_addresses", _watches_every_host),
     ),
 }
 

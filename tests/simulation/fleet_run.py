@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sources.poll.unit_leases import CLAIMS
-from tests.simulation.fleet import PERIOD_S, RECONNECT_S, RECOVERY_S, Fleet, SimAgent
+from tests.simulation.fleet import PERIOD_S, RECONNECT_S, RECOVERY_S, Fleet, SimAgent, container_networks
 from tests.simulation.fleet_before import AgentBefore, simulated_with_older
 from tests.simulation.fleet_zookeeper import delete_node
 from tests.simulation.scheduler import Violation
@@ -18,6 +18,8 @@ REST_S = 600.0
 """Duration of the measurement at rest: agents that are not elected look for a slot about once in ten minutes."""
 MAX_STEADY = 6.0
 MAX_CHANGE = 20.0
+MAX_CONTAINER = 25.0
+"""Limit of the messages for the start of a container with a host key of its own: elected agents share it out."""
 STORM = 10.0
 OLDER_PART = 0.25
 MAX_OLDER = 20
@@ -40,6 +42,8 @@ class FleetOutcome:
     start: float = 0.0
     """Messages in the whole fleet for the start of one process."""
     restart: float = 0.0
+    container: float = 0.0
+    """Messages in the whole fleet for the start of a container with a host key of its own."""
     peak: float = 0.0
     """Greatest messages of an agent in a minute with faults."""
     polls: int = 0
@@ -143,24 +147,27 @@ class FleetRun:
         def start() -> None:
             self._fleet.start_process(self._some_agent().host)
 
-        for name, act in (("start", start), ("restart", self._restart)):
+        limits = {"start": MAX_CHANGE, "restart": MAX_CHANGE, "container": MAX_CONTAINER}
+        for name, act in (("start", start), ("restart", self._restart), ("container", self._start_container)):
             messages = 0.0
             for _ in range(count):
                 act()
                 messages += self._advance(PERIOD_S)
             value = max(0.0, messages / count - self._outcome.steady * self._present)
             setattr(self._outcome, name, value)
-        self._trace(f"start of a process: {self._outcome.start:.1f} messages, restart {self._outcome.restart:.1f}")
+        told = ", ".join(f"{name} {getattr(self._outcome, name):.1f}" for name in limits)
+        self._trace(f"messages in the fleet: {told}")
         # the rest between two minutes differs by chance: by its square root
         noise = 3 * (self._outcome.steady * self._present / count) ** 0.5
-        for name in ("start", "restart"):
-            if getattr(self._outcome, name) > MAX_CHANGE + noise:
-                raise Violation(f"{getattr(self._outcome, name):.1f} messages in the fleet for one {name} of a process")
+        for name, limit in limits.items():
+            if getattr(self._outcome, name) > limit + noise:
+                raise Violation(f"{getattr(self._outcome, name):.1f} messages in the fleet for one {name}")
 
     def _minute_of_faults(self) -> None:
         acts: list[Callable[[], None]] = [
             *([self._start_process, self._stop_process, self._join, self._leave, self._kill, self._pause] * 2),
             *(self._restart, self._lose_sessions, self._cut_site, self._change_leader, self._delete_claim),
+            self._start_container,
             *([self._change_version] * 4 if self._outcome.older else []),
         ]
         for _ in range(self._chance.randint(1, 4)):
@@ -185,6 +192,13 @@ class FleetRun:
             self._fleet.start_process("", f"old{self._chance.randrange(7)}")
         else:
             self._fleet.start_process(self._chance.choice(hosts))
+
+    def _start_container(self) -> None:
+        """Start a process whose host key is an address in the network of a host."""
+        hosts = [one.host for one in self._fleet.live_agents() if container_networks(one.host)]
+        if hosts:
+            network = container_networks(self._chance.choice(hosts))[0]
+            self._fleet.start_process(str(network[self._chance.randrange(1, 255)]))
 
     def _stop_process(self) -> None:
         self._fleet.stop_process(self._chance.choice([one for one in self._fleet.processes if one.alive]))
@@ -280,6 +294,7 @@ def main_result(outcome: FleetOutcome) -> dict[str, Any]:
         "steady_older",
         "start",
         "restart",
+        "container",
         "peak",
         "polls",
         "events",

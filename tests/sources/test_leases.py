@@ -18,7 +18,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from bookkeeper.process.host_key import HOSTS
 from sources.poll.agent_election import SLOTS_PATH
 from sources.poll.host_coordinator import HostCoordinator
-from sources.poll.lease_units import CONTEXTS
+from sources.poll.lease_units import CONTEXTS, network_path
 from sources.poll.registered_processes import UnitListing
 from sources.poll.unit_leases import CLAIMS, LEASES
 from sources.poll.zookeeper_session import ZooKeeperSession
@@ -155,15 +155,46 @@ def test_of_two_agents_on_one_host_the_second_stands_by(tree: str) -> None:
 
 
 def test_an_agent_polls_the_addresses_of_its_containers(tree: str) -> None:
-    """By a configured network, also those that come later; others are left to elected agents, here to itself."""
+    """Elected agents write them below its network, so that it lists no hosts; one that is empty is forgotten."""
 
     async def run() -> None:
+        only = frozenset(["10.244.3.7"])
         with registry(tree) as client:
-            async with side(tree, "a", "h1", networks=["10.244.3.0/24"]) as a:
-                await until(lambda: a.holds(frozenset(["h1"])), "its own host")
-                await asyncio.to_thread(client.ensure_path, f"{HOSTS}/10.244.3.7")
-                await until(lambda: a.holds(frozenset(["10.244.3.7"])), "the container")
-                assert await asyncio.to_thread(children, tree, CLAIMS) == ["10.244.3.7", "h1"]
+            async with side(tree, "a", "h1") as a, side(tree, "b", "h2", networks=["10.244.3.0/24"]) as b:
+                await until(lambda: b.holds(frozenset(["h2"])), "its own host")
+                await asyncio.to_thread(client.ensure_path, f"{HOSTS}/10.244.4.7")
+                node = f"{HOSTS}/10.244.3.7/shop:10.244.3.7:1:{uuid.uuid4()}"
+                await asyncio.to_thread(client.create, node, b"", None, True, False, True)
+                await until(lambda: b.holds(only) and len(b.listed["10.244.3.7"]) == 1, "the container")
+                assert not only & a.mine
+                assert await asyncio.to_thread(children, tree, CLAIMS) == ["10.244.3.7", "h1", "h2"]
+                offers = network_path(ipaddress.ip_network("10.244.3.0/24"))
+                assert await asyncio.to_thread(children, tree, offers) == ["10.244.3.7"]
+                await asyncio.to_thread(client.delete, node)
+                await until(lambda: not only & b.mine and not client.exists(f"{CLAIMS}/10.244.3.7"), "it to be left")
+                assert not client.exists(f"{HOSTS}/10.244.3.7")
+                assert await asyncio.to_thread(children, tree, offers) == []
+                await asyncio.to_thread(client.create, node, b"", None, True, False, True)
+                await until(lambda: b.holds(only), "the container that is back")
+
+    asyncio.run(run())
+
+
+def test_containers_of_a_host_whose_agent_is_gone_are_polled_by_an_elected_one(tree: str) -> None:
+    """When that agent is back it knows their addresses from the nodes of its network."""
+
+    async def run() -> None:
+        only = frozenset(["10.244.3.7"])
+        node = f"{HOSTS}/10.244.3.7/shop:10.244.3.7:1:{uuid.uuid4()}"
+        with registry(tree) as client:
+            await asyncio.to_thread(client.create, node, b"", None, True, False, True)
+            async with side(tree, "a", "h1") as a:
+                await until(lambda: a.holds(only), "the container of no network")
+                async with side(tree, "b", "h2", networks=["10.244.3.0/24"]) as b:
+                    await until(lambda: b.holds(only) and not only & a.mine, "its agent to take over")
+                await until(lambda: a.holds(only), "the container, when its agent is gone")
+                async with side(tree, "b", "h2", networks=["10.244.3.0/24"]) as b:
+                    await until(lambda: b.holds(only) and not only & a.mine, "its agent that is back")
 
     asyncio.run(run())
 

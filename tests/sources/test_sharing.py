@@ -15,10 +15,18 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import ValueType
 from bookkeeper.process.host_key import KEY_FILE, MAX_KEY_LENGTH, fit_host_key, host_key, write_host_key
-from bookkeeper.rpc.poll_turns import MAX_MEMO
+from bookkeeper.rpc.poll_service import MAX_MEMO
 from sources.base.rendezvous import assigned_agent
 from sources.poll import start_time_memo as memo
-from sources.poll.lease_units import Network, is_address_in, own_host_keys, own_networks
+from sources.poll.lease_units import (
+    NETWORKS,
+    Network,
+    network_of,
+    network_path,
+    own_host_keys,
+    own_networks,
+    parse_networks,
+)
 from sources.state.schema_binding import bind_schema
 from sources.state.series_memory import PlacedColumns, SourceSeries
 from sources.state.source_reading import Reading, SourceSchema
@@ -47,9 +55,21 @@ def test_host_keys_of_this_host() -> None:
 
 
 def test_keys_of_containers_are_addresses_in_the_networks_of_the_host() -> None:
-    assert is_address_in("10.244.3.7", nets("10.0.0.1/32", "10.244.3.0/24"))
-    assert not is_address_in("10.244.4.7", nets("10.244.3.0/24"))
-    assert not is_address_in("web1", nets("0.0.0.0/0"))
+    """The narrowest network counts; a name is in none."""
+    hosts = nets("10.0.0.1/32", "10.244.0.0/16", "10.244.3.0/24", "fd00::/64")
+    for key, network in {"10.244.3.7": "10.244.3.0/24", "10.244.4.7": "10.244.0.0/16", "fd00::7": "fd00::/64"}.items():
+        assert network_of(key, hosts) == ipaddress.ip_network(network)
+    assert network_of("10.0.0.2", hosts) is None
+    assert network_of("fd01::7", hosts) is None
+    assert network_of("web1", nets("0.0.0.0/0")) is None
+    assert network_of("10.0.0.1", ()) is None
+
+
+def test_a_network_is_found_again_in_the_name_of_its_node() -> None:
+    hosts = nets("10.244.3.0/24", "fd00::/64", "10.0.0.1/32")
+    names = [network_path(network).removeprefix(f"{NETWORKS}/") for network in hosts]
+    assert not any("/" in name for name in names)
+    assert parse_networks([*names, "somebody's", "10.244.3.7_24"]) == hosts
 
 
 def test_the_host_key_that_an_agent_leaves(tmp_path: Path) -> None:

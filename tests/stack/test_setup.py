@@ -127,12 +127,23 @@ def test_progress_tells_the_bytes_written(tmp_path: Path, monkeypatch: pytest.Mo
     for folder, size in ((library, 3_000_000), (downloads, 2_000_000)):
         folder.mkdir()
         (folder / "wheel").write_bytes(bytes(size))
-    with install.progress(library, 950, downloads):
+    with install.progress(lambda: install.describe_packages(library, 950, downloads)):
         eventually(lambda: told)
-    assert told[0].startswith("3 of about 950 MB written (2 MB unpacked), after ")
+    assert told[0].startswith("3 of about 950 MB written (2 MB downloaded or unpacked), after ")
     count = len(told)
     assert install.written_bytes(library) == 3_000_000
     assert len(told) == count, "it says nothing after its end"
+
+
+def test_the_package_that_pip_builds_has_a_process_of_its_own(tmp_path: Path) -> None:
+    """The parts together are the lock file, hashes included."""
+    lock = ROOT / install.LOCKS["run"]
+    others, built = install.split_lock(lock, tmp_path)
+    assert [entry.partition("==")[0] for entry in built.read_text().splitlines()] == [install.BUILT]
+    hashes = [file.read_text().count("--hash=sha256:") for file in (others, built)]
+    assert min(hashes) > 0
+    assert sum(hashes) == lock.read_text().count("--hash=sha256:")
+    assert install.split_lock(ROOT / install.LOCKS["tests"], tmp_path) == [tmp_path / "tests.txt"]
 
 
 def test_a_failed_step_says_the_remedy() -> None:

@@ -4,25 +4,22 @@ run together in each state in between, nothing is lost and nothing is counted tw
 from __future__ import annotations
 
 import json
-import re
 import signal
-import subprocess
 import sys
-import tarfile
 import urllib.request
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.stack.artimon_parts import ArtimonPart
+from artimon.stack.artimon_parts import AgentPart, ArtimonPart
 from artimon.stack.child_process import ProcessCommand
 from artimon.stack.stack import Stack
-from artimon.stack.stack_part import StackContext, StackPart
+from artimon.stack.stack_part import StackContext
 from tests.e2e.exactness import acks_flow, application, assert_exact, let_it_poll
 from tests.e2e.whole import OPTIONS, ROOT
+from tests.upgrade.older_version import MissingVersionError, RollingPart, pack_version, unpack_version
 from tests.waiting import eventually
 from varstore.cluster.varstore_client import VarstoreClient
 
@@ -39,68 +36,26 @@ pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(2400)]
 def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout of the version before."""
     folder = tmp_path_factory.mktemp("before")
-    archive = folder / "tree.tar"
-    made = subprocess.run(
-        ["git", "-C", str(ROOT), "archive", "--output", str(archive), BEFORE], capture_output=True, text=True
-    )
-    if made.returncode:
-        pytest.fail(f"no checkout of {BEFORE} ({made.stderr.strip()}): clone the repository with its history")
-    with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
-    archive.unlink()
+    try:
+        pack_version(BEFORE, folder / "tree.tar")
+    except MissingVersionError as problem:
+        pytest.fail(str(problem))
+    unpack_version(folder / "tree.tar", folder)
     return folder
 
 
-class RollingPart(StackPart):
-    """A part of ours that runs the version before until it is `upgraded` and restarted."""
-
-    def __init__(self, part: ArtimonPart, before: Path) -> None:
-        self._part, self._before = part, before
-        self.upgraded = False
-        self.name, self.starts_after, self.ports, self.layer = part.name, part.starts_after, part.ports, part.layer
-        self.jar_sets, self.memory_mb, self.stop_s = part.jar_sets, part.memory_mb, part.stop_s
-
-    def prepare(self, context: StackContext) -> list[ProcessCommand]:
-        return self._part.prepare(context)
+class LedgerAgent(AgentPart):
+    """The agent with a ledger of what its log accepted."""
 
     def command(self, context: StackContext) -> ProcessCommand:
-        root = ROOT if self.upgraded else self._before
-        command, *options = self._part.arguments(context)
-        known = options if self.upgraded else known_options(root, command, options)
-        module = ["-P", "-m", "artimon.cli"]
-        ledger = []
-        if self.name == "agent":
-            module, ledger = ["-m", "tests.e2e.ledger_agent"], ["--ledger", str(context.data / "ledger.jsonl")]
-        argv = [sys.executable, *module, command, *known, "--health", str(context.health(self.name)), *ledger]
-        return ProcessCommand(argv, {**self._part.environment(context), "PYTHONPATH": str(root)})
-
-    def check(self, context: StackContext) -> str:
-        return self._part.check(context)
-
-    def addresses(self, context: StackContext) -> dict[str, str]:
-        return self._part.addresses(context)
+        ledger = ["-m", "tests.e2e.ledger_agent", "--ledger", str(context.data / "ledger.jsonl")]
+        argv = [sys.executable, *ledger, *self.arguments(context), "--health", str(context.health(self.name))]
+        return ProcessCommand(argv, {**self.environment(context), "PYTHONPATH": str(ROOT)})
 
 
-def known_options(root: Path, command: str, options: list[str]) -> list[str]:
-    """Leave out what a version does not know; every option of a part has one value or none."""
-    known = names_of_options(root, command)
-    kept: list[str] = []
-    skipped = False
-    for word in options:
-        if word.startswith("--"):
-            skipped = word not in known
-        if not skipped:
-            kept.append(word)
-    return kept
-
-
-@cache
-def names_of_options(root: Path, command: str) -> frozenset[str]:
-    """Names of the options in a version's own help."""
-    argv = [sys.executable, "-P", "-m", "artimon.cli", command, "--help"]
-    told = subprocess.run(argv, env={"PYTHONPATH": str(root), "COLUMNS": "200"}, capture_output=True, text=True)
-    assert told.returncode == 0, told.stderr
-    return frozenset(re.findall(r"--[a-z][a-z0-9-]*", told.stdout))
+def rolling_part(part: ArtimonPart, before: Path) -> RollingPart:
+    """Return a part of the version before; the agent has a ledger."""
+    return RollingPart(LedgerAgent() if isinstance(part, AgentPart) else part, before)
 
 
 def answers_wholly(stack: Stack) -> bool:
@@ -127,7 +82,7 @@ def settled(condition: Callable[[], bool]) -> Callable[[], bool]:
 def rolling(before: Path, tmp_path: Path) -> Iterator[Stack]:
     """Everything, of the version before; two shards with two replicas."""
     stack = Stack(tmp_path / "stack", base_port=28_500, options={**OPTIONS, "replicas": "2"})
-    stack.parts = [RollingPart(part, before) if isinstance(part, ArtimonPart) else part for part in stack.parts]
+    stack.parts = [rolling_part(part, before) if isinstance(part, ArtimonPart) else part for part in stack.parts]
     with stack:
         yield stack
 

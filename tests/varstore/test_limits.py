@@ -144,7 +144,8 @@ def test_a_capacity_beyond_the_memory_of_the_machine_is_refused() -> None:
     with pytest.raises(CapacityLimitError, match=r"1000000 series needs up to .* GiB.*at most 500000, spread"):
         settle_capacity(1_000_000, DEFAULT_LEVELS, needs // 2)
     assert settle_capacity(0, DEFAULT_LEVELS, needs // 2) == 500_000
-    assert settle_capacity(0, DEFAULT_LEVELS, 2 * needs) == 1_000_000
+    assert settle_capacity(0, DEFAULT_LEVELS, 2 * needs) == 2_000_000
+    assert settle_capacity(0, DEFAULT_LEVELS, 9 * needs) == 4_000_000
     assert 0 < memory_limit(1 << 30) <= (1 << 30)
     assert memory_limit() > 0
 

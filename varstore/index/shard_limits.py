@@ -11,7 +11,9 @@ from artimon.model.grid import Level
 from artimon.runtime.process_options import MiB, Option
 
 DEFAULT_CAPACITY = 1_000_000
-"""Default capacity of a shard in series, if memory suffices."""
+"""Default capacity of a store in series."""
+MAX_FITTED_CAPACITY = 4_000_000
+"""Limit of the capacity that follows from memory: more series are for more shards, as one process takes them all in."""
 SPARE_ROWS = 4
 """Bucket rows of a level beyond its range: two ahead of the settled end, two for predecessors."""
 FINEST_SPARE_ROWS = SPARE_ROWS + 15
@@ -101,11 +103,11 @@ def bytes_per_series(levels: Sequence[Level]) -> int:
 
 
 def settle_capacity(capacity: int, levels: Sequence[Level], limit: int) -> int:
-    """Return the capacity to reserve; for 0 as many series as `limit` bytes allow, at most DEFAULT_CAPACITY.
+    """Return the capacity to reserve; for 0 as many series as `limit` bytes allow, at most MAX_FITTED_CAPACITY.
     Raises CapacityLimitError if a nonzero `capacity` needs more than `limit` bytes."""
     fits = max(1, limit // bytes_per_series(levels))
     if capacity == 0:
-        return min(DEFAULT_CAPACITY, fits)
+        return min(MAX_FITTED_CAPACITY, fits)
     if capacity > fits:
         needs = capacity * bytes_per_series(levels)
         raise CapacityLimitError(

@@ -129,7 +129,6 @@ class RawRowLoader:
         return plan(period.start_ms, period.end_ms, self.floor_ms, self._targets, -(-series // SEGMENT))
 
     def filter_of(self, slice_: Slice) -> Any:
-        """Return the filter of the rows of a slice."""
         later = pc.field("time") > _time(slice_.after_ms)
         until = later if slice_.until_ms is None else later & (pc.field("time") <= _time(slice_.until_ms))
         return self._source_filter & until & ~pc.field("future")

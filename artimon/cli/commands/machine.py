@@ -18,7 +18,6 @@ from artimon.cli.common import (
     option_validator,
     print_error,
 )
-from artimon.cli.retention_options import DaysOption, KeepClassOption
 from artimon.runtime import settings as settings_module
 from artimon.runtime.text import parse_period
 
@@ -35,6 +34,37 @@ STATES = ("up", "failing", "missing", "silent")
 app = typer.Typer()
 
 
+def _keep_days(text: str) -> object:
+    from pipeline.compaction.compaction_settings import parse_keep
+
+    return parse_keep(text)
+
+
+def _keep_rules(texts: list[str]) -> object:
+    from sources.state.retention_rules import parse_retention_rules
+
+    return parse_retention_rules(texts)
+
+
+DaysOption = Annotated[
+    str,
+    typer.Option(
+        "--keep",
+        help="CLASS=DAYS, by comma: retention of each class of samples; * means all others.",
+        callback=option_validator(_keep_days),
+    ),
+]
+KeepClassOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keep-class",
+        help="PATTERN=CLASS: retention class of variables whose name matches (see `--keep` of the compactor); may be "
+        "repeated, the first match wins.",
+        callback=option_validator(_keep_rules),
+    ),
+]
+
+
 @app.command()
 def up(
     context: typer.Context,
@@ -45,7 +75,7 @@ def up(
     ] = "60s",
     level: Annotated[Literal["kafka", "hdfs"], typer.Option(help="Ack level.")] = "hdfs",
     capacity: Annotated[
-        int, typer.Option(min=0, help="Maximum series per shard (0: as memory allows, at most a million).")
+        int, typer.Option(min=0, help="Maximum series per shard (0: as memory allows, at most 4 million).")
     ] = 0,
     shards: Annotated[int, typer.Option(min=1, max=64, help="Processes of the memory store.")] = 2,
     replicas: Annotated[int, typer.Option(min=1, max=64, help="Initial number of shards that hold each series.")] = 1,
