@@ -90,7 +90,7 @@ def _java(context: StackContext, part: str, heap_mb: int, *arguments: str) -> Pr
     conf = context.folder("hdfs") / "conf"
     argv = [
         str(context.java.program),
-        *jvm_flags(heap_mb, context.temporary(part), small=part == "namenode"),
+        *jvm_flags(heap_mb, context.temporary(part)),
         *context.archive_flags(part, context.jars / "hdfs"),
         "-XX:MaxDirectMemorySize=64m",
         f"-Dhadoop.log.dir={context.data / 'logs'}",
