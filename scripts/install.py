@@ -25,9 +25,6 @@ SIZES_MB = {"run": 1170, "tests": 1150}
 """Approximate size of each set on the disk."""
 BUILT = "pyspark"
 """The largest package, a third of all bytes. It comes as source, so that pip builds a wheel, beside the others."""
-STORED = "[bdist_wheel]\ncompression = stored\n"
-"""Settings of that build: its wheel is unpacked at once, and compressing 450 MB takes 20 s. Options of pip do not reach
-the packages of a file of requirements."""
 JARS_MB = 120
 """Approximate size of the jars that running needs."""
 STILL_S = 10
@@ -148,12 +145,11 @@ def install(venv: Path, names: Sequence[str]) -> None:
     ]
     pip += ["--no-compile", "--no-build-isolation", "--no-deps"]
     network = "check the network and run ./scripts/setup again"
-    pinned = [*pip, "--require-hashes", "-r"]
+    stored = ["--use-pep517", "--config-settings", "--build-option=--compression=stored"]  # jars do not get smaller
+    pinned = [*pip, *stored, "--require-hashes", "-r"]
     downloads, library = venv / "downloads", venv / "lib"
     downloads.mkdir(exist_ok=True)
-    (downloads / "stored.cfg").write_text(STORED)
-    places = {"TMPDIR": str(downloads), "DIST_EXTRA_CONFIG": str(downloads / "stored.cfg")}
-    env, expected = {**os.environ, **places}, sum(SIZES_MB[name] for name in names)
+    env, expected = {**os.environ, "TMPDIR": str(downloads)}, sum(SIZES_MB[name] for name in names)
     say(f"installing the pinned Python packages (the first time some minutes; about {expected:,} MB on the disk)")
     with progress(partial(describe_packages, library, expected, downloads)):
         run([*pinned, ROOT / BUILD], network, env)
