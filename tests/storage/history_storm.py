@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,8 +25,9 @@ END_MS = BEGIN_MS + DAYS * DAY_MS
 """Times of imported and of late samples: (BEGIN_MS, END_MS]."""
 STREAM_MS = 19_300 * DAY_MS
 """Append time of the first append."""
-HOUR_S = 1.0
-"""Seconds of an hour of the stream."""
+HOUR_S = 2.0
+"""Least seconds between two hours of the stream. They are at least twice what an append takes: on a busy machine other
+programs would else find no time for a commit."""
 STEP_MS = 240_000
 RESETS = 50
 MAX_ROUNDS = 200
@@ -70,9 +72,12 @@ class Storm:
 
         def append() -> None:
             try:
-                while not stop.wait(HOUR_S):
+                took = 0.0
+                while not stop.wait(max(HOUR_S, 2 * took)):
                     with self.lock:
+                        began = time.monotonic()
                         self._append_hour()
+                        took = time.monotonic() - began
             except BaseException as error:
                 failed.append(error)
 
@@ -94,9 +99,9 @@ class Storm:
             at = begin + part * 60_000 + 1
             late = BEGIN_MS + self._chance.randrange(DAYS * DAY_MS) + 1
             rows: list[Given] = [
-                (SOURCE, text(name, f"r{self._round}a"), time, self._value(type_))
+                (SOURCE, text(name, f"r{self._round}a"), moment, self._value(type_))
                 for name, type_ in TYPES.items()
-                for time in (at, late)
+                for moment in (at, late)
             ]
             self._world.append(at + 5, rows)
         self._hours += 1

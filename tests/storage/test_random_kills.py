@@ -5,10 +5,10 @@ ARTIMON_HISTORY_MINUTES (default 1) is the duration on each store."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
-import subprocess
-import sys
+import signal
 import threading
 import time
 from collections import Counter
@@ -21,18 +21,19 @@ from artimon.rawtable.schema import DAY_MS
 from tests.seeds import drawn, run_seed
 from tests.storage.history_ledger import check_answers, check_increases, check_rollups, check_samples
 from tests.storage.history_storm import BEGIN_MS, END_MS, STREAM_MS, Storm
-from tests.storage.victims import compactor
+from tests.storage.victims import begin, compactor
 from tests.transfer.relabels import PREFIX
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[2]
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["pytest", "tests.storage.victims"])
 MINUTES = float(os.environ.get("ARTIMON_HISTORY_MINUTES", "1"))
 MAX_PAUSE_S = 2.5
-"""A program is killed at most this long after the kill before, or its start."""
-ROUND_S = (8.0, 25.0)
-"""Limits of the time in which programs of a round are killed. Then those that are not done may end."""
-END_S = 300.0
+"""Longest pause before a kill."""
+KILLS = (4, 16)
+"""Least and greatest number of kills in a round, if its programs are not done before. Then they may end."""
+END_S = 600.0
 
 
 class Victim:
@@ -40,37 +41,34 @@ class Victim:
 
     def __init__(self, name: str, folder: Path, *words: str) -> None:
         self.name, self.kills = name, 0
-        self._command = [sys.executable, "-m", "tests.storage.victims", name, *words]
-        self._folder = folder
-        self._folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._words, self._log = (name, *words), folder / "stderr.txt"
         self._start()
 
     def _start(self) -> None:
-        self._is_ready = False
-        with (self._folder / "stderr.txt").open("ab") as error:
-            self._process = subprocess.Popen(self._command, cwd=ROOT, stdout=subprocess.PIPE, stderr=error)
-
-    def wait_ready(self) -> None:
-        """Return once it has begun its work."""
-        assert self._process.stdout is not None
-        self._is_ready = self._is_ready or self._process.stdout.readline() == b"ready\n"
-        assert self._is_ready, self.errors()
+        told = self._log, dict(os.environ), self._words
+        self._process = PROCESSES.Process(target=begin, args=told, daemon=True)
+        self._process.start()
 
     @property
     def is_done(self) -> bool:
         """True if it has ended by itself."""
-        code = self._process.poll()
+        code = self._process.exitcode
         assert code in (None, 0), f"{self.name} ended with {code}: {self.errors()}"
         return code == 0
 
+    def show_threads(self) -> str:
+        """Return the stacks of all its threads, after its last errors."""
+        os.kill(self._process.pid or 0, signal.SIGUSR1)
+        threading.Event().wait(2.0)
+        return self.errors()
+
     def errors(self) -> str:
-        return (self._folder / "stderr.txt").read_text()[-3000:]
+        return self._log.read_text()[-3000:]
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait(30)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._process.join(30)
 
     def kill_and_restart(self) -> None:
         self.kill()
@@ -121,17 +119,20 @@ class KillRun:
         self._running = []
 
     def _kill_some(self, others: Sequence[Victim]) -> None:
-        until = time.monotonic() + self._chance.uniform(*ROUND_S)
-        while time.monotonic() < until and not all(one.is_done for one in others):
+        for _ in range(self._chance.randint(*KILLS)):
+            if all(one.is_done for one in others):
+                break
             victim = self._chance.choice([one for one in self._running if not one.is_done])
-            victim.wait_ready()
             threading.Event().wait(self._chance.uniform(0.0, MAX_PAUSE_S))
             if not victim.is_done:
                 victim.kill_and_restart()
 
     def _await_end(self, others: Sequence[Victim]) -> None:
         for victim in others:
-            eventually(lambda one=victim: one.is_done, f"{victim.name} ends", END_S)  # type: ignore[misc]
+            try:
+                eventually(lambda one=victim: one.is_done, f"{victim.name} ends", END_S)  # type: ignore[misc]
+            except AssertionError as error:
+                raise AssertionError(victim.show_threads()) from error
             victim.kill()
             self._running.remove(victim)
             self.kills[victim.name] += victim.kills

@@ -1,8 +1,11 @@
-"""Programs that are killed at random and started again until they are done:
-python -m tests.storage.victims compact|import|delete|relabel HDFS FOLDER [WORD...]."""
+"""Programs that are killed at random and started again until they are done: compact, import, delete, relabel. Each is a
+process that is forked from one that has imported all of this."""
 
 from __future__ import annotations
 
+import faulthandler
+import os
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -94,20 +97,19 @@ def selected(hdfs: str, folder: Path, selector: str, start: int, end: int, rules
         return None
 
 
-def main(words: Sequence[str]) -> None:
-    what, hdfs, place, *rest = words
+def begin(log: Path, environment: dict[str, str], words: Sequence[str]) -> None:
+    """Run a program (name, HDFS, folder, …) in this process; errors, and stacks on SIGUSR1, go to `log`."""
+    out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.dup2(out, sys.stderr.fileno())
+    faulthandler.register(signal.SIGUSR1)
+    os.environ.update(environment)
+    name, hdfs, place, *rest = words
     folder = Path(place)
-    folder.mkdir(parents=True, exist_ok=True)
-    print("ready", flush=True)
-    if what == "compact":
+    if name == "compact":
         compact(hdfs, folder)
-    elif what == "import":
+    elif name == "import":
         import_all(hdfs, folder, rest)
-    elif what == "delete":
+    elif name == "delete":
         delete(hdfs, rest[0], int(rest[1]), int(rest[2]))
     else:
         relabel(hdfs, folder, rest[0], int(rest[1]), int(rest[2]), rest[3])
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
