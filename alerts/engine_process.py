@@ -22,8 +22,7 @@ from alerts.evaluation.alert_charts import AlertCharts
 from alerts.evaluation.alert_engine import AlertEngine, EngineConfig
 from alerts.evaluation.feed_status import FeedStatus
 from alerts.pair.engine_lease import EngineAddress, EngineLease
-from alerts.pair.engine_pair import EnginePair
-from alerts.pair.pair_member import PairMember
+from alerts.pair.pair_member import EnginePair, PairMember
 from alerts.pair.rule_shares import RuleShares
 from alerts.pair.state_log import StateLog
 from alerts.receivers.letter_sender import LetterSenders, always
@@ -37,7 +36,6 @@ from artimon.access.authenticator import open_access
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.labels import validate_labels
 from artimon.model.select import Store
-from artimon.runtime.gc_tuning import gc_tuned
 from artimon.runtime.health import HealthFile, Publish, unpublished
 from artimon.runtime.process_options import (
     AccessFile,
@@ -50,6 +48,7 @@ from artimon.runtime.process_options import (
     in_milliseconds,
     process_name,
 )
+from artimon.runtime.process_setup import gc_tuned
 from artimon.runtime.settings import SettingsError
 from artimon.runtime.text import parse_process_name
 from artimon.runtime.topic_check import TopicCheck, required_topics

@@ -26,7 +26,7 @@ from artimon.model.feed_codec import FeedEntry, FeedRange, concat_samples
 from artimon.model.fingerprint import fingerprint
 from artimon.model.values import Kind, ValueType
 from artimon.model.vshards import ALL_VSHARDS
-from artimon.runtime.gc_tuning import gc_tuned
+from artimon.runtime.process_setup import gc_tuned
 from artimon.runtime.settings import load as load_settings
 from artimon.stack.port_leases import PortLeases
 from benchmarks.common import emit, fail, say

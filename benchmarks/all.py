@@ -3,9 +3,10 @@
 `machine`: date, commit, processor, memory, versions. `benchmark.NAME` ends each benchmark: seconds, arguments, load
 averages at its start and end. A benchmark, line or peer that fails becomes a line with `failed` and the reason; the
 others continue, and the exit code is 1. With FILE each line is also appended to it; `--resume` skips the benchmarks
-that FILE holds for the same commit. `artimon bench page FILE` makes the page from FILE.
+that FILE holds for the same commit; `--renew` measures the chosen ones again and keeps the others of any commit.
+`artimon bench page FILE` makes the page from FILE.
 
-artimon bench all --json [FILE] [--only increment,poll] [--resume] [--small|--long] [--list]
+artimon bench all --json [FILE] [--only increment,poll] [--resume|--renew] [--small|--long] [--list]
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def run_entry(entry: Entry, form: Form, results: Results) -> None:
         "unit": "s",
         "arguments": list(entry.arguments_of(form)),
     }
-    end |= {"load_start": before, "load_end": load()}
+    end |= {"load_start": before, "load_end": load(), **results.run}
     if problems:
         end["failed"] = "; ".join(problems)
     _add(results, entry, end, problems)
@@ -136,10 +137,14 @@ def run(options: Any) -> int:
             command = " ".join((entry.module, *entry.arguments_of(options.form)))
             print(f"# {entry.name:<18} {entry.minutes_of(options.form):4.1f} min  {command}")
         return 0
-    if options.file and options.file.exists() and not options.resume:
-        raise ResultsError(f"{options.file} exists: continue it with --resume, or choose another file")
+    if options.file and options.file.exists() and not (options.resume or options.renew):
+        raise ResultsError(
+            f"{options.file} exists: continue it with --resume, measure again with --renew, or choose another file"
+        )
     results = Results(options.file, {**describe(), "form": options.form})
-    if options.resume:
+    if options.renew:
+        results.renew(entry.name for entry in entries)
+    elif options.resume:
         results.resume()
     results.begin()
     for record in results.records:
@@ -158,6 +163,7 @@ def main(args: Sequence[str]) -> int:
     parser.add_argument("file", type=Path, nargs="?", help="also append the lines to this file")
     parser.add_argument("--only", help="comma-separated names (--list shows them)")
     parser.add_argument("--resume", action="store_true", help="continue FILE: skip its benchmarks of this commit")
+    parser.add_argument("--renew", action="store_true", help="replace these benchmarks in FILE, keep its others")
     sizes = parser.add_mutually_exclusive_group()
     for size, text in (
         ("small", "a trial run with small sizes, not for publication"),

@@ -34,8 +34,8 @@ from kazoo.protocol.connection import ConnectionHandler
 from artimon.model.ack_state import AckState, PartitionState, Position
 from artimon.model.batch import PollResult, Samples
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.runtime.open_files import raise_limit
 from artimon.runtime.partition_counts import ACKS_PATH
+from artimon.runtime.process_setup import raise_limit
 from artimon.runtime.zookeeper_client import EphemeralNode, close_client, zookeeper_client, zookeeper_session
 from artimon.stack.stack import Stack
 from benchmarks import fleet_append, fleet_collector

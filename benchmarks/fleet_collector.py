@@ -27,7 +27,7 @@ import psutil
 from artimon.model.batch import BatchId, BatchKind, Samples
 from artimon.model.batch_codec import assemble, encode_samples, parse_header
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.runtime.open_files import raise_limit
+from artimon.runtime.process_setup import raise_limit
 from artimon.stack.stack import Stack
 from benchmarks.carrying.servers import Collectors
 from benchmarks.common import Parts, emit

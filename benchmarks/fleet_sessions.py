@@ -31,7 +31,7 @@ from kazoo.protocol.serialization import Connect, Create, GetChildren, GetData, 
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from artimon.model.clock import SYSTEM_CLOCK
-from artimon.runtime.open_files import raise_limit
+from artimon.runtime.process_setup import raise_limit
 from artimon.runtime.zookeeper_client import zookeeper_session
 from artimon.stack.stack import Stack
 from artimon.stack.stack_part import tcp_request

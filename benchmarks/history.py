@@ -2,9 +2,10 @@
 
 `history.30d`: sum by rack of the increase in each hour of 30 days of 3,000 counters polled every minute, 130 million
 samples. `history.365d`: mean of each day of a year of 1,000 gauges, 526 million samples. Seconds from the text to the
-answer, which is compared with the stored samples; the best of several in a running process. `@cold`: the first answer
-of a new process; `@parts`: asked again of a process that has the closed days in its cache on disk. The peer's line is
-with its cache of results off, `@cached` with it on: a question asked before.
+answer, which is compared with the stored samples; the best of several in a running process, in turn with the peer.
+`@cold`: the first answer of a new process, the best of as many; `@parts`: asked again of a process that has the closed
+days in its cache on disk. The peer's line is with its cache of results off, `@cached` with it on: a question asked
+before.
 `history.rollup`: samples a second that the compactor rolls up. `history.bytes`: bytes of samples and roll-ups in
 relation to those of samples alone, for a day of the counters, with the levels of the default; `@mixed`: for the
 recorded hour of a whole stack; `@5m`: with the level of 5 min, too.
@@ -33,7 +34,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
@@ -214,44 +216,62 @@ def measure(
     pace, samples = roll_up_all(hdfs, RollupRetention())
     if question.step_ms == HOUR_MS:
         emit("history.rollup", pace, f"samples/s of {samples:,}, the levels of the default, one process")
-    cold = ask_in_new_process(hdfs, question)
-    with History(hdfs) as history:
-        store = HistoryStore(history, engine="local")
-        took = [ask(store, question) for _ in range(TURNS)]
-        with_parts = HistoryStore(history, engine="local", parts=ClosedParts(folder / "parts"))
-        ask(with_parts, question)
-        again = min(ask(with_parts, question) for _ in range(TURNS))
-    warm = min(took)
     unit = f"s ({samples:,} samples of {len(load.values):,} series, {load.days} days; {question.promql})"
     for peer in peers:
         say(f"{question.line}: {peer.name} stores the same")
         peer.store(load.peer_series())
-        with peer.serve() as url:
-            times = [ask_peer(url, load, question, False) for _ in range(TURNS)]
-            ask_peer(url, load, question, True)
-            cached = min(ask_peer(url, load, question, True) for _ in range(TURNS))
-        emit(question.line, warm, unit, peer.name, min(times) / warm)
-        emit(variant(question.line, "cold"), cold, f"{unit}, the first in a new process", peer.name, times[0] / cold)
-        emit(variant(question.line, "parts"), again, f"{unit}, closed days cached", peer.name, cached / again)
-        emit(f"peer.{peer.name}.{question.line}", min(times), f"{unit}, without its cache of results", peer.name)
-        emit(
-            variant(f"peer.{peer.name}.{question.line}", "cold"),
-            times[0],
-            f"{unit}, the first of a new process",
-            peer.name,
-        )
-        emit(
-            variant(f"peer.{peer.name}.{question.line}", "cached"),
-            cached,
-            f"{unit}, asked before",
-            peer.name,
-            cached / warm,
-        )
+        emit_turns(question.line, unit, ask_in_turns(hdfs, folder, load, question, peer), peer.name)
     if not peers:
-        emit(question.line, warm, unit)
-        emit(variant(question.line, "cold"), cold, f"{unit}, the first in a new process")
-        emit(variant(question.line, "parts"), again, f"{unit}, closed days cached")
+        emit_turns(question.line, unit, ask_in_turns(hdfs, folder, load, question, None), None)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def ask_in_turns(
+    hdfs: str, folder: Path, load: years.Load, question: Question, peer: Victoria | None
+) -> dict[str, float]:
+    """Return the least seconds of each kind of answer. Both engines answer in turn: they meet the same load of the
+    machine. Raises WrongHistory."""
+    took: dict[str, list[float]] = {}
+
+    def keep(kind: str, seconds: float) -> None:
+        took.setdefault(kind, []).append(seconds)
+
+    for _ in range(TURNS):
+        keep("cold", ask_in_new_process(hdfs, question))
+        if peer:
+            with peer.serve() as url:
+                keep("peer cold", ask_peer(url, load, question, False))
+    with History(hdfs) as history, peer.serve() if peer else nullcontext("") as url:
+        store = HistoryStore(history, engine="local")
+        with_parts = HistoryStore(history, engine="local", parts=ClosedParts(folder / "parts"))
+        for turn in range(TURNS + 1):
+            if turn == 1:  # the first has filled the caches
+                took = {kind: took[kind] for kind in took if kind.endswith("cold")}
+            keep("warm", ask(store, question))
+            keep("parts", ask(with_parts, question))
+            if peer:
+                keep("peer warm", ask_peer(url, load, question, False))
+                keep("peer cached", ask_peer(url, load, question, True))
+    for kind, seconds in took.items():
+        say(f"{question.line} {kind}: {', '.join(f'{one:.3f}' for one in seconds)} s")
+    return {kind: min(seconds) for kind, seconds in took.items()}
+
+
+def emit_turns(line: str, unit: str, took: Mapping[str, float], peer: str | None) -> None:
+    """Print the lines of one question; `took` is that of `ask_in_turns`."""
+
+    def ratio(kind: str, of: str) -> float | None:
+        return took[f"peer {kind}"] / took[of] if peer else None
+
+    cold, parts, cached = "the first in a new process", "closed days cached", "asked before"
+    emit(line, took["warm"], unit, peer, ratio("warm", "warm"))
+    emit(variant(line, "cold"), took["cold"], f"{unit}, {cold}", peer, ratio("cold", "cold"))
+    emit(variant(line, "parts"), took["parts"], f"{unit}, {parts}", peer, ratio("cached", "parts"))
+    if peer:
+        theirs = f"peer.{peer}.{line}"
+        emit(theirs, took["peer warm"], f"{unit}, without its cache of results", peer)
+        emit(variant(theirs, "cold"), took["peer cold"], f"{unit}, {cold}", peer)
+        emit(variant(theirs, "cached"), took["peer cached"], f"{unit}, {cached}", peer, ratio("cached", "warm"))
 
 
 def measure_bytes(hdfs: str, folder: Path, hosts: int) -> None:

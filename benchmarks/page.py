@@ -1,4 +1,4 @@
-"""Make the page of figures from the results of one run and a template without figures.
+"""Make the page of figures from the results of runs and a template without figures.
 
 artimon bench page FILE > docs/benchmarks.md
 """
@@ -35,6 +35,8 @@ def page(records: Sequence[Record], template: str) -> str:
     """Return the page as Markdown. Raises ResultsError unless the first record is the machine line."""
     if not records or records[0]["name"] != "machine":
         raise ResultsError("the first line of the results is not a machine line")
+    order = {entry.name: place for place, entry in enumerate(PLAN, 1)}
+    records = sorted(records, key=lambda one: order.get(str(one.get("benchmark")), 0))
     parts: dict[str, Callable[[str], str]] = {
         "machine": lambda _: _machine(records[0]),
         "ratios": lambda _: _ratios(records),
@@ -99,13 +101,23 @@ def _runs(records: Sequence[Record]) -> str:
             f"`{' '.join(one['arguments'])}`" if one["arguments"] else "",
             number(one["value"]),
             f"{number(one['load_start'])}, {number(one['load_end'])}",
+            *_origin({**records[0], **one}),
         )
         for one in records
         if one["name"].startswith(RUN)
     ]
     missing = [entry.name for entry in PLAN if not any(one["name"] == f"{RUN}{entry.name}" for one in records)]
-    rest = f"\n\nNot part of this run: {', '.join(f'`{name}`' for name in missing)}." if missing else ""
-    return _table(("benchmark", "arguments", "seconds", "load average at start, end"), rows) + rest
+    rest = f"\n\nNot measured: {', '.join(f'`{name}`' for name in missing)}." if missing else ""
+    return (
+        _table(("benchmark", "arguments", "seconds", "load average at start, end", "date", "commit", "machine"), rows)
+        + rest
+    )
+
+
+def _origin(run: Record) -> tuple[str, str, str]:
+    """Return date, commit and processor of a benchmark's run."""
+    changed = ", changed" if run["dirty"] else ""
+    return run["date"], f"`{run['commit'][:12]}`{changed}", run["machine"].partition(",")[0]
 
 
 def _failures(records: Sequence[Record]) -> str:
@@ -130,7 +142,7 @@ def _lines(name: str, records: Sequence[Record]) -> str:
     if rows:
         return _table(("line", "figure", "unit", "peer", "ratio", "aim"), rows)
     promised = [line for entry in PLAN if entry.name == name for line in entry.promised]
-    return f"Not part of this run: {', '.join(f'`{line}`' for line in promised) or 'no promised lines'}."
+    return f"Not measured: {', '.join(f'`{line}`' for line in promised) or 'no promised lines'}."
 
 
 def _changes(records: Sequence[Record]) -> str:

@@ -25,10 +25,6 @@ SIZES_MB = {"run": 1260, "tests": 1150}
 """Approximate size of each set on the disk."""
 BUILT = "pyspark"
 """The largest package, a third of all bytes. It comes as source, so that pip builds a wheel, beside the others."""
-JARS_MB = 120
-"""Approximate size of the jars that running needs."""
-STILL_S = 10
-"""A step that takes longer says so, each time, with the bytes that it has written."""
 
 sys.path.insert(0, str(ROOT))
 
@@ -184,30 +180,33 @@ def fetch_jars(venv: Path, cache: Path, arguments: Sequence[str]) -> None:
         run([venv / "bin" / "python", "-m", "artimon.cli", "setup", *arguments], "see the lines above")
 
 
-def set_up(venv: Path, names: Sequence[str], programs: str, jars: Callable[[], None]) -> None:
-    """All steps, one process at a time."""
+def fetch_programs(venv: Path, programs: str) -> None:
+    """Fetch Debian programs."""
+    run([venv / "bin" / "python", "-m", "scripts.programs", programs], "see the lines above")
+
+
+def set_up(venv: Path, names: Sequence[str], servers: Sequence[Callable[[], None]]) -> None:
+    """The environment with these sets of packages, one process at a time, then what the servers need."""
     stamps = {venv / f"artimon-stamp-{name}": wanted_stamp(name) for name in names}
     venv.parent.mkdir(parents=True, exist_ok=True)
     lock = os.open(venv.parent / f".{venv.name.lstrip('.')}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    stale = any(not stamp.exists() or stamp.read_text() != wanted for stamp, wanted in stamps.items())
-    if stale:
+    steps = list(servers)
+    if any(not stamp.exists() or stamp.read_text() != wanted for stamp, wanted in stamps.items()):
         for stamp in stamps:
             stamp.unlink(missing_ok=True)
         make_environment(venv)
         install(venv, names)
-    fetch: list[str | Path] = [venv / "bin" / "python", "-m", "scripts.programs", programs]
-    with ThreadPoolExecutor(2) as beside:  # jars and programs wait for the network most of the time
-        others = [beside.submit(finish, venv, stamps)] if stale else []
-        others += [beside.submit(run, fetch, "see the lines above")] if programs else []
-        jars()
-        for other in others:
-            other.result()
+        steps.append(partial(finish, venv, stamps))
+    with ThreadPoolExecutor(3) as beside:  # jars and programs wait for the network most of the time
+        for step in [beside.submit(step) for step in steps]:
+            step.result()
 
 
 def read_arguments() -> argparse.Namespace:
     """Options of ./scripts/setup."""
     parser = argparse.ArgumentParser("./scripts/setup", description="Sets up what ./scripts/run and the tests need.")
+    parser.add_argument("--packages", action="store_true", help="only the Python packages")
     parser.add_argument("--tests", action="store_true", help="what tests, checks and documents need, too")
     parser.add_argument("--programs", default="", help="Debian programs to have too, by comma, or all")
     parser.add_argument("--verify", action="store_true", help="check the digest of every jar")
@@ -223,7 +222,9 @@ def main() -> int:
         venv = settings.venv or ROOT / ".venv"
         more = ["--jars", "all", "--classes"] if asked.tests else []  # tests start the servers many times
         more += ["--verify"] if asked.verify else []
-        set_up(venv, names, asked.programs, partial(fetch_jars, venv, settings.cache, more))
+        servers = [partial(fetch_jars, venv, settings.cache, more)]
+        servers += [partial(fetch_programs, venv, asked.programs)] if asked.programs else []
+        set_up(venv, names, [] if asked.packages else servers)
     except JavaMissingError as problem:
         say(str(problem))
         return 2

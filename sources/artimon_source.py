@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from artimon.model.clock import Clock
 from artimon.model.protocols import Sink
-from artimon.runtime.open_files import raise_limit
+from artimon.runtime.process_setup import raise_limit
 from bookkeeper.process.host_key import write_host_key
 from sources.base.schedule import Pace, end_tasks, phase_ms
 from sources.delivery.commit_group import GroupCommitSink
 from sources.delivery.endpoint_status import EndpointStatuses
-from sources.delivery.placement_resolver import PlacementResolver
-from sources.delivery.placement_rules import read_rules
+from sources.delivery.placement_resolver import PlacementResolver, read_rules
 from sources.delivery.poll_context import SPARE, PollContext, PollLimits
 from sources.delivery.reading_delivery import ReadingDelivery
 from sources.delivery.source_config import SourceConfig

@@ -26,9 +26,16 @@ TOGETHER = (
     ("page", "e2e", "security/test_exposure.py"),
     ("spark", "history", "upgrade"),
     ("compaction", "series", "security/test_inputs.py"),
+    ("page/test_compare.py", "page/test_ranges.py", "page/test_several_queries.py", "page/test_views.py"),
+    ("simulation/test_simulation.py",),
 )
 """Folders and files whose tests go to one parallel worker, because they share what is expensive to start; the longest
-first. Other files go to a free worker, those with a `stack` test first: a long one never runs alone at the end."""
+first. Other files go to a free worker, those with a `stack` test first, then those with many programs: a long one never
+runs alone at the end. A file is in the row that names it, else in that of its folder."""
+APART = frozenset(
+    f"page/test_{name}.py" for name in ("chart", "colours", "editor_build", "endpoints", "language", "lint", "promql")
+)
+"""Files of folders of TOGETHER that share nothing with the others: here those without the whole stack."""
 LATE = frozenset({"address", "host_known"})
 """Fixtures that wait for the first whole minute of the stack: tests that need none of them run meanwhile."""
 LATE_TURN = 2
@@ -67,8 +74,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("shared") and not SHARED.is_dir():
             item.add_marker(missing)
     groups = {item.nodeid: _group(item.nodeid) for item in items}
-    served = {groups[item.nodeid] for item in items if item.get_closest_marker("stack")}
-    items.sort(key=lambda item: (groups[item.nodeid][0], groups[item.nodeid] not in served, _turn(item)))
+    marked = {
+        mark: {groups[item.nodeid] for item in items if item.get_closest_marker(mark)} for mark in ("stack", "programs")
+    }
+
+    def place(item: pytest.Item) -> tuple[int | bool, ...]:
+        group = groups[item.nodeid]
+        return group[0], group not in marked["stack"], group not in marked["programs"], _turn(item)
+
+    items.sort(key=place)
 
 
 def _turn(item: pytest.Item) -> int:
@@ -82,8 +96,10 @@ def _turn(item: pytest.Item) -> int:
 def _group(nodeid: str) -> tuple[int, str]:
     """Unit of distribution to parallel workers: all of a row of TOGETHER, or the file of the test; sortable."""
     file = nodeid.partition("::")[0]
-    names = {path := file.removeprefix("tests/"), path.partition("/")[0]}
-    row = next((row for row, together in enumerate(TOGETHER) if not names.isdisjoint(together)), len(TOGETHER))
+    path = file.removeprefix("tests/")
+    names = (path,) if path in APART else (path, path.partition("/")[0])
+    rows = (row for name in names for row, together in enumerate(TOGETHER) if name in together)
+    row = next(rows, len(TOGETHER))
     return row, file if row == len(TOGETHER) else ""
 
 

@@ -20,7 +20,6 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.grid import DEFAULT_LEVELS, Level, parse_levels
 from artimon.model.vshards import union
 from artimon.runtime.exposure import require_protection
-from artimon.runtime.gc_tuning import gc_tuned
 from artimon.runtime.health import HealthFile, Publish, unpublished
 from artimon.runtime.machine_memory import memory_limit
 from artimon.runtime.partition_counts import PartitionCounts, confirmed_partitions
@@ -34,6 +33,7 @@ from artimon.runtime.process_options import (
     Zookeeper,
     process_name,
 )
+from artimon.runtime.process_setup import gc_tuned
 from artimon.runtime.settings import security
 from artimon.runtime.text import parse_process_names
 from artimon.runtime.topic_check import TopicCheck, required_topics

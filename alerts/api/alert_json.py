@@ -38,7 +38,6 @@ def alert_json(
 
 
 def silence_json(silence: Silence, now_ms: int) -> dict[str, Any]:
-    """Return a silence."""
     return {
         "id": silence.id,
         "status": {"state": silence.state(now_ms).value},

@@ -20,8 +20,7 @@ from artimon.access.principal import LOCAL, Level, LoginMethod, Principal, Role,
 from artimon.runtime.exposure import is_loopback, require_protection
 from artimon.runtime.http.body_limit import HEADERS, BodyLimitMiddleware, send_answer
 from artimon.runtime.http.engine_client import FORWARDED_HEADER
-from artimon.runtime.http.http_error import HttpError
-from artimon.runtime.http.http_limits import HttpLimits
+from artimon.runtime.http.http_limits import HttpError, HttpLimits
 from artimon.runtime.http.http_server import HOST, HttpServer
 from sources.receive.listener import SenderToken
 

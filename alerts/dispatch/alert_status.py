@@ -42,7 +42,6 @@ class AlertStatuses:
         self._inhibitor = dispatcher.inhibitor()
 
     def of(self, alert: Notification) -> AlertStatus:
-        """Return the status of an alert."""
         labels = alert.labels_with_name
         muted_by = self._inhibitor.muted_by(labels)
         return AlertStatus(

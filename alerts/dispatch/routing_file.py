@@ -40,6 +40,7 @@ from artimon.runtime.config_model import (
     parsed,
     raise_faults,
     repeated,
+    split_unsupported,
     text_of,
     with_path,
 )
@@ -125,7 +126,6 @@ class _Interval(Section):
     location: Annotated[str, parsed(lambda text: parse_zone(text, "location"), blank=False)] = "UTC"
 
     def build(self) -> TimeInterval:
-        """Return the interval."""
         times = tuple((one.start_time, one.end_time) for one in self.times)
         return TimeInterval(times, self.weekdays, self.days_of_month, self.months, self.years, self.location)
 
@@ -195,7 +195,6 @@ class _InhibitSection(Section):
     equal: LabelNames = ()
 
     def build(self) -> InhibitRule:
-        """Return the rule."""
         source = (*self.source_match, *self.source_match_re, *self.source_matchers)
         target = (*self.target_match, *self.target_match_re, *self.target_matchers)
         return InhibitRule(source, target, self.equal)
@@ -275,11 +274,11 @@ def parse_routing(text: str, file: str, default: Routing) -> tuple[Routing, list
     """Return the routing of a file on top of the receivers of rules, and a message for each key that is left out.
     Raises ConfigFileError."""
     parsed_file = parse_config(text, file)
-    left_out = list(_unsupported(parsed_file))
-    document = replace(parsed_file, data=_supported(parsed_file.data)).validate(_RoutingDocument)
+    data, left_out = split_unsupported(parsed_file.data, _reason)
+    document = replace(parsed_file, data=data).validate(_RoutingDocument)
     empty = [at for at, one in enumerate(document.receivers) if not one.integrations]
     for at in empty:
-        if any(path[:2] == ("receivers", at) for path in _unsupported_paths(parsed_file.data)):
+        if any(path[:2] == ("receivers", at) for path, _ in left_out):
             raise parsed_file.error(
                 "none of the kinds of this receiver is supported: add one of those in docs/alerts.md", "receivers", at
             )
@@ -288,7 +287,8 @@ def parse_routing(text: str, file: str, default: Routing) -> tuple[Routing, list
     rules = tuple(one.build() for one in document.inhibit_rules)
     named = (*document.time_intervals, *document.mute_time_intervals)
     intervals = {one.name: tuple(interval.build() for interval in one.time_intervals) for one in named}
-    return Routing(default.default, {**default.receivers, **receivers}, root, rules, intervals), left_out
+    routing = Routing(default.default, {**default.receivers, **receivers}, root, rules, intervals)
+    return routing, [_left_out(parsed_file, path, reason) for path, reason in left_out]
 
 
 # ---- keys without a counterpart
@@ -314,39 +314,15 @@ _UNSUPPORTED: Mapping[tuple[str, ...], str] = {
 """Path of keys, without places in lists -> reason."""
 
 
-def _reason(keys: tuple[str, ...]) -> str:
-    """Return why a key has no effect; "" if it has one."""
+def _reason(keys: tuple[str, ...]) -> str | None:
+    """Return why a key has no effect; None if it has one."""
     if len(keys) == 3 and keys[1] in SERVICES and keys[2] not in SERVICES[keys[1]].model_fields:
         return "messages have a fixed form"
-    return _UNSUPPORTED.get(keys, "")
+    return _UNSUPPORTED.get(keys)
 
 
-def _unsupported_paths(data: Any, path: Steps = ()) -> Iterator[Steps]:
-    """Yield the paths of keys without a counterpart."""
-    keys = tuple(step for step in path if isinstance(step, str))
-    if _reason(keys):
-        yield path
-    elif isinstance(data, Mapping):
-        for key, value in data.items():
-            if len(keys) < 3:
-                yield from _unsupported_paths(value, (*path, str(key)))
-    elif isinstance(data, list):
-        for at, value in enumerate(data):
-            yield from _unsupported_paths(value, (*path, at))
-
-
-def _unsupported(file: ConfigFile) -> Iterator[ConfigProblem]:
-    for path in _unsupported_paths(file.data):
-        reason = _reason(tuple(step for step in path if isinstance(step, str)))
-        yield ConfigProblem(file.file, *file.position((*path, "[key]")), f"{dotted_path(path)}: left out: {reason}")
-
-
-def _supported(data: Any, path: tuple[str, ...] = ()) -> Any:
-    """Return the data without keys that have no counterpart."""
-    if isinstance(data, Mapping):
-        kept = {key: value for key, value in data.items() if not _reason((*path, str(key)))}
-        return {key: _supported(value, (*path, str(key))) for key, value in kept.items()}
-    return [_supported(value, path) for value in data] if isinstance(data, list) else data
+def _left_out(file: ConfigFile, path: Steps, reason: str) -> ConfigProblem:
+    return ConfigProblem(file.file, *file.position((*path, "[key]")), f"{dotted_path(path)}: left out: {reason}")
 
 
 def check_routing(path: Path) -> list[str]:

@@ -58,7 +58,6 @@ class AlertCharts:
         self._resting_until = float("-inf")
 
     def chart(self, told: Notification) -> Chart | None:
-        """See ChartSource."""
         active = self._rules()
         rule = None if active is None else active.rules.get(told.rule)
         end_ms = told.fired_ms if told.kind is AlertChange.FIRING else told.resolved_ms

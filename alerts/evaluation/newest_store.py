@@ -50,17 +50,13 @@ class NewestStore:
         return self
 
     def levels(self) -> tuple[tuple[int, int], ...]:
-        """See Store."""
         return self._store.levels()
 
     def names(self) -> list[str]:
-        """See Store."""
         return self._store.names()
 
     def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
-        """See Store."""
         return self._store.label_values(label, limit)
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
-        """See Store."""
         return self._store.find(matchers, limit)

@@ -56,11 +56,9 @@ class StepStore(ForwardingStore):
         self._step_ms = step_ms
 
     def levels(self) -> tuple[tuple[int, int], ...]:
-        """See EngineStore."""
         return ((self._step_ms, MAX_LEVEL_BUCKETS),)
 
     def watching(self, watch: QueryBudget) -> StepStore:
-        """See EngineStore."""
         return StepStore(self.store.watching(watch), self._step_ms)
 
 
@@ -81,7 +79,6 @@ class ChunkStore(ForwardingStore):
         return self
 
     def select(self, request: SelectRequest) -> Buckets:
-        """See EngineStore."""
         grid = request.grid
         known = self._known.get(request.matchers)
         if known is None or known[0] > grid.start_ms:
@@ -268,7 +265,6 @@ class _UntilStore(ForwardingStore):
         self._until_ms = until_ms
 
     def levels(self) -> tuple[tuple[int, int], ...]:
-        """See EngineStore."""
         return ((STEP_MS, MAX_LEVEL_BUCKETS),)
 
     def select(self, request: SelectRequest) -> Buckets:

@@ -70,7 +70,6 @@ class _DividedVector:
             self._points.setdefault(values, []).append((key, float(value or 0)))
 
     def of(self, shape: RuleShape | PromqlShape) -> RuleAnswer:
-        """Return the answer to the rule of a shape."""
         assert isinstance(shape, PromqlShape)
         selected = tuple(zip(self._labels, shape.values, strict=True))
         points = shape.apply_operators(self._points.get(shape.values, []))

@@ -74,7 +74,6 @@ class SharedStore:
     # Store
 
     def select(self, request: SelectRequest) -> Buckets:
-        """See Store."""
         found = self._answers.get(request)
         if found is None:
             found = self._from_whole(request) or self._query(request)
@@ -102,7 +101,6 @@ class SharedStore:
         return self
 
     def levels(self) -> tuple[tuple[int, int], ...]:
-        """See Store."""
         if self._levels is None:
             self._levels = self._store.levels()
         return self._levels

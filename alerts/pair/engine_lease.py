@@ -18,8 +18,7 @@ from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 
 from artimon.model.clock import Clock
 from artimon.model.znode import parse_json_object
-from artimon.runtime.zookeeper_access import is_trusted
-from artimon.runtime.zookeeper_client import EphemeralNode, child_names, read_children
+from artimon.runtime.zookeeper_client import EphemeralNode, child_names, is_trusted, read_children
 from artimon.runtime.zookeeper_watcher import ZooKeeperWatcher
 
 log = logging.getLogger(__name__)
@@ -104,7 +103,6 @@ class EngineLease(ZooKeeperWatcher):
         return self._member.conflict
 
     def start(self) -> None:
-        """Start the thread."""
         self._member.start()
         super().start()
 

@@ -50,7 +50,6 @@ class AlertmanagerSection(IntegrationSection):
     url: Annotated[str, parsed(parse_url, blank=False)]
 
     def build(self) -> list[Integration]:
-        """Return the target."""
         return [Integration(target_of(AlertmanagerReceiver.name, self.url), self.send_resolved)]
 
 
@@ -63,7 +62,6 @@ class AlertmanagerReceiver(UrlReceiver):
     sections: ClassVar[Mapping[str, type[IntegrationSection]]] = {"alertmanager_configs": AlertmanagerSection}
 
     def delivery(self, page: str) -> AlertmanagerDelivery:
-        """Return the delivery of alerts."""
         return AlertmanagerDelivery(page)
 
 

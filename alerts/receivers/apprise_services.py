@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import quote
 
-from pydantic import model_validator
+from pydantic import create_model, model_validator
 
 from alerts.receivers.mail import as_text, subject
 from alerts.receivers.receiver_kind import (
@@ -156,7 +156,6 @@ class AppriseSection(IntegrationSection):
         return self
 
     def build(self) -> list[Integration]:
-        """Return the target."""
         given = f"{{file:{self.url_file}}}" if self.url_file else f"{{env:{self.url_env}}}" if self.url_env else ""
         return [Integration(target_of(AppriseReceiver.name, self.url or given), self.send_resolved)]
 
@@ -191,60 +190,16 @@ class ServiceSection(IntegrationSection):
         return _SETTING.sub(value, self.form)
 
     def build(self) -> list[Integration]:
-        """Return the target."""
         return [Integration(target_of(AppriseReceiver.name, self._address()), self.send_resolved)]
 
 
-class SlackSection(ServiceSection):
-    """Incoming webhook of Slack, which belongs to a channel."""
-
-    form = "<api_url>"
-    send_resolved: bool = False
-    api_url: Text | None = None
-    api_url_file: Text | None = None
-
-
-class WebhookUrlSection(ServiceSection):
-    """Incoming webhook of Discord or Teams."""
-
-    form = "<webhook_url>"
-    webhook_url: Text | None = None
-    webhook_url_file: Text | None = None
-
-
-class TelegramSection(ServiceSection):
-    """Bot of Telegram."""
-
-    form = "tgram://<bot_token>/<chat_id>"
-    bot_token: Text | None = None
-    bot_token_file: Text | None = None
-    chat_id: Text
-
-
-class PagerDutySection(ServiceSection):
-    """Integration of PagerDuty with its API of events, version 2, which needs no API key."""
-
-    form = "pagerduty://<routing_key>@none"
-    routing_key: Text | None = None
-    routing_key_file: Text | None = None
-
-
-class OpsgenieSection(ServiceSection):
-    """API of Opsgenie."""
-
-    form = "opsgenie://<api_key>"
-    api_key: Text | None = None
-    api_key_file: Text | None = None
-
-
-class PushoverSection(ServiceSection):
-    """User of Pushover."""
-
-    form = "pover://<user_key>@<token>"
-    user_key: Text | None = None
-    user_key_file: Text | None = None
-    token: Text | None = None
-    token_file: Text | None = None
+def _service(form: str, send_resolved: bool = True) -> type[ServiceSection]:
+    """Return the section of a service with this address."""
+    settings = [name for found in _SETTING.findall(form) for name in (found, f"{found}_file")]
+    fields: dict[str, Any] = dict.fromkeys(settings, (Text | None, None))
+    made = create_model("ServiceSection", __base__=ServiceSection, send_resolved=(bool, send_resolved), **fields)
+    made.form = form
+    return made
 
 
 class AppriseReceiver(ReceiverKind[None]):
@@ -256,13 +211,13 @@ class AppriseReceiver(ReceiverKind[None]):
     summary = "title and text by [apprise](https://appriseit.com/services/); see below"
     sections: ClassVar[Mapping[str, type[IntegrationSection]]] = {
         "apprise_configs": AppriseSection,
-        "slack_configs": SlackSection,
-        "discord_configs": WebhookUrlSection,
-        "msteams_configs": WebhookUrlSection,
-        "telegram_configs": TelegramSection,
-        "pagerduty_configs": PagerDutySection,
-        "opsgenie_configs": OpsgenieSection,
-        "pushover_configs": PushoverSection,
+        "slack_configs": _service("<api_url>", send_resolved=False),
+        "discord_configs": _service("<webhook_url>"),
+        "msteams_configs": _service("<webhook_url>"),
+        "telegram_configs": _service("tgram://<bot_token>/<chat_id>"),
+        "pagerduty_configs": _service("pagerduty://<routing_key>@none"),
+        "opsgenie_configs": _service("opsgenie://<api_key>"),
+        "pushover_configs": _service("pover://<user_key>@<token>"),
     }
     default = None
 
@@ -271,7 +226,6 @@ class AppriseReceiver(ReceiverKind[None]):
         return is_service(address)
 
     def shown(self, address: str) -> str:
-        """Return the service of the address."""
         return shown_address(address)
 
     @contextmanager

@@ -225,7 +225,6 @@ class LetterSenders:
         ]
 
     def start(self) -> None:
-        """Start all senders."""
         for one in self._all:
             one.start()
 

@@ -442,7 +442,6 @@ class MailReceiver(ReceiverKind[MailSettings]):
         return is_address(address)
 
     def connect(self, settings: MailSettings, page: str) -> SmtpClient:
-        """Return a conversation with the server of the settings."""
         return SmtpClient(settings, MailComposer(settings.sender, page, settings.charts))
 
 

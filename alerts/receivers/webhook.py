@@ -152,7 +152,6 @@ class WebhookSection(IntegrationSection):
     max_alerts: int = 0
 
     def build(self) -> list[Integration]:
-        """Return the target."""
         return [Integration(target_of(WebhookReceiver.name, self.url), self.send_resolved, self.max_alerts)]
 
 
@@ -163,7 +162,6 @@ class UrlReceiver(ReceiverKind[None]):
     default = None
 
     def accepts(self, address: str) -> bool:
-        """True for an address of HTTP or HTTPS."""
         return is_url(address)
 
     def shown(self, address: str) -> str:
@@ -190,7 +188,6 @@ class WebhookReceiver(UrlReceiver):
     sections: ClassVar[Mapping[str, type[IntegrationSection]]] = {"webhook_configs": WebhookSection}
 
     def delivery(self, page: str) -> WebhookDelivery:
-        """Return the delivery of webhooks."""
         return WebhookDelivery(page)
 
 

@@ -71,7 +71,6 @@ class PrometheusRule(Section):
 
     @classmethod
     def contradictions(cls, data: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
-        """See Section."""
         record, alert = data.get("record"), data.get("alert")
         if record and alert:
             yield fault("only one of record and alert can be set", "record", of_key=True)

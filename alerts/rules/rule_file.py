@@ -255,7 +255,6 @@ class RuleSection(Section):
 
     @classmethod
     def contradictions(cls, data: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
-        """See Section."""
         if ("expr" in data) == ("promql" in data):
             yield fault("expr: missing: give the query, as in expr: fetch('NAME') or promql: up == 0, and only one")
         judged = "threshold" in data or "severities" in data

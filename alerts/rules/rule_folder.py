@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib.resources import files
 from pathlib import Path
 
 from alerts.rules.rule_file import DEFAULT_RECEIVER, MAX_RULES, parse_rules
@@ -286,3 +287,18 @@ def read_files(paths: Iterable[Path], default: Iterable[str]) -> ActiveRules:
     records = tuple(record for file in files for record in file.records)
     texts = {file.name: file.text for file in files}
     return ActiveRules(rules, {DEFAULT_RECEIVER: tuple(default), **receivers}, (), texts, records)
+
+
+def seed_rules(folder: Path) -> bool:
+    """Copy the shipped rule files into `folder` if it does not exist; return False if it does.
+
+    An existing folder belongs to its owner: no file is ever added or restored."""
+    if folder.exists():
+        return False
+    fresh = folder.with_name(folder.name + ".new")  # a crash between two files must not look like the owner's choice
+    fresh.mkdir(parents=True, exist_ok=True)
+    for source in files("alerts").joinpath("rules").iterdir():
+        if source.name.endswith(".yaml"):
+            (fresh / source.name).write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    fresh.replace(folder)
+    return True

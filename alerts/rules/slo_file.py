@@ -67,7 +67,6 @@ class SloSection(Section):
 
     @classmethod
     def contradictions(cls, data: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
-        """See Section."""
         labels = data.get("labels")
         for name in (SLO, SEVERITY):
             if isinstance(labels, Mapping) and name in labels:

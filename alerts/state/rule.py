@@ -159,7 +159,6 @@ class Rule:
 
     @cached_property
     def shape(self) -> RuleShape | PromqlShape | None:
-        """See `shape_of` and `promql_shape_of`."""
         return shape_of(self.query) if isinstance(self.query, Expr) else promql_shape_of(self.query)
 
     @cached_property
@@ -276,12 +275,10 @@ class RecordingRule:
 
     @property
     def question(self) -> Question:
-        """See Rule."""
         return self.query.text, self.offset_ms, self.accept
 
     @property
     def is_prompt(self) -> bool:
-        """See Rule."""
         return self.interval_ms < MINUTE_MS
 
     def is_due(self, before_ms: int, time_ms: int) -> bool:

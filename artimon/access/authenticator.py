@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from artimon.access.access_file import Access, User, read_access
+from artimon.access.access_file import Access, OidcSettings, User, read_access
 from artimon.access.audit_log import AuditLog
 from artimon.access.failed_logins import FailedLogins
-from artimon.access.oidc import OidcProvider
 from artimon.access.passwords import DUMMY
 from artimon.access.principal import LoginMethod, Principal
 from artimon.access.route_rules import AccessError
@@ -27,6 +27,9 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.config_file import ConfigFileError
 from artimon.runtime.settings import SettingsError
 from bookkeeper.rpc.tls import FileStamp, file_stamp
+
+if TYPE_CHECKING:
+    from artimon.access.oidc import OidcProvider
 
 log = logging.getLogger(__name__)
 TOKEN_HEADER = "x-artimon-token"  # noqa: S105 - a name
@@ -78,7 +81,7 @@ class Authenticator:
         if tokens is None or tokens.path != access.tokens:
             tokens = None if access.tokens is None else TokenFile(access.tokens)
         if oidc is None or oidc.settings != access.oidc:
-            oidc = None if access.oidc is None else OidcProvider(access.oidc, self._clock)
+            oidc = None if access.oidc is None else _provider(access.oidc, self._clock)
         self.access, self.tokens, self.oidc = access, tokens, oidc
         proxy = access.proxy
         self._trusts = lru_cache(MAX_REMEMBERED)(proxy.trusts) if proxy else None
@@ -251,6 +254,14 @@ class Authenticator:
 
 def _of_user(user: User, address: str, *, from_browser: bool = False) -> Principal:
     return Principal(user.name, user.role, LoginMethod.PASSWORD, address=address, from_browser=from_browser)
+
+
+def _provider(settings: OidcSettings, clock: Clock) -> OidcProvider:
+    """Return the client of an OpenID provider. Its libraries take a fifth of a second, and few installations need
+    them."""
+    from artimon.access.oidc import OidcProvider
+
+    return OidcProvider(settings, clock)
 
 
 def _stamp(file: Path) -> FileStamp | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,7 +18,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from artimon.access.access_file import OidcSettings
-from artimon.access.principal import LoginMethod, Principal
+from artimon.access.principal import LoginMethod, LoginRequest, Principal
 from artimon.access.route_rules import AccessError
 from artimon.model.clock import Clock
 from artimon.runtime.exposure import is_loopback
@@ -35,16 +34,6 @@ RETRY_S = 30.0
 """Minimum pause between two reads because of unknown keys: a token with an unknown key needs no secret."""
 LEEWAY_S = 60
 """Difference of clocks, seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoginRequest:
-    """Begin of a login. `url`: the provider's page; the others prove at its end that it is the same browser."""
-
-    url: str
-    state: str
-    nonce: str
-    verifier: str
 
 
 class OidcProvider:

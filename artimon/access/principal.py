@@ -53,6 +53,16 @@ class LoginMethod(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class LoginRequest:
+    """Begin of a login at a provider. `url`: its page; the others prove at the end that it is the same browser."""
+
+    url: str
+    state: str
+    nonce: str
+    verifier: str
+
+
+@dataclass(frozen=True, slots=True)
 class Role:
     """Named role. `sees`: matchers that every visible series fulfils; () for all. `limits`, `hard_limits`: values of
     LIMITED; `queries`: concurrent queries of one user, 0 for no limit."""

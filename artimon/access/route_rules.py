@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from artimon.access.principal import Area, Level, Principal
-from artimon.runtime.http.http_error import HttpError
+from artimon.runtime.http.http_limits import HttpError
 
 F = TypeVar("F", bound=Callable[..., Any])
 _RULE = "__access_rule__"

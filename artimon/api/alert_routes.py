@@ -232,7 +232,6 @@ def _duration_ms(given: Mapping[str, Any]) -> int:
 
 
 def add_alert_routes(app: FastAPI, routes: AlertRoutes) -> None:
-    """Add the routes."""
     for path, handler, method in (
         ("/api/alerts/groups", routes.groups, "GET"),
         ("/api/alerts/matching", routes.matching, "GET"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from artimon.model.select import SelectError
-from artimon.runtime.http.http_error import HttpError
+from artimon.runtime.http.http_limits import HttpError
 from artimon.runtime.text import printable
 from query_dsl import QueryError
 from query_dsl.stores.query_limits import LimitExceeded

@@ -15,9 +15,9 @@ from artimon.api.api_limits import ApiLimits
 from artimon.api.matrix_service import MatrixServer
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.exposure import ENCRYPT, KEEP_LOCAL, require_protection
-from artimon.runtime.gc_tuning import gc_tuned
 from artimon.runtime.health import HealthFile, Publish, unpublished
 from artimon.runtime.http.http_server import HOST, HttpServer
+from artimon.runtime.process_setup import gc_tuned
 from artimon.runtime.settings import security
 
 HEALTH_PERIOD_S = 1.0

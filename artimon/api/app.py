@@ -36,7 +36,7 @@ from artimon.model.clock import Clock
 from artimon.model.select import Store
 from artimon.runtime.exposure import is_loopback
 from artimon.runtime.http.body_limit import BodyLimitMiddleware
-from artimon.runtime.http.http_error import HttpError
+from artimon.runtime.http.http_limits import HttpError
 from query_dsl.evaluation.host_acks import LiveAgents
 from query_dsl.promql.promql_settings import PromqlSettings
 

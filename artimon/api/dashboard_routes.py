@@ -207,7 +207,6 @@ def _etag(request: Request) -> str | None:
 
 
 def add_dashboard_routes(app: FastAPI, store: DashboardStore, limits: ApiLimits) -> None:
-    """Add the routes."""
     routes = DashboardRoutes(store, limits)
     for path, handler, method, responses in (
         ("/import", routes.convert, "POST", schemas.DASHBOARD_IMPORTED),

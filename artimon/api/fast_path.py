@@ -11,7 +11,7 @@ from fastapi import Request, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from artimon.api.query_parameters import MAX_FIELDS, NUMBERS, QueryParameters, parse_digits
-from artimon.runtime.http.http_error import HttpError
+from artimon.runtime.http.http_limits import HttpError
 
 PATH = "/api/query"
 _PLAIN_PARAMETERS = frozenset({"q", "format", "engine", "time_ms", "newest"})

@@ -20,7 +20,7 @@ from artimon.api.api_limits import ApiLimits
 from artimon.api.bounded_executor import BoundedExecutor
 from artimon.api.sessions import BegunLogins, SessionStore
 from artimon.model.clock import Clock
-from artimon.runtime.http.http_error import HttpError
+from artimon.runtime.http.http_limits import HttpError
 
 CONCURRENT_LOGINS = 2
 """Verifications at once, of which at most one hashes a password; the others wait in a bounded queue."""

@@ -13,7 +13,7 @@ from artimon.access.failed_logins import network_of
 from artimon.access.principal import Principal, current_principal
 from artimon.access.route_rules import AccessError, public
 from artimon.api.guard import LOGIN_PATH, LoginState, check_origin, read_cookie
-from artimon.runtime.http.http_error import HttpError
+from artimon.runtime.http.http_limits import HttpError
 
 MAX_FIELDS = 10
 CALLBACK_PATH = "/login/oidc/callback"
@@ -205,7 +205,6 @@ def _peer(request: Request) -> str:
 
 
 def add_login_routes(app: FastAPI, login: LoginState) -> None:
-    """Add the routes."""
     routes = LoginRoutes(login)
     for path, handler, method in (
         (LOGIN_PATH, routes.page, "GET"),

@@ -23,7 +23,7 @@ from artimon.api.query_parameters import TIME_MAX_MS, QueryParameters
 from artimon.model.labels import LabelError, validate_labels, validate_name
 from artimon.model.values import CONTENTS, CellContent, ValueType
 from artimon.runtime.exposure import KEEP_LOCAL, require_protection
-from artimon.runtime.http.http_error import HttpError
+from artimon.runtime.http.http_limits import HttpError
 from bookkeeper.rpc.framed_server import FramedServer, caller_names
 from bookkeeper.rpc.security import Security
 from query_dsl import Expr, Matrix, fetch

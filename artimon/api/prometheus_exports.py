@@ -1,17 +1,22 @@
-"""Raw samples for other servers: `/federate` and remote read."""
+"""Raw samples for other servers: remote read, and `/federate` with the newest sample of each series.
+
+https://prometheus.io/docs/instrumenting/exposition_formats/ defines the text of the latter."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 from fastapi import Request, Response
 
 from artimon.access.principal import Area, Level
 from artimon.access.route_rules import requires
 from artimon.api.api_errors import ApiError, QueryTooLargeError
 from artimon.api.buffered_answer import BufferedAnswer, BufferedResponse
-from artimon.api.federation import accepts_utf8, content_type, format_newest
+from artimon.api.json_points import number
 from artimon.api.limited_store import LimitedStore, history_limits, until_cancelled
 from artimon.api.prometheus_handlers import PrometheusHandlers, origin_of, read_fields
 from artimon.api.remote_read import (
@@ -22,7 +27,8 @@ from artimon.api.remote_read import (
     parse_read_request,
 )
 from artimon.api.shared_answers import plain_headers, wait_disconnect
-from artimon.model.select import Matcher
+from artimon.compute.packed_samples import newest
+from artimon.model.select import NAME, Matcher
 from query_dsl.promql import read_samples
 from query_dsl.promql.evaluation_context import LOOK_BACK_MS
 from query_dsl.promql.samples import SeriesSamples, unite_samples
@@ -101,3 +107,59 @@ def _read_headers(asked: ReadRequest, notes: list[str]) -> dict[str, str]:
 
 def _text(matchers: tuple[Matcher, ...]) -> str:
     return "{" + ",".join(f"{one.label}{one.op}{json.dumps(one.value)}" for one in matchers) + "}"
+
+
+PIECE_SERIES = 1_000
+_INVALID = re.compile(r"[^a-zA-Z0-9_:]")
+_PLAIN = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+def accepts_utf8(accept: str) -> bool:
+    """True if a header Accept takes names beyond the classic characters."""
+    return "escaping=allow-utf-8" in accept.replace(" ", "").lower()
+
+
+def content_type(utf8: bool) -> str:
+    """Return the content type of the text."""
+    told = "version=1.0.0; charset=utf-8; escaping=allow-utf-8" if utf8 else "version=0.0.4; charset=utf-8"
+    return f"text/plain; {told}"
+
+
+def format_newest(
+    samples: SeriesSamples, now_ms: int, look_back_ms: int, utf8: bool, notes: Sequence[str]
+) -> Iterator[bytes]:
+    """Yield the text in pieces: metrics by name; ended series are left out. Notes are comments."""
+    values, times, here = newest(samples, np.array([now_ms], np.int64), look_back_ms)
+    labels = samples.labels.dicts()
+    rows = sorted(
+        (row for row in np.flatnonzero(here[:, 0]).tolist() if labels[row].get(NAME)),
+        key=lambda row: (labels[row][NAME], sorted(labels[row].items())),
+    )
+    yield "".join(f"# note: {' '.join(note.split())}\n" for note in notes).encode("utf-8", "backslashreplace")
+    last = ""
+    for at in range(0, len(rows), PIECE_SERIES):
+        lines = []
+        for row in rows[at : at + PIECE_SERIES]:
+            name = _name(labels[row][NAME], utf8)
+            if name != last:
+                lines.append(f"# TYPE {name} untyped\n")
+                last = name
+            lines.append(f"{_sample(name, labels[row])} {number(float(values[row, 0]))} {int(times[row, 0])}\n")
+        yield "".join(lines).encode("utf-8", "backslashreplace")
+
+
+def _name(name: str, utf8: bool) -> str:
+    if _PLAIN.fullmatch(name):
+        return name
+    if utf8:
+        return f'"{name.translate(_ESCAPES)}"'
+    escaped = _INVALID.sub("_", name)
+    return f"_{escaped}" if escaped[:1].isdigit() else escaped
+
+
+def _sample(name: str, labels: dict[str, str]) -> str:
+    """Return name and labels; without an instance the label is empty, so that a scraper adds none."""
+    told = {"instance": "", **labels}
+    pairs = [f'{label}="{value.translate(_ESCAPES)}"' for label, value in sorted(told.items()) if label != NAME]
+    return f"{{{','.join([name, *pairs])}}}" if name.startswith('"') else f"{name}{{{','.join(pairs)}}}"

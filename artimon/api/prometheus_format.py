@@ -10,16 +10,13 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import compress
+from itertools import islice
 from typing import Any
 from urllib.parse import parse_qsl
 
-import numpy as np
-import orjson
-
 from artimon.api.api_errors import ApiError
+from artimon.api.json_points import BLOCK_CELLS, point, seconds, write_points
 from artimon.api.query_parameters import TIME_MAX_MS
-from artimon.compute.cells import Floats
 from query_dsl.promql import PromqlError, PromqlResult
 from query_dsl.promql.label_sets import LabelSets
 from query_dsl.promql.tree import parse_duration
@@ -27,14 +24,11 @@ from query_dsl.promql.tree import parse_duration
 MAX_FIELDS = 200
 PIECE_BYTES = 64 * 1024
 """Characters of one piece of an answer."""
-BLOCK_CELLS = 65_536
-"""Values that are formatted together: as many as fit a processor cache."""
 BLOCK_SERIES = 1_024
 """Label sets that are formatted together."""
 _quoted = json.encoder.encode_basestring
 """Encodes a text as a JSON string, without ASCII escapes."""
 _ESCAPED = re.compile(r"__|_([0-9a-fA-F]{1,6})_")
-_NAMED = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 _KINDS = {400: "bad_data", 404: "not_found", 413: "execution", 422: "execution", 499: "canceled", 504: "timeout"}
 
 
@@ -123,29 +117,11 @@ def _character(found: re.Match[str]) -> str:
     return chr(code) if code <= sys.maxunicode and not 0xD800 <= code < 0xE000 else found[0]
 
 
-def number(value: float) -> str:
-    """Format a value as Prometheus does."""
-    text = repr(value)
-    if text in _NAMED:
-        return _NAMED[text]
-    if "e" in text and 1e-6 <= abs(value) < 1e21:
-        return str(np.format_float_positional(value, trim="-"))
-    return text.removesuffix(".0")
-
-
-def seconds(time_ms: int) -> str:
-    """Format a time as a JSON number of seconds."""
-    whole, rest = divmod(time_ms, 1000)
-    return f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)
-
-
-def success(data: Any, warnings: Sequence[str] = (), infos: Sequence[str] = ()) -> bytes:
+def success(data: Any, warnings: Sequence[str] = ()) -> bytes:
     """Return a successful answer."""
     told: dict[str, Any] = {"status": "success", "data": data}
     if warnings:
         told["warnings"] = list(warnings)
-    if infos:
-        told["infos"] = list(infos)
     return json.dumps(told, ensure_ascii=False).encode("utf-8", "backslashreplace")
 
 
@@ -169,7 +145,7 @@ def answer(result: PromqlResult, limit: int, extra: Mapping[str, Any]) -> Iterat
     if result.type == "string":
         yield f"[{seconds(int(result.times_ms[0]))},{json.dumps(result.text)}]".encode()
     elif result.type == "scalar":
-        yield _point(int(result.times_ms[0]), float(result.values[0, 0])).encode()
+        yield point(int(result.times_ms[0]), float(result.values[0, 0])).encode()
     else:
         yield b"["
         yield from _series(result, limit or count)
@@ -182,24 +158,24 @@ def answer(result: PromqlResult, limit: int, extra: Mapping[str, Any]) -> Iterat
     yield f"{inner}}}{outer}}}".encode("utf-8", "backslashreplace")
 
 
-def _point(time_ms: int, value: float) -> str:
-    return f'[{seconds(time_ms)},"{number(value)}"]'
-
-
 def _series(result: PromqlResult, most: int) -> Iterator[bytes]:
     """Yield the series as JSON, several at once."""
-    single = result.type == "vector"
-    held, size = [], 0
     labels = result.labels if result.samples is None else result.samples.labels
-    rows = _vectors(result, most) if result.samples is None else _samples(result, most)
-    for place, (metric, points) in enumerate(zip(_metrics(labels), rows, strict=False)):
-        values = f'"value":{points}' if single else f'"values":[{points}]'
-        held.append(f'{"," if place else ""}{{"metric":{{{metric}}},{values}}}')
-        size += len(held[-1])
-        if size > PIECE_BYTES:
-            yield "".join(held).encode("utf-8", "backslashreplace")
-            held, size = [], 0
-    yield "".join(held).encode("utf-8", "backslashreplace")
+    opened, tail = ('"value":', "}") if result.type == "vector" else ('"values":[', "]}")
+    heads = (f'{"," if place else ""}{{"metric":{{{metric}}},{opened}' for place, metric in enumerate(_metrics(labels)))
+    if result.samples is not None:
+        yield from _samples(result, heads, tail, most)
+        return
+    times_ms = result.times_ms.tolist()
+    each = max(1, min(BLOCK_SERIES, BLOCK_CELLS // max(1, len(times_ms))))
+    for start in range(0, min(most, labels.count), each):
+        rows = slice(start, min(start + each, most))
+        texts = [_encoded(head) for head in islice(heads, len(result.values[rows]))]
+        yield write_points(texts, times_ms, result.values[rows], result.here[rows], tail.encode())
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _metrics(labels: LabelSets) -> Iterator[str]:
@@ -220,36 +196,13 @@ def _metrics(labels: LabelSets) -> Iterator[str]:
             yield ",".join(filter(None, row))
 
 
-def _samples(result: PromqlResult, most: int) -> Iterator[str]:
+def _samples(result: PromqlResult, heads: Iterator[str], tail: str, most: int) -> Iterator[bytes]:
     """Yield the samples of each series of a range vector."""
-    for _, samples in result.series()[:most]:
-        yield ",".join([_point(*sample) for sample in samples])
-
-
-def _vectors(result: PromqlResult, most: int) -> Iterator[str]:
-    """Yield the values of each series that are there."""
-    times = list(map(seconds, result.times_ms.tolist()))
-    whole = [""] * (2 * len(times)) + ['"]']  # the texts of a series with a value at each time
-    whole[:-1:2] = [f'{chr(34) + "]," if place else ""}[{time},"' for place, time in enumerate(times)]
-    each = max(1, BLOCK_CELLS // max(1, len(times)))
-    for start in range(0, min(most, len(result.values)), each):
-        rows = slice(start, min(start + each, most))
-        values, here = result.values[rows], result.here[rows]
-        full: list[bool] = np.all(here, axis=1).tolist()
-        for i, texts in enumerate(_number_texts(np.where(here, values, 0.0))):
-            if full[i]:
-                whole[1::2] = texts
-                yield "".join(whole)
-            else:
-                held = compress(zip(times, texts, strict=True), here[i].tolist())
-                yield ",".join([f'[{time},"{text}"]' for time, text in held])
-
-
-def _number_texts(values: Floats) -> Iterator[list[str]]:
-    """Yield the values of each row as `number` formats them."""
-    found = orjson.dumps(np.ascontiguousarray(values, np.float64), option=orjson.OPT_SERIALIZE_NUMPY).decode()
-    for row, text in enumerate(found[2:-2].split("],[") if len(values) else ()):
-        if "e" in text or "n" in text:  # an exponent, or null instead of NaN and the infinities
-            yield list(map(number, values[row].tolist()))
-        else:
-            yield f"{text},".replace(".0,", ",")[:-1].split(",")
+    held, size = list[str](), 0
+    for head, (_, samples) in zip(heads, result.series()[:most], strict=False):
+        held.append(f"{head}{','.join([point(*sample) for sample in samples])}{tail}")
+        size += len(held[-1])
+        if size > PIECE_BYTES:
+            yield _encoded("".join(held))
+            held, size = [], 0
+    yield _encoded("".join(held))

@@ -6,15 +6,15 @@ import asyncio
 import logging
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from artimon.access.audit_log import AuditLog
-from artimon.access.principal import LOCAL, Principal, current_principal
+from artimon.access.principal import LOCAL, Principal, Role, current_principal
 from artimon.access.scoped_store import restrict
 from artimon.api.active_queries import ActiveQueries, QueryOrigin, first_end
 from artimon.api.api_errors import ApiError, to_api_error
@@ -22,7 +22,6 @@ from artimon.api.api_limits import ApiLimits
 from artimon.api.bounded_executor import BoundedExecutor
 from artimon.api.buffered_answer import ByteBudget
 from artimon.api.limited_store import LimitedStore
-from artimon.api.role_limits import RoleLimits
 from artimon.api.shared_answers import SharedAnswers
 from artimon.model.clock import Clock
 from artimon.model.select import SelectError, Store
@@ -38,6 +37,35 @@ ENGINES = ("auto", "memory", "history")
 STORE_THREADS_PER_SLOT = 4
 """Threads for store calls per slot: an abandoned query occupies one until its store's own timeout, and must not block
 the next query."""
+
+
+class RoleLimits:
+    """Soft and hard limits by role; as many as the access file has roles and users. The objects stay the same."""
+
+    def __init__(self, soft: ApiLimits, hard: ApiLimits) -> None:
+        self._soft, self._hard = soft, hard
+        self._of_role: dict[int, tuple[Role, ApiLimits, ApiLimits]] = {}
+        """By the principal of the role object, which the entry keeps alive."""
+
+    def soft(self, principal: Principal | None) -> ApiLimits:
+        return self._soft if principal is None else self._limits(principal.role)[1]
+
+    def hard(self, principal: Principal | None) -> ApiLimits:
+        """Return the hard limits, at least the soft ones."""
+        return self._hard if principal is None else self._limits(principal.role)[2]
+
+    def _limits(self, role: Role) -> tuple[Role, ApiLimits, ApiLimits]:
+        if not role.limits and not role.hard_limits:
+            return role, self._soft, self._hard
+        if id(role) not in self._of_role:
+            hard = replace(self._hard, **self._lowest(role.hard_limits, self._hard, self._hard))
+            given = {**{name: getattr(self._soft, name) for name in role.hard_limits}, **role.limits}
+            self._of_role[id(role)] = role, replace(self._soft, **self._lowest(given, self._soft, hard)), hard
+        return self._of_role[id(role)]
+
+    def _lowest(self, given: Mapping[str, float], types: ApiLimits, most: ApiLimits) -> dict[str, Any]:
+        """Return the values, at most those of `most`, in the types of `types`."""
+        return {name: type(getattr(types, name))(min(value, getattr(most, name))) for name, value in given.items()}
 
 
 class QueryExecutor:

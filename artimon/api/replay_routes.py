@@ -114,6 +114,5 @@ def _replay(rule: Rule, store: LimitedStore, start_ms: int, end_ms: int) -> dict
 
 
 def add_replay_route(app: FastAPI, routes: ReplayRoutes) -> None:
-    """Add the route."""
     path, responses = "/api/alerts/replay", ENGINE_ANSWERS["replay"]
     app.add_api_route(path, routes.replay, methods=["POST"], response_class=Response, responses=responses)

@@ -9,8 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from artimon.access.oidc import LoginRequest
-from artimon.access.principal import Principal
+from artimon.access.principal import LoginRequest, Principal
 from artimon.model.clock import Clock
 
 MAX_SESSIONS, MAX_USER_SESSIONS = 10_000, 50
@@ -66,7 +65,6 @@ class SessionStore:
             return replace(found.principal, address=address)
 
     def end(self, key: str) -> None:
-        """End a session."""
         with self._lock:
             if _mark(key) in self._sessions:
                 self._drop(_mark(key))

@@ -46,13 +46,11 @@ def as_floats(types: Types, cells: Ints) -> Floats:
 
 
 def doubles(values: Floats, present: Bools) -> Cells:
-    """Return DOUBLE cells of float values."""
     cells = np.ascontiguousarray(values, np.float64).view(np.int64)
     return Cells(np.full(len(values), DOUBLE, np.uint8), cells, present)
 
 
 def of_type(kind: int, cells: Ints, present: Bools) -> Cells:
-    """Return cells that all have the type `kind`."""
     return Cells(np.full(len(cells), kind, np.uint8), np.ascontiguousarray(cells, np.int64), present)
 
 

@@ -1,4 +1,4 @@
-/* Hot loops of the shards and the history. Each has a form in numpy beside its caller; tests compare the two. No function
+/* Hot loops of the shards, the history, imports and answers. Each has a form in numpy beside its caller; tests compare the two. No function
    allocates, reads outside of its arrays, or keeps a pointer. Shapes, units and results: kernels.py. */
 
 #include <math.h>
@@ -247,8 +247,16 @@ void sum_integers(int64_t n, const uint64_t *cells, const int64_t *class_of, uin
 
 struct rollups {
     int64_t n, start_ms, step_ms, columns, width;
-    const int64_t *series, *end_ms, *birth_ms, *first_ms, *last_time, *count, *last, *least, *most, *sum;
+    int64_t in_us, only_type; /* 1 if times are in microseconds; type of all rows if `type` is 0 */
+    const int64_t *row_of;    /* 0: `series` has the series, else indices into this array of series */
+    const int64_t *series, *end, *birth, *first, *last_time, *count, *last, *least, *most, *sum;
     const uint8_t *type;
+};
+
+/* A row with its times in milliseconds. */
+struct rollup {
+    int64_t series, end_ms, birth_ms, first_ms, last_time, last;
+    uint8_t type;
 };
 
 struct matrix {
@@ -283,14 +291,35 @@ static inline int replaces(int64_t time, int64_t cell, int64_t held_time, int64_
     return time > held_time || (time == held_time && ranked(cell, real) > ranked(held, real));
 }
 
-static inline void fold_bucket(const struct rollups *r, const struct matrix *m, int64_t i, int64_t at, int real) {
+static inline int64_t series_of(const struct rollups *r, int64_t i) {
+    return r->row_of ? r->row_of[r->series[i]] : r->series[i];
+}
+
+static inline uint8_t type_of(const struct rollups *r, int64_t i) { return r->type ? r->type[i] : (uint8_t)r->only_type; }
+
+/* Milliseconds, rounded down. */
+static inline int64_t to_ms(const struct rollups *r, int64_t time) {
+    return r->in_us ? time / 1000 - (time % 1000 < 0) : time;
+}
+
+static inline struct rollup row_at(const struct rollups *r, int64_t i) {
+    const struct rollup row = {
+        series_of(r, i),         to_ms(r, r->end[i]),       to_ms(r, r->birth[i]),
+        to_ms(r, r->first[i]),   to_ms(r, r->last_time[i]), r->last[i],
+        type_of(r, i),
+    };
+    return row;
+}
+
+static inline void fold_bucket(const struct rollups *r, const struct rollup *row, const struct matrix *m, int64_t i,
+                               int64_t at, int real) {
     const int known = m->count[at] != 0;
     m->count[at] += r->count[i];
-    const int64_t held = m->last ? m->last[at] : r->last[i];
-    if (m->last_time && (!known || replaces(r->last_time[i], r->last[i], m->last_time[at], held, real))) {
-        m->last_time[at] = r->last_time[i];
+    const int64_t held = m->last ? m->last[at] : row->last;
+    if (m->last_time && (!known || replaces(row->last_time, row->last, m->last_time[at], held, real))) {
+        m->last_time[at] = row->last_time;
         if (m->last)
-            m->last[at] = r->last[i];
+            m->last[at] = row->last;
     }
     if (m->least) {
         const int64_t a = m->least[at], b = r->least[i];
@@ -308,13 +337,12 @@ static inline void fold_bucket(const struct rollups *r, const struct matrix *m, 
     }
 }
 
-static inline void extend(int64_t *first_ms, int64_t *last_ms, int64_t *last, const struct rollups *r, int64_t i,
-                          int real) {
-    if (r->first_ms[i] < *first_ms)
-        *first_ms = r->first_ms[i];
-    if (replaces(r->last_time[i], r->last[i], *last_ms, *last, real)) {
-        *last_ms = r->last_time[i];
-        *last = r->last[i];
+static inline void extend(int64_t *first_ms, int64_t *last_ms, int64_t *last, const struct rollup *row, int real) {
+    if (row->first_ms < *first_ms)
+        *first_ms = row->first_ms;
+    if (replaces(row->last_time, row->last, *last_ms, *last, real)) {
+        *last_ms = row->last_time;
+        *last = row->last;
     }
 }
 
@@ -325,38 +353,39 @@ int64_t add_rollups(const struct rollups *rows, const struct matrix *matrix, con
     const struct matrix m = *matrix;
     const struct lives l = *lives;
     for (int64_t i = 0; i < r.n; i++) {
-        uint8_t *held = l.type + r.series[i];
+        uint8_t *held = l.type + series_of(&r, i);
         if (*held == no_type)
-            *held = r.type[i];
-        if (*held != r.type[i])
+            *held = type_of(&r, i);
+        if (*held != type_of(&r, i))
             return -1;
     }
     int64_t spilled = 0, *other = l.others;
     for (int64_t i = 0; i < r.n; i++) {
-        const int64_t series = r.series[i], after = r.end_ms[i] - r.start_ms - 1, birth = r.birth_ms[i];
+        const struct rollup row = row_at(&r, i);
+        const int64_t series = row.series, after = row.end_ms - r.start_ms - 1;
         const int64_t column = after < 0 ? -1 : after / r.step_ms;
-        const int real = r.type[i] == double_code;
+        const int real = row.type == double_code;
         if (column >= 0 && column < r.columns)
-            fold_bucket(&r, &m, i, column * r.width + l.place[series], real);
-        if (r.last_time[i] > l.newest[series])
-            l.newest[series] = r.last_time[i];
+            fold_bucket(&r, &row, &m, i, column * r.width + l.place[series], real);
+        if (row.last_time > l.newest[series])
+            l.newest[series] = row.last_time;
         if (!l.begun[series]) {
             l.begun[series] = 1;
-            l.birth_ms[series] = birth;
-            l.first_ms[series] = r.first_ms[i];
-            l.last_ms[series] = r.last_time[i];
-            l.last[series] = r.last[i];
-        } else if (l.birth_ms[series] == birth) {
-            extend(l.first_ms + series, l.last_ms + series, l.last + series, &r, i, real);
-        } else if (spilled && other[0] == series && other[1] == birth) {
-            extend(other + 2, other + 3, other + 4, &r, i, real);
+            l.birth_ms[series] = row.birth_ms;
+            l.first_ms[series] = row.first_ms;
+            l.last_ms[series] = row.last_time;
+            l.last[series] = row.last;
+        } else if (l.birth_ms[series] == row.birth_ms) {
+            extend(l.first_ms + series, l.last_ms + series, l.last + series, &row, real);
+        } else if (spilled && other[0] == series && other[1] == row.birth_ms) {
+            extend(other + 2, other + 3, other + 4, &row, real);
         } else {
             other = l.others + 5 * spilled++;
             other[0] = series;
-            other[1] = birth;
-            other[2] = r.first_ms[i];
-            other[3] = r.last_time[i];
-            other[4] = r.last[i];
+            other[1] = row.birth_ms;
+            other[2] = row.first_ms;
+            other[3] = row.last_time;
+            other[4] = row.last;
         }
     }
     return spilled;
@@ -437,4 +466,47 @@ int64_t json_numbers(int64_t n, const uint8_t *text, int64_t at, double *reals, 
             return at;
     }
     return -1;
+}
+
+struct points {
+    int64_t n, columns, size;
+    const uint8_t *numbers, *here, *times, *heads, *tail;
+    const int64_t *time_ends, *head_ends;
+    int64_t tail_size;
+};
+
+static inline uint8_t *append(uint8_t *out, const uint8_t *text, int64_t size) {
+    memcpy(out, text, (size_t)size);
+    return out + size;
+}
+
+/* JSON of n series: head, points where `here`, tail. `numbers` has n x columns texts with commas between them, of `size`
+   bytes; ".0" at the end of one is left out. Returns the bytes written to `out`. */
+int64_t json_points(const struct points *of, uint8_t *out) {
+    const uint8_t *number = of->numbers, *const end = number + of->size, *here = of->here;
+    uint8_t *at = out;
+    for (int64_t i = 0, head = 0; i < of->n; head = of->head_ends[i++]) {
+        at = append(at, of->heads + head, of->head_ends[i] - head);
+        int some = 0;
+        for (int64_t j = 0, time = 0; j < of->columns; time = of->time_ends[j++]) {
+            if (!*here++) {
+                while (number < end && *number != ',')
+                    number++;
+            } else {
+                if (some)
+                    *at++ = ',';
+                some = 1;
+                at = append(at, of->times + time, of->time_ends[j] - time);
+                while (number < end && *number != ',')
+                    *at++ = *number++;
+                if (at[-2] == '.' && at[-1] == '0')
+                    at -= 2;
+                *at++ = '"';
+                *at++ = ']';
+            }
+            number += number < end;
+        }
+        at = append(at, of->tail, of->tail_size);
+    }
+    return at - out;
 }

@@ -1,5 +1,5 @@
-"""Compiled hot loops of the shards, the history and imports: kernels.c, built once by the C compiler of the machine and
-called by ctypes.
+"""Compiled hot loops of the shards, the history, imports and answers: kernels.c, built once by the C compiler of the
+machine and called by ctypes.
 
 `kernels()` is None without a compiler, or if the folder of compiled files (`__pycache__`) is read-only and has no
 library. Callers then use their forms in numpy, which give the same bits. Arrays must be contiguous and of the types in
@@ -46,8 +46,8 @@ class _Block(ctypes.Structure):
 
 class _Rollups(ctypes.Structure):
     _fields_ = (
-        *((name, _INT) for name in ("n", "start_ms", "step_ms", "columns", "width")),
-        *((name, _ADDRESS) for name in ("series", "end_ms", "birth_ms", "first_ms", "last_time", "count", "last")),
+        *((name, _INT) for name in ("n", "start_ms", "step_ms", "columns", "width", "in_us", "only_type")),
+        *((name, _ADDRESS) for name in ("row_of", "series", "end", "birth", "first", "last_time", "count", "last")),
         *((name, _ADDRESS) for name in ("min", "max", "sum", "type")),
     )
 
@@ -60,6 +60,17 @@ class _Lives(ctypes.Structure):
     _fields_ = (
         *((name, _ADDRESS) for name in ("type", "newest", "place", "begun")),
         *((name, _ADDRESS) for name in ("birth_ms", "first_ms", "last_ms", "last", "others")),
+    )
+
+
+class _Points(ctypes.Structure):
+    _fields_ = (
+        *((name, _INT) for name in ("n", "columns", "size")),
+        ("numbers", ctypes.c_char_p),
+        ("here", _ADDRESS),
+        *((name, ctypes.c_char_p) for name in ("times", "heads", "tail")),
+        *((name, _ADDRESS) for name in ("time_ends", "head_ends")),
+        ("tail_size", _INT),
     )
 
 
@@ -86,6 +97,7 @@ class Kernels:
         self._json_numbers = _function(
             library.json_numbers, _INT, _INT, ctypes.c_char_p, _INT, _ADDRESS, _ADDRESS, _ADDRESS
         )
+        self._json_points = _function(library.json_points, _INT, _ADDRESS, _ADDRESS)
 
     def mark_slots(self, slots: Ints, marks: Bytes, mark: int) -> bool:
         """Mark slots, unless one of them is marked: then return False."""
@@ -158,22 +170,26 @@ class Kernels:
 
     def add_rollups(
         self,
-        rows: Sequence[npt.NDArray[Any]],
+        rows: Sequence[npt.NDArray[Any] | None],
         matrices: Sequence[Ints | None],
         lives: Sequence[npt.NDArray[Any]],
         grid: tuple[int, int, int],
         no_type: int,
+        only_type: int = 0,
+        row_of: Ints | None = None,
     ) -> int:
         """Merge rows of roll-ups of numbers into matrices (columns, series). Return the number of `others`; -1 if a
         series has two types: then only types of series were entered.
 
         rows: series, end of the bucket, start time, time of the first and of the last sample, count, last, min, max,
-        sum, type. matrices: count, last, last_time, min, max, sum; None: not wanted. lives: by series type, newest
-        time, place in the matrices, and of one incarnation whether it is there, start time, time of the first and of
-        the last sample, last; `others`, (rows, 5), gets the series and these of further incarnations. grid: start,
-        step and number of columns."""
+        sum, type. With `row_of` they are as in a file: numbers of pairs, whose series it has, and times in
+        microseconds; type and folded statistics may be None, the type of all is then `only_type`. matrices: count,
+        last, last_time, min, max, sum; None: not wanted. lives: by series type, newest time, place in the matrices, and
+        of one incarnation whether it is there, start time, time of the first and of the last sample, last; `others`,
+        (rows, 5), gets the series and these of further incarnations. grid: start, step and number of columns."""
         places = lives[2]
-        held = _Rollups(len(rows[0]), *grid, len(places), *map(_address, rows))
+        columns = [None if one is None else _address(one) for one in (row_of, *rows)]
+        held = _Rollups(len(rows[1]), *grid, len(places), row_of is not None, only_type, *columns)  # type: ignore[arg-type]
         cells = _Matrix(*(None if one is None else _address(one) for one in matrices))
         lived = _Lives(*map(_address, lives))
         addresses = ctypes.addressof(held), ctypes.addressof(cells), ctypes.addressof(lived)
@@ -188,6 +204,24 @@ class Kernels:
         places = (None, _address(found)) if whole else (_address(found), None)
         end: int = self._json_numbers(len(text), text, at, *places, _address(count))
         return None if end < 0 else (found[: count[0]].copy(), end)
+
+    def json_points(
+        self, heads: Sequence[bytes], times: Sequence[bytes], numbers: bytes, here: Bools, tail: bytes
+    ) -> bytes:
+        """Return for each series its head, its points and the tail. A point is the text before a number, the number,
+        and its end; `here` (series, times) masks the points, numbers: texts of all cells with commas between them."""
+        n, columns = here.shape
+        head_ends, time_ends = _ends(heads), _ends(times)
+        size = int(head_ends[-1]) + n * (int(time_ends[-1]) + len(tail) + 3 * columns) + len(numbers)
+        out, texts = np.empty(size, np.uint8), (b"".join(times), b"".join(heads))
+        ends = _address(time_ends), _address(head_ends)
+        points = _Points(n, columns, len(numbers), numbers, _address(here), *texts, tail, *ends, len(tail))
+        return out[: self._json_points(ctypes.addressof(points), _address(out))].tobytes()
+
+
+def _ends(texts: Sequence[bytes]) -> Ints:
+    """Return the place after each of these texts in all of them."""
+    return np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
 
 
 @cache

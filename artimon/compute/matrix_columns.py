@@ -56,7 +56,7 @@ def roll(
     args: Args = NO_ARGS,
 ) -> Mapped:
     """Compute the value of every window, of `types`. Raises MatrixNeeded."""
-    columns = {name: np.ascontiguousarray(data.stats[name].T) for name in {*statistics, "count"}}
+    columns = {name: _by_bucket(data.stats[name]) for name in {*statistics, "count"}}
     filled = np.asarray(columns["count"].any(axis=1))
     pushed = rolling(_span(data, frame, args))
     shape = (len(frame.ends), data.rows)
@@ -78,6 +78,11 @@ def roll(
     if wide:
         types = _widen(types, cells, wide)
     return Mapped(Cells(types, cells.T, present.T), guessed.T if guessed.any() else None)
+
+
+def _by_bucket(matrix: Ints) -> Ints:
+    """Return (series, buckets) as (buckets, series), copied unless series are side by side, or all the same."""
+    return matrix.T if matrix.strides[0] == 0 else np.ascontiguousarray(matrix.T)
 
 
 def _widen(types: Types, cells: Ints, wide: list[tuple[int, WideIntegers]]) -> Types:

@@ -37,7 +37,6 @@ class Param:
     unit: str = ""
 
     def is_valid(self, value: object) -> bool:
-        """True if the value is valid."""
         if self.kind == "flag":
             return isinstance(value, bool)
         if self.kind == "choice":

@@ -45,7 +45,10 @@ def partial_of(reducer: str, column: Cells, starts: Ints) -> Partial:
     types, _, present = column
     members = np.diff(np.append(starts, len(types)))
     double = np.logical_or.reduceat(types == DOUBLE, starts)
-    count = np.add.reduceat(present.astype(np.int64), starts, axis=0)
+    if present.all():
+        count = np.repeat(members[:, None], present.shape[1], axis=1)
+    else:
+        count = np.add.reduceat(present.astype(np.int64), starts, axis=0)
     if reducer in ("sum", "mean"):
         return Partial(reducer, members, double, count, sums=_sums(column, starts))
     if reducer in EXTREMES:
@@ -57,7 +60,7 @@ def _sums(column: Cells, starts: Ints) -> ExactSums:
     types, cells, present = column
     exact = is_whole(types)
     if exact.all():
-        return integer_sums(np.where(present, cells, 0), starts)
+        return integer_sums(cells if present.all() else np.where(present, cells, 0), starts)
     values = np.where(present, as_floats(types, cells), 0.0)
     if not exact.any():
         return float_sums(values, starts)

@@ -22,6 +22,12 @@ def quantile_of(ordered: Floats, count: Ints, q: float, method: str) -> Floats:
     return between(a, b, weight)
 
 
+def place_of(q: float, method: str, count: int) -> int:
+    """Return the lower of the two places that `quantile_of` reads among `count` values."""
+    below, _ = METHODS[method](np.array([count], np.float64), q)
+    return int(np.clip(below[0], 0, max(count - 1, 0)))
+
+
 def between(a: Floats, b: Floats, weight: Floats) -> Floats:
     """Return a + weight (b - a), without NaN for equal infinities or weight 0; monotone in the weight."""
     step = b - a

@@ -15,11 +15,9 @@ from artimon.compute.cells import Bools, Cells, Floats, Ints, as_floats, is_whol
 from artimon.compute.paired_sums import exact_sum
 from artimon.compute.params import Args, Param
 from artimon.compute.partials import Partial
-from artimon.compute.quantiles import METHODS, median_of, quantile_of
+from artimon.compute.quantiles import METHODS, median_of, place_of, quantile_of
 from artimon.model.values import INT64_MIN
 
-Statistic = Callable[[Floats, Ints], Floats]
-"""Map ascending values (.., size), missing ones last, and the number of present ones (..,) to a statistic (..,)."""
 RANKS = ("last", "max", "min", "each")
 """Criteria for the k best that stores support; a mean would depend on the order of its terms."""
 Ranks = Callable[[], Ints]
@@ -43,11 +41,28 @@ BEST: Mapping[str, tuple[Param, ...]] = MappingProxyType({"topk": _BEST, "bottom
 """Reducers for which a store only answers the candidates, with their parameters."""
 
 
+@dataclass(frozen=True, slots=True)
+class Statistic:
+    """Statistic (..,) of ascending values (.., size), missing ones last, and the number of present ones (..,)."""
+
+    of: Callable[[Floats, Ints], Floats]
+    place: Callable[[int], int] | None = None
+    """Place in so many present values, if only the value there and the next one are read; None: all are."""
+
+
+def quantile(q: float, method: str) -> Statistic:
+    """Return the quantile of values."""
+    return Statistic(lambda ordered, counts: quantile_of(ordered, counts, q, method), partial(place_of, q, method))
+
+
+MEDIAN = Statistic(median_of, lambda count: max(count - 1, 0) // 2)
+
+
 def statistic_of(reducer: str, args: Args) -> Statistic:
     """Return the implementation of one of ORDERED."""
     if reducer == "quantile":
-        return lambda ordered, counts: quantile_of(ordered, counts, args["q"], args["method"])
-    return {"median": median_of, "mad": distance_of, "variance": variance_of}[reducer]
+        return quantile(args["q"], args["method"])
+    return {"median": MEDIAN, "mad": DISTANCE, "variance": Statistic(variance_of)}[reducer]
 
 
 def variance_of(ordered: Floats, counts: Ints) -> Floats:
@@ -66,12 +81,34 @@ def distance_of(ordered: Floats, counts: Ints) -> Floats:
     return np.where(strange, np.nan, median_of(distances, counts))
 
 
+DISTANCE = Statistic(distance_of)
+
+
 def apply_statistic(values: Floats, counts: Ints, statistic: Statistic) -> Floats:
-    """Apply `statistic` to the last axis of `values`, which is sorted in place. Missing values are NaN; `counts` is the
+    """Apply `statistic` to the last axis of `values`, which changes. Missing values are NaN; `counts` is the
     number of present ones. The result is NaN if a present one is NaN."""
-    values.sort(axis=-1)
-    last = np.take_along_axis(values, np.maximum(counts - 1, 0)[..., None], axis=-1)[..., 0]
-    return np.where(np.isnan(last), np.nan, statistic(values, counts))
+    if statistic.place is None:
+        values.sort(axis=-1)
+        last = np.take_along_axis(values, np.maximum(counts - 1, 0)[..., None], axis=-1)[..., 0]
+        return np.where(np.isnan(last), np.nan, statistic.of(values, counts))
+    out = np.empty(counts.shape)
+    for count in np.unique(counts).tolist():
+        mine = counts == count
+        some = values if mine.all() else values[mine]
+        out[mine] = _select(some, count, statistic, statistic.place(count)).ravel()
+    return out
+
+
+def _select(values: Floats, count: int, statistic: Statistic, place: int) -> Floats:
+    """Apply a statistic of the values at `place` and after it to rows of `count` present values. numpy selects one
+    place ten times faster than two, and three to five times faster than it sorts."""
+    values.partition(place, axis=-1)
+    strange = np.isnan(values[..., place:]).sum(axis=-1) > values.shape[-1] - count
+    rest = values[..., place + 1 :]
+    if rest.shape[-1]:
+        rest[..., 0] = np.fmin.reduce(rest, axis=-1)
+    found = statistic.of(values, np.full(values.shape[:-1], count, np.int64))
+    return np.where(strange, np.nan, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +148,22 @@ def _present_mask(block: MemberBlock) -> Bools:
     return np.ones(block.values.shape, np.bool_) if block.present is None else block.present
 
 
+LEAST_RUN = 100
+"""Average number of neighbours from which they are copied together, for all windows at once."""
+
+
 def _arrange(parts: Sequence[npt.NDArray[T]], order: Ints, outputs: int, kind: type[T]) -> npt.NDArray[T]:
-    """Concatenate parts to (outputs, members) in this order, row by row: a row fits in the processor's cache."""
+    """Concatenate parts to (outputs, members) in this order."""
     out = np.empty((outputs, len(order)), kind)
-    row = np.empty(len(order), kind)
+    begins: Ints = np.cumsum([0, *(part.shape[1] for part in parts)])
+    of: Ints = np.searchsorted(begins, order, side="right") - 1
+    runs: Ints = np.flatnonzero((np.diff(order, prepend=-2) != 1) | (np.diff(of, prepend=-1) != 0))
+    if len(runs) * LEAST_RUN < len(order):  # classes that are side by side in each part
+        sources = zip(of[runs].tolist(), (order[runs] - begins[of[runs]]).tolist(), strict=True)
+        for start, stop, (part, at) in zip(runs.tolist(), [*runs[1:].tolist(), len(order)], sources, strict=True):
+            out[:, start:stop] = parts[part][:, at : at + stop - start]
+        return out
+    row = np.empty(len(order), kind)  # one row after the other: it fits in the processor's cache
     for output in range(outputs if parts else 0):
         np.concatenate([part[output] for part in parts], out=row)
         row.take(order, mode="clip", out=out[output])

@@ -71,9 +71,9 @@ def integer_totals(counts: Ints, frame: WindowFrame) -> Ints:
     if frame.width == 1:
         apart = _has_gaps(frame) or not len(frame.ends)
         return np.asarray(counts[:, frame.ends if apart else slice(frame.ends[0], frame.ends[-1] + 1)], np.int64)
-    run = np.zeros((len(counts), counts.shape[1] + 1), np.int64)
-    np.cumsum(counts, axis=1, out=run[:, 1:])
-    return np.asarray(run[:, frame.ends + 1] - run[:, frame.starts + 1])
+    run = np.zeros((counts.shape[1] + 1, len(counts)), np.int64)  # bucket by bucket, as shards send them
+    np.cumsum(counts.T, axis=0, out=run[1:])
+    return (run[frame.ends + 1] - run[frame.starts + 1]).T
 
 
 def float_totals(values: Floats, frame: WindowFrame) -> Floats:

@@ -96,7 +96,6 @@ class Variable(Section):
 
     @classmethod
     def contradictions(cls, data: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
-        """See Section."""
         if "values" in data and "label" in data:
             yield fault("write label or values, not both", "values", of_key=True)
         if "series" in data and "query" in data:
@@ -132,7 +131,6 @@ class Threshold(Section):
 
     @classmethod
     def contradictions(cls, data: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
-        """See Section."""
         if ("above" in data) == ("below" in data):
             yield fault("write above: NUMBER or below: NUMBER")
 
@@ -166,7 +164,6 @@ class Panel(Section):
 
     @classmethod
     def contradictions(cls, data: Mapping[str, Any]) -> Iterator[InitErrorDetails]:
-        """See Section."""
         is_text = data.get("kind") == "text"
         if is_text and data.get("queries"):
             yield fault("a panel of text has no queries", "queries", of_key=True)
@@ -275,13 +272,11 @@ def append_panel(text: str, panel: Mapping[str, Any], file: str) -> str:
     before = read_dashboard(text, file)
     root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
     panels = next((value for key, value in root.value if key.value == "panels"), root)
-    at = panels.end_mark.index
     if panels.flow_style:
-        head = text[: at - 1].rstrip()
-        found = (
-            f"{head}{'' if head.endswith(',') else ','} {json.dumps(dict(panel), ensure_ascii=False)}{text[at - 1 :]}"
-        )
+        at = panels.value[-1].end_mark.index
+        found = f"{text[:at]}, {json.dumps(dict(panel), ensure_ascii=False)}{text[at:]}"
     else:
+        at = panels.end_mark.index
         at = len(text) if not text[at:].strip() else text.rfind("\n", 0, at) + 1
         item = textwrap.indent(_dump([dict(panel)]), " " * panels.start_mark.column)
         found = f"{text[:at]}{'' if text[:at].endswith(chr(10)) else chr(10)}{item}{text[at:]}"

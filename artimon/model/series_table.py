@@ -59,7 +59,6 @@ class SeriesTable(Sequence[Series]):
 
     @classmethod
     def concat(cls, parts: Sequence[Sequence[Series]]) -> SeriesTable:
-        """Concatenate the parts."""
         tables = [cls.from_series(part) for part in parts]
         if len(tables) == 1:
             return tables[0]
@@ -90,13 +89,23 @@ class SeriesTable(Sequence[Series]):
                 codes, values = self.columns[label]
                 pairs = [(label, value) if value else None for value in values]
                 found.append([pairs[code] for code in codes.tolist()])
-                absent = absent or bool((np.array([not v for v in values], np.bool_)).take(codes).any())
+                absent = absent or _is_absent(codes, values)
         if not found:
             return [(name, ()) for name in names]
         rows: Any = zip(*found, strict=True)
         if absent:
             rows = (tuple(pair for pair in row if pair is not None) for row in rows)
         return list(zip(names, rows, strict=True))
+
+    def canonical_order(self) -> RowIndexes:
+        """Return the rows in the order of their `texts`."""
+        labels = [NAME, *sorted(self.columns.keys() - {NAME})] if self.columns else []
+        if any(_is_absent(*self.columns[label]) for label in labels[1:]):
+            texts = self.texts()
+            return np.array(sorted(range(len(texts)), key=texts.__getitem__), np.intp)
+        if not labels:
+            return np.arange(len(self))
+        return np.lexsort([_ranks(*self.columns[label]) for label in reversed(labels)])
 
     def __len__(self) -> int:
         return len(self.fingerprints)
@@ -125,6 +134,17 @@ class SeriesTable(Sequence[Series]):
         return tuple(self) == tuple(other) if isinstance(other, Sequence) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _is_absent(codes: Codes, values: Sequence[str]) -> bool:
+    """True if a series lacks the label."""
+    return bool(np.array([not value for value in values], np.bool_).take(codes).any())
+
+
+def _ranks(codes: Codes, values: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return the place of each series' value among the sorted values."""
+    places = {value: place for place, value in enumerate(sorted(set(values)))}
+    return np.array([places[value] for value in values], np.int64).take(codes)
 
 
 def _encode_label(texts: Sequence[str]) -> EncodedLabel:

@@ -35,7 +35,6 @@ class ValueTraits:
 
     @property
     def content(self) -> CellContent:
-        """Contents of a cell."""
         return CONTENTS[self.type]
 
     def to_column(self, cells: npt.NDArray[np.int64], strings: tuple[str, ...], missing: Any = None) -> Any:

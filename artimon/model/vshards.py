@@ -21,7 +21,6 @@ def mask_of(vshards: Iterable[int]) -> int:
 
 
 def union(masks: Iterable[int]) -> int:
-    """Return the union of masks."""
     united = 0
     for mask in masks:
         united |= mask

@@ -7,6 +7,7 @@ import io
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +27,10 @@ FOOTER_FACTOR = 6
 """Memory of the decoded footer of an open file, as a multiple of its size in the file."""
 RANGE_BYTES, MAX_RANGE_BYTES = 64 * 1024 * 1024, 4 * 1024 * 1024
 """Limits of KeptRanges, together and of one range: that of a request."""
+WHOLE_BYTES = 1024 * 1024
+"""Maximum size of a file that is read whole as it is opened, instead of its footer first and its rows later."""
+SHARED_NULLS = 1 << 18
+"""Rows of the columns of nulls that readers share: those of the row groups that are written."""
 ColumnBounds = dict[str, tuple[Any, Any]]
 """Minimum and maximum of each column that has statistics; times as epoch microseconds."""
 
@@ -37,22 +42,28 @@ class KeptRanges:
     def __init__(self, max_bytes: int = RANGE_BYTES) -> None:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._bytes = 0
 
-    def get(self, uri: str, start: int, length: int) -> bytes | None:
+    def get(self, uri: str, start: int, length: int) -> tuple[int, bytes] | None:
+        """Return start and data of a range that contains this one: of the same start, or from the start of the file."""
         with self._lock:
-            if (data := self._kept.get((uri, start, length))) is not None:
-                self._kept.move_to_end((uri, start, length))
-            return data
+            for key in ((uri, start), (uri, 0)):
+                data = self._kept.get(key, b"")
+                if start + length <= key[1] + len(data):
+                    self._kept.move_to_end(key)
+                    return key[1], data
+            return None
 
     def add(self, uri: str, start: int, data: bytes) -> None:
-        key = uri, start, len(data)
+        key = uri, start
         with self._lock:
-            if len(data) > MAX_RANGE_BYTES or key in self._kept:
+            held = len(self._kept.get(key, b""))
+            if not held < len(data) <= MAX_RANGE_BYTES:
                 return
             self._kept[key] = data
-            self._bytes += len(data)
+            self._kept.move_to_end(key)
+            self._bytes += len(data) - held
             while self._bytes > self._max_bytes:
                 self._bytes -= len(self._kept.popitem(last=False)[1])
 
@@ -64,33 +75,53 @@ class KeptRanges:
 
 
 class _SharedFile:
-    """Open file that several readers share."""
+    """File that several readers share, opened by the first request for a range."""
 
     def __init__(self, uri: str, kept: KeptRanges | None) -> None:
         self._uri, self._kept = uri, kept
-        self._file: Any = files.open_reader(uri)
-        self.size = int(self._file.size)
+        self._file: Any = None
+        self._size: int | None = None
 
-    def load(self, start: int, length: int) -> tuple[bytes, int]:
-        """Return [start, start + length), and the number of bytes fetched for it: 0 if it was kept. Raises OSError."""
+    @property
+    def size(self) -> int:
+        """Size in bytes. Raises OSError."""
+        if self._size is None:
+            self._size = int(self._opened(None).size)
+        return self._size
+
+    def load_whole(self) -> bytes:
+        """Return the whole file. Raises OSError."""
+        data = files.read_file(self._uri)
+        self._size = len(data)
+        if self._kept is not None:
+            self._kept.add(self._uri, 0, data)
+        return data
+
+    def load(self, start: int, length: int) -> tuple[int, bytes, int]:
+        """Return start and data of a range that contains [start, start + length), and the number of bytes fetched for
+        it: 0 if it was kept. Raises OSError."""
         if self._kept is None:
-            return self.read(start, length), length
-        if (data := self._kept.get(self._uri, start, length)) is not None:
-            return data, 0
+            return start, self.read(start, length), length
+        if (held := self._kept.get(self._uri, start, length)) is not None:
+            return *held, 0
         data = self.read(start, length)
         self._kept.add(self._uri, start, data)
-        return data, length
+        return start, data, length
 
     def read(self, start: int, length: int) -> bytes:
         """Return [start, start + length). After an error the file is opened anew and asked once more: its blocks may
         have moved since. Raises OSError."""
-        file = self._file
+        file = self._file or self._opened(None)
         try:
             return self._read(file, start, length)
         except OSError:
-            if self._file is file:
-                self._file = files.open_reader(self._uri)
-        return self._read(self._file, start, length)
+            return self._read(self._opened(file), start, length)
+
+    def _opened(self, unfit: Any) -> Any:
+        """Return the open file, another one than `unfit`."""
+        if self._file is unfit:
+            self._file = files.open_reader(self._uri)
+        return self._file
 
     def _read(self, file: Any, start: int, length: int) -> bytes:
         what = f"reading {self._uri}"
@@ -105,15 +136,30 @@ class RangeReader(io.RawIOBase):
         super().__init__()
         self.uri = uri
         self._file: _SharedFile = opened._file if opened else _SharedFile(uri, kept)
-        self._size, self._at = self._file.size, 0
-        self._start, self._data = 0, b""
+        self._at = 0
+        self._start: int = opened._start if opened else 0
+        self._data: bytes = opened._data if opened else b""
 
     def load(self, start: int, length: int) -> int:
-        """Replace the buffer by [start, start + length); return the number of bytes fetched for it."""
+        """Replace the buffer by a range that contains [start, start + length); return the number of bytes fetched for
+        it."""
         self._data = b""
-        data, fetched = self._file.load(start, length) if length > 0 else (b"", 0)
-        self._start, self._data = start, data
+        self._start, self._data, fetched = self._file.load(start, length) if length > 0 else (start, b"", 0)
         return fetched
+
+    def load_whole(self) -> int:
+        """Fill the buffer with the whole file; return its size."""
+        self._start, self._data = 0, self._file.load_whole()
+        return len(self._data)
+
+    def forget(self) -> None:
+        """Empty the buffer."""
+        self._start, self._data = 0, b""
+
+    def source(self) -> Any:
+        """Return the file for Arrow: memory if the buffer has all of it, so that no column is copied."""
+        whole = self._start == 0 and len(self._data) == self._file.size
+        return pa.BufferReader(self._data) if whole else pa.PythonFile(self, mode="r")
 
     @property
     def buffered_bytes(self) -> int:
@@ -125,7 +171,8 @@ class RangeReader(io.RawIOBase):
         return self._start <= start and start + length <= self._start + len(self._data)
 
     def read(self, size: int = -1) -> bytes:
-        length = self._size - self._at if size < 0 else min(size, self._size - self._at)
+        rest = self._file.size - self._at
+        length = rest if size < 0 else min(size, rest)
         offset = self._at - self._start
         data = (
             self._data[offset : offset + length] if self.has_range(self._at, length) else self._fetch(self._at, length)
@@ -134,7 +181,7 @@ class RangeReader(io.RawIOBase):
         return data
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
         self._at = base + offset
         return self._at
 
@@ -183,79 +230,131 @@ def byte_range(group: Any, columns: Iterable[int] | None = None) -> tuple[int, i
     return (min(starts), max(ends) - min(starts)) if starts else (0, 0)
 
 
+@lru_cache(maxsize=16)
+def _shared_nulls(type_: Any) -> Any:
+    return pa.nulls(SHARED_NULLS, type_)
+
+
+def _nulls(type_: Any, count: int) -> Any:
+    """Return a column of nulls; all share their memory."""
+    return _shared_nulls(type_).slice(0, count) if count <= SHARED_NULLS else pa.nulls(count, type_)
+
+
+class _Footer:
+    """Footer of a file, and what readers ask of it again and again. Threads may share it: they compute equal values."""
+
+    def __init__(self, file: Any) -> None:
+        self.metadata: Any = file.metadata
+        self.schema: Any = file.schema_arrow
+        self.columns = _columns_of(self.metadata)
+        self._spans: dict[int, tuple[int, int]] = {}
+        self._empty: dict[tuple[int, str], bool] = {}
+        self._bounds: dict[tuple[int, str], tuple[Any, Any] | None] = {}
+
+    def span(self, group: int) -> tuple[int, int]:
+        """Return start and length of the bytes of a row group."""
+        if group not in self._spans:
+            self._spans[group] = byte_range(self.metadata.row_group(group))
+        return self._spans[group]
+
+    def is_empty(self, group: int, name: str) -> bool:
+        """True if the statistics of a column say that it holds nulls alone."""
+        key = group, name
+        if key not in self._empty:
+            told = self._statistics(group, name)
+            rows = self.metadata.row_group(group).num_rows
+            self._empty[key] = told is not None and told.has_null_count and told.null_count == rows
+        return self._empty[key]
+
+    def bounds(self, group: int, name: str) -> tuple[Any, Any] | None:
+        """Return minimum and maximum of a column by the statistics of a row group; None if they do not tell."""
+        key = group, name
+        if key not in self._bounds:
+            self._bounds[key] = self._bounds_of(group, name)
+        return self._bounds[key]
+
+    def _bounds_of(self, group: int, name: str) -> tuple[Any, Any] | None:
+        told = self._statistics(group, name)
+        if told is None or not told.has_min_max:
+            return None
+        if not pa.types.is_timestamp(type_ := self.schema.field(name).type):
+            return told.min, told.max
+        return (told.min_raw, told.max_raw) if type_.unit == "us" else None
+
+    def _statistics(self, group: int, name: str) -> Any:
+        return self.metadata.row_group(group).column(self.columns[name]).statistics if name in self.columns else None
+
+
 class GroupReader:
     """Reader of one data file by row group and columns. Used by one thread; `opened` is another reader of the same
-    file, `kept` has the ranges that need not be fetched. `fetched_bytes` counts the fetched bytes, compressed."""
+    file, `kept` has the ranges that need not be fetched. `fetched_bytes` counts the fetched bytes, compressed. `size`:
+    that of the file, if it is known; at most WHOLE_BYTES are fetched at once."""
 
-    def __init__(self, uri: str, opened: GroupReader | None = None, kept: KeptRanges | None = None) -> None:
+    def __init__(
+        self, uri: str, opened: GroupReader | None = None, kept: KeptRanges | None = None, size: int = 0
+    ) -> None:
         self._reader: RangeReader = RangeReader(uri, opened._reader if opened else None, kept)
-        known = opened._metadata if opened else None
-        try:
-            self._file = pq.ParquetFile(pa.PythonFile(self._reader, mode="r"), metadata=known)
-        except pa.ArrowInvalid as error:
-            raise TableError(f"{uri} is not a Parquet file: {error}") from error
-        self._metadata: Any = self._file.metadata
-        if opened is None and (unfit := oversized_group(self._metadata)):
+        self.fetched_bytes = self._reader.load_whole() if opened is None and 0 < size <= WHOLE_BYTES else 0
+        self._file: Any = None
+        self._footer: _Footer = opened._footer if opened else _Footer(self._opened())
+        if opened is None and (unfit := oversized_group(self._footer.metadata)):
             raise TableError(f"{uri}: {unfit}")
-        self._columns: dict[str, int] = opened._columns if opened else _columns_of(self._metadata)
-        self._schema: Any = opened._schema if opened else self._file.schema_arrow
-        self._spans: dict[int, tuple[int, int]] = opened._spans if opened else {}
-        self.fetched_bytes = 0
+
+    def _opened(self, known: Any = None) -> Any:
+        """Return the file as Arrow reads it; `known`: its footer. Raises TableError."""
+        if self._file is None:
+            try:
+                self._file = pq.ParquetFile(self._reader.source(), metadata=known)
+            except pa.ArrowInvalid as error:
+                raise TableError(f"{self.uri} is not a Parquet file: {error}") from error
+        return self._file
+
+    def without_data(self) -> GroupReader:
+        """Return a reader of the same file that has its footer, but nothing of its rows."""
+        made = GroupReader(self.uri, self)
+        made._reader.forget()
+        return made
 
     @property
     def footer_bytes(self) -> int:
         """Size of the footer in the file."""
-        return int(self._metadata.serialized_size)
+        return int(self._footer.metadata.serialized_size)
 
     @property
     def columns(self) -> set[str]:
         """Return the names of the columns."""
-        return set(self._schema.names)
+        return set(self._footer.schema.names)
 
     @property
     def groups(self) -> int:
         """Return the number of row groups."""
-        return int(self._metadata.num_row_groups)
+        return int(self._footer.metadata.num_row_groups)
 
     def rows(self, group: int) -> int:
-        return int(self._metadata.row_group(group).num_rows)
+        return int(self._footer.metadata.row_group(group).num_rows)
 
     def bounds(self, group: int, columns: Sequence[str]) -> ColumnBounds:
         """Return minimum and maximum of these columns by the statistics of a row group."""
-        found: ColumnBounds = {}
-        part = self._metadata.row_group(group)
-        for name in columns:
-            told = part.column(self._columns[name]).statistics if name in self._columns else None
-            if told is None or not told.has_min_max:
-                continue
-            if not pa.types.is_timestamp(type_ := self._schema.field(name).type):
-                found[name] = told.min, told.max
-            elif type_.unit == "us":
-                found[name] = told.min_raw, told.max_raw
-        return found
+        found = {name: self._footer.bounds(group, name) for name in columns}
+        return {name: bounds for name, bounds in found.items() if bounds is not None}
 
     def read(self, group: int, columns: Sequence[str]) -> Any:
         """Return these columns of a row group as an Arrow table. Those of nulls alone, by the statistics, are not
         decoded."""
         if not self._reader.has_range(*self._span(group)):
             self._load(*self._span(group, columns))
-        empty = {name for name in columns if self._is_empty(group, name)}
+        empty = {name for name in columns if self._footer.is_empty(group, name)}
         if not empty or len(empty) == len(columns):
-            return self._file.read_row_group(group, columns=list(columns), use_threads=False)
+            return self._decode(group, list(columns))
         held = [name for name in columns if name not in empty]
-        table = self._file.read_row_group(group, columns=held, use_threads=False)
+        table = self._decode(group, held)
         for name in sorted(empty):
-            field = self._schema.field(name)
-            table = table.append_column(field, pa.nulls(len(table), field.type))
-        return table.select([name for name in self._schema.names if name in columns])
+            field = self._footer.schema.field(name)
+            table = table.append_column(field, _nulls(field.type, len(table)))
+        return table.select([name for name in self._footer.schema.names if name in columns])
 
-    def _is_empty(self, group: int, name: str) -> bool:
-        """True if the statistics of a column say that it holds nulls alone."""
-        if name not in self._columns:
-            return False
-        part = self._metadata.row_group(group)
-        told = part.column(self._columns[name]).statistics
-        return told is not None and told.has_null_count and told.null_count == part.num_rows
+    def _decode(self, group: int, columns: list[str]) -> Any:
+        return self._opened(self._footer.metadata).read_row_group(group, columns=columns, use_threads=False)
 
     @property
     def uri(self) -> str:
@@ -282,12 +381,10 @@ class GroupReader:
 
     def _span(self, group: int, columns: Sequence[str] | None = None) -> tuple[int, int]:
         """Return start and length of the bytes of a row group, or of these columns of it."""
-        if columns is not None:
-            wanted = [at for path, at in self._columns.items() if path.split(".")[0] in columns]
-            return byte_range(self._metadata.row_group(group), wanted)
-        if group not in self._spans:
-            self._spans[group] = byte_range(self._metadata.row_group(group))
-        return self._spans[group]
+        if columns is None:
+            return self._footer.span(group)
+        wanted = [at for path, at in self._footer.columns.items() if path.split(".")[0] in columns]
+        return byte_range(self._footer.metadata.row_group(group), wanted)
 
 
 class OpenFiles:
@@ -303,16 +400,18 @@ class OpenFiles:
         self._open: OrderedDict[str, GroupReader] = OrderedDict()
         self._bytes = 0
 
-    def reader(self, uri: str) -> GroupReader:
-        """Return a reader for one thread. Raises as GroupReader, FileNotFoundError."""
+    def reader(self, uri: str, size: int = 0) -> GroupReader:
+        """Return a reader for one thread; `size`: of the file if it is known. Raises as GroupReader,
+        FileNotFoundError."""
         with self._lock:
             if (held := self._open.get(uri)) is not None:
                 self._open.move_to_end(uri)
-        if held is None:
-            held = GroupReader(uri, kept=self._kept)
-            with self._lock:
-                self._add(uri, held)
-        return GroupReader(uri, held)
+        if held is not None:
+            return GroupReader(uri, held)
+        first = GroupReader(uri, kept=self._kept, size=size)
+        with self._lock:
+            self._add(uri, first.without_data())
+        return first
 
     def keep_only(self, uris: set[str]) -> None:
         """Close the other files, and drop what was kept of them."""

@@ -216,16 +216,25 @@ def _folds_of(table: Any, rows: RollupRows) -> dict[str, Ints]:
     found = dict.fromkeys(FOLDS, np.zeros(len(rows), np.int64))
     double = rows.type == DOUBLE
     if not double.all():
-        named = {name: column for name, column in INTEGER_FOLDS.items() if column in table.column_names}
-        zero = np.zeros(len(rows), np.int64)
-        held = {name: _filled(table.column(column), zero) for name, column in named.items()}
-        found |= _from_integer_columns(rows.stats, held)
+        found |= folds_of_numbers(table, False, rows.stats)
     if double.any():
-        predicted = _of_equal_samples(rows.stats)
-        for name, column in DOUBLE_FOLDS.items():
-            if column in table.column_names:
-                found[name] = np.where(double, _filled(table.column(column), predicted[name]), found[name])
+        own = folds_of_numbers(table, True, rows.stats)
+        found |= {name: np.where(double, cells, found[name]) for name, cells in own.items()}
     return found
+
+
+def folds_of_numbers(table: Any, double: bool, stats: Stats) -> dict[str, Ints]:
+    """Return the folded statistics of rows of DOUBLE, or of another type, as far as the table has their columns.
+    `stats`: count and last."""
+    columns = DOUBLE_FOLDS if double else INTEGER_FOLDS
+    zero = np.zeros(len(table), np.int64)
+    predicted = _of_equal_samples(stats) if double else dict.fromkeys(columns, zero)
+    held = {
+        name: _filled(table.column(column), predicted[name])
+        for name, column in columns.items()
+        if column in table.column_names
+    }
+    return held if double else _from_integer_columns(stats, held)
 
 
 def _integer_columns(stats: Stats) -> dict[str, Ints]:
@@ -267,7 +276,8 @@ def _filled(column: Any, predicted: Ints) -> Ints:
     """Return the cells of a column of a folded statistic; nulls are as predicted."""
     if column.null_count == len(column):
         return predicted
-    cells: Ints = column.fill_null(0).to_numpy().view(np.int64)
+    whole = (column.fill_null(0) if column.null_count else column).combine_chunks()
+    cells: Ints = (whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole).to_numpy().view(np.int64)
     return cells if not column.null_count else np.where(column.is_valid().to_numpy(), cells, predicted)
 
 

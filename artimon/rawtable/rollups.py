@@ -22,8 +22,9 @@ LEVELS_MS = (300_000, 3_600_000, 86_400_000)
 """Steps of the levels, finest first; each divides the next."""
 PARTITION_BY = ["level", "period", "keep"]
 ROLLUP_SCHEMA = pa.schema([("level", pa.utf8()), ("period", pa.utf8()), ("keep", pa.utf8()), *ROLLUP_FILE_SCHEMA])
-PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
-"""As for the raw table: the compactor deletes removed files itself."""
+PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 0 seconds", "delta.checkpointInterval": "10"}
+"""As for the raw table: the compactor deletes removed files itself. A checkpoint each ten commits, which are days: a
+reader that opens the table reads it and at most nine commits, not up to 99."""
 
 
 def rollups_uri(hdfs: str) -> str:

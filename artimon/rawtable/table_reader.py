@@ -11,7 +11,8 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from math import inf
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -144,15 +145,21 @@ class _OpenTable:
         self._table: DeltaTable | None = None
         self._snapshot: TableSnapshot | None = None
         self._opened_s = 0.0
+        self._asked_s, self.answered_s = -inf, -inf
+        """Monotonic times at which the newest version was last asked for, and known."""
 
-    def newest(self) -> TableSnapshot:
-        """Return the newest version. Raises deltalake's errors, OSError."""
+    def newest(self, since_s: float = inf) -> TableSnapshot:
+        """Return the version that is the newest one now, or was at the monotonic time `since_s` or later. Raises
+        deltalake's errors, OSError."""
         with self._lock:
+            if self._table is not None and self._snapshot is not None and self._asked_s >= since_s:
+                return self._snapshot
+            asked_s = monotonic()
             held, self._table = self._table, None
             table = self._updated(held) or self._open()
             if held is not table or self._snapshot is None or self._snapshot.version() != table.version():
                 self._snapshot = TableSnapshot(self._uri, table)
-            self._table = table
+            self._table, self._asked_s, self.answered_s = table, asked_s, monotonic()
             return self._snapshot
 
     def _updated(self, table: DeltaTable | None) -> DeltaTable | None:
@@ -188,17 +195,42 @@ class OpenTables:
         self._lock = threading.Lock()
         self._open: dict[str, _OpenTable] = {}
 
+    def read_ahead(self, uri: str, beside: str) -> float:
+        """Begin to read two tables in threads, for a `read_both` that follows, which raises the errors; return its
+        `since_s`."""
+        since_s = monotonic()
+
+        def first() -> None:
+            self._opened(uri).newest(since_s).appended_ms()
+
+        def second() -> None:
+            self._opened(beside).newest(-inf)  # its log is followed once the version of the first is known
+
+        for read in (first, second):
+            threading.Thread(target=_quietly, args=(read,), name="read-ahead", daemon=True).start()
+        return since_s
+
     @contextmanager
-    def open_leased(self, uri: str, zookeeper: KazooClient | None = None) -> Iterator[TableSnapshot]:
-        """As the function of this name."""
+    def open_leased(
+        self, uri: str, zookeeper: KazooClient | None = None, since_s: float = inf
+    ) -> Iterator[TableSnapshot]:
+        """As the function of this name; `since_s`: see `read_both`."""
         with _lease(uri, zookeeper) as lease:
-            snapshot = self._opened(uri).newest()
+            snapshot = self._opened(uri).newest(since_s)
             lease.pin(snapshot.version())
             yield snapshot
 
-    def read(self, uri: str, read: Callable[[TableSnapshot], T], zookeeper: KazooClient | None = None) -> T:
-        """As `read_with_retry`."""
-        return _with_retry(uri, lambda: self.open_leased(uri, zookeeper), read, lambda: self._opened(uri).close())
+    def read(
+        self,
+        uri: str,
+        read: Callable[[TableSnapshot], T],
+        zookeeper: KazooClient | None = None,
+        since_s: float = inf,
+    ) -> T:
+        """As `read_with_retry`; `since_s`: see `read_both`."""
+        return _with_retry(
+            uri, lambda: self.open_leased(uri, zookeeper, since_s), read, lambda: self._opened(uri).close()
+        )
 
     def read_both(
         self,
@@ -206,13 +238,16 @@ class OpenTables:
         beside: str,
         read: Callable[[TableSnapshot, TableSnapshot | None], T],
         zookeeper: KazooClient | None = None,
+        since_s: float = inf,
     ) -> T:
-        """As `read`, of two tables: that at `beside`, None if it does not exist, is opened after the first."""
+        """As `read`, of two tables: that at `beside`, None if it does not exist, is opened after the first. Their
+        versions are the newest ones, or were at the monotonic time `since_s` or later."""
 
         def read_first(table: TableSnapshot) -> T:
+            after_s = inf if since_s == inf else self._opened(uri).answered_s
             with ExitStack() as opened:
                 try:
-                    other = opened.enter_context(self.open_leased(beside, zookeeper))
+                    other = opened.enter_context(self.open_leased(beside, zookeeper, after_s))
                 except TableNotFoundError:
                     return read(table, None)
                 self._close_replaced(beside, other)
@@ -222,7 +257,7 @@ class OpenTables:
                     self._opened(beside).close()
                     raise
 
-        return self.read(uri, read_first, zookeeper)
+        return self.read(uri, read_first, zookeeper, since_s)
 
     def _close_replaced(self, uri: str, rollups: TableSnapshot) -> None:
         """Close files of roll-ups that a new version does not name, with what was kept of them: their samples may have
@@ -235,6 +270,11 @@ class OpenTables:
     def _opened(self, uri: str) -> _OpenTable:
         with self._lock:
             return self._open.setdefault(uri, _OpenTable(uri))
+
+
+def _quietly(read: Callable[[], object]) -> None:
+    with suppress(DeltaError, TableError, OSError):
+        read()
 
 
 def read_with_retry(uri: str, read: Callable[[DeltaTable], T], zookeeper: KazooClient | None = None) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol, TypeVar
@@ -115,6 +115,16 @@ def _detail(error: Any) -> InitErrorDetails:
     return InitErrorDetails(type=kind, loc=error["loc"], input=error["input"], ctx=context)
 
 
+def _own_faults(errors: Sequence[Any]) -> Iterator[Any]:
+    """Yield errors without those of lists that are too short only because their elements are wrong."""
+    for error in errors:
+        steps = error["loc"]
+        if error["type"] != "too_short" or not any(
+            one["loc"][: len(steps)] == steps and one is not error for one in errors
+        ):
+            yield error
+
+
 class Section(BaseModel):
     """Immutable mapping of a configuration file. Unknown keys are errors.
 
@@ -135,7 +145,7 @@ class Section(BaseModel):
         try:
             made = handler(data)
         except ValidationError as error:
-            found += [cls._reworded(one, info) for one in error.errors(include_url=False)]
+            found += [cls._reworded(one, info) for one in _own_faults(error.errors(include_url=False))]
         raise_faults(found)
         return made
 
@@ -252,6 +262,29 @@ def explain(error: Any) -> ErrorDetail:
         return ErrorDetail(_LENGTHS[kind].format(**context))
     text = str(error["msg"]).replace("Input should be", "write a value")
     return ErrorDetail(text if isinstance(error["input"], list | dict) else f"{text}, not {short_repr(error['input'])}")
+
+
+def split_unsupported(
+    data: Any, reason: Callable[[tuple[str, ...]], str | None], path: Steps = ()
+) -> tuple[Any, list[tuple[Steps, str]]]:
+    """Return the data without its unsupported keys, and their paths with the reasons. `reason`: why the last one of
+    some keys is not supported, None if it is."""
+    left_out: list[tuple[Steps, str]] = []
+    if isinstance(data, list):
+        parts = [split_unsupported(one, reason, (*path, at)) for at, one in enumerate(data)]
+        return [one for one, _ in parts], [note for _, notes in parts for note in notes]
+    if not isinstance(data, Mapping):
+        return data, []
+    kept: dict[Any, Any] = {}
+    for key, value in data.items():
+        inner = (*path, str(key))
+        found = reason(tuple(step for step in inner if isinstance(step, str)))
+        if found is not None:
+            left_out.append((inner, found))
+        else:
+            kept[key], notes = split_unsupported(value, reason, inner)
+            left_out += notes
+    return kept, left_out
 
 
 def short_repr(given: Any) -> str:

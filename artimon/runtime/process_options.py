@@ -111,7 +111,6 @@ def in_milliseconds(help: str, flag: str = "", **more: Any) -> Option:
 
 
 def process_name(help: str, flag: str = "--id", usual: str | None = None) -> Option:
-    """Option for the name of a process."""
     return Option(help, flag, check=parse_process_name, default=usual)
 
 

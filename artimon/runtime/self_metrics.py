@@ -1,18 +1,21 @@
 """Own variables (self metrics): figures of a process's health file, published as variables like any application's.
 
-A table (artimon/runtime/self_metrics_tables.py) maps figures to variables. This module counts nothing: it passes
+A table (artimon/runtime/self_metrics.csv) maps figures to variables. This module counts nothing: it passes
 existing figures to `bookkeeper` once a second, without cost on hot paths. Only artimon/cli/process_wiring.py enables
 it.
 """
 
 from __future__ import annotations
 
+import csv
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
@@ -175,3 +178,22 @@ def process_figures(proc: Path = Path("/proc/self")) -> dict[str, int]:
     except (OSError, ValueError, IndexError):
         pass
     return found
+
+
+@cache
+def metrics_tables() -> Mapping[str, tuple[SelfMetric, ...]]:
+    """Return the variables of self_metrics.csv by part, besides those of every process."""
+    found: dict[str, tuple[SelfMetric, ...]] = {}
+    with Path(__file__).with_name("self_metrics.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            metric = SelfMetric(
+                row["name"],
+                row["figure"],
+                row["help"],
+                row["unit"],
+                row["kind"] == "counter",
+                tuple(row["labels"].split()),
+                FigureConversion(row["conversion"]),
+            )
+            found[row["part"]] = (*found.get(row["part"], ()), metric)
+    return MappingProxyType(found)

@@ -10,8 +10,7 @@ from kazoo.client import KazooClient
 
 import bookkeeper
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.runtime.self_metrics import MetricsPublisher
-from artimon.runtime.self_metrics_tables import TABLES
+from artimon.runtime.self_metrics import MetricsPublisher, metrics_tables
 from bookkeeper.runtime.process_settings import fit_name
 
 CONTEXT = "artimon"
@@ -22,8 +21,8 @@ EXIT_TIMEOUT_S = 5.0
 
 
 class SelfMetricsEndpoint(MetricsPublisher):
-    """Publishes the variables of `part` (see TABLES) under `instance` until `stop` is set, then unregisters in the
-    background. `left` is set once the last poll is over or timed out.
+    """Publishes the variables of `part` under `instance` until `stop` is set, then unregisters in the background.
+    `left` is set once the last poll is over or timed out.
 
     One per process, because it uses the process's default `bookkeeper`. Never blocks on ZooKeeper."""
 
@@ -39,7 +38,7 @@ class SelfMetricsEndpoint(MetricsPublisher):
         """`session`: client of the process to register with; None for one of its own."""
         bookkeeper.default().session = session
         bookkeeper.configure(context=CONTEXT, instance=fit_name(instance), zookeeper=zookeeper)
-        super().__init__(TABLES[part], bookkeeper.default(), clock, part)
+        super().__init__(metrics_tables()[part], bookkeeper.default(), clock, part)
         self._stop, self.unregistered = stop, threading.Event()
         threading.Thread(target=self._unregister, name="own variables", daemon=True).start()
 

@@ -21,5 +21,4 @@ def decompress_block(body: bytes, most: int) -> bytes:
 
 
 def compress_block(data: bytes) -> bytes:
-    """Compress a block."""
     return bytes(cramjam.snappy.compress_raw(data))

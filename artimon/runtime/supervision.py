@@ -59,9 +59,14 @@ class SupervisedThread(RetryLoop):
     """Thread that repeats `run(stop)` until `stop`."""
 
     def __init__(
-        self, name: str, run: Callable[[threading.Event], None], stop: threading.Event, clock: Clock = SYSTEM_CLOCK
+        self,
+        name: str,
+        run: Callable[[threading.Event], None],
+        stop: threading.Event,
+        clock: Clock = SYSTEM_CLOCK,
+        first_s: float = FIRST_PAUSE_S,
     ) -> None:
-        super().__init__(name, clock)
+        super().__init__(name, clock, first_s)
         self._stop = stop
         self._thread = threading.Thread(target=self.run, args=(lambda: run(stop), stop), name=name, daemon=True)
 

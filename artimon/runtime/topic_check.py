@@ -29,7 +29,9 @@ log = logging.getLogger(__name__)
 REQUEST_TIMEOUT_MS = 10_000
 BOOTSTRAP_TIMEOUT_MS = 15_000
 """Timeout of the first connection: the TLS handshake with a broker that has just started may take seconds."""
+FIRST_RETRY_S = 0.25
 RETRY_S = 5.0
+"""First and longest pause between two attempts: a process that starts beside Kafka waits only a short time for it."""
 UNFIT_EXIT = 3
 """Exit code of a process that found an unusable topic."""
 
@@ -131,13 +133,14 @@ class TopicCheck:
         self._unfit: TopicsUnfitError | None = None
 
     def start(self, stop: threading.Event) -> None:
-        """Start the thread."""
         threading.Thread(target=self.run, args=(stop,), name="topic-check", daemon=True).start()
 
     def run(self, stop: threading.Event) -> None:
         """Check until the topics are known or `stop` is set."""
+        pause = FIRST_RETRY_S
         while not stop.is_set() and not self._check_once():
-            self._clock.wait(stop, RETRY_S)
+            self._clock.wait(stop, pause)
+            pause = min(2 * pause, RETRY_S)
 
     def raise_unfit(self) -> None:
         """Raise TopicsUnfitError if a misconfigured topic was found."""

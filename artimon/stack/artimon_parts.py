@@ -56,7 +56,7 @@ class ArtimonPart(StackPart):
 
     def environment(self, context: StackContext) -> dict[str, str]:
         """Return additions to the environment of the process."""
-        return {"PYTHONUNBUFFERED": "1", "MALLOC_ARENA_MAX": "2", "TMPDIR": str(context.temporary(self.name))}
+        return {"PYTHONUNBUFFERED": "1", "TMPDIR": str(context.temporary(self.name))}
 
     def command(self, context: StackContext) -> ProcessCommand:
         module = [sys.executable, "-P", "-m", "artimon.cli"]
@@ -242,7 +242,7 @@ class AlertsPart(ArtimonPart):
     memory_mb = 768
 
     def prepare(self, context: StackContext) -> list[ProcessCommand]:
-        from alerts.rules.shipped_rules import seed_rules
+        from alerts.rules.rule_folder import seed_rules
 
         seed_rules(context.folder(self.name) / "rules")
         return super().prepare(context)
@@ -264,10 +264,11 @@ class AlertsPart(ArtimonPart):
 
 
 class SparkPart(ArtimonPart):
-    """Spark application with both queries: a Python driver, its JVM, its Python workers."""
+    """Spark application with both queries: a Python driver, its JVM, its Python workers. It waits for the servers after
+    the start of its JVM, which takes as long as theirs."""
 
     name = "spark"
-    starts_after: tuple[str, ...] = ("zookeeper", "kafka", "datanode")
+    starts_after: tuple[str, ...] = ()
     jar_sets = ("spark",)
     memory_mb = 4096
     stop_s = 20.0
@@ -287,6 +288,8 @@ class SparkPart(ArtimonPart):
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(context.temporary(self.name)),
+            "SPARK_HOME": str(context.spark_jars.parent),  # else the scripts of Spark start Python to search for it
+            "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # of the JVM that makes a command line
             **({"ARTIMON_RECORD_CLASSES": "1"} if context.settings.recording_classes else {}),
         }
         return {**super().environment(context), **spark}

@@ -31,6 +31,10 @@ class ProcessCommand:
     env: Mapping[str, str] = field(default_factory=dict)
 
 
+USUAL_ENVIRONMENT = {"MALLOC_ARENA_MAX": "2"}
+"""For every process: glibc makes an arena for each thread otherwise, and JVMs have dozens."""
+
+
 class ChildProcess:
     """A running command. Create it in a thread that lives as long as the stack: the child dies with that thread."""
 
@@ -44,7 +48,7 @@ class ChildProcess:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 cwd=cwd,
-                env=child_environment(command.env),
+                env=child_environment({**USUAL_ENVIRONMENT, **command.env}),
                 start_new_session=True,
             )
         self.pid = self._process.pid

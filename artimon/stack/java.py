@@ -46,6 +46,16 @@ def _output(program: Path, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
+def read_release(program: Path) -> dict[str, str]:
+    """Return the fields of the file `release` of this Java, {} if it has none. Reading it saves two starts of a JVM."""
+    try:
+        text = (program.resolve().parent.parent / "release").read_text()
+    except (OSError, UnicodeDecodeError):
+        return {}
+    fields = (line.partition("=") for line in text.splitlines())
+    return {name: value.strip('"') for name, _, value in fields}
+
+
 def find_java(settings: Settings) -> Java:
     """Return JAVA_HOME's Java, else the one on PATH. Raises JavaMissingError: what was found and what to install."""
     in_home = settings.java_home / "bin" / "java" if settings.java_home else None
@@ -53,10 +63,12 @@ def find_java(settings: Settings) -> Java:
     if program is None:
         raise JavaMissingError("none on PATH")
     path = Path(program)
-    version = parse_version(_output(path, "-version"))
+    release = read_release(path)
+    said = f'version "{release["JAVA_VERSION"]}"' if "JAVA_VERSION" in release else _output(path, "-version")
+    version = parse_version(said)
     if version is None or version < MIN_VERSION:
         raise JavaMissingError(f"{path}, version {version or 'unknown'}")
-    if VECTOR_MODULE not in _output(path, "--list-modules"):
+    if VECTOR_MODULE not in (release.get("MODULES") or _output(path, "--list-modules")):
         raise JavaMissingError(f"{path}, version {version}, without {VECTOR_MODULE} (a cut-down Java)")
     return Java(path, version)
 
@@ -70,11 +82,11 @@ def trust_store_flags(java: Java) -> list[str]:
     return [f"-Djavax.net.ssl.trustStore={system}"]
 
 
-def jvm_flags(heap_mb: int, temporary: Path, *, small: bool) -> list[str]:
-    """Return the flags of every JVM of the stack: a heap limit, exit on out of memory, small stacks and code cache.
-
-    `small` uses only the C1 compiler, which saves memory and start time where throughput does not matter."""
-    flags = [
+def jvm_flags(heap_mb: int, temporary: Path) -> list[str]:
+    """Return the flags of every JVM of the stack: a heap limit, exit on out of memory, small stacks and code cache, the
+    first compiler only. The second one doubles the work of a start, and gains nothing in servers that move bytes
+    (docs/tuning.md, "Start of the stack")."""
+    return [
         f"-Xmx{heap_mb}m",
         "-Xss512k",
         "-XX:+UseSerialGC",
@@ -85,5 +97,5 @@ def jvm_flags(heap_mb: int, temporary: Path, *, small: bool) -> list[str]:
         "-Dfile.encoding=UTF-8",
         f"-Djava.io.tmpdir={temporary}",
         f"-XX:ErrorFile={temporary}/hs_err.log",
+        "-XX:TieredStopAtLevel=1",
     ]
-    return [*flags, "-XX:TieredStopAtLevel=1"] if small else flags

@@ -12,7 +12,6 @@ from artimon.model.topic_spec import REPLICATION, platform_topics
 from artimon.stack.child_process import ProcessCommand
 from artimon.stack.java import jvm_flags
 from artimon.stack.stack_part import StackContext, StackPart, numbered_addresses, numbered_name, tcp_request
-from artimon.stack.topics import make_topics
 from artimon.stack.zookeeper_part import write_log4j2
 
 _API_VERSIONS = 18
@@ -76,6 +75,9 @@ class KafkaPart(StackPart):
         if len(answer) < 10 or struct.unpack(">ih", answer[4:10]) != (1, 0):
             return f"answered {answer[:20]!r} to a version request"
         if not self._topics_made and self.number == 1:
+            # here, because the import of Kafka's client takes a fifth of a second, and no part starts before it
+            from artimon.stack.topics import make_topics
+
             copies = min(self.brokers, REPLICATION)
             topics = platform_topics(partitions=int(context.options.get("kafka_partitions", "8")), replication=copies)
             make_topics(address, topics, {}, self.brokers)
@@ -89,7 +91,7 @@ class KafkaPart(StackPart):
         folder = context.folder(self.name)
         argv = [
             str(context.java.program),
-            *jvm_flags(heap_mb, context.temporary(self.name), small=False),
+            *jvm_flags(heap_mb, context.temporary(self.name)),
             *context.archive_flags("kafka", context.jars / "kafka"),
             f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
             f"-Dkafka.logs.dir={folder}",

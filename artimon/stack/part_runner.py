@@ -14,7 +14,7 @@ from artimon.stack.stack_state import PartState
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 BACKOFF_RESET_S = 60.0  # time healthy after which the back-off starts again from its first value
-CHECK_STARTING_S = 0.25
+CHECK_STARTING_S = 0.1
 CHECK_HEALTHY_S = 2.0
 HOUSEKEEPING_S = 5.0
 MEMORY_STRIKES = 3

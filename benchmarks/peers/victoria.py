@@ -13,7 +13,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from benchmarks.peers.process import ask, drain, run, serving
-from benchmarks.peers.series import Content, PeerFailed, PeerSeries, Stored, folder_bytes
+from benchmarks.peers.series import Content, PeerFailed, PeerSeries, Stored, folder_bytes, join_numbers
 from scripts.programs import Program
 
 LINES, BLOCK_SAMPLES = 500, 2_000_000
@@ -116,8 +116,7 @@ class Victoria:
 def export_line(one: PeerSeries) -> bytes:
     """Return a series as a line of its import and export."""
     metric = json.dumps({"__name__": one.name, **one.labels}, ensure_ascii=False)
-    times = ",".join(map(str, one.times_ms.tolist()))
-    return f'{{"metric":{metric},"values":[{",".join(one.texts())}],"timestamps":[{times}]}}\n'.encode()
+    return f'{{"metric":{metric},"values":[{one.joined()}],"timestamps":[{join_numbers(one.times_ms)}]}}\n'.encode()
 
 
 def _blocks(series: Iterable[PeerSeries]) -> Iterator[list[PeerSeries]]:

@@ -33,7 +33,7 @@ from artimon.api.api_server import ApiServer
 from artimon.api.app import make_app
 from artimon.model.feed_codec import FeedRange, encode_range
 from artimon.model.vshards import ALL_VSHARDS
-from artimon.runtime.gc_tuning import tune_gc
+from artimon.runtime.process_setup import tune_gc
 from artimon.runtime.zookeeper_client import zookeeper_client
 from artimon.stack.stack import Stack
 from benchmarks.loads.racks import MINUTE_MS, NAME, RackWorld, loaded_shard

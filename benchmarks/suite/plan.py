@@ -272,6 +272,16 @@ PLAN = (
         promised=_family("fleet.agent.", "rss", "rss@anonymous", "rss@cgroup", "cpu", "install"),
     ),
     Entry(
+        "stack",
+        "benchmarks.stack",
+        2.0,
+        small=("--seconds", "10", "--rest", "5"),
+        promised=(
+            *_family("stack.", "up", "up@again", "resident", "cpu"),
+            *_family("limit.stack.", "up", "up@again"),
+        ),
+    ),
+    Entry(
         "transport",
         "benchmarks.transport",
         4.5,

@@ -47,10 +47,13 @@ def failed(record: Record) -> str:
 
 
 class Results:
-    """Records of one run, in memory and, if there is a path, in a file. Names are unique."""
+    """Records of a run, in memory and, if there is a path, in a file, where other benchmarks may be of earlier runs.
+    Names are unique."""
 
     def __init__(self, path: Path | None, machine: Record) -> None:
         self._path, self.records = path, [machine]
+        self.run: Record = {key: machine[key] for key in ("date", "commit", "dirty", "machine") if key in machine}
+        """Fields of the record that ends each benchmark of this run."""
 
     def resume(self) -> None:
         """Load the file's records of the same commit, without benchmarks that failed or did not end. Raises
@@ -64,6 +67,12 @@ class Results:
             raise ResultsError(f"{self._path} is {old}, this is {new}: use another file")
         done = whole(held)
         self.records = [held[0], *(record for record in held[1:] if record.get("benchmark") in done)]
+
+    def renew(self, benchmarks: Iterable[str]) -> None:
+        """Load the file's records of any commit, without the named benchmarks, which run anew."""
+        if self._path is not None and self._path.is_file():
+            named = set(benchmarks)
+            self.records = [record for record in read(self._path) if record.get("benchmark") not in named]
 
     def begin(self) -> None:
         """Write all records; an interrupted write leaves the old file."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
-from bookkeeper.rpc.byte_budget import ByteBudget
 from bookkeeper.rpc.framed_client import TIMEOUTS, receive_exactly, remaining_s, send_all, shut_down
 from bookkeeper.rpc.framed_client import FramedClient as FramedClient
 from bookkeeper.rpc.security import Peer, Security, UnauthorizedError
@@ -371,3 +371,43 @@ def _unblock_accept(host: str, port: int) -> None:
         socket.create_connection((host, port), timeout=0.2).close()
     except OSError:
         pass
+
+
+class ByteBudget:
+    """Budget of `limit` bytes. Thread-safe. A single request above the limit is granted once nothing else is taken.
+
+    Invariant: `used` <= max(limit, the largest single request)."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._cond = threading.Condition()
+        self._queue: deque[object] = deque()
+
+    def reserve(self, size: int, timeout: float) -> bool:
+        """Reserve `size` bytes; False if they were not free within `timeout` seconds."""
+        ticket = object()
+        with self._cond:
+            self._queue.append(ticket)
+            try:
+                if not self._cond.wait_for(lambda: self._is_next(ticket, size), timeout):
+                    return False
+                self.used += size
+                return True
+            finally:
+                self._queue.remove(ticket)
+                self._cond.notify_all()
+
+    def release(self, size: int) -> None:
+        """Release `size` bytes."""
+        with self._cond:
+            self.used -= size
+            self._cond.notify_all()
+
+    @property
+    def waiting(self) -> int:
+        """Number of waiting threads."""
+        return len(self._queue)
+
+    def _is_next(self, ticket: object, size: int) -> bool:
+        return self._queue[0] is ticket and (not self.used or self.used + size <= self.limit)

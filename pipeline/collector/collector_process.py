@@ -9,7 +9,6 @@ from typing import Annotated
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.health import Publish, unpublished
-from artimon.runtime.open_files import raise_limit
 from artimon.runtime.partition_counts import confirmed_partitions
 from artimon.runtime.process_options import (
     Health,
@@ -21,6 +20,7 @@ from artimon.runtime.process_options import (
     Zookeeper,
     process_name,
 )
+from artimon.runtime.process_setup import raise_limit
 from artimon.runtime.settings import security
 from artimon.runtime.topic_check import TopicCheck, required_topics
 from artimon.runtime.zookeeper_client import zookeeper_client

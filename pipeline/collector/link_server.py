@@ -17,8 +17,7 @@ from typing import Any
 
 from bookkeeper.rpc.security import Peer, Security, UnauthorizedError
 from bookkeeper.rpc.service_dispatcher import ServiceDispatcher
-from pipeline.collector.frame_budget import FrameBudget
-from pipeline.collector.server_connection import ConnectionLimits, ServerConnection
+from pipeline.collector.server_connection import ConnectionLimits, FrameBudget, ServerConnection
 
 log = logging.getLogger(__name__)
 

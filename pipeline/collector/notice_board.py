@@ -13,10 +13,14 @@ from typing import Any, NamedTuple
 from kazoo.client import KazooClient
 
 from artimon.model.clock import Clock
-from pipeline.collector.ack_mirror import AckMirror
-from pipeline.collector.change_mirror import ChangeMirror
-from pipeline.collector.collector_mirror import CollectorMirror
 from pipeline.collector.server_connection import LongCall
+from pipeline.collector.zookeeper_mirrors import (
+    AckMirror,
+    ChangeMirror,
+    CollectorList,
+    CollectorMirror,
+    ZooKeeperMirror,
+)
 from pipeline.link.idl import collector_idl
 
 HOLD_S = 60.0
@@ -36,12 +40,13 @@ class NoticeBoard:
 
     def __init__(self, client: KazooClient, clock: Clock) -> None:
         """The caller starts and stops `client`."""
-        self.acks = AckMirror(client)
-        self._changes, self._collectors = ChangeMirror(client), CollectorMirror(client)
+        self.acks = AckMirror(client, "ack mirror")
+        self._changes = ChangeMirror(client, "configuration mirror")
+        self._collectors = CollectorMirror(client, "collector mirror")
         self._clock = clock
         self._lock = threading.Lock()
         self._waiting: dict[LongCall, _Waiter] = {}
-        self._mirrors = (self.acks, self._changes, self._collectors)
+        self._mirrors: tuple[ZooKeeperMirror[Any], ...] = (self.acks, self._changes, self._collectors)
         for mirror in self._mirrors:
             mirror.on_change = self.publish
 
@@ -93,8 +98,8 @@ class NoticeBoard:
                 _answer(waiter.call, notice)
 
     def _notice(self, known: Any) -> Any:
-        acks, changes, idl = self.acks.answer(known.acks or {}), self._changes.changes, collector_idl()
-        listed = self._collectors.found
+        acks, changes, idl = self.acks.answer(known.acks or {}), self._changes.value, collector_idl()
+        listed = self._collectors.value or CollectorList()
         nodes = {} if listed.digest == known.collectors else listed.nodes
         collectors = [idl.Registered(id, data) for id, data in nodes.items()]
         if changes is None:

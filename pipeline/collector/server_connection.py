@@ -1,8 +1,10 @@
-"""One connection of a link server: authentication, calls in progress, deadlines. Belongs to the server's event loop."""
+"""One connection of a link server: authentication, calls in progress, deadlines; the byte budget of all. Belongs to
+the server's event loop."""
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
@@ -15,7 +17,6 @@ from bookkeeper.rpc.security import Peer, Security, UnauthorizedError
 from bookkeeper.rpc.service_dispatcher import ServiceDispatcher, failure
 from bookkeeper.rpc.thrift_messages import FrameError, MessageHead, parse_message
 from bookkeeper.rpc.tokens import HELLO_METHODS, MAX_FRAME_BYTES
-from pipeline.collector.frame_budget import FrameBudget
 from pipeline.link.frame_protocol import FrameProtocol
 from pipeline.link.idl import OPEN_METHOD
 
@@ -294,3 +295,42 @@ class ServerConnection(FrameProtocol):
             self._server.budget.release(held)
         self.on_broken(error)
         self.abort()
+
+
+class FrameBudget:
+    """Budget of `limit` bytes; used by one thread. A single request above the limit is granted once nothing else is
+    taken. Invariant: `used` <= max(limit, the largest single request)."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self._waiting: deque[tuple[ServerConnection, int]] = deque()
+
+    def take(self, waiter: ServerConnection, size: int) -> bool:
+        """Reserve `size` bytes; False if they are not free: then `waiter.grant()` is called once they are."""
+        if not self._waiting and self._fits(size):
+            self.used += size
+            return True
+        self._waiting.append((waiter, size))
+        return False
+
+    def release(self, size: int) -> None:
+        """Release bytes, and grant them to those that wait."""
+        self.used -= size
+        while self._waiting and self._fits(self._waiting[0][1]):
+            waiter, wanted = self._waiting.popleft()
+            self.used += wanted
+            waiter.grant()
+
+    def cancel(self, waiter: ServerConnection) -> None:
+        """Forget a waiter that has gone."""
+        self._waiting = deque(one for one in self._waiting if one[0] is not waiter)
+        self.release(0)
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait."""
+        return len(self._waiting)
+
+    def _fits(self, size: int) -> bool:
+        return not self.used or self.used + size <= self.limit

@@ -25,6 +25,8 @@ from pipeline.compaction.merge import be_frugal, give_back
 log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
+START_INTERVAL_S = 0.1
+"""Interval of health reports until the table was read once."""
 NICENESS = 19
 STOP_TIMEOUT_S = 10.0
 HUNG_TIMEOUT_S = 1800.0
@@ -48,7 +50,7 @@ def run_compactor(
         life = _CompactorThread(Compactor(config, zookeeper, clock, probe), config.interval_s, clock)
         thread = threading.Thread(target=life.run, args=(stop,), name="compactor", daemon=True)
         thread.start()
-        while not clock.wait(stop, HEALTH_S):
+        while not clock.wait(stop, HEALTH_S if life.attempted else START_INTERVAL_S):
             life.report(health)
         thread.join(STOP_TIMEOUT_S)  # a longer job is abandoned: nothing of it was committed
 
@@ -60,7 +62,7 @@ class _CompactorThread:
         self._compactor, self._interval_s, self._clock = compactor, interval_s, clock
         self._problem = "the table was not read yet"
         self._last_problem = ""
-        self._attempted = False
+        self.attempted = False
         self._succeeded_at = clock.monotonic()
 
     def run(self, stop: threading.Event) -> None:
@@ -76,7 +78,7 @@ class _CompactorThread:
             if not problem:
                 self._succeeded_at = self._clock.monotonic()
             give_back()
-            self._problem, self._attempted = problem, True
+            self._problem, self.attempted = problem, True
             self._last_problem = problem or self._last_problem
             self._clock.wait(stop, self._interval_s)
 
@@ -86,15 +88,15 @@ class _CompactorThread:
         problem, given_up, done = self._problem, self._compactor.given_up(), self._compactor.figures()
         figures = {
             **done,
-            "problems": [text for text in (problem, *given_up[:MAX_PROBLEMS]) if text and self._attempted],
+            "problems": [text for text in (problem, *given_up[:MAX_PROBLEMS]) if text and self.attempted],
             "failing_ms": round((self._clock.monotonic() - self._succeeded_at) * 1000)
-            if problem and self._attempted
+            if problem and self.attempted
             else 0,
             "last_problem": self._last_problem,
             **resource_usage(),
         }
         silent_s = self._compactor.silent_s()
-        if not self._attempted and not done["settled_ms"]:
+        if not self.attempted and not done["settled_ms"]:
             health.write("starting", problem, **figures)
         elif silent_s > HUNG_TIMEOUT_S + self._interval_s:
             health.write("failing", f"no progress for {silent_s:.0f} s", **figures)

@@ -50,7 +50,7 @@ class _RunCursor:
     def __init__(self, run: Run, batch_rows: int) -> None:
         self._run, self._batches = run, run.batches(batch_rows)
         self._batch: Any = None
-        self._keys, self._at = SortKeys.of(_NO_ROWS), 0
+        self._keys, self._at = SortKeys.of(_no_rows()), 0
 
     def fill(self) -> bool:
         """Have at least one row; return False at the end of the run. Raises RunError if rows are not in order."""
@@ -157,7 +157,9 @@ def _libc() -> Any:
     return None
 
 
-_NO_ROWS = pa.record_batch(
-    [pa.array([], pa.int32()), pa.array([], pa.int64()), pa.array([], pa.timestamp("us", tz="UTC"))],
-    names=["source", "series", "time"],
-)
+@lru_cache(maxsize=1)
+def _no_rows() -> pa.RecordBatch:
+    """Return an empty batch. No constant, because Arrow imports pandas with its first array
+    (artimon/runtime/process_setup.py)."""
+    empty = [pa.array([], pa.int32()), pa.array([], pa.int64()), pa.array([], pa.timestamp("us", tz="UTC"))]
+    return pa.record_batch(empty, names=["source", "series", "time"])

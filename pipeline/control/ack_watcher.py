@@ -12,8 +12,7 @@ from kazoo.client import KazooClient
 from artimon.model.ack_state import AckDecision, AckState, decide_acks
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.partition_counts import ACKS_PATH
-from artimon.runtime.zookeeper_access import is_trusted
-from artimon.runtime.zookeeper_client import child_names, read_children
+from artimon.runtime.zookeeper_client import child_names, is_trusted, read_children
 from artimon.runtime.zookeeper_watcher import ZooKeeperWatcher
 from pipeline.control.collector_notices import parse_endpoints, parse_state
 from pipeline.link.collector_choice import COLLECTORS_PATH, CollectorEndpoint

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kazoo.client import KazooClient
 
-from artimon.runtime.zookeeper_access import is_owned
+from artimon.runtime.zookeeper_client import is_owned
 from pipeline.control.agent_commands import Command, CommandError
 from pipeline.control.config_document import (
     ConfigDocument,

@@ -36,7 +36,6 @@ class LaneNumbers:
         return LaneNumbers(self.agent, self.epoch, self.next)
 
     def lane_of(self, source: str) -> int:
-        """Return the lane of a source."""
         return lane_of(source, len(self.next))
 
     def peek(self, lane: int) -> BatchId:

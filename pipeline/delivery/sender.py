@@ -314,7 +314,6 @@ class CollectorRoute:
 
     @property
     def is_reachable(self) -> bool:
-        """As in Way."""
         return self._sender.may_call
 
     def has_backlog(self, entries: Sequence[LogEntry]) -> bool:

@@ -136,7 +136,6 @@ class Tracker:
         return done
 
     def add(self, header: BatchHeader, place: LogPosition, now_ms: int) -> TrackedBatch:
-        """Add a batch of the log."""
         item = TrackedBatch(header.id, place, header.rows, now_ms, header.source, header.poll_ms)
         lane = self._lane(item.id.lane_id)
         (lane.fresh if self._live_first else lane.backlog).add(item)

@@ -14,14 +14,14 @@ import fcntl
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,6 @@ from artimon.rawtable.commit import CompactionLog
 from artimon.rawtable.schema import DAY_MS, DataFile, TableError, folder_of, period_of
 from artimon.rawtable.series_delta import SeriesTable
 from artimon.rawtable.sources import SourcesTable
-from artimon.runtime.read_ahead import read_ahead
 from pipeline.compaction.job import DigestingReader, DigestMismatchError, delete_files, digest_of_files
 from pipeline.compaction.merge import DEFAULT_LIMITS, MergeLimits, merge_all
 from pipeline.compaction.plan import TARGET_ROWS
@@ -254,3 +253,18 @@ def _locked(folder: Path) -> Iterator[None]:
             yield
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+T = TypeVar("T")
+_END: Any = object()
+
+
+def read_ahead(items: Iterable[T]) -> Generator[T, None, None]:
+    """Yield the items; one is made ahead. An error of the items is raised in place of the next one. Close it to end the
+    thread."""
+    iterator = iter(items)
+    with ThreadPoolExecutor(1, "read-ahead") as thread:
+        ahead = thread.submit(next, iterator, _END)
+        while (item := ahead.result()) is not _END:
+            ahead = thread.submit(next, iterator, _END)
+            yield item

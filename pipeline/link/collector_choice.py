@@ -178,7 +178,6 @@ class Collectors:
         )
 
     def endpoints(self) -> set[CollectorEndpoint]:
-        """Return the endpoints of all collectors."""
         return set(self._health)
 
     def count_healthy(self) -> int:

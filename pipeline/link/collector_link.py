@@ -140,7 +140,6 @@ class CollectorLink:
 
     @property
     def bytes_in_flight(self) -> int:
-        """Bytes in flight to collectors."""
         return sum(flight.size for flight in self._in_flight)
 
     def _end(self, flight: CallReservation, granted: int | None) -> None:

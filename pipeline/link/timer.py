@@ -35,7 +35,6 @@ class AdaptiveTimer:
         self.mean += (seconds - self.mean) / 8
 
     def record_timeout(self) -> None:
-        """Record a timeout."""
         self.timeouts += 1
 
 

@@ -20,8 +20,7 @@ from artimon.model.znode import parse_json_object
 from artimon.runtime.kafka_access import open_client
 from artimon.runtime.process_options import Health, Option
 from artimon.runtime.supervision import RetryLoop
-from artimon.runtime.zookeeper_access import is_trusted
-from artimon.runtime.zookeeper_client import zookeeper_client
+from artimon.runtime.zookeeper_client import is_trusted, zookeeper_client
 from pipeline.collector.kafka_writer import KafkaWriter, TopicDescription
 from pipeline.control.ack_watcher import AckWatcher
 from pipeline.link.answers import MessageAnswer

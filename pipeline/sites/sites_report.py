@@ -102,7 +102,6 @@ def lanes_of_store(text: str) -> LaneRanges:
 
 
 def intersection(first: RangeSet, second: RangeSet) -> RangeSet:
-    """Return the intersection."""
     found, ones, twos = RangeSet(), list(first), list(second)
     i = j = 0
     while i < len(ones) and j < len(twos):

@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.failpoints import Failpoint, no_failpoint
+from artimon.runtime.file_access import check_reachable
 from artimon.runtime.health import HealthFile, Publish, unpublished
-from artimon.runtime.supervision import RetryLoop, SupervisedThread
+from artimon.runtime.supervision import RetryLoop, SupervisedThread, one_line
 from artimon.runtime.topic_check import TopicCheck, required_topics
 from artimon.runtime.zookeeper_client import close_client, zookeeper_client
 from pipeline.spark.acks_publisher import AcksPublisher
@@ -23,12 +24,19 @@ from pipeline.spark.series_writer import SeriesWriter
 from pipeline.spark.spark_session import SessionWatch, close_session, make_session
 from pipeline.spark.spark_settings import SparkConfig
 from pipeline.spark.suspects import SUSPECTS_FILE, Suspects
+from pipeline.spark.topic_client import TopicClient, TopicError
 
 __all__ = ["SessionLostError", "SparkConfig", "run_application"]
 
 log = logging.getLogger(__name__)
 
 HEALTH_INTERVAL_S = 1.0
+START_INTERVAL_S = 0.1
+"""Interval of health reports until both queries run, and of looks at the servers before."""
+SERVERS_TIMEOUT_S = 20.0
+"""Limit of the wait for servers that start beside this process; after it the queries retry by themselves."""
+FIRST_PAUSE_S = 0.25
+"""First pause of a query that failed: at a start, mostly because a server was not ready."""
 STOP_TIMEOUT_S = 6.0
 
 
@@ -69,6 +77,7 @@ def _run(
     clock: Clock,
     probe: Failpoint,
 ) -> None:
+    _await_servers(config, health, stop, clock)
     watch = SessionWatch(session, stop, clock)
     acks = AcksPublisher(config, zookeeper, clock)
     raw_life: list[SupervisedThread] = []
@@ -76,8 +85,8 @@ def _run(
     suspects = Suspects(config.data / SUSPECTS_FILE)
     raw = RawQuery(config, session, lambda: raw_life[0].healthy(), acks.wake, clock, probe, suspects)
     buckets = BucketsQuery(config, session, zookeeper, lambda: buckets_life[0].healthy(), clock, suspects)
-    raw_life.append(SupervisedThread("raw", raw.run, stop, clock))
-    buckets_life.append(SupervisedThread("buckets", buckets.run, stop, clock))
+    raw_life.append(SupervisedThread("raw", raw.run, stop, clock, FIRST_PAUSE_S))
+    buckets_life.append(SupervisedThread("buckets", buckets.run, stop, clock, FIRST_PAUSE_S))
     publisher = threading.Thread(target=acks.run, args=(stop,), name="acks", daemon=True)
     series = SeriesWriter(config.kafka, config.series_topic, config.hdfs, config.series_interval_s, clock)
     following = threading.Thread(target=series.run, args=(stop,), name="series", daemon=True)
@@ -90,7 +99,8 @@ def _run(
     topics.start(stop)
     retention = TopicTrimmer(config, clock)
     threading.Thread(target=retention.run, args=(stop,), name="retention", daemon=True).start()
-    while not clock.wait(stop, HEALTH_INTERVAL_S):
+    state = "starting"
+    while not clock.wait(stop, START_INTERVAL_S if state == "starting" else HEALTH_INTERVAL_S):
         topics.raise_unfit()
         if not watch.is_alive():
             health.write("failing", "Spark's session ended")
@@ -108,6 +118,31 @@ def _run(
     for thread in threads:
         thread.join(STOP_TIMEOUT_S)
     publisher.join(1)
+
+
+def _await_servers(config: SparkConfig, health: HealthFile, stop: threading.Event, clock: Clock) -> None:
+    """Wait until file system and topic are there: they may start at the same time as this process. A JVM takes as long
+    to start as they do, so it is started first."""
+    until = clock.monotonic() + SERVERS_TIMEOUT_S
+    while not stop.is_set() and clock.monotonic() < until:
+        problem = _server_problem(config)
+        if not problem:
+            return
+        health.write("starting", problem)
+        clock.wait(stop, START_INTERVAL_S)
+
+
+def _server_problem(config: SparkConfig) -> str:
+    """Return the first server that does not answer yet and why; "" if all do."""
+    topic = TopicClient(config.kafka, config.samples_topic)
+    try:
+        check_reachable(config.hdfs)
+        topic.describe()
+    except (OSError, TopicError) as error:
+        return one_line(error)
+    finally:
+        topic.close()
+    return ""
 
 
 def _close(session: SparkSession, zookeeper: KazooClient) -> None:

@@ -82,7 +82,6 @@ class BucketsQuery:
                 self._run_once(stop)
 
     def _run_once(self, stop: threading.Event) -> None:
-        """Run the query once."""
         life, start = self.open()
         info = life.info
         log.info("buckets: reading %s (%s) from %s", info.topic, info.topic_id, start)

@@ -25,6 +25,7 @@ MAX_SOCKET_FOLDER = 40
 loopback."""
 
 PYTHON = "spark.pyspark.python"
+DAEMON = "pipeline.spark.worker_daemon"
 ASK_S = 5.0
 MAX_SILENT_CHECKS = 120
 """Calls of `alive`, one a second, without an answer of the JVM before it is given up; a long garbage collection is
@@ -152,6 +153,7 @@ def _local_settings(config: SparkConfig) -> dict[str, str]:
         "spark.local.dir": str(temporary),
         "spark.python.unix.domain.socket.enabled": str(len(str(temporary)) <= MAX_SOCKET_FOLDER).lower(),
         PYTHON: sys.executable,
+        "spark.python.daemon.module": DAEMON,
     }
     if config.jars:  # the class path is enough, no copies to executors needed
         settings["spark.driver.extraClassPath"] = ":".join(config.jars)

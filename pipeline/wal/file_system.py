@@ -61,9 +61,7 @@ class FileSystem(Protocol):
         """Open an existing file; returns a descriptor for reading and writing."""
         ...
 
-    def write(self, descriptor: int, offset: int, data: bytes) -> None:
-        """Write all of `data` at `offset`."""
-        ...
+    def write(self, descriptor: int, offset: int, data: bytes) -> None: ...
 
     def read(self, descriptor: int, offset: int, length: int) -> bytes:
         """Return at most `length` bytes from `offset`."""

@@ -90,7 +90,6 @@ class SegmentScan:
 
 
 def encode_header(header: SegmentHeader) -> bytes:
-    """Return the bytes of a header."""
     lanes = header.next_sequences
     fixed = _HEADER.pack(MAGIC, VERSION, 0, len(lanes), header.segment, header.epoch)
     body = fixed + struct.pack(f"<{len(lanes)}Q", *lanes)

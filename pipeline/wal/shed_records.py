@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import numpy as np
 import xxhash
 
 from artimon.model.batch import (
@@ -59,8 +60,8 @@ def minutes_of(samples: Samples) -> Minutes:
     first, last = int(valued.min()), int(valued.max())
     if -(-first // MINUTE_MS) == -(-last // MINUTE_MS):  # samples of one poll nearly always belong to one minute
         return ((-(-first // MINUTE_MS) * MINUTE_MS, len(valued)),)
-    counts = Counter(bucket_ends(valued, MINUTE_MS).tolist())
-    return tuple(sorted(counts.items()))
+    minutes, counts = np.unique(bucket_ends(valued, MINUTE_MS), return_counts=True)
+    return tuple(zip(minutes.tolist(), counts.tolist(), strict=True))
 
 
 def shed_source(agent: str) -> str:

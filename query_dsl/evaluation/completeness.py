@@ -24,7 +24,6 @@ def measure_completeness(query: str | Expr, store: Store, now_ms: int, watch: Qu
 
 
 def measure_prepared(evaluator: QueryEvaluator) -> Completeness:
-    """Measure the completeness of a prepared query."""
     plan = evaluator.plan
     grid, step_ms = plan.grid, max(ring.step_ms for ring in plan.levels if not plan.base_step_ms % ring.step_ms)
     columns = max(1, (grid.end_ms - grid.start_ms) // step_ms)

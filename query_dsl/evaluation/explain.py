@@ -150,7 +150,6 @@ def explain(
 
 
 def explain_prepared(evaluator: QueryEvaluator, run: bool = True) -> Explanation:
-    """Explain a prepared query."""
     series = points = 0
     notes = tuple(evaluator.notes)
     if run:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from artimon.compute import ranks
 from artimon.compute.partials import partial_of, result_of
-from artimon.compute.quantiles import METHODS, median_of, quantile_of
-from artimon.compute.ranks import Statistic, apply_statistic, distance_of
+from artimon.compute.quantiles import METHODS
+from artimon.compute.ranks import Statistic, apply_statistic
 from query_dsl.functions.reducers_base import GIVEN, ClassMembers, Reduced, Reducer
 from query_dsl.functions.registry import Args, Argument
 from query_dsl.results.result_cells import (
@@ -25,16 +26,16 @@ from query_dsl.results.result_cells import (
 
 def quantile(members: ClassMembers, args: Args) -> Reduced:
     """Quantile per class and bucket; NaN if a member is NaN."""
-    return _ordered(members, lambda ordered, counts: quantile_of(ordered, counts, args["q"], args["method"]))
+    return _ordered(members, ranks.quantile(args["q"], args["method"]))
 
 
 def median(members: ClassMembers, _args: Args) -> Reduced:
-    return _ordered(members, median_of)
+    return _ordered(members, ranks.MEDIAN)
 
 
 def mad(members: ClassMembers, _args: Args) -> Reduced:
     """Median absolute deviation, unscaled."""
-    return _ordered(members, distance_of)
+    return _ordered(members, ranks.DISTANCE)
 
 
 def _ordered(members: ClassMembers, statistic: Statistic) -> Reduced:

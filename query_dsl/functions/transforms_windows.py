@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from artimon.compute.correlation import correlations
 from artimon.compute.function import mask_windows
 from artimon.compute.functions import FUNCTIONS
 from artimon.compute.params import NO_ARGS
+from artimon.compute.regression import correlations
 from artimon.compute.window_frames import WindowFrame
 from artimon.model.grid import Grid
 from query_dsl.functions.join import check_distinct, pair_rows

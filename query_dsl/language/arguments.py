@@ -1,8 +1,11 @@
-"""Arguments shared by many functions: labels, rules for missing values, label matching."""
+"""Arguments shared by many functions: labels, rules for missing values, label matching; short conditions of
+`where`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from query_dsl.functions.registry import Argument
 from query_dsl.tree.literals import checked_literal
@@ -46,7 +49,8 @@ def parse_null_rules(nulls: object, min_count: object) -> NullRules:
 def parse_matching(
     on: object, ignoring: object, group_left: object, group_right: object, unmatched: object, fill: object
 ) -> LabelMatching:
-    """Check the options of label matching."""
+    """Check the options of label matching; short conditions of
+    `where`."""
     if on is not None and ignoring is not None:
         raise QueryError("say on=[..] or ignoring=[..], not both")
     if group_left is not None and group_right is not None:
@@ -72,3 +76,21 @@ def udf_arguments(function: UserFunction, args: Sequence[object], named: Mapping
         return ()
     gives = GIVES.read(named["gives"], function.name)
     return () if gives == GIVES.default else (("gives", gives),)
+
+
+_COMPARISON = re.compile(
+    r"""\s*(==|!=|<=?|>=?)\s*(?:(-?\d{1,30})|(-?\d{0,30}\.?\d{1,30}(?:e[+-]?\d{1,3})?)|(True|False)"""
+    r"""|'([^'\\]*)'|"([^"\\]*)")\s*"""
+)
+_OPERATORS = MappingProxyType({"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"})
+
+
+def parse_comparison(text: str) -> tuple[str, int | float | bool | str] | None:
+    """Return (operator, right side) of a comparison without its left side; None for other texts."""
+    found = _COMPARISON.fullmatch(text)
+    if found is None:
+        return None
+    sign, integer, real, truth, single, double = found.groups()
+    if integer or real:
+        return _OPERATORS[sign], int(integer) if integer else float(real)
+    return _OPERATORS[sign], truth == "True" if truth else single or double or ""

@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from query_dsl.functions.registry import bind_arguments
 from query_dsl.functions.tables import MAP_STEPS, MAPPERS, OPERATORS, POINTS, REDUCERS, STEPS, entry_of
 from query_dsl.functions.transforms_labels import parse_template
-from query_dsl.language.arguments import parse_labels, parse_matching, parse_null_rules, parse_number, udf_arguments
+from query_dsl.language.arguments import (
+    parse_comparison,
+    parse_labels,
+    parse_matching,
+    parse_null_rules,
+    parse_number,
+    udf_arguments,
+)
 from query_dsl.language.class_joins import match_classes
 from query_dsl.language.expression_runner import ExpressionRunner, common_runner, runner_of
 from query_dsl.language.printer import print_node
-from query_dsl.language.short_conditions import parse_comparison
 from query_dsl.results.matrix import Matrix
 from query_dsl.tree import nodes
 from query_dsl.tree.calendar_units import parse_unit

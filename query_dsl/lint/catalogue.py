@@ -55,7 +55,6 @@ class Catalogue:
     _known: dict[Matchers, SelectedSeries] = field(default_factory=dict)
 
     def find(self, matchers: Matchers) -> SelectedSeries:
-        """Return the series that match."""
         if matchers not in self._known and len(self._known) < MAX_LOOKUPS:
             self._known[matchers] = self._read(matchers)
         return self._known.get(matchers, SelectedSeries())

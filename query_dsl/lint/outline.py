@@ -95,7 +95,6 @@ def walk(part: Part) -> Iterator[Part]:
 
 
 def selections(part: Part) -> Iterator[Selection]:
-    """Yield the selections."""
     return (one for one in walk(part) if isinstance(one, Selection))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from artimon.compute.cells import Floats, Ints
+from artimon.compute.cells import Bools, Floats, Ints
 from artimon.compute.paired_sums import grouped_sum
 from query_dsl.promql.label_sets import NAME, LabelColumn
 from query_dsl.promql.promql_values import VectorValue, charge_cells, empty_vector
@@ -90,18 +90,28 @@ def _ranks(groups: Groups, descending: bool, budget: QueryBudget) -> Ints:
     labels, as in the shards, which name only the first of many."""
     vector = groups.vector
     ranks = np.zeros(vector.values.shape, np.int64)
-    by_labels = np.empty(len(vector.values), np.int64)
-    by_labels[vector.labels.sort_order()] = np.arange(len(by_labels))
+    by_labels: list[Ints] = []
     starts_of = np.zeros(groups.count + 1, np.int64)
     for step in range(vector.values.shape[1]):
         budget.check()
         here = vector.here[:, step]
         values = np.where(here, vector.values[:, step], np.nan)
-        order = np.lexsort((by_labels, -values if descending else values, np.isnan(values), ~here, groups.codes))
+        keys = (-values if descending else values, np.isnan(values), ~here, groups.codes)
+        order = np.lexsort((*by_labels, *keys))
+        if not by_labels and _has_ties(values[order], here[order], groups.codes[order]):
+            by_labels = [np.argsort(vector.labels.sort_order())]
+            order = np.lexsort((*by_labels, *keys))
         sizes = np.bincount(groups.codes, minlength=groups.count)
         starts_of[1:] = np.cumsum(sizes)
         ranks[order, step] = np.arange(len(order)) - starts_of[groups.codes[order]]
     return ranks
+
+
+def _has_ties(values: Floats, here: Bools, codes: Codes) -> bool:
+    """Return True if two ordered values of one class are equal, or both NaN."""
+    nan = np.isnan(values)
+    equal = (values[1:] == values[:-1]) | (nan[1:] & nan[:-1])
+    return bool((equal & here[1:] & here[:-1] & (codes[1:] == codes[:-1])).any())
 
 
 def _places(groups: Groups) -> Ints:

@@ -10,7 +10,7 @@ import numpy as np
 
 from artimon.model.select import NAME
 from artimon.model.series_table import SeriesTable
-from query_dsl.results.label_table import Codes, LabelColumn, combine_codes, encode, with_shared_values
+from query_dsl.results.label_table import Codes, LabelColumn, combine_codes, encode, first_rows, with_shared_values
 from query_dsl.results.result_cells import Rows
 
 FEW = 256
@@ -84,17 +84,19 @@ class LabelSets:
 
     def classes(self) -> tuple[Codes, Rows]:
         """Return the class number of each series, from 0 in the order of appearance, and the first row of each."""
-        if not self.count:
-            return np.zeros(0, np.int64), np.zeros(0, np.intp)
-        codes, _ = combine_codes([self.columns[name] for name in sorted(self.columns)], self.count)
-        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+        if self.count < 2:
+            return np.zeros(self.count, np.int64), np.zeros(self.count, np.intp)
+        codes, count = combine_codes([self.columns[name] for name in sorted(self.columns)], self.count)
+        first = first_rows(codes, count)
         order = np.argsort(first, kind="stable")
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        return place[inverse], first[order]
+        place = np.empty(count, np.int64)
+        place[order] = np.arange(count)
+        return place[codes], first[order]
 
     def sort_order(self) -> Rows:
         """Return the rows in the order of their labels, compared by name and value as Prometheus does."""
+        if self.count < 2:
+            return np.zeros(self.count, np.intp)
         by_code = self._codes_in_order() if self.count > FEW else None
         if by_code is not None:
             return np.lexsort(by_code) if by_code else np.arange(self.count)

@@ -205,7 +205,8 @@ def _answer(node: Node, context: Context, kind: ResultType) -> PromqlResult:
             here = np.ones((1, len(values)), np.bool_)
             return _result("scalar" if kind == "vector" else "matrix", context, LabelSets(1, {}), values[None, :], here)
     order: Rows = np.arange(found.labels.count) if found.ordered and kind == "vector" else found.labels.sort_order()
-    return _result(kind, context, found.labels.take(order), found.values[order], found.here[order])
+    found = found.take(order)
+    return _result(kind, context, found.labels, found.values, found.here)
 
 
 def _result(

@@ -44,6 +44,8 @@ class VectorValue:
 
     def take(self, rows: Rows | Bools) -> VectorValue:
         """Return the series of these rows, or of a mask."""
+        if rows.dtype != np.bool_ and is_identity(rows, self.labels.count):
+            return self
         return VectorValue(self.labels.take(rows), self.values[rows], self.here[rows], self.dropped[rows], self.ordered)
 
     def with_values(self, values: Floats, here: Bools | None = None, drop: bool = True) -> VectorValue:
@@ -58,6 +60,11 @@ class VectorValue:
 
 
 Value = ScalarValue | TextValue | VectorValue
+
+
+def is_identity(places: Rows | Bools, count: int) -> bool:
+    """Return True if `places` are all of `count` places in their order."""
+    return len(places) == count and bool((places == np.arange(count)).all())
 
 
 def empty_vector(steps: int) -> VectorValue:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 import numpy as np
 
 from artimon.compute.aggregate import Aggregate, AggregateRequest, ClassLabels, arrays_of
-from artimon.compute.cells import STRING, Ints, as_floats
+from artimon.compute.cells import STRING, Ints, as_floats, take
 from artimon.compute.partials import result_of
 from artimon.compute.promql_functions import PROMQL_FUNCTIONS
 from artimon.compute.reduction import WindowPlan, map_windows
@@ -128,7 +128,9 @@ def plan_requests(
 ) -> tuple[list[tuple[Grid, WindowPlan]], Ints] | None:
     """Return the buckets and windows of each request, and for each step the number of its window in all of them, one
     request after another. None if the steps are irregular, need too many requests, or are all in the future."""
-    ends_ms, back = np.unique(asked.ends_ms, return_inverse=True)
+    ends_ms, back = asked.ends_ms, np.arange(len(asked.ends_ms))
+    if (np.diff(ends_ms) <= 0).any():
+        ends_ms, back = np.unique(ends_ms, return_inverse=True)
     distances, each_ms = np.diff(ends_ms), choice.level.step_ms
     step_ms = int(distances[0]) if len(distances) else each_ms
     phases = min(len(ends_ms), each_ms // gcd(step_ms, each_ms))
@@ -175,9 +177,10 @@ def vector_of_classes(
 def vector_of_series(buckets: Buckets, windows: WindowPlan, asked: WindowQuery, scale: float) -> VectorValue:
     """Return the windows of each series, without those of texts."""
     table = SeriesTable.from_series(buckets.series)
-    types, cells, here = map_windows(windows, arrays_of(buckets)).column
-    rows = np.flatnonzero(table.types != STRING)
-    values = scale * as_floats(types[rows], np.ascontiguousarray(cells[rows]))
-    return VectorValue(
-        LabelSets.from_table(table).take(rows), values, here[rows], np.full(len(rows), not asked.keeps_name)
-    )
+    column, labels = map_windows(windows, arrays_of(buckets)).column, LabelSets.from_table(table)
+    if (table.types == STRING).any():
+        rows = np.flatnonzero(table.types != STRING)
+        column, labels = take(column, rows), labels.take(rows)
+    values = as_floats(column.types, column.cells)
+    dropped = np.full(labels.count, not asked.keeps_name)
+    return VectorValue(labels, values if scale == 1.0 else scale * values, column.present, dropped)

@@ -19,7 +19,7 @@ from artimon.model.series_table import SeriesTable
 from artimon.model.values import STALE
 from query_dsl.promql.evaluation_context import Remarks
 from query_dsl.promql.label_sets import LabelSets
-from query_dsl.promql.promql_values import VectorValue
+from query_dsl.promql.promql_values import VectorValue, is_identity
 from query_dsl.promql.pushed_windows import (
     ALIGNED,
     EXACT,
@@ -139,13 +139,14 @@ class StoreSamples:
             ends_ms = np.broadcast_to(np.array(grid.ends(), np.int64), held.shape)
             found = replace(found, statistics={**found.statistics, "last_time": ends_ms})
         made = vector_of_series(found, windows, asked, choice.scale)
-        values = made.values[made.here]
-        if windows.function in NAN_SENSITIVE and np.isnan(values).any():
+        if windows.function in NAN_SENSITIVE and np.isnan(made.values[made.here]).any():
             return None
-        if windows.function == MEAN and not np.isfinite(values).all():
+        if windows.function == MEAN and not np.isfinite(made.values[made.here]).all():
             return None
         self._note_approximate(choice)
-        return replace(made, values=made.values[:, back], here=made.here[:, back]).present()
+        if not is_identity(back, made.here.shape[1]):
+            made = replace(made, values=made.values[:, back], here=made.here[:, back])
+        return made.present()
 
     def reduce(self, asked: WindowQuery, reducer: Reducer) -> VectorValue | None:
         """See BucketSource."""

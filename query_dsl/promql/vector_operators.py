@@ -118,19 +118,20 @@ def combine(
     sizes = np.bincount(one_codes, minlength=count)
     charge_cells(budget, int(sizes[many_codes].sum()), steps)
     rows, partners = _pairs(many_codes, one_codes, sizes)
-    here = many.here[rows] & one.here[partners]
+    many, one = many.take(rows), one.take(partners)
+    here = many.here & one.here
     if not matching.group:
         _check_one_to_one(here, many_codes[rows], count)
-    a, b = many.values[rows], one.values[partners]
+    a, b = many.values, one.values
     if matching.group == "right":
         a, b = b, a
     values = compute(op, a, b)
-    dropped = many.dropped[rows]
+    dropped = many.dropped
     if op in COMPARISONS and not as_bool:
         with np.errstate(all="ignore"):
             here &= COMPARISONS[op](a, b)
         values = a
-    labels = _result_labels(op, many.labels.take(rows), one.labels.take(partners), matching)
+    labels = _result_labels(op, many.labels, one.labels, matching)
     if as_bool:
         dropped = np.ones_like(dropped)
     united = merge_equal(VectorValue(labels, values, here, dropped), NOT_UNIQUE if matching.group else SAME_LABELS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ from query_dsl.stores.partial_buckets import (
     renumber_texts,
     without_series,
 )
+from query_dsl.stores.rollup_buckets import NumberRows
 from query_dsl.stores.sample_rows import DOUBLE, ENDED, INTEGER, NO_TYPE, STRING, Bools, Ints, Types
 
 MAX_INCARNATIONS = 5_000
@@ -79,28 +81,46 @@ class BucketAccumulator:
     def add_rows(self, rows: RollupRows) -> bool:
         """Merge rows of roll-ups, whose buckets nest in those of the grid, with the result of `add` of their piece.
         False: nothing was merged; only `add` can: there are texts, series of several types, or no kernels."""
-        compiled = kernels()
-        if compiled is None or self.mixed or (rows.type == STRING).any():
+        if (rows.type == STRING).any():
             return False
         over = rows.type == ENDED
         valued = rows.select(~over) if over.any() else rows
-        others = np.empty((len(valued), len(INCARNATION_FIELDS)), np.int64)
         stats = valued.stats
         columns = (valued.series, valued.end_ms, valued.birth_ms, valued.first_ms, stats["last_time"], stats["count"])
         folds = (stats["last"], *(stats[name] for name in FOLDS), valued.type)
-        count = compiled.add_rollups(
-            [np.ascontiguousarray(column) for column in (*columns, *folds)],
-            [self._flat.get(name) for name in ("count", "last", "last_time", *FOLDS)],
-            (self._types, self._newest, self._place, self._begun, *self._first.values(), others),
-            (self._grid.start_ms, self._grid.step_ms, self._grid.n),
-            int(NO_TYPE),
-        )
-        if count < 0:
+        if not self._merge_rows([np.ascontiguousarray(column) for column in (*columns, *folds)]):
             return False
         if over.any():
             ended, times = newest_ends(rows.series[over], rows.stats["last_time"][over])
             self._ended[ended] = np.maximum(self._ended[ended], times)
-        self.samples += len(valued)
+        return True
+
+    def add_numbers(self, rows: NumberRows) -> bool:
+        """As `add_rows`."""
+        if self._flat.keys() & FOLDS.keys() - rows.folds.keys():
+            return False
+        columns = (rows.pairs, *rows.times, rows.count, rows.cells, *(rows.folds.get(name) for name in FOLDS))
+        held = [None if column is None else np.ascontiguousarray(column) for column in columns]
+        return self._merge_rows([*held, None], rows.type, np.ascontiguousarray(rows.row_of))
+
+    def _merge_rows(self, columns: Sequence[Any], only_type: int = 0, row_of: Ints | None = None) -> bool:
+        """Merge columns as the kernel takes them; False if it cannot."""
+        compiled = kernels()
+        if compiled is None or self.mixed:
+            return False
+        others = np.empty((len(columns[0]), len(INCARNATION_FIELDS)), np.int64)
+        count = compiled.add_rollups(
+            columns,
+            [self._flat.get(name) for name in ("count", "last", "last_time", *FOLDS)],
+            (self._types, self._newest, self._place, self._begun, *self._first.values(), others),
+            (self._grid.start_ms, self._grid.step_ms, self._grid.n),
+            int(NO_TYPE),
+            only_type,
+            row_of,
+        )
+        if count < 0:
+            return False
+        self.samples += len(columns[0])
         self._add_incarnations(others[:count].copy().view(INCARNATION_DTYPE).reshape(-1))
         return True
 

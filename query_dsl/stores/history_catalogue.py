@@ -46,8 +46,7 @@ class SeriesMatch:
     @cached_property
     def canonical_order(self) -> Ints:
         """Return the rows in the order of their names and labels."""
-        texts = self.table.texts() if len(self) else []
-        return np.array(sorted(range(len(texts)), key=texts.__getitem__), np.int64)
+        return self.table.canonical_order().astype(np.int64)
 
 
 class HistoryCatalogue:

@@ -10,6 +10,7 @@ import json
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,7 +19,6 @@ import pyarrow as pa
 from artimon.compute.statistics import with_needs
 from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.select import NAME, Buckets, Matcher, SelectRequest, Series, too_many_series
-from artimon.rawtable.rollup_rows import RollupRows
 from artimon.rawtable.rollups import rollups_uri
 from artimon.rawtable.schema import raw_uri
 from artimon.rawtable.table_reader import TableSnapshot
@@ -40,12 +40,14 @@ from query_dsl.stores.raw_samples import RawSamples, SampleRequest
 from query_dsl.stores.rollup_buckets import (
     bucketize_rollups,
     from_rollup_table,
+    number_rows,
     rollup_columns,
     unify_rollup_types,
 )
 from query_dsl.stores.sample_rows import ENDED, Ints, from_raw_table, unify_types
 from query_dsl.stores.table_read import BudgetEvent, TableRead, TableVersions, read_text
 
+R = TypeVar("R")
 T = TypeVar("T")
 TASK_BYTES = 64 * 1024 * 1024
 """Approximate bytes of files per Spark task; less if this gives fewer than TASKS tasks."""
@@ -112,7 +114,7 @@ class HistoryStore(EngineStore):
 
     def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
         self._watch.check()
-        with self._history.lease_client():
+        with self._history.errors_converted():
             return self._catalogue.label_values(label)[:limit]
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
@@ -122,7 +124,7 @@ class HistoryStore(EngineStore):
 
     def _find(self, matchers: tuple[Matcher, ...]) -> SeriesMatch:
         self._watch.check()
-        with self._history.lease_client():
+        with self._history.errors_converted():
             return self._catalogue.find(matchers)
 
     def _find_limited(self, matchers: tuple[Matcher, ...], limit: int) -> SeriesMatch:
@@ -135,6 +137,7 @@ class HistoryStore(EngineStore):
 
     def select(self, request: SelectRequest) -> Buckets:
         """Answer on any grid. Raises HistoryError if HDFS or a table cannot be read, LimitExceeded, QueryCancelled."""
+        ahead_s = self._history.read_ahead()  # while the series are looked up
         found, grid = self._find_limited(request.matchers, request.limit), request.grid
 
         def answer(reading: TableRead) -> Buckets:
@@ -146,13 +149,20 @@ class HistoryStore(EngineStore):
                     held.add(piece)
                     self._watch.check_samples(held.samples)
 
-            def take_rollups(rows: RollupRows) -> None:
+            def merge(add: Callable[[R], bool], rows: R) -> bool:
                 with lock:
                     before = held.samples
-                    merged = held.add_rows(rows)
+                    merged = add(rows)
                     reading.rollup_rows += held.samples - before
                     self._watch.check_samples(held.samples)
-                if not merged:
+                return merged
+
+            def take_rollups(table: Any) -> None:
+                numbers = number_rows(table, reading.row_of)
+                if numbers is not None and merge(held.add_numbers, numbers):
+                    return
+                rows = from_rollup_table(table, reading.row_of)
+                if not merge(held.add_rows, rows):
                     take(reading.count_rollups(bucketize_rollups(rows, grid)))
 
             self._bucketize(reading, request, take, take_rollups)
@@ -162,7 +172,7 @@ class HistoryStore(EngineStore):
             said = (*reading.notes(found, grid.end_ms), read_text(part), *expired, *notes)
             return replace(held.buckets(request, found.table, said), parts=(part,), partial=bool(expired))
 
-        return self._read(found, grid.start_ms, grid.end_ms, answer, grid)
+        return self._read(found, grid.start_ms, grid.end_ms, answer, grid, ahead_s)
 
     def samples(self, request: SampleRequest) -> RawSamples:
         found = self._find_limited(request.matchers, request.limit)
@@ -201,9 +211,10 @@ class HistoryStore(EngineStore):
         until_ms: int,
         answer: Callable[[TableRead], T],
         grid: Grid | None = None,
+        since_s: float = inf,
     ) -> T:
         """Apply `answer` to the newest versions of the tables; restart if compaction removes a file. The buckets of
-        `grid` may be read from roll-ups."""
+        `grid` may be read from roll-ups. `since_s`: see OpenTables.read_both."""
         ending = BudgetEvent(self._watch)
         uri = raw_uri(self._history.hdfs)
         beside = rollups_uri(self._history.hdfs)
@@ -217,10 +228,10 @@ class HistoryStore(EngineStore):
             return answer(TableRead(versions, wanted, found.row_of[wanted.order], versions.choose(wanted), ending))
 
         try:
-            with self._history.lease_client() as zookeeper:
+            with self._history.lease_client(ask=False) as zookeeper:  # it was asked for the series
                 if grid is None:
                     return opened.read(uri, lambda table: read(table, None), zookeeper)
-                return opened.read_both(uri, beside, read, zookeeper)
+                return opened.read_both(uri, beside, read, zookeeper, since_s)
         except HistoryInterrupted:
             raise ending.reason() from None
 
@@ -229,10 +240,10 @@ class HistoryStore(EngineStore):
         reading: TableRead,
         request: SelectRequest,
         take: Callable[[PartialBuckets], None],
-        take_rollups: Callable[[RollupRows], None],
+        take_rollups: Callable[[Any], None],
     ) -> None:
-        """Call `take` with all pieces, and `take_rollups` with rows that are in none: from several threads, or from
-        this one as Spark tasks end."""
+        """Call `take` with all pieces, and `take_rollups` with tables of rows that are in none: from several threads,
+        or from this one as Spark tasks end."""
         if not len(reading.row_filter):
             return
         raw, rollups = reading.choice.raw, reading.choice.rollups
@@ -240,16 +251,13 @@ class HistoryStore(EngineStore):
         share = size / (size + raw.size) if size else 0.0
         if rollups:
 
-            def convert(table: Any) -> None:
-                take_rollups(from_rollup_table(table, reading.row_of))
-
             def told(done: float, text: str) -> None:
                 self._progress(done * share, text)
 
             if self._parts is not None:
-                PartReader(reading, request, self._parts, take).read(told)
+                PartReader(reading, request, self._parts, take, take_rollups).read(told)
             else:
-                reading.read_rollups(rollup_columns(request.statistics), convert, told)
+                reading.read_rollups(rollup_columns(request.statistics), take_rollups, told)
         if raw.files:
             self._bucketize_samples(
                 reading, request, take, lambda done, text: self._progress(share + done * (1 - share), text)

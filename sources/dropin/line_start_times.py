@@ -78,6 +78,8 @@ def find_duplicates(lines: PlacedLines) -> tuple[Flags, Flags]:
     """Return two masks of ordered lines: repeats of a row and time, and those repeats with a different value."""
     same = np.zeros(len(lines), np.bool_)
     same[1:] = (np.diff(lines.row) == 0) & (np.diff(lines.time_ms) == 0)
+    if not bool(same.any()):
+        return same, same
     first = np.maximum.accumulate(np.where(same, 0, np.arange(len(lines))))
     return same, same & (lines.cell != lines.cell[first])
 

@@ -23,7 +23,6 @@ class SeriesColumns:
         self.forget()
 
     def forget(self) -> None:
-        """Forget all columns."""
         self.generation += 1
         self._by_text: dict[str, int] = {}
         self.names: list[str] = []

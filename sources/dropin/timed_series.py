@@ -121,17 +121,17 @@ class TimedSeries:
 
     def _typed(self, columns: LineColumns, row: Ints) -> PlacedLines:
         """Return the lines of series that have a row, with cells in the type of their series."""
-        held = np.flatnonzero(row >= 0)
+        held: Ints | slice = np.flatnonzero(row >= 0) if bool((row < 0).any()) else slice(None)
         row, cell, type_ = row[held], columns.cell[held], columns.type[held]
-        expected = self.series.rows.state["type"][row]
+        expected = self.series.rows.state["type"].take(row)
         widen = (type_ == ValueType.INTEGER) & (expected == ValueType.DOUBLE)
         if bool(widen.any()):
-            cell[widen] = cell[widen].astype(np.float64).view(np.int64)
+            cell = np.where(widen, cell.astype(np.float64).view(np.int64), cell)
         good = widen | (type_ == expected)
         line = columns.line[held]
         _reject(columns, line[~good], "type change", "not of the type of its series")
-        none, of_all = np.zeros(len(held), np.bool_), columns.metadata.birth_ms or 0
-        told = np.full(len(held), of_all, np.int64) if columns.birth_ms is None else columns.birth_ms[held]
+        none, of_all = np.zeros(len(row), np.bool_), columns.metadata.birth_ms or 0
+        told = np.full(len(row), of_all, np.int64) if columns.birth_ms is None else columns.birth_ms[held]
         delta = none if columns.delta is None else columns.delta[held]
         lines = PlacedLines(row, columns.time_ms[held], cell, expected, line, told, delta)
         return lines if bool(good.all()) else lines.pick(good)
@@ -162,8 +162,9 @@ class TimedSeries:
         return lines, self._last_samples(lines)
 
     def _last_samples(self, lines: PlacedLines) -> LastSamples:
-        state = self.series.rows.state[lines.row]
-        return LastSamples(state["cell"], state["birth_ms"], state["last_ms"], self._kinds[lines.row])
+        state, row = self.series.rows.state, lines.row
+        cell, birth_ms, last_ms = (state[name].take(row) for name in ("cell", "birth_ms", "last_ms"))
+        return LastSamples(cell, birth_ms, last_ms, self._kinds.take(row))
 
     # --- in the event loop
 
@@ -254,19 +255,21 @@ class TimedSeries:
     def _needs_row(self, at: Ints, type_: npt.NDArray[np.uint8]) -> Flags:
         """Return the mask of columns without a known row that takes their types and is live (so that no other file owns
         them)."""
-        placed, state = self._known(at), self.series.rows.state
-        row, wanted = self._row_of[at[placed]], type_[placed]
-        known = state["type"][row]
-        takes = (known == wanted) | ((known == ValueType.DOUBLE) & (wanted == ValueType.INTEGER))
-        placed[placed] = takes & state["live"][row]
-        return ~placed
+        state, row = self.series.rows.state, self._row_of.take(at)
+        if not len(state):
+            return np.ones(len(at), np.bool_)
+        known, live = (state[name].take(row, mode="clip") for name in ("type", "live"))
+        takes = (known == type_) | ((known == ValueType.DOUBLE) & (type_ == ValueType.INTEGER))
+        settled: Flags = self._known(at) & takes & live
+        return ~settled
 
     def _known(self, at: Ints) -> Flags:
         """Return the mask of columns whose row is known and still has their fingerprint."""
-        row = self._row_of[at]
-        held: Flags = row >= 0
-        held[held] = self.series.rows.state["fingerprint"][row[held]] == self._prints[at[held]]
-        return held
+        row, state = self._row_of.take(at), self.series.rows.state
+        if not len(state):
+            return np.zeros(len(at), np.bool_)
+        same: Flags = state["fingerprint"].take(row, mode="clip") == self._prints.take(at)
+        return same & (row >= 0)
 
     def _columns(
         self, wanted: Iterable[int], type_: npt.NDArray[np.uint8], told: FileMetadata

@@ -80,7 +80,6 @@ def csv_batches(file: Path, columns: Sequence[str], builder: ImportBuilder) -> I
 
 
 def parquet_batches(file: Path, columns: Sequence[str], builder: ImportBuilder) -> Iterator[Any]:
-    """Yield a Parquet file in batches."""
     del builder
     with pq.ParquetFile(file) as opened:
         names = opened.schema_arrow.names

@@ -1,4 +1,5 @@
-"""Files of the folder of final snapshots. Every user may write there, so its content is not trusted. Blocks.
+"""Files of the folder of final snapshots, and their decoder. Every user may write there, so their content is not
+trusted. Blocks.
 
 Permissions: docs/formats/final.md. Links are not followed; files that are not regular are not read.
 """
@@ -6,6 +7,7 @@ Permissions: docs/formats/final.md. Links are not followed; files that are not r
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import os
 import re
 import stat
@@ -14,11 +16,17 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from bookkeeper.export.final_file import MAX_BYTES, SUFFIX
-from bookkeeper.runtime.process_settings import FINAL_FOLDER
-from sources.base.source_errors import FileRefusedError
+from artimon.model.clock import Clock
+from bookkeeper.export.final_file import MAX_BYTES, SUFFIX, decode_payload
+from bookkeeper.rpc.poll_service import idl
+from bookkeeper.rpc.thrift_messages import FrameError, MessageHead, decode_struct
+from bookkeeper.runtime.process_settings import FINAL_FOLDER, SettingsError, validate_name
+from sources.base.source_errors import FileRefusedError, PollError
 from sources.dropin.folder_files import OpenFile
+from sources.dropin.line_start_times import MAX_AHEAD_MS
+from sources.poll.poll_codec import check_columns
 from sources.state.past_processes import MAX_AGE_MS
+from sources.state.source_reading import Reading
 
 MODE = 0o1777
 _NAME = re.compile(r"[0-9a-f]{32}" + re.escape(SUFFIX))
@@ -102,3 +110,37 @@ def remove_final(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         raise FileRefusedError("unreadable", f"{path}: {error.strerror}: let the agent delete it") from error
+
+
+@dataclass(frozen=True, slots=True)
+class FinalSnapshot:
+    """Last values of a process. `memo`: left with it by its last poller, None if it was never polled."""
+
+    reading: Reading
+    address: str
+    memo: bytes | None
+
+
+def decode_final(data: bytes, owner: int, max_series: int, clock: Clock) -> FinalSnapshot:
+    """Decode the bytes of a file of the user `owner`. Raises FileRefusedError with the reason."""
+    try:
+        final = decode_struct(MessageHead(decode_payload(data), "final", 0, 0, 0), idl().Final())
+        answer = check_columns(final.columns, None, max_series)
+        reading = answer.reading
+        for name in ("context", "instance"):
+            validate_name(name, getattr(reading, name))
+        address = str(ipaddress.ip_address(final.address))
+        if not 0 < reading.birth_ms <= reading.time_ms:
+            raise ValueError(f"born at {reading.birth_ms} ms, ended at {reading.time_ms} ms")
+    except (FrameError, PollError, SettingsError, TypeError, ValueError, AttributeError) as error:
+        raise FileRefusedError("malformed", f"{type(error).__name__}: {error}") from error
+    if owner not in (0, reading.uid):
+        raise FileRefusedError("foreign owner", f"written by user {owner}, names user {reading.uid}")
+    age_ms = clock.now_ms() - reading.time_ms
+    if age_ms > MAX_AGE_MS:
+        raise FileRefusedError(
+            "too old", f"{age_ms // 86_400_000} days old: at most {MAX_AGE_MS // 86_400_000} days are accepted"
+        )
+    if -age_ms > MAX_AHEAD_MS:
+        raise FileRefusedError("future", f"{-age_ms // 1000} s ahead of this host's clock")
+    return FinalSnapshot(reading, address, (answer.memo or b"") if final.columns.poller else None)

@@ -18,9 +18,16 @@ from sources.base.source_errors import FileRefusedError
 from sources.delivery.file_thread import FileSystemHangsError, FileThread
 from sources.delivery.placement_resolver import source_name
 from sources.delivery.poll_context import PollContext
-from sources.poll.final_files import FinalLimits, list_finals, make_folder, read_final, remove_final
+from sources.poll.final_files import (
+    FinalLimits,
+    FinalSnapshot,
+    decode_final,
+    list_finals,
+    make_folder,
+    read_final,
+    remove_final,
+)
 from sources.poll.final_samples import prepare
-from sources.poll.final_snapshot import FinalSnapshot, decode_final
 from sources.poll.lease_units import Network
 from sources.state.series_memory import SourceSeries
 from sources.state.source_reading import SourceVariable

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from sources.poll.final_snapshot import FinalSnapshot
+from sources.poll.final_files import FinalSnapshot
 from sources.poll.start_time_memo import decode_memo
 from sources.state.past_processes import alive_at_end, polled_ms
 from sources.state.series_memory import PlacedColumns, PreparedPoll, SelectedSamples, SourceSeries, only

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections.abc import Callable
 from dataclasses import replace
 
 from artimon.model.clock import Clock
+from bookkeeper.rpc.security import Security, UnauthorizedError
+from bookkeeper.rpc.thrift_messages import FramedError
+from bookkeeper.rpc.tokens import Tokens, client_hello, frame_size
 from sources.base.endpoint_address import EndpointAddress
 from sources.base.source_errors import PolledElsewhereError, PollError
 from sources.delivery.poll_context import PollLimits
 from sources.delivery.source_config import SourceConfig
-from sources.poll.endpoint_connection import open_connection
 from sources.poll.poll_codec import PollAnswer, decode_answer, encode_poll_request, set_sequence_id
 from sources.state.source_reading import Reading, SourceSchema
 
@@ -183,3 +186,43 @@ class PollClient:
     def _check_uuid(self, uuid: bytes) -> None:
         if uuid != self._endpoint.uuid:
             raise PollError("wrong uuid", f"process {uuid.hex()} answers at {self._endpoint.address}")
+
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def open_connection(endpoint: EndpointAddress, security: Security | None) -> Streams:
+    """Open a connection, with TLS and tokens if required (docs/security.md). The caller sets the timeout. Raises
+    PollError, OSError."""
+    if security is None or security.mode == "accept":
+        return await asyncio.open_connection(endpoint.ip, endpoint.port)
+    tls = security.tls
+    try:
+        context, name = (None, None) if tls is None else (tls.client_context(), tls.expected(endpoint.ip))
+        streams = await asyncio.open_connection(endpoint.ip, endpoint.port, ssl=context, server_hostname=name)
+    except ssl.SSLError as error:
+        raise PollError("unauthorized", str(error)) from error
+    try:
+        if security.tokens is not None:
+            await _authenticate(streams, security.tokens)
+    except (UnauthorizedError, FramedError) as error:
+        streams[1].close()
+        raise PollError("unauthorized", str(error)) from error
+    except BaseException:
+        streams[1].close()
+        raise
+    return streams
+
+
+async def _authenticate(streams: Streams, tokens: Tokens) -> None:
+    reader, writer = streams
+    steps = client_hello(tokens)
+    frame = next(steps)
+    try:
+        while True:
+            writer.write(frame)
+            await writer.drain()
+            size = frame_size(await reader.readexactly(_LENGTH.size))
+            frame = steps.send(await reader.readexactly(size))
+    except StopIteration:
+        pass

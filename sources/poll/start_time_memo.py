@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from bookkeeper.rpc.poll_turns import MAX_MEMO
+from bookkeeper.rpc.poll_service import MAX_MEMO
 from sources.state.series_memory import PlacedColumns, SourceSeries
 from sources.state.source_reading import Reading
 

@@ -10,8 +10,14 @@ import math
 from artimon.model.labels import LabelError
 from sources.dropin.series_columns import DROPPED
 from sources.receive.line_body import LineFault, check_length, decimal, finite, lines_of, text_of
-from sources.receive.received_columns import BAD, ReceivedColumns, ReceivedSamples, SampleColumns
-from sources.receive.received_names import clean_labels, clean_name
+from sources.receive.received_columns import (
+    BAD,
+    ReceivedColumns,
+    ReceivedSamples,
+    SampleColumns,
+    clean_labels,
+    clean_name,
+)
 
 _NOW = frozenset((b"-1", b"N"))
 

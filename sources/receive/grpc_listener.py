@@ -20,7 +20,7 @@ from artimon.runtime.settings import SettingsError
 from bookkeeper.rpc.security import Security
 from bookkeeper.rpc.tls import Tls, UnauthorizedError
 from sources.receive.listener import RETRY_S, Listener, SenderToken
-from sources.receive.otlp_protocol import partial_success
+from sources.receive.otlp import partial_success
 from sources.receive.protobuf_messages import MESSAGES
 from sources.receive.receive_address import DEFAULT_SENDER, SENDER, ReceiveAddress
 from sources.receive.received_columns import BodyError

@@ -8,18 +8,17 @@ from urllib.parse import parse_qsl
 
 from artimon.model.protocols import SinkRefusedError
 from artimon.runtime.http.body_limit import BodyLimitMiddleware, send_answer
-from artimon.runtime.http.http_error import HttpError
-from artimon.runtime.http.http_limits import HttpLimits
+from artimon.runtime.http.http_limits import HttpError, HttpLimits
 from artimon.runtime.http.http_server import HttpServer
 from bookkeeper.rpc.security import Security
-from sources.receive.influx_protocol import InfluxProtocol
+from sources.receive.influx import InfluxProtocol
 from sources.receive.listener import RETRY_S, Listener, SenderToken
-from sources.receive.otlp_protocol import OtlpProtocol
+from sources.receive.otlp import OtlpProtocol
 from sources.receive.protocol import Protocol
 from sources.receive.receive_address import DEFAULT_SENDER, ReceiveAddress
 from sources.receive.received_columns import BodyError
 from sources.receive.received_source import Taken
-from sources.receive.remote_write_protocol import RemoteWriteProtocol
+from sources.receive.remote_write import RemoteWriteProtocol
 from sources.receive.senders import Senders, SendersError
 
 PROTOCOLS: Mapping[str, Protocol] = {one.name: one for one in (RemoteWriteProtocol(), OtlpProtocol(), InfluxProtocol())}

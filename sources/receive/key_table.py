@@ -63,7 +63,6 @@ class KeyTable:
 
     @property
     def key_bytes(self) -> int:
-        """Bytes of all keys."""
         return int(self._table.used)
 
     @property

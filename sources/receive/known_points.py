@@ -75,7 +75,6 @@ class KnownPoints(KeyTable):
 
     @property
     def key_bytes(self) -> int:
-        """Bytes of all keys and columns."""
         return super().key_bytes + self._columns.nbytes
 
     def read(self, body: bytes) -> FoundPoints | None:

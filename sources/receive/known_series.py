@@ -41,8 +41,8 @@ class FoundSeries(NamedTuple):
     cell: Ints
 
     def pick(self, at: Ints) -> FoundSeries:
-        """Return the series at these places."""
-        return FoundSeries(*(one[at] for one in self))
+        """Return the series at these distinct places, in ascending order."""
+        return self if len(at) == len(self.column) else FoundSeries(*(one[at] for one in self))
 
 
 class _Samples(ctypes.Structure):

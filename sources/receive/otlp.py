@@ -1,4 +1,4 @@
-"""Metrics of OpenTelemetry (OTLP) to columns of samples. Runs in a thread.
+"""Metrics of OpenTelemetry (OTLP) to columns of samples, and OTLP over HTTP. Readers run in a thread.
 
 https://opentelemetry.io/docs/specs/otel/metrics/data-model/ defines the points. Names keep their dots; a histogram
 becomes series of cumulative buckets, as Prometheus has them."""
@@ -16,22 +16,32 @@ from typing import Any
 import numpy as np
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as otlp
 
 from artimon.model.labels import LabelError
 from artimon.model.values import STALE
+from artimon.runtime.http.http_limits import HttpError
 from sources.dropin.series_columns import DROPPED
 from sources.receive.known_points import KnownPoints, point_kernels
+from sources.receive.protobuf_messages import MESSAGES
+from sources.receive.protocol import SENDER, Answer, Protocol
 from sources.receive.received_columns import (
     BAD,
     BodyError,
     ReceivedColumns,
     ReceivedSamples,
     SampleColumns,
+    bound_text,
+    clean_labels,
+    clean_name,
     gunzip,
+    rule_label,
 )
-from sources.receive.received_names import bound_text, clean_labels, clean_name, rule_label
+from sources.receive.received_source import Taken
 from sources.state.relabel import RelabelRules
 from sources.state.start_times import Flags
 
@@ -99,7 +109,6 @@ class OtlpReader(ReceivedColumns):
         return made.finish(self.metadata())
 
     def forget(self) -> None:
-        """Forget all columns, keys and kinds."""
         super().forget()
         self._known: KnownPoints | None = None
 
@@ -321,3 +330,48 @@ def _power(exponent: float) -> float:
         return float(2.0**exponent)
     except OverflowError:
         return math.inf
+
+
+_FORMS = {"application/x-protobuf": "protobuf", "application/json": "json"}
+_INVALID_ARGUMENT, _UNAVAILABLE = 3, 14
+"""Codes of gRPC."""
+
+
+class OtlpProtocol(Protocol):
+    """Metrics in protobuf or JSON, plain or by gzip: https://opentelemetry.io/docs/specs/otlp/#otlphttp."""
+
+    name = "otlp"
+    path = re.compile(rf"(?:/api/v1/otlp(?:/(?P<sender>{SENDER}))?)?/v1/metrics")
+
+    def make_reader(self, rules: RelabelRules | None) -> ReceivedColumns:
+        return OtlpReader(rules)
+
+    def form(self, headers: Mapping[bytes, bytes], query: Mapping[str, str]) -> str:  # noqa: ARG002
+        kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+        encoding = headers.get(b"content-encoding", b"identity").lower()
+        if kind not in _FORMS or encoding not in (b"identity", b"gzip"):
+            raise HttpError(415, "send application/x-protobuf or application/json, plain or compressed by gzip")
+        return _FORMS[kind] + (":gzip" if encoding == b"gzip" else "")
+
+    def answer(self, taken: Taken, form: str) -> Answer:
+        return _answer(200, partial_success(taken), form)
+
+    def error(self, problem: HttpError, form: str) -> Answer:
+        code = _UNAVAILABLE if problem.status == 503 else _INVALID_ARGUMENT
+        message = problem.message.encode("utf-8", "replace").decode()
+        return _answer(problem.status, MESSAGES["Status"](code=code, message=message), form)
+
+
+def partial_success(taken: Taken) -> Any:
+    """Return the answer to a request that was taken, in part or whole."""
+    told = ExportMetricsServiceResponse()
+    if taken.fault:
+        told.partial_success.rejected_data_points = taken.refused
+        told.partial_success.error_message = taken.fault.encode("utf-8", "replace").decode()
+    return told
+
+
+def _answer(status: int, told: Any, form: str) -> Answer:
+    if form.startswith("json"):
+        return Answer(status, json_format.MessageToJson(told).encode(), [(b"content-type", b"application/json")])
+    return Answer(status, told.SerializeToString(), [(b"content-type", b"application/x-protobuf")])

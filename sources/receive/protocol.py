@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from artimon.runtime.http.http_error import HttpError
+from artimon.runtime.http.http_limits import HttpError
 from sources.receive.receive_address import SENDER
 from sources.receive.received_columns import ReceivedColumns
 from sources.receive.received_source import Taken

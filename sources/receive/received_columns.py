@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -253,13 +255,15 @@ class SampleColumns:
     def finish(self, metadata: FileMetadata) -> ReceivedSamples:
         """Return the samples; those without a valid time are refused."""
         parts = [*self._parts, self._single()] if self._column or not self._parts else self._parts
-        column, time_ms, cell, type_, line, birth_ms, delta = map(np.concatenate, zip(*parts, strict=True))
+        whole = parts[0] if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))
+        column, time_ms, cell, type_, line, birth_ms, delta = whole
         wrong = (time_ms <= 0) | (time_ms >= 1 << TIME_BITS)
         if wrong.any():
             text = "a time is not between 1970 and 2109"
             self.rejected.add("bad time", text, int(wrong.sum()), int(line[wrong].min()))
         stale = (cell == STALE_BITS) & (type_ == ValueType.DOUBLE) & ~wrong
-        kept = ~stale & ~wrong
+        dropped = stale | wrong
+        kept: Flags | slice = ~dropped if dropped.any() else slice(None)
         columns = LineColumns(
             column[kept],
             time_ms[kept],
@@ -274,3 +278,38 @@ class SampleColumns:
             delta=delta[kept],
         )
         return ReceivedSamples(columns, column[stale], time_ms[stale])
+
+
+_NO_NAME = re.compile(r"[^a-zA-Z0-9_.:/\-]")
+_NO_LABEL = re.compile(r"[^a-zA-Z0-9_]")
+
+
+def clean_name(name: str) -> str:
+    """Return a name with `_` for each character that a name cannot have."""
+    found = _NO_NAME.sub("_", name)
+    return f"_{found}" if found[:1].isdigit() or not found[:1].isidentifier() else found
+
+
+def clean_label(name: str) -> str:
+    """Return the name of a label with `_` for each character that it cannot have."""
+    label = _NO_LABEL.sub("_", name)
+    return f"key_{label}" if not label or label[0].isdigit() or label.startswith("__") else label
+
+
+def clean_labels(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return labels of ours; values whose names become equal are joined."""
+    labels: dict[str, str] = {}
+    for name, value in pairs:
+        label = clean_label(name)
+        labels[label] = f"{labels[label]};{value}" if label in labels else value
+    return labels
+
+
+def rule_label(prefix: str, name: str) -> str:
+    """Return a label that only relabel rules see."""
+    return f"__{prefix}_{_NO_LABEL.sub('_', name)}"
+
+
+def bound_text(value: float) -> str:
+    """Return the text of a bound for the label `le` or `quantile`."""
+    return "+Inf" if value == math.inf else repr(value).removesuffix(".0")

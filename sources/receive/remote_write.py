@@ -1,9 +1,11 @@
-"""Bodies of Prometheus remote write 1.0 and 2.0 to columns of samples. Runs in a thread."""
+"""Prometheus remote write 1.0 and 2.0: bodies to columns of samples, in a thread, and its answers over HTTP."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sized
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sized
 from itertools import compress
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,13 @@ from google.protobuf.message import DecodeError
 
 from artimon.model.labels import LabelError
 from artimon.model.select import NAME
+from artimon.runtime.http.http_limits import HttpError
 from artimon.runtime.snappy_block import SnappyError, decompress_block
 from sources.dropin.series_columns import DROPPED
 from sources.receive.key_table import UNKNOWN
 from sources.receive.known_series import KnownSeries, KnownSymbols, Spans, divide, series_kernels
 from sources.receive.protobuf_messages import FAMILY_TYPES, MESSAGES
+from sources.receive.protocol import SENDER, Answer, Protocol
 from sources.receive.received_columns import (
     BAD,
     BodyError,
@@ -23,8 +27,9 @@ from sources.receive.received_columns import (
     ReceivedSamples,
     SampleColumns,
 )
-from sources.receive.sample_tail import TAILS
+from sources.receive.received_source import Taken
 from sources.scrape.prometheus.metric_families import family_name
+from sources.state.relabel import RelabelRules
 from sources.state.start_times import Flags, Ints
 
 MAX_DECODED_BYTES = 16 * 1024 * 1024
@@ -37,6 +42,45 @@ MAX_LABELS = 100
 _SERIES_1_TAG, _SYMBOL_TAG, _SERIES_TAG = 0x0A, 0x22, 0x2A
 """Fields of a request of version 1, and of one of version 2."""
 Labels = dict[str, str]
+
+
+Part = Callable[[bytes], bytes]
+_SAMPLE, _VALUE, _TIME = 0x12, 0x09, 0x10
+"""Tags: field 2 of a series, of bytes; field 1 of a sample, 64 bits; field 2 of a sample, a varint."""
+_TIME_BYTES = 6
+"""Bytes of a time in ms between 2004 and 2109; other times are parsed as any message."""
+_WEIGHTS = 2.0 ** (7 * np.arange(_TIME_BYTES))
+"""Of the bytes of a varint; sums are exact below 2**53."""
+_MORE = np.array([0x80] * (_TIME_BYTES - 1) + [0], np.uint8)
+"""Highest bits of the bytes of a time: all but the last one are followed by another one."""
+
+
+class SampleTail:
+    """Last bytes of a series of version 1: its only sample, decoded for many series at once. It has a value, or none:
+    senders leave out a value of 0. They write the labels first, so the bytes before it are a key of the labels.
+
+    `before` and `own` divide the bytes of a series."""
+
+    def __init__(self, has_value: bool) -> None:
+        value: list[Any] = [("value_tag", "u1"), ("value", "<i8")] if has_value else []
+        self._row = np.dtype([("tag", "u1"), ("length", "u1"), *value, ("time_tag", "u1"), ("time", "u1", _TIME_BYTES)])
+        self._has_value, self.size = has_value, self._row.itemsize
+        self.before: Part = itemgetter(slice(None, -self.size))
+        self.own: Part = itemgetter(slice(-self.size, None))
+
+    def decode(self, tails: bytes) -> tuple[Flags, Ints, Ints]:
+        """Return for each tail of `size` bytes: True if it has this form, its time, and the bits of its value."""
+        rows = np.frombuffer(tails, self._row)
+        varint = rows["time"]
+        good: Flags = (rows["tag"] == _SAMPLE) & (rows["length"] == self.size - 2) & (rows["time_tag"] == _TIME)
+        good &= ((varint & 0x80) == _MORE).all(axis=1)
+        time_ms: Ints = (varint & 0x7F).astype(np.float64) @ _WEIGHTS
+        if not self._has_value:
+            return good, time_ms.astype(np.int64), np.zeros(len(rows), np.int64)
+        return good & (rows["value_tag"] == _VALUE), time_ms.astype(np.int64), rows["value"].astype(np.int64)
+
+
+TAILS = (SampleTail(True), SampleTail(False))
 
 
 class RemoteWriteReader(ReceivedColumns):
@@ -59,13 +103,11 @@ class RemoteWriteReader(ReceivedColumns):
         return made.finish(self.metadata())
 
     def forget(self) -> None:
-        """Forget all columns, keys and kinds."""
         super().forget()
         self._table: KnownSeries | None = None
         self._symbols: KnownSymbols | None = None
 
     def keep(self, key: Hashable, column: int) -> None:
-        """Remember the column of a key."""
         if self._table is None or not isinstance(key, bytes) or not self._table.add(key, column):
             super().keep(key, column)
 
@@ -266,3 +308,39 @@ def _unique(pairs: list[tuple[str, str]]) -> Labels:
 
 def _type(number: int) -> str:
     return FAMILY_TYPES[number] if number < len(FAMILY_TYPES) else ""
+
+
+_KIND = re.compile(r"application/x-protobuf\s*(?:;\s*proto=([\w.]+))?\s*", re.IGNORECASE)
+_FORMS = {None: "1", "prometheus.WriteRequest": "1", "io.prometheus.write.v2.Request": "2"}
+
+
+class RemoteWriteProtocol(Protocol):
+    """Versions 1.0 and 2.0."""
+
+    name = "received"
+    path = re.compile(rf"/api/v1/write(?:/(?P<sender>{SENDER}))?")
+
+    def make_reader(self, rules: RelabelRules | None) -> ReceivedColumns:
+        return RemoteWriteReader(rules)
+
+    def form(self, headers: Mapping[bytes, bytes], query: Mapping[str, str]) -> str:  # noqa: ARG002
+        kind = _KIND.fullmatch(headers.get(b"content-type", b"application/x-protobuf").decode("latin-1"))
+        if kind is None or kind[1] not in _FORMS:
+            raise HttpError(415, "send application/x-protobuf of remote write 1.0 or 2.0")
+        if headers.get(b"content-encoding", b"snappy").lower() != b"snappy":
+            raise HttpError(415, "the body must be compressed by snappy")
+        return _FORMS[kind[1]]
+
+    def answer(self, taken: Taken, form: str) -> Answer:  # noqa: ARG002
+        headers = [
+            (b"x-prometheus-remote-write-samples-written", str(taken.samples).encode()),
+            (b"x-prometheus-remote-write-histograms-written", b"0"),
+            (b"x-prometheus-remote-write-exemplars-written", b"0"),
+        ]
+        if not taken.fault:
+            return Answer(204, b"", headers)
+        text = f"{taken.samples} samples were accepted, {taken.refused} were not: {taken.fault}\n"
+        return Answer(400, text.encode("utf-8", "backslashreplace"), headers)
+
+    def error(self, problem: HttpError, form: str) -> Answer:  # noqa: ARG002
+        return Answer(problem.status, f"{problem.message}\n".encode("utf-8", "backslashreplace"), [])

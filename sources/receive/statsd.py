@@ -14,8 +14,14 @@ from artimon.model.labels import LabelError
 from artimon.model.values import STALE
 from sources.dropin.series_columns import DROPPED
 from sources.receive.line_body import LineFault, check_length, finite, lines_of, text_of
-from sources.receive.received_columns import BAD, ReceivedColumns, ReceivedSamples, SampleColumns
-from sources.receive.received_names import clean_labels, clean_name
+from sources.receive.received_columns import (
+    BAD,
+    ReceivedColumns,
+    ReceivedSamples,
+    SampleColumns,
+    clean_labels,
+    clean_name,
+)
 from sources.receive.statsd_aggregates import AGGREGATES, Aggregate
 from sources.state.relabel import RelabelRules
 

@@ -11,7 +11,7 @@ from itertools import accumulate
 import xxhash
 
 from sources.receive.line_body import LineFault, finite
-from sources.receive.received_names import bound_text
+from sources.receive.received_columns import bound_text
 
 MS_BOUNDS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000)
 """Upper bounds of timers in ms."""

@@ -20,8 +20,7 @@ from sources.dropin.series_owners import SeriesOwners
 from sources.scrape.discovery.discovered_targets import DiscoveredTargets
 from sources.scrape.discovery.scrape_job import DiscoveryJob
 from sources.scrape.jmx.bean_source import JmxSource, JolokiaSource
-from sources.scrape.jmx.mapping_file import read_rules, rule_set
-from sources.scrape.jmx.mapping_rules import BeanRule
+from sources.scrape.jmx.mapping_file import BeanRule, read_rules, rule_set
 from sources.scrape.prometheus.exposition_source import ExpositionSource, PrometheusSource
 from sources.scrape.script.script_source import ExpositionScript, LineScript
 from sources.scrape.server.target_source import TargetSource

@@ -120,8 +120,8 @@ def read_sources(path: Path) -> SourcesFile:
     data = file.data
     left_out: list[tuple[Steps, str]] = []
     if isinstance(data, dict) and "scrape_configs" in data:
-        jobs, left_out = supported(data["scrape_configs"], ("scrape_configs",))
-        data = {**data, "scrape_configs": jobs}
+        jobs, left_out = supported({"scrape_configs": data["scrape_configs"]})
+        data = {**data, **jobs}
     found = replace(file, data=data).validate(SourcesFile, folder=path.parent)
     if found.scripts and mode & stat.S_IWOTH:
         raise file.error("the file is world-writable, so its scripts are not run: use `chmod o-w`")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from alerts.api.engine_server import LIMITS
-from alerts.api.shown_config import NO_FILE, shown_config
+from alerts.api.handlers import NO_FILE, shown_config
 from artimon.runtime.exposure import UnprotectedError
 from artimon.runtime.settings import SettingsError
 from tests.alerts.api_client import ApiClient, api_of, silence, time_text

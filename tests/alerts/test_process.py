@@ -12,7 +12,7 @@ import pytest
 import alerts
 from alerts.engine_process import AlertsConfig, parse_external_labels, run_alerts
 from alerts.receivers.mail import MailSettings, load_settings
-from alerts.rules.shipped_rules import seed_rules
+from alerts.rules.rule_folder import seed_rules
 from alerts.state.publication import read_alerts
 from alerts.state.rule import AlertsError
 from artimon.model.batch import BatchId, SeriesBlock, SeriesInfo

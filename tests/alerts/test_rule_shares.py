@@ -15,8 +15,7 @@ from alerts.api.engine_server import EngineServer
 from alerts.api.handlers import AlertHandlers
 from alerts.pair import rule_shares
 from alerts.pair.engine_lease import EngineAddress, EngineLease
-from alerts.pair.engine_pair import EnginePair
-from alerts.pair.pair_member import PairMember
+from alerts.pair.pair_member import EnginePair, PairMember
 from alerts.pair.rule_shares import RuleShares, decode_results, encode_results, rules_of
 from tests.alerts.api_client import ApiClient
 from tests.alerts.mailboxes import free_port

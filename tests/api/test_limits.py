@@ -64,11 +64,20 @@ def test_a_long_text_is_refused_by_its_bytes(client: Client) -> None:
     assert client.send("GET", "/api/query?q=" + "a" * 100_000).status == 431
 
 
-def test_a_declared_body_that_is_too_large_is_refused_unread(client: Client) -> None:
-    head = b"POST /api/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 300000000\r\n\r\n"
+@pytest.mark.parametrize("more", [b"", b"Expect: 100-continue\r\n"], ids=["plain", "expect"])
+def test_a_declared_body_that_is_too_large_is_refused_without_it(client: Client, more: bytes) -> None:
+    head = b"POST /api/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: 300000000\r\n" + more + b"\r\n"
     answer = everything(client.raw(head))
     assert answer.startswith(b"HTTP/1.1 413")
     assert b"65536" in answer
+
+
+@pytest.mark.parametrize("path", ["/api/v1/read", "/api/query"])
+def test_who_sends_a_large_body_whole_sees_the_refusal(client: Client, path: str) -> None:
+    """The rest of the body is read and dropped: a connection that is closed before its end is reset."""
+    answer = client.send("POST", path, b"x" * (4 << 20), {"content-encoding": "snappy"})
+    assert answer.status == 413
+    assert alive(client)
 
 
 def test_a_chunked_body_is_counted_as_it_comes(client: Client) -> None:

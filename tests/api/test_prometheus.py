@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from artimon.api.api_limits import ApiLimits
-from artimon.api.prometheus_format import number, unescaped
+from artimon.api.json_points import number
+from artimon.api.prometheus_format import unescaped
 from artimon.model.cardinality import Cardinality
 from artimon.model.values import Kind
 from query_dsl.promql.promql_settings import PromqlSettings

@@ -10,8 +10,7 @@ import pytest
 
 from bookkeeper import Bookkeeper
 from bookkeeper.rpc.framed_server import FramedClient
-from bookkeeper.rpc.poll_service import idl
-from bookkeeper.rpc.poll_turns import MAX_MEMO, PollTurns
+from bookkeeper.rpc.poll_service import MAX_MEMO, PollTurns, idl
 from tests.bookkeeper.polling import connect, unpack
 from tests.waiting import eventually
 

@@ -11,7 +11,7 @@ from tests.query_dsl.plain_store import MINUTE, PlainSeries, PlainStore, Sample
 HOSTS = tuple("abcdef")
 COMES, GOES, FIRST, LAST = "e", "b", 64, 66
 """Host that comes in minute FIRST, and host whose last sample is of minute LAST."""
-LATE = {3: 2, 7: 4, 8: 11}
+LATE = {2: 9, 5: 2, 6: 4}
 """Minutes after the world is asked first, and by how many minutes a sample of then comes too late."""
 BOUNDS = ("0.1", "1", "+Inf")
 ASKED = 62

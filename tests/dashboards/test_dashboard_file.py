@@ -81,6 +81,14 @@ def test_an_error_names_its_place(old: str, new: str, told: str) -> None:
     assert str(raised.value).startswith("shop.yaml:")
 
 
+def test_a_list_with_a_wrong_element_only_is_not_called_empty() -> None:
+    with pytest.raises(ConfigFileError) as raised:
+        read_dashboard(f"title: a\npanels:\n- {ONE[:-1]}, width: 99}}\n", "a.yaml")
+    assert str(raised.value).splitlines() == [
+        "a.yaml:3:51: panels[0].width: write a value less than or equal to 24, not '99'"
+    ]
+
+
 def test_files_have_limits() -> None:
     panel = "- {kind: text, text: a}\n"
     with pytest.raises(ConfigFileError, match=f"panels: more than {MAX_PANELS} entries"):
@@ -151,6 +159,7 @@ ONE = "{title: One, queries: [{q: fetch('x')}]}"
         f"panels: # all\n- {ONE}\n# links\nlinks:\n- {{title: l, url: /x}}\ntitle: a\n",
         f"title: a\npanels: [{ONE}]\nrange: 1h\n",
         f"title: a\npanels: [\n  {ONE},\n]\n",
+        f"title: a\npanels: [\n  {ONE} # first\n  # the end\n]\n",
         '{"title": "a", "panels": [{"title": "One", "queries": [{"q": "fetch(\'x\')"}]}]}',
         "title: a\npanels:\n- kind: text\n  text: |+\n    - a list\n\n",
         f"title: ü – a\npanels:\r\n- {ONE}\r\n",

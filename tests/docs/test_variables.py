@@ -9,8 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from artimon.runtime import lag_limits as lag
-from artimon.runtime.self_metrics import PROCESS
-from artimon.runtime.self_metrics_tables import TABLES
+from artimon.runtime.self_metrics import PROCESS, metrics_tables
 from sources.delivery.endpoint_status import POLL_MS, POLL_SAMPLES, UP
 from sources.receive.receiver import Receiver
 from sources.scrape.scrape_manager import RULE_SERIES
@@ -53,7 +52,7 @@ def test_every_variable_is_listed_as_it_is_and_no_other(tmp_path: Path) -> None:
     assert polled <= listed.keys()
     owned = {
         own.name: (", ".join(own.labels), own.unit, own.kind, own.help)
-        for table in (PROCESS, *TABLES.values())
+        for table in (PROCESS, *metrics_tables().values())
         for own in table
     }
     owned.update(of_a_dropin_file(tmp_path))

@@ -85,6 +85,18 @@ def test_resuming_refuses_another_commit(tmp_path: Path) -> None:
         Results(tmp_path / "out", {**MACHINE, "commit": "other"}).resume()
 
 
+def test_renewing_replaces_the_chosen_benchmarks(tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    ran(file, entry("old.a", name="old", promised=()), entry("fake.a"))
+    results = Results(file, {**MACHINE, "commit": "other"})
+    results.renew(["fake"])
+    results.begin()
+    whole.run_entry(entry("fake.a"), "usual", results)
+    found = read(file)
+    assert [one["name"] for one in found] == ["machine", "old.a", "benchmark.old", "fake.a", "benchmark.fake"]
+    assert [found[i]["commit"] for i in (0, 2, 4)] == [MACHINE["commit"], MACHINE["commit"], "other"]
+
+
 def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(whole, "PLAN", (entry("fake.a"), entry("break", name="broken", promised=())))
     file = str(tmp_path / "out")

@@ -6,6 +6,8 @@ import math
 from collections import Counter, defaultdict
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from artimon.compute.statistics import STATISTICS
 from artimon.model.fingerprint import unsigned
 from artimon.model.grid import Grid
@@ -20,11 +22,14 @@ COLUMNS = ("integer", "double", "boolean", "string")
 
 def raw_samples(hdfs: str) -> Counter[Sample]:
     """Every row of the raw table as the multiset it is."""
+    table = read_raw(raw_uri(hdfs))
+    keys = [table.column(name).cast(pa.int64()).to_pylist() for name in ("series", "time", "birth")]
+    values = [table.column(name).to_pylist() for name in COLUMNS]
     stored: Counter[Sample] = Counter()
-    for row in read_raw(raw_uri(hdfs)).to_pylist():
-        value = next((row[name] for name in COLUMNS if row[name] is not None), None)
-        time_ms, birth_ms = (int(row[name].timestamp() * 1000 + 0.5) for name in ("time", "birth"))
-        stored[Sample(unsigned(row["series"]), time_ms, birth_ms, *comparable(value))] += 1
+    for series, time_us, birth_us, *given in zip(*keys, *values, strict=True):
+        value = next((one for one in given if one is not None), None)
+        times_ms = ((at_us + 500) // 1000 for at_us in (time_us, birth_us))
+        stored[Sample(unsigned(series), *times_ms, *comparable(value))] += 1
     return stored
 
 

@@ -31,7 +31,7 @@ def answered(stack: Stack, text: str) -> list[object]:
     return list(json.loads(answer.stdout)["series"]) if answer.returncode == 0 else []
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def host_known(whole_stack: Stack) -> None:
     """The first minute of this host has been settled."""
     eventually(lambda: answered(whole_stack, CPU), seconds=180, pause=2)

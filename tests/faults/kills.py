@@ -13,6 +13,7 @@ import psutil
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.stack.stack_errors import NotHealthyError
+from pipeline.spark.spark_session import DAEMON
 from tests.faults.world import World, check_disk
 from tests.waiting import eventually
 
@@ -103,7 +104,7 @@ class Killer:
                 words = " ".join(process.cmdline())
             except psutil.Error:
                 continue
-            daemon = "pyspark.daemon" in words or "pyspark/daemon" in words
+            daemon = any(name in words for name in ("pyspark.daemon", "pyspark/daemon", DAEMON))
             if daemon if kind == "worker" else "org.apache.spark.deploy" in words:
                 found.append(process.pid)
         return self._random.choice(sorted(found)) if found else 0

@@ -8,6 +8,7 @@ import uuid
 import pytest
 
 from artimon.model.values import Value
+from artimon.rawtable import parquet_reader
 from pipeline.spark import raw_file as rows
 from query_dsl.stores.history import shares
 from query_dsl.stores.history import two_pass_read as gathering
@@ -54,6 +55,8 @@ def grouped(hdfs: str) -> HistoryWorld:
 
 @pytest.fixture(params=["whole", "small shares", "nothing kept"])
 def sized(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param != "whole":
+        monkeypatch.setattr(parquet_reader, "WHOLE_BYTES", 0)
     if request.param == "small shares":
         monkeypatch.setattr(shares, "SHARE_ROWS", 100)
     if request.param == "nothing kept":
@@ -110,7 +113,8 @@ def test_progress_passes_through_both_halves(grouped: HistoryWorld, monkeypatch:
     assert any(0.5 < done < 1 for done in seen)
 
 
-def test_only_needed_row_groups_are_fetched(grouped: HistoryWorld) -> None:
+def test_only_needed_row_groups_are_fetched(grouped: HistoryWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_reader, "WHOLE_BYTES", 0)
     one = History(grouped.hdfs).read(OTHER[:-2], START_MS - 1, END_MS, engine="local")
     assert len(one) == len(grouped.expected([OTHER], START_MS - 1, END_MS))
     assert one.touched.bytes < one.touched.of_bytes / 4

@@ -9,11 +9,11 @@ from importlib.util import find_spec
 
 import pytest
 
-from artimon.runtime.gc_tuning import OLD, gc_tuned
+from artimon.runtime.process_setup import OLD, gc_tuned
 
 EXIT = """
 import {library}
-from artimon.runtime.gc_tuning import gc_tuned
+from artimon.runtime.process_setup import gc_tuned
 with gc_tuned():
     pass
 """

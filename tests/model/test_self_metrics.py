@@ -20,10 +20,10 @@ from artimon.runtime.self_metrics import (
     MetricsPublisher,
     SelfMetric,
     figure_at,
+    metrics_tables,
     process_figures,
 )
 from artimon.runtime.self_metrics_endpoint import instance_of
-from artimon.runtime.self_metrics_tables import TABLES
 from artimon.runtime.version import installed_version
 from bookkeeper import Bookkeeper
 from bookkeeper.variables.canonical import validate_labels, validate_name
@@ -179,11 +179,11 @@ SHARED = {"collector": ("artimon.kafka.",), "spark": ("artimon.raw.",)}
 """Prefixes of variables that a process reports about something else than itself."""
 
 
-@pytest.mark.parametrize("part", TABLES)
+@pytest.mark.parametrize("part", metrics_tables())
 def test_self_metrics_are_valid_bookkeeper_variables(part: str) -> None:
-    names = [own.name for own in (*PROCESS, *TABLES[part])]
+    names = [own.name for own in (*PROCESS, *metrics_tables()[part])]
     assert len(set(names)) == len(names)
-    for own in TABLES[part]:
+    for own in metrics_tables()[part]:
         validate_name(own.name)
         validate_labels(dict.fromkeys(own.labels, "x"))
         assert own.name.startswith((f"artimon.{part}.", *SHARED.get(part, ())))
@@ -194,7 +194,7 @@ def test_self_metrics_are_valid_bookkeeper_variables(part: str) -> None:
 
 
 def test_names_of_self_metrics_are_unique() -> None:
-    names = [own.name for table in TABLES.values() for own in table]
+    names = [own.name for table in metrics_tables().values() for own in table]
     assert len(set(names)) == len(names)
 
 

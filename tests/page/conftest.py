@@ -1,4 +1,4 @@
-"""One browser for all tests of the page, over the API of the one whole stack."""
+"""One browser for all tests of the page, over the API of the one whole stack, or over a small store."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from playwright.sync_api import Browser, expect
 
 from artimon.runtime.settings import child_environment
 from artimon.stack.stack import Stack
+from tests.api.serving import served
 from tests.chromium import chromium
 from tests.page.watched import CPU, WAIT_MS, Watched
 from tests.page.years import BOARD, years_beside
@@ -37,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(300))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")  # not longer: its event loop occupies the thread
 def browser() -> Iterator[Browser]:
     expect.set_options(timeout=WAIT_MS)
     with chromium() as found:
@@ -58,6 +59,13 @@ def address(whole_stack: Stack) -> str:
 
     eventually(known, seconds=240, pause=1)
     return base
+
+
+@pytest.fixture(scope="session")
+def plain_address() -> Iterator[str]:
+    """Address of a page over a small store, for tests that answer its questions themselves."""
+    with served() as client:
+        yield f"http://127.0.0.1:{client.port}"
 
 
 @pytest.fixture(scope="session")

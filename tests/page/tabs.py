@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import axe_playwright_python
+from playwright.sync_api import Browser
 from playwright.sync_api import Error as PlaywrightError
 
-from tests.chromium import chromium
 from tests.firefox import HEIGHT, WIDTH, Firefox, FirefoxError, firefox
 from tests.page.watched import Watched
 from tests.waiting import eventually
@@ -161,11 +161,10 @@ class FirefoxTab(Tab):
 
 
 @contextmanager
-def tab_of_chromium() -> Iterator[Tab]:
-    with chromium() as browser:
-        watched = Watched(browser, "", "light", WIDTH, HEIGHT)
-        yield ChromiumTab(watched)
-        watched.close()
+def tab_of_chromium(browser: Browser) -> Iterator[Tab]:
+    watched = Watched(browser, "", "light", WIDTH, HEIGHT)
+    yield ChromiumTab(watched)
+    watched.close()
 
 
 @contextmanager

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.page.watched import CPU, MINUTE, START_MS, Watched, answer_with, colours, drawn, matrix, racks
+from tests.page.watched import MINUTE, START_MS, Watched, answer_with, colours, drawn, matrix, racks
 from tests.waiting import eventually
+
+
+@pytest.fixture
+def watched(browser: Browser, plain_address: str) -> Iterator[Watched]:
+    """A page whose questions the tests answer."""
+    made = Watched(browser, plain_address, "light", 1440, 900)
+    yield made
+    made.close()
 
 
 def shown(page: Page) -> list[str]:
@@ -253,15 +262,3 @@ def test_an_empty_answer_tells_what_else_is_known(watched: Watched) -> None:
     drawn(page)
     expect(page.locator("#empty")).to_be_empty()
     expect(page.locator("#notes")).to_have_text("another note")
-
-
-def test_a_refresh_keeps_what_was_chosen(watched: Watched) -> None:
-    page = watched.open(CPU)
-    drawn(page)
-    first = page.locator("#legend tbody .name-cell button").first
-    first.click()
-    key = page.evaluate("() => document.activeElement.dataset.key")
-    with page.expect_response(lambda answer: "api/query" in answer.url):
-        page.keyboard.press("r")
-    assert len(shown(page)) == 1
-    assert page.evaluate("() => document.activeElement.dataset.key") == key

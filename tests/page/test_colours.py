@@ -27,8 +27,8 @@ APART = 20.0
 
 
 @pytest.fixture(scope="module")
-def page(browser: Browser, address: str) -> Iterator[Page]:
-    watched = Watched(browser, address, "light", 800, 600)
+def page(browser: Browser, plain_address: str) -> Iterator[Page]:
+    watched = Watched(browser, plain_address, "light", 800, 600)
     yield watched.open()
     watched.close()
 

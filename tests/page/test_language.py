@@ -13,9 +13,9 @@ from tests.page.watched import Watched, module
 
 
 @pytest.fixture(scope="module")
-def page(browser: Browser, address: str) -> Iterator[Page]:
+def page(browser: Browser, plain_address: str) -> Iterator[Page]:
     """One page for all of them: nothing on it changes."""
-    watched = Watched(browser, address, "light", 800, 600)
+    watched = Watched(browser, plain_address, "light", 800, 600)
     yield watched.open()
     watched.close()
 

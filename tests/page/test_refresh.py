@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.page.watched import LOAD, Watched, answer_with, asked, comes, drawn, matrix, racks, refuse
+from tests.page.watched import CPU, LOAD, Watched, answer_with, asked, comes, drawn, matrix, racks, refuse
 
 ROUTES = ("query", "status", "alerts", "endpoints")
 
@@ -273,3 +273,15 @@ def test_old_answers_of_another_question_never_show(watched: Watched) -> None:
     page.press("#query", "Enter")
     expect(page.locator("#panel-chart")).to_be_hidden()
     assert "only=" not in page.url
+
+
+def test_a_refresh_keeps_what_was_chosen(watched: Watched) -> None:
+    page = watched.open(CPU)
+    drawn(page)
+    first = page.locator("#legend tbody .name-cell button").first
+    first.click()
+    key = page.evaluate("() => document.activeElement.dataset.key")
+    with page.expect_response(lambda answer: "api/query" in answer.url):
+        page.keyboard.press("r")
+    expect(page.locator("#legend tbody tr:not(.off) .name-cell")).to_have_count(1)
+    assert page.evaluate("() => document.activeElement.dataset.key") == key

@@ -64,16 +64,11 @@ SEND = """return fetch(arguments[0], {method: arguments[1], body: arguments[2], 
   .then((answer) => answer.status)"""
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(tab_of_chromium, id="chromium"),
-        pytest.param(tab_of_firefox, id="firefox", marks=pytest.mark.slow),
-    ],
-)
+@pytest.fixture(scope="module", params=["chromium", pytest.param("firefox", marks=pytest.mark.slow)])
 def browser_tab(request: pytest.FixtureRequest) -> Iterator[Tab]:
     """The tab of one browser for all tests of this file."""
-    with request.param() as found:
+    is_chromium = request.param == "chromium"
+    with tab_of_chromium(request.getfixturevalue("browser")) if is_chromium else tab_of_firefox() as found:
         yield found
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from artimon.model.ack_state import Position
 from artimon.model.batch import MAX_BYTES, BatchHeader
 from artimon.model.batch_codec import parse_header
-from bookkeeper.rpc.byte_budget import ByteBudget
+from bookkeeper.rpc.framed_server import ByteBudget
 from pipeline.collector.collector import MAX_BYTES_IN_FLIGHT
 from pipeline.delivery.backlog_limiter import BACKLOG_AGE_MS, BacklogLimiter, MiB
 from pipeline.delivery.delivery_delays import MAX_SOURCES, OTHER_SOURCES, DelayHistogram, DeliveryDelays

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from artimon.compute.correlation import correlations
+from artimon.compute.regression import correlations
 from query_dsl import QueryError, fetch, offline, parse
 
 MINUTE = 60_000

@@ -14,7 +14,7 @@ from artimon.cli.history_relabel import SelectedRelabel, read_rules
 from artimon.model.clock import ManualClock
 from artimon.model.grid import Grid
 from artimon.rawtable.schema import DAY_MS
-from query_dsl.stores import closed_parts
+from query_dsl.stores import closed_parts, part_reader
 from query_dsl.stores.closed_parts import CachedPart, ClosedParts, decode_part, encode_part, renumber
 from query_dsl.stores.history.engine import History
 from query_dsl.stores.history_store import HistoryStore
@@ -31,6 +31,12 @@ from tests.series.world import block
 @pytest.fixture
 def parts(tmp_path: Path) -> ClosedParts:
     return ClosedParts(tmp_path / "parts")
+
+
+@pytest.fixture(autouse=True)
+def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cache files of which most rows are wanted, too: those of these tests are small."""
+    monkeypatch.setattr(part_reader, "MIN_ROWS_A_BUCKET", 0)
 
 
 @pytest.fixture
@@ -67,6 +73,27 @@ def test_a_question_that_is_asked_again(
     for _ in range(2):
         assert answers(cached(history, parts)) == expected
     assert files_cached(cached(history, parts), GRIDS[0]) > 0
+
+
+@pytest.mark.parametrize(("rows", "files"), [(2, 1), (24, 0)])
+def test_files_of_which_most_rows_are_wanted_are_not_cached(
+    world: HistoryWorld,
+    history: History,
+    parts: ClosedParts,
+    clock: ManualClock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rows: int,
+    files: int,
+) -> None:
+    """From the level of 5 min to a step of 1 h twelve rows make a bucket."""
+    monkeypatch.setattr(part_reader, "MIN_ROWS_A_BUCKET", rows)
+    turn(world, clock, tmp_path, rollups="5m=365")
+    grid, expected = GRIDS[2], plainly(history)
+    for _ in range(2):
+        assert answers(cached(history, parts)) == expected
+    assert bool(files_cached(cached(history, parts), grid)) == bool(files)
+    assert files_cached(cached(history, parts), GRIDS[0]) == 0
 
 
 @pytest.mark.parametrize("shift", [-3, 1, 4, 40])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
 from artimon.model.clock import ManualClock
 from artimon.rawtable import parquet_reader, table_reader
 from artimon.rawtable.parquet_reader import FOOTER_FACTOR, GroupReader, KeptRanges, OpenFiles
-from artimon.rawtable.schema import raw_uri
-from artimon.rawtable.table_reader import OpenTables
+from artimon.rawtable.rollups import rollups_uri
+from artimon.rawtable.schema import TableError, raw_uri
+from artimon.rawtable.table_reader import OpenTables, TableSnapshot
 from artimon.runtime import file_access as files
 from query_dsl.stores.history.engine import History
 from query_dsl.stores.history_store import HistoryStore
@@ -33,7 +36,7 @@ class Opened:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.tables: list[str] = []
         self.files: list[str] = []
-        open_file = files.open_reader
+        open_file, read_file = files.open_reader, files.read_file
 
         def table(uri: str) -> Any:
             self.tables.append(uri)
@@ -43,8 +46,13 @@ class Opened:
             self.files.append(uri)
             return open_file(uri)
 
+        def whole(uri: str) -> bytes:
+            self.files += [uri] if uri.endswith(".parquet") else []
+            return read_file(uri)
+
         patch.setattr(table_reader, "DeltaTable", table)
         patch.setattr(files, "open_reader", file)
+        patch.setattr(files, "read_file", whole)
 
     def forget(self) -> None:
         self.tables.clear()
@@ -129,6 +137,35 @@ def test_old_tables_are_opened_anew(world: HistoryWorld, opened: Opened, monkeyp
     assert opened.tables == [uri, uri]
 
 
+def test_tables_are_read_ahead(world: HistoryWorld, opened: Opened, clock: ManualClock, tmp_path: Path) -> None:
+    """A reading takes the versions that were read ahead, or later ones, those of the second table after the first."""
+    turn(world, clock, tmp_path)
+    tables, uri, beside = OpenTables(), raw_uri(world.hdfs), rollups_uri(world.hdfs)
+
+    def versions(since_s: float) -> list[int]:
+        def read(table: TableSnapshot, other: TableSnapshot | None) -> list[int]:
+            return [table.version(), other.version() if other else -1]
+
+        return tables.read_both(uri, beside, read, since_s=since_s)
+
+    since_s = tables.read_ahead(uri, beside)
+    first = versions(since_s)
+    assert sorted(opened.tables) == sorted([uri, beside])
+    put_at(world, later(some_series(11, SERIES, 120), 1), T - 1)
+    assert versions(since_s) == first
+    newer = versions(tables.read_ahead(uri, beside))
+    assert newer == versions(inf)
+    assert newer[0] > first[0]
+    assert tables._open[uri].answered_s <= tables._open[beside].answered_s
+
+
+def test_errors_of_a_reading_ahead_are_those_of_the_reading(tmp_path: Path) -> None:
+    tables = OpenTables()
+    since_s = tables.read_ahead(f"file://{tmp_path}/a", f"file://{tmp_path}/b")
+    with pytest.raises(TableNotFoundError):
+        tables.read_both(f"file://{tmp_path}/a", f"file://{tmp_path}/b", lambda *_: None, since_s=since_s)
+
+
 def some_files(folder: Path, count: int) -> list[str]:
     for number in range(count):
         pq.write_table(pa.table({"n": np.full(3, number)}), folder / f"{number}.parquet")
@@ -161,6 +198,31 @@ def test_a_file_whose_blocks_have_moved_is_opened_anew(tmp_path: Path, opened: O
     (tmp_path / "0.parquet").unlink()
     with pytest.raises(FileNotFoundError):
         held.reader(uri).read(0, ["n"])
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_small_file_is_fetched_whole_at_once(
+    tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch, keeps: bool
+) -> None:
+    uri = some_files(tmp_path, 1)[0]
+    size = (tmp_path / "0.parquet").stat().st_size
+    held = OpenFiles(kept=KeptRanges() if keeps else None)
+    for first, requests in ((True, [uri]), (False, [] if keeps else [uri])):
+        opened.forget()
+        reader = held.reader(uri, size)
+        assert (reader.fetched_bytes, reader.buffered_bytes) == ((size, size) if first else (0, 0))
+        for one in (reader, GroupReader(uri, reader)):
+            one.prefetch([0])
+            assert one.read(0, ["n"]).column("n").to_pylist() == [0, 0, 0]
+        assert opened.files == requests
+    assert held._open[uri].buffered_bytes == 0
+    monkeypatch.setattr(parquet_reader, "WHOLE_BYTES", size - 1)
+    assert GroupReader(uri, size=size).fetched_bytes == 0
+    with pytest.raises(FileNotFoundError):
+        GroupReader(f"file://{tmp_path}/1.parquet", size=1)
+    (tmp_path / "1.parquet").write_bytes(b"PAR1")
+    with pytest.raises(TableError, match="is not a Parquet file"):
+        GroupReader(f"file://{tmp_path}/1.parquet", size=1)
 
 
 def test_ranges_are_kept_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

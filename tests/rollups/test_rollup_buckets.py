@@ -7,17 +7,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artimon.compute.statistics import STATISTICS
 from artimon.model.grid import Grid
 from artimon.model.select import SelectRequest
+from artimon.model.values import ValueType
 from artimon.rawtable.rollup_rows import RollupRows, concat_rows, from_table, merge_rows, roll_up_cells, to_table
 from query_dsl.stores.bucket_accumulator import BucketAccumulator
 from query_dsl.stores.partial_buckets import PartialBuckets, bucketize
-from query_dsl.stores.rollup_buckets import as_rollups, bucketize_rollups, unify_rollup_types
-from query_dsl.stores.sample_rows import STRING, SampleRows
+from query_dsl.stores.rollup_buckets import NumberRows, as_rollups, bucketize_rollups, number_rows, unify_rollup_types
+from query_dsl.stores.sample_rows import ENDED, STRING, SampleRows
 from tests.query_dsl.engine_worlds import MINUTE, T, Told, made_of, request_of, rows_of, table_of, worlds
 from tests.query_dsl.test_pushdown import HOUR, fed_shards
 
@@ -43,15 +45,30 @@ class Part:
         table = to_table(rows)
         return from_table(table, *(table.column(name).cast(pa.int64()).to_numpy() for name in ("source", "series")))
 
+    def numbers(self) -> NumberRows | None:
+        """The rows as they are read from a file, if all are numbers of one type."""
+        return as_numbers(self.rows())
+
     def piece(self, grid: Grid) -> PartialBuckets:
         return bucketize_rollups(self.rows(), grid) if self.steps else bucketize(self._samples, grid)
+
+
+def as_numbers(rows: RollupRows) -> NumberRows | None:
+    pairs = np.arange(len(rows))
+    return number_rows(to_table(rows).append_column("pair", pa.array(pairs)), rows.series)
+
+
+def added(kept: BucketAccumulator, part: Part) -> bool:
+    """True if the kernel has merged the part."""
+    numbers = part.numbers()
+    return (numbers is not None and kept.add_numbers(numbers)) or kept.add_rows(part.rows())
 
 
 def held(told: list[Told], grid: Grid, parts: list[Part], request: SelectRequest, compiled: bool = False) -> Any:
     """Return the answer; `compiled`: rows of roll-ups are merged by the kernel, where it can."""
     kept = BucketAccumulator(len(table_of(told)), grid, request.statistics)
     for part in parts:
-        if not (compiled and part.steps and kept.add_rows(part.rows())):
+        if not (compiled and part.steps and added(kept, part)):
             kept.add(part.piece(grid))
     if kept.mixed:
         rows = concat_rows([part.rows() for part in parts])
@@ -79,7 +96,8 @@ def test_files_of_any_level_are_what_the_shards_hold(told: list[Told], at: int, 
     assert held(told, grid, parts, request, compiled=True) == expected
 
 
-def test_rows_of_one_type_are_merged_by_the_kernel_in_any_order() -> None:
+@pytest.mark.parametrize("plain", [False, True])
+def test_rows_of_one_type_are_merged_by_the_kernel_in_any_order(plain: bool) -> None:
     """Rows of one bucket, of two start times, and of an end marker; those outside the grid count for incarnations."""
     samples = (
         (T - 4 * MINUTE, 5, 3),
@@ -95,7 +113,10 @@ def test_rows_of_one_type_are_merged_by_the_kernel_in_any_order() -> None:
     pieces.add(bucketize_rollups(whole, grid))
     merged = BucketAccumulator(3, grid, request.statistics, np.array([2, 0, 1]))
     for at in np.random.default_rng(1).permutation(len(whole)).tolist():
-        assert merged.add_rows(whole.select(slice(at, at + 1)))
+        one = whole.select(slice(at, at + 1))
+        numbers = as_numbers(one) if plain else None
+        assert merged.add_rows(one) if numbers is None else merged.add_numbers(numbers)
+        assert (numbers is not None) == (plain and one.type[0] != ENDED)
     expected, found = (one.buckets(request, table_of(told)) for one in (pieces, merged))
     assert [one.name for one in found.series] == ["v2", "v0", "v1"]
     for name, matrix in expected.statistics.items():
@@ -135,3 +156,35 @@ def test_rows_of_nothing_are_no_buckets() -> None:
     piece = bucketize_rollups(replace(RollupRows()), GRIDS[0])
     assert piece.samples == 0
     assert not len(piece.buckets.at)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_rows_of_a_file_of_numbers_give_what_their_pieces_give(data: st.DataObject) -> None:
+    """Times before 1970 and within a millisecond, extreme values, NaN, equal samples, and any set of statistics."""
+    double = data.draw(st.booleans())
+    times = st.integers(-(2**40), 2**40)
+    values = st.floats(width=64) if double else st.integers(-(2**63), 2**63 - 1)
+    given_rows = data.draw(
+        st.lists(st.tuples(st.integers(0, 3), times, st.sampled_from((-5, 0, 7)), values), min_size=1)
+    )
+    series, time_ms, birth, value = (list(column) for column in zip(*given_rows, strict=True))
+    cells = np.array(value, np.float64).view(np.int64) if double else np.array(value, np.int64)
+    ints = (np.array(column, np.int64) for column in (series, time_ms, birth))
+    own, at, births = ints
+    types = np.full(len(own), int(ValueType.DOUBLE if double else ValueType.INTEGER), np.uint8)
+    rows = roll_up_cells(np.zeros_like(own), own, at, births, types, cells, (), FIVE)
+    grid = Grid(int(rows.end_ms[0]) + FIVE, FIVE, 3)
+    statistics = data.draw(st.lists(st.sampled_from(STATISTICS), unique=True))
+    numbers = as_numbers(rows)
+    assert numbers is not None
+    merged, pieces = (BucketAccumulator(4, grid, statistics) for _ in range(2))
+    assert merged.add_numbers(numbers)
+    pieces.add(bucketize_rollups(rows, grid))
+    for name, matrix in pieces._flat.items():
+        assert np.array_equal(matrix, merged._flat[name]), name
+    assert np.array_equal(merged._types, pieces._types)
+    assert np.array_equal(merged._newest, pieces._newest)
+    for one in (merged, pieces):
+        one._merge_incarnations()
+    assert np.array_equal(merged._incarnations[0], pieces._incarnations[0])

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from artimon.runtime.read_ahead import read_ahead
+from pipeline.history.importer import read_ahead
 
 
 def test_items_come_in_order() -> None:

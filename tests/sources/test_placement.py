@@ -16,8 +16,14 @@ from artimon.runtime.config_file import ConfigFileError
 from sources.base.endpoint_address import parse_endpoint
 from sources.base.source_errors import AddressError
 from sources.delivery import placement_resolver as module
-from sources.delivery.placement_resolver import RETRY_MS, PlacementResolver
-from sources.delivery.placement_rules import PlacementRule, labels_by_rule, labels_of_name, read_rules
+from sources.delivery.placement_resolver import (
+    RETRY_MS,
+    PlacementResolver,
+    PlacementRule,
+    labels_by_rule,
+    labels_of_name,
+    read_rules,
+)
 
 T = TypeVar("T")
 UUID = "01234567-89ab-cdef-0123-456789abcdef"

@@ -19,7 +19,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.labels import parse_canonical
 from artimon.model.values import Value
 from sources.artimon_source import ArtimonSource
-from sources.scrape.script.script_run import run_script
+from sources.scrape.script.script_source import run_script
 from sources.targets.script_target import ScriptTarget
 from tests.sources.helpers import HOST, KeepingSink, running
 from tests.waiting import eventually, until

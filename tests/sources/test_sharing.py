@@ -15,7 +15,7 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import ValueType
 from bookkeeper.process.host_key import KEY_FILE, MAX_KEY_LENGTH, fit_host_key, host_key, write_host_key
-from bookkeeper.rpc.poll_turns import MAX_MEMO
+from bookkeeper.rpc.poll_service import MAX_MEMO
 from sources.base.rendezvous import assigned_agent
 from sources.poll import start_time_memo as memo
 from sources.poll.lease_units import (

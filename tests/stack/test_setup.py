@@ -60,6 +60,16 @@ def test_java_home_wins(tmp_path: Path) -> None:
     assert (java.version, java.home) == (23, home)
 
 
+def test_a_file_of_the_release_saves_the_start_of_a_jvm(tmp_path: Path) -> None:
+    program = tmp_path / "jdk" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    (tmp_path / "jdk" / "release").write_text('JAVA_VERSION="21.0.4"\nMODULES="java.base jdk.incubator.vector"\n')
+    java = find_java(load({"JAVA_HOME": str(tmp_path / "jdk"), "HOME": str(tmp_path)}))
+    assert (java.version, java.program) == (21, program)
+
+
 def test_setup_without_java_says_what_to_install_and_touches_nothing(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "jdk", "8", "none")
     done = subprocess.run(

@@ -57,7 +57,6 @@ def index_count(where: Indexes) -> int:
 
 
 def index_array(where: Indexes) -> npt.NDArray[np.int64]:
-    """Return the indexes as an array."""
     return np.arange(where.start, where.stop) if isinstance(where, slice) else where
 
 

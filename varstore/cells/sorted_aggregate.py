@@ -50,7 +50,6 @@ class IncarnationSamples(NamedTuple):
     cell: Cells
 
     def select(self, keep: Mask) -> IncarnationSamples:
-        """Select the samples of `keep`."""
         return IncarnationSamples(*(column[keep] for column in self))
 
 

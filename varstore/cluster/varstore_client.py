@@ -158,15 +158,12 @@ class VarstoreClient:
         return self._levels
 
     def names(self) -> list[str]:
-        """See Store."""
         return self._union(_find(what="names"))
 
     def label_values(self, label: str | None, limit: int = 10_000) -> list[str]:
-        """See Store."""
         return self._union(_find(what="label_values", label=label, limit=limit))[:limit]
 
     def find(self, matchers: tuple[Matcher, ...], limit: int = 1_000) -> list[Series]:
-        """See Store."""
         outcomes = self._remarked(_find(what="find", matchers=_wire(matchers), limit=limit), self._deadline())
         found = {item[0]: _series(item) for outcome in outcomes for item in outcome.answer}
         return sorted(found.values(), key=lambda s: (s.name, sorted(s.labels.items())))[:limit]

@@ -97,13 +97,11 @@ class LabelDictionary(Generic[V]):
         self.used += len(slots)
 
     def set_one(self, slot: int, code: int) -> None:
-        """`set` of one slot."""
         self.codes[slot] = code
         self._counts[code] += 1
         self.used += 1
 
     def value_of(self, slot: int) -> V:
-        """Return the value of a slot."""
         return self.values[int(self.codes[slot])]
 
     def values_at(self, slots: Slots) -> list[V]:
@@ -191,7 +189,6 @@ class PostingLists:
                 self._slots.setdefault(int(codes[part[0]]), array("i")).frombytes(slots[part].tobytes())
 
     def add_one(self, slot: int, code: int) -> None:
-        """`add` of one slot."""
         held = self._slots.get(code)
         if held is None:
             self._slots[code] = array("i", (slot,))

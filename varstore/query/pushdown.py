@@ -68,7 +68,7 @@ from varstore.query.captured_buckets import (
 )
 from varstore.query.query_deadline import DeadlinePassed, IsDisconnected, QueryDeadline, never_disconnected
 from varstore.query.row_reduction import PartValues, ReducedRow, RowReduction, SampledSlots, Scratch
-from varstore.query.selection import SelectionCache, SelectionChanged, SeriesSelection, first_of_slots
+from varstore.query.selection import SelectionCache, SelectionChanged, SeriesSelection, labels_of_slot
 from varstore.query.selection_parts import SelectionLayout, SelectionPart, part_size
 from varstore.store.bucket_store import BucketStore
 
@@ -359,10 +359,13 @@ class Pushdown:
                 reducing.add(data, selection.codes[rows], rows)
 
     def _first_gauge(self, selection: SeriesSelection, reducing: Reduction) -> ClassLabels:
-        """Return name and labels of the first counted gauge in canonical order; empty if there is none."""
+        """Return name and labels of the first counted gauge in the order of `ranks`; empty if there is none."""
         if not reducing.counts.gauges:
             return ()
-        return first_of_slots(self._index, selection.slots[np.concatenate(reducing.gauge_rows)])
+        rows = np.concatenate(reducing.gauge_rows)
+        if len(rows) > 1:
+            rows = rows[[np.argmin(selection.ranks(self._index)[rows])]]
+        return labels_of_slot(self._index, selection.slots[rows])
 
     def _copy_chunk(self, job: _PushdownQuery, rows: npt.NDArray[np.intp], statistics: set[str]) -> Arrays:
         request, slots, grid = job.request, job.selection.slots[rows], job.request.grid

@@ -276,7 +276,9 @@ class PartValues(SampledSlots):
                 for group in part.groups
             ]
         else:
-            self._values = np.full((outputs, members), np.nan)
+            self._values = np.empty((outputs, members))
+        self._empty = set(range(outputs))
+        """Windows without values."""
 
     def add(self, output: int, values: WindowValues) -> None:
         """Add the values of one window, given for all slots read of the part."""
@@ -286,6 +288,7 @@ class PartValues(SampledSlots):
             if self._values is not None:
                 self._mask()[output] = False
             return
+        self._empty.discard(output)
         order = self._part.order
         arranged, here = cells.take(order), None if isinstance(present, bool) else present.take(order)
         if self._values is None:
@@ -318,6 +321,7 @@ class PartValues(SampledSlots):
             codes[group.rows] = np.repeat(group.codes, group.sizes)
         reducing.total.members[:] += np.bincount(codes[seen], minlength=reducing.classes)
         if self._values is not None:
+            self._values[sorted(self._empty)] = np.nan
             reducing.blocks.append(MemberBlock(codes, self._values, self._present))
             return
         chosen = [

@@ -49,7 +49,7 @@ class SeriesSelection:
         self.layouts[key] = layout
 
     def ranks(self, index: LabelIndex) -> npt.NDArray[np.int64]:
-        """Return the rank (series,) of each series in canonical order, computed once."""
+        """Return the rank (series,) of each series in the order of names and labels, computed once."""
         if self._ranks is None:
             self._ranks = ranks_of_slots(index, self.slots)
         return self._ranks
@@ -167,28 +167,7 @@ def ranks_of_slots(index: LabelIndex, slots: Slots) -> npt.NDArray[np.int64]:
     return ranks
 
 
-def first_of_slots(index: LabelIndex, slots: Slots) -> ClassLabels:
-    """Return name and labels of the first series in canonical order; needs at least one slot."""
-    pairs: list[tuple[str, str]] = []
-    labels = [NAME, *sorted(set(index.labels_of(slots)) - {NAME})]
-    for at, label in enumerate(labels):
-        if pairs and not all(_has_labels(index, labels[at:], slots)):
-            break  # a series without further labels sorts before the others
-        codes, values = index.codes(label, slots)
-        used = [code for code in renumber(codes.astype(np.int64), len(values))[0].tolist() if values[code]]
-        if used:
-            least = min(used, key=values.__getitem__)
-            slots = slots[codes == least]
-            pairs.append((label, values[least]))
-    return tuple(pairs)
-
-
-def _has_labels(index: LabelIndex, labels: Sequence[str], slots: Slots) -> npt.NDArray[np.bool_]:
-    """Mask (slots,) of the slots that have any of these labels."""
-    found = np.zeros(len(slots), np.bool_)
-    for label in labels:
-        codes, values = index.codes(label, slots)
-        found |= np.array([bool(value) for value in values], np.bool_)[codes]
-        if found.all():
-            break
-    return found
+def labels_of_slot(index: LabelIndex, slot: Slots) -> ClassLabels:
+    """Return name and labels of one slot, given as an array."""
+    found = [(label, *index.codes(label, slot)) for label in (NAME, *index.labels_of(slot))]
+    return tuple((label, values[int(codes[0])]) for label, codes, values in found if values[int(codes[0])])

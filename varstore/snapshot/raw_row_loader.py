@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.compute as pc
 
 from artimon.model.value_traits import TRAITS, VALUE_COLUMNS
 from artimon.model.values import CellContent, ValueType
@@ -118,7 +118,7 @@ class RawRowLoader:
         self._targets = [Target(*one, SEGMENT_BYTES) for one in zip(self._steps, self._floors, strict=True)]
         self.floor_ms = min(self._floors)
         """Rows at or before this time are too old for every level."""
-        self._source_filter = ds.field("source").isin(pa.array(sorted(sources), pa.int32()))
+        self._source_filter = pc.field("source").isin(pa.array(sorted(sources), pa.int32()))
 
     # slices
 
@@ -129,10 +129,9 @@ class RawRowLoader:
         return plan(period.start_ms, period.end_ms, self.floor_ms, self._targets, -(-series // SEGMENT))
 
     def filter_of(self, slice_: Slice) -> Any:
-        """Return the filter of the rows of a slice."""
-        later = ds.field("time") > _time(slice_.after_ms)
-        until = later if slice_.until_ms is None else later & (ds.field("time") <= _time(slice_.until_ms))
-        return self._source_filter & until & ~ds.field("future")
+        later = pc.field("time") > _time(slice_.after_ms)
+        until = later if slice_.until_ms is None else later & (pc.field("time") <= _time(slice_.until_ms))
+        return self._source_filter & until & ~pc.field("future")
 
     def begin_slice(self, slice_: Slice) -> None:
         """Begin a slice: segments that are written to stay open until the next one."""

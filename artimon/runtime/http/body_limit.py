@@ -8,8 +8,7 @@ from collections.abc import Collection, Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from artimon.runtime.http.http_error import HttpError
-from artimon.runtime.http.http_limits import HttpLimits
+from artimon.runtime.http.http_limits import HttpError, HttpLimits
 
 HEADERS = [
     (b"content-type", b"application/json"),
@@ -21,8 +20,8 @@ HEADERS = [
 ]
 
 
-DRAINED, DRAIN_S = 4, 1.0
-"""Multiple of the limit, and seconds, for which the rest of a body that is too large is read and dropped."""
+DRAIN_BYTES, DRAIN_S = 16 * 1024 * 1024, 1.0
+"""Bytes, and seconds, for which the rest of a body that is too large is read and dropped."""
 
 
 class ClientDisconnectedError(Exception):
@@ -62,7 +61,9 @@ class BodyLimitMiddleware:
             known = ", ".join(one.decode() for one in self._encodings)
             raise HttpError(415, f"the body has an encoding that is not supported: use {known}")
         declared = headers.get(b"content-length", b"0")
-        if declared.isdigit() and int(declared) > DRAINED * self._limits.body_bytes:
+        if declared.isdigit() and int(declared) > self._limits.body_bytes:
+            if b"expect" not in headers:  # else the client waits for the answer before it sends the body
+                await self._drain(receive)
             raise self._too_large()
         try:
             async with asyncio.timeout(self._limits.body_s):
@@ -87,7 +88,7 @@ class BodyLimitMiddleware:
     async def _drain(self, receive: Receive) -> None:
         """Drop the rest of a body that is too large, within limits of size and time: a connection that is closed while
         its client still sends is reset, and the client does not see the answer."""
-        left = DRAINED * self._limits.body_bytes
+        left = DRAIN_BYTES
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
                 while left > 0:

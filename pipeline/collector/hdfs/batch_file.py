@@ -51,7 +51,6 @@ class DecodedFile:
 
 
 def encode_header(stream: str, base: int) -> bytes:
-    """Return the bytes of a header."""
     name = stream.encode()
     body = _FIXED.pack(MAGIC, VERSION, 0, len(name), base) + name
     return body + _CRC.pack(crc32c(body))
@@ -75,7 +74,6 @@ def decode_header(data: bytes) -> FileHeader | None:
 
 
 def encode_batch_record(base: int, payload: bytes, type: RecordType = RecordType.BATCH) -> bytes:
-    """Return the bytes of one record."""
     return encode_record(base, type, payload)
 
 

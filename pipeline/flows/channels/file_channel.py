@@ -240,7 +240,6 @@ class FileChannel(LedgerChannel[LoggedBatch]):
 
     @property
     def waiting(self) -> int:
-        """Event batches that some branch has not committed."""
         with self._cond:
             return len(self._ledger) + len(self._in_flight)
 

@@ -179,7 +179,6 @@ class _BranchReader:
         return self._channel._take(self._branch, most, wait_s)
 
     def wake(self) -> None:
-        """As in Waking."""
         self._channel._wake(self._branch)
 
 

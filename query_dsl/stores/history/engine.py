@@ -25,6 +25,7 @@ from kazoo.client import KazooClient
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.value_traits import VALUE_COLUMNS
 from artimon.rawtable.delta import ListedTable, first_line
+from artimon.rawtable.rollups import rollups_uri
 from artimon.rawtable.schema import DAY_MS, FILE_SCHEMA, TableError, raw_uri
 from artimon.rawtable.table_reader import OpenTables
 from artimon.runtime import file_access as files
@@ -224,6 +225,10 @@ class History:
 
     # --- engines
 
+    def read_ahead(self) -> float:
+        """See OpenTables, for the raw table and that of roll-ups."""
+        return self.opened.read_ahead(raw_uri(self._hdfs), rollups_uri(self._hdfs))
+
     @property
     def hdfs(self) -> str:
         """URI of the HDFS folder."""
@@ -271,21 +276,29 @@ class History:
         return table, ReadStats("spark", len(paths), pruned.of_files, pruned.size, pruned.of_bytes, paths)
 
     @contextmanager
-    def lease_client(self) -> Iterator[KazooClient | None]:
-        """Open a ZooKeeper client for leases, and convert errors of the clients to HistoryError."""
+    def lease_client(self, ask: bool = True) -> Iterator[KazooClient | None]:
+        """Open a ZooKeeper client for leases, with `errors_converted`."""
         client = _leasing(self._zookeeper) if self._zookeeper else None
         try:
-            files.check_reachable(raw_uri(self._hdfs))
-            yield client
+            with self.errors_converted(ask):
+                yield client
+        finally:
+            if client is not None:
+                close_client(client)
+
+    @contextmanager
+    def errors_converted(self, ask: bool = True) -> Iterator[None]:
+        """Convert errors of the clients to HistoryError. `ask`: check first that the file system answers."""
+        try:
+            if ask:
+                files.check_reachable(raw_uri(self._hdfs))
+            yield
         except TableNotFoundError as error:
             raise HistoryError(
                 f"no history at {self._hdfs} yet: the Spark application creates its tables ({first_line(error)})"
             ) from error
         except (DeltaError, TableError, OSError) as error:
             raise HistoryError(f"the history at {self._hdfs} cannot be read: {first_line(error)}") from error
-        finally:
-            if client is not None:
-                close_client(client)
 
 
 def takes_spark(engine: Engine, pruned: PrunedFiles) -> bool:

@@ -113,16 +113,18 @@ def _matching(table: ListedTable, uri: str, matchers: tuple[Matcher, ...], most:
     near = [row for row in actions.to_pylist() if _may_hold_file(matchers, row)]
     terms = _terms(matchers)
 
-    def plan(path: str, count: int) -> list[tuple[GroupReader, list[int]]]:
+    def plan(path: str, count: int, size: int) -> list[tuple[GroupReader, list[int]]]:
         indexed = bool(terms) and count >= MIN_INDEXED_ROWS
         groups = _indexed_groups(files, uri, path, terms) if indexed else None
-        return _shares(files, f"{uri}/{path}", matchers, groups)
+        if groups is not None and not groups:
+            return []
+        return _shares(files.reader(f"{uri}/{path}", size), matchers, groups)
 
     parts: list[Any] = []
     rows, enough = 0, max(MERGED_ROWS, 2 * most)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="series") as pool:
         try:
-            planned = [pool.submit(plan, row["path"], row["num_records"] or 0) for row in near]
+            planned = [pool.submit(plan, row["path"], row["num_records"] or 0, row["size_bytes"]) for row in near]
             shares = [share for future in planned for share in future.result()]
             running = deque(pool.submit(_read_share, *share, matchers) for share in shares)
             while running:
@@ -160,13 +162,10 @@ def _alternatives(pattern: str) -> list[str]:
 
 
 def _shares(
-    files: OpenFiles, uri: str, matchers: tuple[Matcher, ...], groups: list[int] | None
+    reader: GroupReader, matchers: tuple[Matcher, ...], groups: list[int] | None
 ) -> list[tuple[GroupReader, list[int]]]:
     """Return those of these row groups of a file, None: of all, that may have a matching row, in shares for one thread
     each."""
-    if groups is not None and not groups:
-        return []
-    reader = files.reader(uri)
     near = []
     for group in range(reader.groups) if groups is None else groups:
         bounds = reader.bounds(group, ["name"]).get("name")

@@ -31,7 +31,7 @@ class Share:
 def shares_of(uri: str, file: RawFile, wanted: RowFilter, opened: OpenFiles | None = None) -> list[Share]:
     """Return shares that cover all row groups which may hold a wanted row; threads may read one each. `opened`: files
     that stay open. Raises OSError, TableError."""
-    first = opened.reader(uri) if opened is not None else GroupReader(uri)
+    first = opened.reader(uri, file.size) if opened is not None else GroupReader(uri, size=file.size)
     runs = _neighbours(first, [group for group in range(first.groups) if _may_hold(first, group, wanted)])
     counted = [sum(first.size(group) for group in groups) for groups in runs[1:]]
     readers = [first, *(GroupReader(uri, first) for _ in runs[1:])]

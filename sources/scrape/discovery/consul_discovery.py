@@ -37,7 +37,6 @@ class ConsulConfig(DiscoveryConfig):
     node_meta: Mapping[str, str] = field(default_factory=dict)
     allow_stale: bool = True
     refresh_s: float = 30.0
-    kind = "consul"
 
     def make(self, changed: Callable[[], None]) -> Discovery:
         return ConsulDiscovery(self, changed)

@@ -31,7 +31,6 @@ class JobDiscovery:
             task.add_done_callback(ended)
 
     def groups(self) -> list[DiscoveredGroup]:
-        """Return the groups of all discoveries."""
         return [group for one in self._discoveries for group in one.groups().values()]
 
     @property
@@ -92,7 +91,6 @@ class DiscoveredTargets:
                 self._jobs[name] = JobDiscovery(job, self._ended, self.changed.set)
 
     async def stop(self) -> None:
-        """Stop all discoveries."""
         await self.configure(())
 
     @property

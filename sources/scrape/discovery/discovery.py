@@ -7,7 +7,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from sources.base.source_errors import PollError
 from sources.scrape.discovery.target_group import DiscoveredGroup
@@ -82,8 +82,6 @@ class RefreshedDiscovery(Discovery):
 @dataclass(frozen=True, slots=True)
 class DiscoveryConfig(ABC):
     """Settings of one discovery. Equal settings share nothing but are the same discovery after a reload."""
-
-    kind: ClassVar[str]
 
     @abstractmethod
     def make(self, changed: Callable[[], None]) -> Discovery:

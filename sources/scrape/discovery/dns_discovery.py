@@ -29,7 +29,6 @@ class DnsConfig(DiscoveryConfig):
     type: RecordType = "SRV"
     port: int = 0
     refresh_s: float = 30.0
-    kind = "dns"
 
     def make(self, changed: Callable[[], None]) -> Discovery:
         return DnsDiscovery(self, changed)

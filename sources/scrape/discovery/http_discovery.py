@@ -21,7 +21,6 @@ class HttpConfig(DiscoveryConfig):
     url: str
     server: HttpEndpoint
     refresh_s: float = 60.0
-    kind = "http"
 
     def make(self, changed: Callable[[], None]) -> Discovery:
         return HttpDiscovery(self, changed)

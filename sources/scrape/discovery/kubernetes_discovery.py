@@ -50,7 +50,6 @@ class KubernetesConfig(DiscoveryConfig):
     selectors: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Resource -> `labelSelector` and `fieldSelector`."""
     with_nodes: bool = False
-    kind = "kubernetes"
 
     def make(self, changed: Callable[[], None]) -> Discovery:
         return KubernetesDiscovery(self, changed)

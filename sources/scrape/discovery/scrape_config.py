@@ -22,6 +22,7 @@ from artimon.runtime.config_model import (
     fault,
     parsed,
     repeated,
+    split_unsupported,
     with_path,
 )
 from artimon.runtime.config_model import raise_faults as raise_all
@@ -287,29 +288,16 @@ def _job(given: Any, info: ValidationInfo) -> DiscoveryJob:
 Jobs = tuple[Annotated[DiscoveryJob, Conversion(_job)], ...]
 
 
-def supported(data: Any, path: Steps = ()) -> tuple[Any, list[tuple[Steps, str]]]:
-    """Return the data of a job without the settings that are not supported, and their paths with the reasons."""
-    left_out: list[tuple[Steps, str]] = []
-    if isinstance(data, list):
-        parts = [supported(one, (*path, at)) for at, one in enumerate(data)]
-        return [one for one, _ in parts], [note for _, notes in parts for note in notes]
-    if not isinstance(data, dict):
-        return data, []
-    kept: dict[str, Any] = {}
-    for key, value in data.items():
-        reason = _reason(key)
-        if reason is not None:
-            left_out.append(((*path, key), reason))
-        elif key in _FREE:
-            kept[key] = value
-        else:
-            kept[key], notes = supported(value, (*path, key))
-            left_out += notes
-    return kept, left_out
+def supported(data: Any) -> tuple[Any, list[tuple[Steps, str]]]:
+    """Return the data of a file without the settings that are not supported, and their paths with the reasons."""
+    return split_unsupported(data, _reason)
 
 
-def _reason(key: str) -> str | None:
-    """Return why a key is left out, None for others."""
+def _reason(keys: tuple[str, ...]) -> str | None:
+    """Return why the last of the keys is left out, None for others."""
+    key = keys[-1]
+    if not _FREE.isdisjoint(keys[:-1]):
+        return None
     if key.endswith("_sd_configs") and key.removesuffix("_sd_configs") not in _KINDS:
         return f"there is discovery by {', '.join(_KINDS)}"
     return "it is not about scraping" if key in _OUTER else UNSUPPORTED.get(key)

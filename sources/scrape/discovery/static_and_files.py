@@ -36,7 +36,6 @@ class StaticConfig(DiscoveryConfig):
     """`static_configs`, all of a job."""
 
     groups: tuple[DiscoveredGroup, ...]
-    kind = "static"
 
     def make(self, changed: Callable[[], None]) -> Discovery:
         return StaticTargets(self.groups, changed)
@@ -97,7 +96,6 @@ class FileConfig(DiscoveryConfig):
     """One of `file_sd_configs`."""
 
     files: tuple[Path, ...]
-    kind = "file"
 
     def make(self, changed: Callable[[], None]) -> Discovery:
         return FileDiscovery(self, changed)

@@ -12,7 +12,7 @@ from typing import Any
 from artimon.model.values import INT64_MAX, INT64_MIN, Value, ValueType
 from sources.base.source_errors import ReasonedError, RejectCounts
 from sources.scrape.jmx.jmx_response import Bean, BeanResponse
-from sources.scrape.jmx.mapping_rules import BeanRule, VariableRule
+from sources.scrape.jmx.mapping_file import BeanRule, VariableRule
 from sources.scrape.jmx.name_patterns import Pattern, split_bean_name
 from sources.state.source_reading import SourceVariable
 

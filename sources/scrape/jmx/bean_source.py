@@ -17,7 +17,7 @@ from sources.delivery.poll_context import PollContext, PollLimits
 from sources.scrape.jmx.bean_mapper import BeanMapper
 from sources.scrape.jmx.jmx_response import BeanResponse, JvmIdentity, identity_of, parse_answers
 from sources.scrape.jmx.jolokia import parse_bulk, parse_singles, requests_for
-from sources.scrape.jmx.mapping_rules import BeanRule, queries
+from sources.scrape.jmx.mapping_file import BeanRule, queries
 from sources.scrape.server.http_client import HttpRequest, send_request
 from sources.scrape.server.target_source import ReadingSource
 from sources.state.series_memory import SourceSeries

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from sources.base.source_errors import PollError
 from sources.scrape.jmx.jmx_response import BeanResponse, parse_json
-from sources.scrape.jmx.mapping_rules import BeanRule
+from sources.scrape.jmx.mapping_file import BeanRule
 from sources.scrape.jmx.name_patterns import BeanPattern, Pattern
 
 RUNTIME = "java.lang:type=Runtime"
@@ -60,7 +60,7 @@ def escape_path(part: str) -> str:
 
 
 def requests_for(rules: Iterable[BeanRule]) -> tuple[JolokiaRead, ...]:
-    """Return the requests for the rules; the start time of the process comes first, as in `mapping_rules.queries`."""
+    """Return the requests for the rules; the start time of the process comes first, as in `mapping_file.queries`."""
     wanted: dict[str, set[str] | None] = {RUNTIME: set(_START)}
     for rule in rules:
         name = object_name(rule.pattern)

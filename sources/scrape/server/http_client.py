@@ -31,7 +31,6 @@ class HttpRequest:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def encoded(self) -> bytes:
-        """Return the bytes of the request."""
         lines = [
             f"{'GET' if self.body is None else 'POST'} {self.path} HTTP/1.1",
             f"Host: {self.address}",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from artimon.model.batch import BatchId
 from artimon.model.batch_codec import encode_samples
 from artimon.model.clock import ManualClock
-from pipeline.collector.call_waits import WINDOW_S, CallWaits
-from pipeline.collector.collector import Collector
+from pipeline.collector.collector import WINDOW_S, CallWaits, Collector
 from tests.pipeline.helpers import samples
 from tests.pipeline.link.test_write_queue import Cluster
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.runtime.config_file import parse_config
-from sources.scrape.jmx.mapping_file import rules_of
-from sources.scrape.jmx.mapping_rules import BeanRule
+from sources.scrape.jmx.mapping_file import BeanRule, rules_of
 
 Serve = Callable[[asyncio.StreamWriter], Awaitable[None]]
 

@@ -12,8 +12,7 @@ from artimon.cli import app
 from artimon.model.values import Kind, ValueType
 from artimon.runtime.config_file import MAX_BYTES, ConfigFileError
 from sources.base.source_errors import TargetError
-from sources.scrape.jmx.mapping_file import RULE_SETS, read_rules, rule_set
-from sources.scrape.jmx.mapping_rules import ALL_BEANS, queries
+from sources.scrape.jmx.mapping_file import ALL_BEANS, RULE_SETS, queries, read_rules, rule_set
 from sources.targets.bean_target import JmxTarget, parse_target
 from tests.sources.jmx.bean_server import parse_rules
 

@@ -1,8 +1,11 @@
-"""Programs that are killed at random and started again until they are done, on a local folder:
-python -m tests.transfer.victims compact|import|delete|relabel HDFS FOLDER [WORD...]."""
+"""Programs that are killed at random and started again until they are done: compact, import, delete, relabel. Each is a
+process that is forked from one that has imported all of this."""
 
 from __future__ import annotations
 
+import faulthandler
+import os
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -13,20 +16,28 @@ from artimon.cli.history_import import ImportFailure
 from artimon.cli.history_relabel import SelectedRelabel, read_rules, resume
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.rawtable.schema import TableError
-from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep
+from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep, parse_rollups
 from pipeline.compaction.compactor import Compactor
 from query_dsl.tree.query_errors import NothingSelected
-from tests.spark.local_files import local_files
 from tests.transfer.importing import job
+
+ROLLUPS = "5m=ever,1h=ever,1d=ever"
+
+
+def compactor(hdfs: str, folder: Path) -> Compactor:
+    """Return one that keeps all samples and rolls them up at every level."""
+    keeping, rollups = parse_keep("*=99999"), parse_rollups(ROLLUPS)
+    return Compactor(
+        CompactorConfig("", hdfs, folder / "compactor", keeping=keeping, rollups=rollups, sweep_s=0.0), None
+    )
 
 
 def compact(hdfs: str, folder: Path) -> None:
     """Compact and roll up until killed."""
     stop = threading.Event()
     while True:
-        config = CompactorConfig("", hdfs, folder / "compactor", keeping=parse_keep("*=99999"), sweep_s=0.0)
         try:
-            Compactor(config, None).run_due(stop)
+            compactor(hdfs, folder).run_due(stop)
         except (TableError, OSError) as error:
             print(error, file=sys.stderr)
         SYSTEM_CLOCK.wait(stop, 0.2)
@@ -86,21 +97,19 @@ def selected(hdfs: str, folder: Path, selector: str, start: int, end: int, rules
         return None
 
 
-def main(words: Sequence[str]) -> None:
-    what, hdfs, place, *rest = words
+def begin(log: Path, environment: dict[str, str], words: Sequence[str]) -> None:
+    """Run a program (name, HDFS, folder, …) in this process; errors, and stacks on SIGUSR1, go to `log`."""
+    out = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.dup2(out, sys.stderr.fileno())
+    faulthandler.register(signal.SIGUSR1)
+    os.environ.update(environment)
+    name, hdfs, place, *rest = words
     folder = Path(place)
-    folder.mkdir(parents=True, exist_ok=True)
-    with local_files(SYSTEM_CLOCK):
-        print("ready", flush=True)
-        if what == "compact":
-            compact(hdfs, folder)
-        elif what == "import":
-            import_all(hdfs, folder, rest)
-        elif what == "delete":
-            delete(hdfs, rest[0], int(rest[1]), int(rest[2]))
-        else:
-            relabel(hdfs, folder, rest[0], int(rest[1]), int(rest[2]), rest[3])
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    if name == "compact":
+        compact(hdfs, folder)
+    elif name == "import":
+        import_all(hdfs, folder, rest)
+    elif name == "delete":
+        delete(hdfs, rest[0], int(rest[1]), int(rest[2]))
+    else:
+        relabel(hdfs, folder, rest[0], int(rest[1]), int(rest[2]), rest[3])
