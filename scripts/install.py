@@ -25,6 +25,10 @@ SIZES_MB = {"run": 1260, "tests": 1150}
 """Approximate size of each set on the disk."""
 BUILT = "pyspark"
 """The largest package, a third of all bytes. It comes as source, so that pip builds a wheel, beside the others."""
+JARS_MB = 120
+"""Approximate size of the jars that running needs."""
+STILL_S = 10
+"""A step that takes longer says so, each time, with the bytes that it has written."""
 
 sys.path.insert(0, str(ROOT))
 
