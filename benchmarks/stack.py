@@ -19,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -158,7 +158,7 @@ def emit_start(name: str, running: RunningStack) -> None:
 
 def measure_rest(running: RunningStack, seconds: float) -> None:
     """Print memory and processor time at rest."""
-    used, memory, cpu = used_at_rest(running, seconds), Counter[str](), Counter[str]()
+    used, memory, cpu = used_at_rest(running, seconds), Counter[str](), defaultdict[str, float](float)
     sizes = proportional_bytes(running.processes())
     for pid, size in sizes.items():
         memory[running.part_of(pid)] += size

@@ -145,7 +145,8 @@ def install(venv: Path, names: Sequence[str]) -> None:
     ]
     pip += ["--no-compile", "--no-build-isolation", "--no-deps"]
     network = "check the network and run ./scripts/setup again"
-    pinned = [*pip, "--config-settings", "--build-option=--compression=stored", "--require-hashes", "-r"]
+    stored = ["--use-pep517", "--config-settings", "--build-option=--compression=stored"]  # jars do not get smaller
+    pinned = [*pip, *stored, "--require-hashes", "-r"]
     downloads, library = venv / "downloads", venv / "lib"
     downloads.mkdir(exist_ok=True)
     env, expected = {**os.environ, "TMPDIR": str(downloads)}, sum(SIZES_MB[name] for name in names)

@@ -1,4 +1,5 @@
-"""Browser of the tests: the Chromium that ./scripts/setup finds or fetches, without a sandbox when run as root."""
+"""Browser of the tests: the Chromium that ./scripts/setup finds or fetches, if it can its headless shell. Root has no
+sandbox."""
 
 from __future__ import annotations
 

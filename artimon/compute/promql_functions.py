@@ -16,7 +16,7 @@ import numpy as np
 
 from artimon.compute import basic_windows
 from artimon.compute.arrays import Arrays, Mapped
-from artimon.compute.cells import DOUBLE, Bools, Floats, Ints, as_floats, doubles
+from artimon.compute.cells import DOUBLE, Bools, Cells, Floats, Ints, as_floats, doubles
 from artimon.compute.checkpoint import checkpoint
 from artimon.compute.function import WindowFunction
 from artimon.compute.packed_samples import PackedSamples, Windows, make_windows, newest
@@ -79,12 +79,12 @@ class _RollingNewest(RollingLast):
 
 
 def _last(data: Arrays, frame: WindowFrame, args: Args) -> Mapped:
-    if not args["ended"]:
-        data = replace(data, ended_ms=np.zeros_like(data.ended_ms))
-    found = _BASIC["last"].run(data, frame, args)
     column = newest_present(data.present)[:, frame.ends]
-    young = pick(data.stats["last_time"], column) > frame.end_ms[None, :] - args["range_ms"]
-    return Mapped(found.column._replace(present=found.column.present & young))
+    here = column > frame.starts
+    here &= pick(data.stats["last_time"], column) > frame.end_ms[None, :] - args["range_ms"]
+    if args["ended"] and data.ended_ms.any():  # after its end a series is missing, without look-back
+        here &= ~((data.ended_ms > 0)[:, None] & (frame.end_ms[None, :] >= data.ended_ms[:, None]))
+    return Mapped(Cells(data.types, pick(data.stats["last"], column), here))
 
 
 class _CompensatedSum(RollingSum):

@@ -155,9 +155,9 @@ LEAST_RUN = 100
 def _arrange(parts: Sequence[npt.NDArray[T]], order: Ints, outputs: int, kind: type[T]) -> npt.NDArray[T]:
     """Concatenate parts to (outputs, members) in this order."""
     out = np.empty((outputs, len(order)), kind)
-    begins = np.cumsum([0, *(part.shape[1] for part in parts)])
-    of = np.searchsorted(begins, order, side="right") - 1
-    runs = np.flatnonzero((np.diff(order, prepend=-2) != 1) | (np.diff(of, prepend=-1) != 0))
+    begins: Ints = np.cumsum([0, *(part.shape[1] for part in parts)])
+    of: Ints = np.searchsorted(begins, order, side="right") - 1
+    runs: Ints = np.flatnonzero((np.diff(order, prepend=-2) != 1) | (np.diff(of, prepend=-1) != 0))
     if len(runs) * LEAST_RUN < len(order):  # classes that are side by side in each part
         sources = zip(of[runs].tolist(), (order[runs] - begins[of[runs]]).tolist(), strict=True)
         for start, stop, (part, at) in zip(runs.tolist(), [*runs[1:].tolist(), len(order)], sources, strict=True):

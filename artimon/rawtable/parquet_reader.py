@@ -28,7 +28,7 @@ FOOTER_FACTOR = 6
 RANGE_BYTES, MAX_RANGE_BYTES = 64 * 1024 * 1024, 4 * 1024 * 1024
 """Limits of KeptRanges, together and of one range: that of a request."""
 WHOLE_BYTES = 1024 * 1024
-"""Maximum size of a file that one request fetches whole. Otherwise three requests open it and read footer and rows."""
+"""Maximum size of a file that is read whole as it is opened, instead of its footer first and its rows later."""
 SHARED_NULLS = 1 << 18
 """Rows of the columns of nulls that readers share: those of the row groups that are written."""
 ColumnBounds = dict[str, tuple[Any, Any]]

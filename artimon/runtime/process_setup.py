@@ -11,10 +11,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.abc import MetaPathFinder
 from types import FrameType
-from typing import Any
 
+from artimon.runtime.arrow_setup import defer_pandas
 from artimon.runtime.settings import kafka_security, security, zookeeper_auth
 
 
@@ -46,29 +45,6 @@ def set_up_libraries() -> None:
     defer_pandas()
     for noisy in ("kazoo", "kafka", "py4j", "bookkeeper.zookeeper"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
-
-
-class _PandasRefusal(MetaPathFinder):
-    """Finder that lets the import of pandas fail."""
-
-    def find_spec(self, fullname: str, _path: object, _target: object = None) -> None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError("pandas is not imported for Arrow", name=fullname)
-
-
-def defer_pandas() -> None:
-    """Let Arrow make its first array without pandas, if Arrow is imported and pandas is not: it imports pandas to
-    recognize its types, 0.3 s and 50 MiB. Conversions to pandas import it later, and Arrow knows it from then on. For
-    our own processes: a user's program may pass frames to Arrow."""
-    arrow: Any = sys.modules.get("pyarrow")
-    if arrow is None or "pandas" in sys.modules:
-        return
-    refusal = _PandasRefusal()
-    sys.meta_path.insert(0, refusal)
-    try:
-        arrow.array([0])
-    finally:
-        sys.meta_path.remove(refusal)
 
 
 def raise_limit(spare: int) -> int:

@@ -90,7 +90,7 @@ def _java(context: StackContext, part: str, heap_mb: int, *arguments: str) -> Pr
     conf = context.folder("hdfs") / "conf"
     argv = [
         str(context.java.program),
-        *jvm_flags(heap_mb, context.temporary(part), small=part == "namenode"),
+        *jvm_flags(heap_mb, context.temporary(part)),
         *context.archive_flags(part, context.jars / "hdfs"),
         "-XX:MaxDirectMemorySize=64m",
         f"-Dhadoop.log.dir={context.data / 'logs'}",
@@ -157,6 +157,9 @@ class DataNode(StackPart):
             "dfs.datanode.http.address": context.address(f"{self.name}.http"),
             "dfs.datanode.ipc.address": context.address(f"{self.name}.ipc"),
             "dfs.datanode.hostname": context.host(self.name).address,
+            # both start at once: look for the NameNode every 0.1 s, as long as Hadoop does every second
+            "ipc.client.connect.retry.interval": "100",
+            "ipc.client.connect.max.retries": "100",
         }
 
     def check(self, context: StackContext) -> str:

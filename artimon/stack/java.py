@@ -82,11 +82,11 @@ def trust_store_flags(java: Java) -> list[str]:
     return [f"-Djavax.net.ssl.trustStore={system}"]
 
 
-def jvm_flags(heap_mb: int, temporary: Path, *, small: bool) -> list[str]:
-    """Return the flags of every JVM of the stack: a heap limit, exit on out of memory, small stacks and code cache.
-
-    `small` uses only the C1 compiler, which saves memory and start time where throughput does not matter."""
-    flags = [
+def jvm_flags(heap_mb: int, temporary: Path) -> list[str]:
+    """Return the flags of every JVM of the stack: a heap limit, exit on out of memory, small stacks and code cache, the
+    first compiler only. The second one doubles the work of a start, and gains nothing in servers that move bytes
+    (docs/tuning.md, "Start of the stack")."""
+    return [
         f"-Xmx{heap_mb}m",
         "-Xss512k",
         "-XX:+UseSerialGC",
@@ -97,5 +97,5 @@ def jvm_flags(heap_mb: int, temporary: Path, *, small: bool) -> list[str]:
         "-Dfile.encoding=UTF-8",
         f"-Djava.io.tmpdir={temporary}",
         f"-XX:ErrorFile={temporary}/hs_err.log",
+        "-XX:TieredStopAtLevel=1",
     ]
-    return [*flags, "-XX:TieredStopAtLevel=1"] if small else flags

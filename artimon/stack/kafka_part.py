@@ -91,7 +91,7 @@ class KafkaPart(StackPart):
         folder = context.folder(self.name)
         argv = [
             str(context.java.program),
-            *jvm_flags(heap_mb, context.temporary(self.name), small=True),  # docs/tuning.md, "Start of the stack"
+            *jvm_flags(heap_mb, context.temporary(self.name)),
             *context.archive_flags("kafka", context.jars / "kafka"),
             f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
             f"-Dkafka.logs.dir={folder}",

@@ -71,7 +71,7 @@ class ZooKeeperPart(StackPart):
         jars = sorted(str(jar) for jar in context.spark_jars.glob("*.jar") if jar.name.startswith(_JAR_PREFIXES))
         argv = [
             str(context.java.program),
-            *jvm_flags(self.heap_mb, context.temporary(self.name), small=True),
+            *jvm_flags(self.heap_mb, context.temporary(self.name)),
             *context.archive_flags("zookeeper", context.spark_jars),
             "-Dzookeeper.preAllocSize=4096",
             "-Dzookeeper.jmx.log4j.disable=true",

@@ -8,6 +8,7 @@ Modules in reading order; each imports only those before it:
     decoder_trial     decoding of suspicious messages in a subprocess
     raw_task          work of a task of the raw query: write data files
     feed_task         work of a task of the buckets query: send columns to shards
+    worker_daemon     start of Python workers
     streaming_query   Kafka source
     suspects          digests of messages that killed a worker
     append_pace       size and frequency of appends

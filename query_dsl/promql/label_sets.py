@@ -84,8 +84,8 @@ class LabelSets:
 
     def classes(self) -> tuple[Codes, Rows]:
         """Return the class number of each series, from 0 in the order of appearance, and the first row of each."""
-        if not self.count:
-            return np.zeros(0, np.int64), np.zeros(0, np.intp)
+        if self.count < 2:
+            return np.zeros(self.count, np.int64), np.zeros(self.count, np.intp)
         codes, count = combine_codes([self.columns[name] for name in sorted(self.columns)], self.count)
         first = first_rows(codes, count)
         order = np.argsort(first, kind="stable")
@@ -95,6 +95,8 @@ class LabelSets:
 
     def sort_order(self) -> Rows:
         """Return the rows in the order of their labels, compared by name and value as Prometheus does."""
+        if self.count < 2:
+            return np.zeros(self.count, np.intp)
         by_code = self._codes_in_order() if self.count > FEW else None
         if by_code is not None:
             return np.lexsort(by_code) if by_code else np.arange(self.count)

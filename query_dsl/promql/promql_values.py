@@ -62,7 +62,7 @@ class VectorValue:
 Value = ScalarValue | TextValue | VectorValue
 
 
-def is_identity(places: Rows, count: int) -> bool:
+def is_identity(places: Rows | Bools, count: int) -> bool:
     """Return True if `places` are all of `count` places in their order."""
     return len(places) == count and bool((places == np.arange(count)).all())
 

@@ -128,7 +128,9 @@ def plan_requests(
 ) -> tuple[list[tuple[Grid, WindowPlan]], Ints] | None:
     """Return the buckets and windows of each request, and for each step the number of its window in all of them, one
     request after another. None if the steps are irregular, need too many requests, or are all in the future."""
-    ends_ms, back = np.unique(asked.ends_ms, return_inverse=True)
+    ends_ms, back = asked.ends_ms, np.arange(len(asked.ends_ms))
+    if (np.diff(ends_ms) <= 0).any():
+        ends_ms, back = np.unique(ends_ms, return_inverse=True)
     distances, each_ms = np.diff(ends_ms), choice.level.step_ms
     step_ms = int(distances[0]) if len(distances) else each_ms
     phases = min(len(ends_ms), each_ms // gcd(step_ms, each_ms))

@@ -260,7 +260,8 @@ class TimedSeries:
             return np.ones(len(at), np.bool_)
         known, live = (state[name].take(row, mode="clip") for name in ("type", "live"))
         takes = (known == type_) | ((known == ValueType.DOUBLE) & (type_ == ValueType.INTEGER))
-        return ~(self._known(at) & takes & live)
+        settled: Flags = self._known(at) & takes & live
+        return ~settled
 
     def _known(self, at: Ints) -> Flags:
         """Return the mask of columns whose row is known and still has their fingerprint."""

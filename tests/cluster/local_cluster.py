@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -24,10 +23,8 @@ from tests.cluster.cluster_parts import HOSTS, LEDGERS, cluster_parts
 from tests.cluster.python_archive import OURS, cached_archive
 from tests.cluster.yarn_parts import LOCK, YarnSpark
 from tests.faults.load import PRODUCE
-from tests.upgrade.older_version import MissingVersionError, RollingPart, pack_version, unpack_version
+from tests.upgrade.older_version import RollingPart, pack_version, unpack_version
 
-BEFORE = "26725a3f"
-"""The version before, from which the test upgrades: the first whose results on a cluster are written down."""
 START_S = 2400.0
 OPTIONS: Mapping[str, str] = {
     "poll": "5s",
@@ -58,36 +55,40 @@ def prepare() -> Path:
     return cached_archive(settings.cache)
 
 
-def version_before(settings: Settings) -> Path | None:
-    """Return the archive of the version before, in the cache; None if the repository does not have it. Its content is
-    in the folder of the same name."""
-    archive = settings.cache / "cluster" / f"before-{BEFORE}.tar.gz"
-    folder = archive.with_name(f"before-{BEFORE}")
+def older_version(settings: Settings, commit: str) -> Path:
+    """Return the archive of a commit, in the cache; its content is in the folder `older_folder` beside it. Raises
+    MissingVersionError."""
+    archive = settings.cache / "cluster" / f"before-{commit}.tar.gz"
+    folder = older_folder(archive)
     if not folder.exists():
         archive.parent.mkdir(parents=True, exist_ok=True)
+        pack_version(commit, archive, *OURS, "tests")
         fresh = folder.with_suffix(".new")
         shutil.rmtree(fresh, ignore_errors=True)
-        try:
-            pack_version(BEFORE, archive, *OURS, "tests")
-        except MissingVersionError as problem:
-            print(f"cluster: the upgrade is a restart of one version: {problem}", file=sys.stderr)
-            return None
         unpack_version(archive, fresh)
         fresh.rename(folder)
     return archive
 
 
+def older_folder(archive: Path) -> Path:
+    """Return the folder with the content of such an archive."""
+    return archive.with_name(archive.name.removesuffix(".tar.gz"))
+
+
 class LocalCluster:
     """A context manager: hosts and parts, all of them healthy once it is entered."""
 
-    def __init__(self, data: Path, options: Mapping[str, str] | None = None, *, older: bool = False) -> None:
-        """`older`: our processes but the applications are of the version before, until `upgrade`."""
+    def __init__(self, data: Path, options: Mapping[str, str] | None = None, *, before: str = "") -> None:
+        """`before`: commit whose version our processes but the applications run until `upgrade`; "" for none. Raises
+        MissingVersionError."""
         data.mkdir(parents=True, exist_ok=True)
         self._hosts = ClusterHosts(HOSTS, data)
         self._data, self._options = data, {**OPTIONS, **(options or {})}
         self._placed = cluster_parts()
         self._older: dict[str, RollingPart | YarnSpark] = {}
-        if older and (archive := version_before(load_settings())) is not None:
+        self._before = before
+        if before:
+            archive = older_version(load_settings(), before)
             self._placed = [(self._older_part(part, archive), number) for part, number in self._placed]
         self.stack: Stack
 
@@ -162,13 +163,13 @@ class LocalCluster:
             part.before = archive
             self._older[part.name] = part
         elif isinstance(part, ArtimonPart):
-            part = self._older[part.name] = RollingPart(part, archive.with_name(f"before-{BEFORE}"))
+            part = self._older[part.name] = RollingPart(part, older_folder(archive))
         return part
 
     @property
     def version(self) -> str:
         """Name of the version before, "" if none of its processes is left."""
-        return "" if all(part.upgraded for part in self._older.values()) else BEFORE
+        return "" if all(part.upgraded for part in self._older.values()) else self._before
 
     def upgrade(self, name: str) -> None:
         """Restart a part, in the present version. See `wait_healthy`."""

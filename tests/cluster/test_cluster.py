@@ -39,14 +39,9 @@ Values = dict[tuple[str, str], tuple[str, str]]
 SHARD_IDS = tuple(map(str, range(SHARDS)))
 
 
-def kinds(config: pytest.Config) -> list[str]:
-    """Return the kinds of faults to inject."""
-    return str(config.getoption("--kinds")).split(",")
-
-
 @pytest.fixture
 def cluster(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path, older="upgrade" in kinds(pytestconfig)) as made:
+    with LocalCluster(tmp_path, before=str(pytestconfig.getoption("--before"))) as made:
         made.produce()
         yield made
 
@@ -55,7 +50,7 @@ def test_nothing_lost_nothing_twice_through_faults_of_hosts(cluster: LocalCluste
     option = pytestconfig.getoption
     seed = int(option("--faults-seed", 0)) or SYSTEM_CLOCK.now_ms() % 1_000_000
     print(f"# seed {seed}; {sum(cluster.stack.resident().values()) / 2**30:.1f} GiB resident without containers")
-    faults = ClusterFaults(cluster, seed, float(option("--hold")), kinds(pytestconfig))
+    faults = ClusterFaults(cluster, seed, float(option("--hold")), str(option("--kinds")).split(","))
     faults.run(60.0 * float(option("--minutes")))
     check_final_values(cluster)
     expected = drain(cluster)

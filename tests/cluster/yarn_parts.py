@@ -103,7 +103,7 @@ class YarnPart(StackPart):
         own = [word for name, value in self.settings(context).items() for word in ("-D", f"{name}={value}")]
         argv = [
             str(context.java.program),
-            *jvm_flags(160, context.temporary(self.name), small=True),
+            *jvm_flags(160, context.temporary(self.name)),
             *("--add-opens", "java.base/java.lang=ALL-UNNAMED"),
             f"-Dyarn.log.dir={context.data / 'logs'}",
             *("-cp", f"{conf}:{context.jars / 'yarn'}/*:{context.jars / 'hdfs'}/*"),

@@ -201,7 +201,7 @@ def test_a_file_whose_blocks_have_moved_is_opened_anew(tmp_path: Path, opened: O
 
 
 @pytest.mark.parametrize("keeps", [False, True])
-def test_a_small_file_is_fetched_whole_by_one_request(
+def test_a_small_file_is_fetched_whole_at_once(
     tmp_path: Path, opened: Opened, monkeypatch: pytest.MonkeyPatch, keeps: bool
 ) -> None:
     uri = some_files(tmp_path, 1)[0]

@@ -35,6 +35,14 @@ with History(sys.argv[1]) as history:
 assert len(found)
 assert "pandas" not in sys.modules
 """
+PROCESSES = (
+    "varstore.shard_process",
+    "pipeline.collector.collector_process",
+    "pipeline.compaction.compactor_process",
+    "pipeline.spark.application",
+    "pipeline.spark.worker_daemon",
+    "alerts.engine_process",
+)
 CONVERTS = """
 import sys
 import pyarrow as pa
@@ -65,3 +73,15 @@ def test_history_is_read_without_pandas(tmp_path: Path) -> None:
 
 def test_conversions_import_it() -> None:
     run(CONVERTS)
+
+
+def test_no_process_imports_pandas_when_it_starts() -> None:
+    for module in PROCESSES:
+        program = f"import sys, {module}; assert 'pandas' not in sys.modules"
+        subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_api_imports_neither_the_alert_engine_nor_a_client_of_logins() -> None:
+    program = "import sys, artimon.api.app; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert not {"alerts.engine_process", "authlib", "kafka"} & set(done.stdout.split())
