@@ -126,19 +126,28 @@ def _fetched(wanted: Sequence[str], cache: Path, say: Say) -> dict[str, Program]
     missing = [name for name in wanted if not find(name, cache)]
     reason = "it was fetched and does not run"
     for install in (True, False):
-        packages = sorted({p for name in missing if (name not in PEERS) == install for p in _need(name).packages})
-        if not packages:
-            continue
-        say(f"fetching {', '.join(packages)} and what they need")
-        try:
-            _fetch(packages, cache, install)
-        except (OSError, subprocess.SubprocessError) as problem:
-            reason = _first_error(problem)
+        names = [name for name in missing if (name not in PEERS) == install]
+        reason = _fetch_for(names, cache, install, say) or reason
     found = {name: find(name, cache) for name in wanted}
     lost = {name: f"{reason}; `apt-get install {' '.join(_need(name).packages)}`" for name in wanted if not found[name]}
     if lost:
         raise ProgramsMissing(lost)
     return {name: program for name, program in found.items() if program}
+
+
+def _fetch_for(names: Sequence[str], cache: Path, install: bool, say: Say) -> str:
+    """Fetch what the programs need: if some of it cannot be had, for one after another. Return an error, or ""."""
+    packages = sorted({package for name in names for package in _need(name).packages})
+    if not packages:
+        return ""
+    say(f"fetching {', '.join(packages)} and what they need")
+    try:
+        _fetch(packages, cache, install)
+    except (OSError, subprocess.SubprocessError) as problem:
+        if len(names) == 1:
+            return _first_error(problem)
+        return next(filter(None, [_fetch_for([name], cache, install, say) for name in names]), "")
+    return ""
 
 
 def _need(name: str) -> Need:

@@ -102,6 +102,25 @@ def test_what_cannot_be_had_says_why_and_what_to_do(
     )
 
 
+def test_a_package_that_is_unknown_keeps_no_other_from_coming(
+    tmp_path: Path, bin_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    absent = Need(("artimon-absent",), ("usr/bin/artimon-absent",), ("absent-package",), ("--version",))
+    monkeypatch.setattr(programs, "NEEDS", {"absent": absent, "probe": NEED})
+    made = bin_folder / "artimon-probe"
+    script(
+        bin_folder / "apt-get",
+        '#!/bin/sh\ncase "$*" in\n*absent*) echo "E: Unable to locate package" >&2; exit 100 ;;\n'
+        f"*install*) printf '#!/bin/sh\\n' > {made}; chmod 755 {made} ;;\nesac\n",
+    )
+    with pytest.raises(ProgramsMissing) as caught:
+        ensure(["absent", "probe"], tmp_path / "cache", print)
+    assert list(caught.value.reasons) == ["absent"]
+    assert "Unable to locate package" in str(caught.value)
+    assert made.exists()
+
+
 def test_peers_of_benchmarks_are_never_installed(
     tmp_path: Path, bin_folder: Path, apt: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
