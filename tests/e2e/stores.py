@@ -28,8 +28,8 @@ def raw_samples(hdfs: str) -> Counter[Sample]:
     stored: Counter[Sample] = Counter()
     for series, time_us, birth_us, *given in zip(*keys, *values, strict=True):
         value = next((one for one in given if one is not None), None)
-        times_ms = ((at_us + 500) // 1000 for at_us in (time_us, birth_us))
-        stored[Sample(unsigned(series), *times_ms, *comparable(value))] += 1
+        time_ms, birth_ms = ((at_us + 500) // 1000 for at_us in (time_us, birth_us))
+        stored[Sample(unsigned(series), time_ms, birth_ms, *comparable(value))] += 1
     return stored
 
 
