@@ -160,6 +160,6 @@ def _libc() -> Any:
 @lru_cache(maxsize=1)
 def _no_rows() -> pa.RecordBatch:
     """Return an empty batch. No constant, because Arrow imports pandas with its first array
-    (artimon/runtime/process_setup.py)."""
+    (artimon/runtime/arrow_setup.py)."""
     empty = [pa.array([], pa.int32()), pa.array([], pa.int64()), pa.array([], pa.timestamp("us", tz="UTC"))]
     return pa.record_batch(empty, names=["source", "series", "time"])

@@ -13,7 +13,7 @@ import pyspark.worker
 
 import pipeline.spark.feed_task
 import pipeline.spark.raw_task  # noqa: F401
-from artimon.runtime.process_setup import defer_pandas
+from artimon.runtime.arrow_setup import defer_pandas
 
 if __name__ == "__main__":
     defer_pandas()

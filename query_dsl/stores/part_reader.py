@@ -25,7 +25,7 @@ from query_dsl.stores.table_read import TableRead
 
 MIN_ROWS_A_BUCKET = 2
 """Rows of a file for each bucket that the answer needs of it, from which on an entry saves time: a bucket of an entry
-takes up to 1.5 times the processor time of a row, and ten times to be written."""
+takes up to 1.5 times the processor time of a row, and about four times to be written."""
 
 
 @dataclass(frozen=True, slots=True)
