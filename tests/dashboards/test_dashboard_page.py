@@ -400,6 +400,7 @@ def test_panels_of_a_large_dashboard_ask_when_they_are_near(opener: Opener) -> N
     filled(page)
     asked: list[str] = []
     drawn = page.locator(".panel canvas")
+    expect(drawn.nth(1)).to_be_visible()
     first = drawn.count()
     assert 2 <= first < PANELS / 4
     page.on("request", lambda request: asked.append(request.url))
