@@ -312,7 +312,7 @@ PLAN = (
         "pipeline",
         "benchmarks.pipeline",
         5.3,
-        ("--parts", "both,raw,stops", "--samples", "45000000", "--stop", "45"),
+        ("--parts", "both,raw,stops", "--samples", "48000000", "--stop", "45"),
         ("--parts", "both,raw", "--samples", "600000", "--sources", "40"),
         promised=(
             "pipeline",
