@@ -178,8 +178,7 @@ def test_no_question_is_needed_to_remove_deleted_samples(
     turn(world, clock, tmp_path)
     stop = threading.Event()
     for _ in range(2):
-        made = open_parts(world.hdfs, tmp_path / "parts", 1 << 20, stop)
-        assert made is not None
+        open_parts(world.hdfs, tmp_path / "parts", 1 << 20, stop)
         eventually(lambda: not set(old) & set(entries(tmp_path)), "the entries are deleted")
         for path, data in old.items():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -187,7 +186,7 @@ def test_no_question_is_needed_to_remove_deleted_samples(
     other = tmp_path / "parts" / "another table" / "file"
     other.mkdir(parents=True)
     (other / "x.part").write_text("x")
-    made.sweep(world.hdfs)
+    parts.sweep(world.hdfs)
     assert not other.exists()
     stop.set()
     assert open_parts(world.hdfs, tmp_path / "parts", 0, stop) is None

@@ -293,9 +293,7 @@ def test_beside_appends(hdfs: str, tmp_path: Path) -> None:
     assert {file.period for file in live.live()} == {"2026-11-18"}
 
 
-def test_the_named_version_has_none_of_the_samples(
-    hdfs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_named_version_has_none_of_the_samples(hdfs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Samples that arrive after the last look at the table are in later versions only."""
     store(hdfs, tmp_path, days_of_hosts())
     late, plan = list[str](), Deletion.plan
