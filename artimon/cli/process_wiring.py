@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -39,6 +40,8 @@ log = logging.getLogger("artimon")
 HEALTH_S = 1.0
 LIVE_AGENTS_S = 1.0
 """Timeout of a read of the nodes of agents, for the answer of a query."""
+SWEEP_PARTS_S = 300.0
+"""Interval of the search for cached results of deleted samples, in seconds: that of the compactor for dead files."""
 _STACK_BYTES = 1024 * 1024
 """Stack size of a collector's threads, one per connection: 1 GiB of addresses for a thousand, not the default 8."""
 
@@ -137,7 +140,6 @@ def run_api_process(config: ApiConfig) -> None:
     from artimon.dashboards.dashboard_store import DashboardStore
     from artimon.runtime.zookeeper_client import zookeeper_session
     from pipeline.control.control_tree import ControlTree
-    from query_dsl.stores.closed_parts import ClosedParts
     from varstore.cluster.varstore_client import VarstoreClient
 
     stop, place = install_signal_handlers(), config.zookeeper
@@ -152,8 +154,10 @@ def run_api_process(config: ApiConfig) -> None:
         engines = TimedCall("the alerts", lambda: read_alerts(client), SYSTEM_CLOCK)
         rollout = TimedCall("the configuration", lambda: read_rollout(ControlTree(client)), SYSTEM_CLOCK, fresh_s=30.0)
         status, alerts = partial(api_status, cluster, config.data), partial(api_alerts, engines)
-        parts = ClosedParts(config.data / "history-cache", config.history_cache) if config.history_cache else None
-        history = opener(config.hdfs, place, store, parts) if config.hdfs is not None else None
+        history = None
+        if config.hdfs is not None:
+            parts = open_parts(config.hdfs, config.data / "history-cache", config.history_cache, stop)
+            history = opener(config.hdfs, place, store, parts)
         served = served_hosts(config.host, (*config.names, *public_host(access)))
         app = make_app(
             store,
@@ -181,6 +185,29 @@ def run_api_process(config: ApiConfig) -> None:
             host=config.host,
             insecure=config.insecure,
         )
+
+
+def open_parts(hdfs: str, folder: Path, max_bytes: int, stop: threading.Event) -> ClosedParts | None:
+    """Return the cache of closed parts, and sweep it until `stop`. With 0 bytes there is none, and its folder goes."""
+    from artimon.rawtable.schema import TableError
+    from query_dsl.stores.closed_parts import ClosedParts
+
+    if not max_bytes:
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
+    parts = ClosedParts(folder, max_bytes)
+
+    def sweep() -> None:
+        while True:
+            try:
+                parts.sweep(hdfs)
+            except (TableError, OSError) as error:
+                log.warning("cached results of deleted samples are looked for later: %s", error)
+            if SYSTEM_CLOCK.wait(stop, SWEEP_PARTS_S):
+                return
+
+    threading.Thread(target=sweep, name="sweep-parts", daemon=True).start()
+    return parts
 
 
 def public_host(access: Authenticator | None) -> tuple[str, ...]:

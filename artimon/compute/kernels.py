@@ -200,10 +200,13 @@ class Kernels:
         """Return the numbers of an array of JSON, as float64 with null as NaN, or as int64, and the place after it.
         `at`: after its opening bracket. None for an array that a complete parser must read: with blanks, other values,
         or numbers of more than 53 bits or 22 decimal places."""
-        found, count = np.empty((len(text) - at) // 2 + 1, np.int64 if whole else np.float64), np.zeros(1, np.int64)
+        if (close := text.find(b"]", at)) < 0:
+            return None
+        most = text.count(b",", at, close) + 1
+        found, count = np.empty(most, np.int64 if whole else np.float64), np.zeros(1, np.int64)
         places = (None, _address(found)) if whole else (_address(found), None)
         end: int = self._json_numbers(len(text), text, at, *places, _address(count))
-        return None if end < 0 else (found[: count[0]].copy(), end)
+        return None if end < 0 else (found[: count[0]], end)
 
     def json_points(
         self, heads: Sequence[bytes], times: Sequence[bytes], numbers: bytes, here: Bools, tail: bytes

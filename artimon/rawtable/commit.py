@@ -8,9 +8,8 @@ chain. docs/formats/raw.md.
 from __future__ import annotations
 
 import logging
-import random
-import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -31,11 +30,8 @@ APP_ID = "artimon.raw"
 IMPORT_ID = "artimon.import"
 COMPACTION_KEY = "artimonCompaction"
 """Key of the note in `commitInfo` of commits of compaction and expiry. Never the key of appends."""
-APPEND_ATTEMPTS = 10
-"""Attempts of one append: compactors that start together may commit before it several times in a row."""
-APPEND_PAUSE_S = 0.05
-"""Upper bound of the random pause after the first failed attempt, in seconds; doubled with each one up to 2 s."""
-COMPACTION_ATTEMPTS = 8
+MAX_READ_COMMITS = 32
+"""Commits that are read to follow the live files; for more, the list of all is cheaper."""
 MAX_APPEND_AGE_S = 24 * 3600.0
 """Maximum age of files at their append, seconds: the compactor deletes files without a commit after 7 days."""
 MAX_COMPACTION_AGE_S = 12 * 3600.0
@@ -58,21 +54,20 @@ class FileSuperseded(TableError):
 class RawTable(DeltaHandle):
     """The raw table: its newest append and the compare-and-set that adds the next."""
 
-    def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK, jitter: random.Random | None = None) -> None:
-        super().__init__(raw_uri(hdfs), RAW_SCHEMA, PARTITION_BY, PROPERTIES)
-        self._clock = clock
-        self._jitter = jitter or random.Random()
-        self._head: tuple[int, RawState] | None = None
+    def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK) -> None:
+        super().__init__(raw_uri(hdfs), RAW_SCHEMA, PARTITION_BY, PROPERTIES, clock=clock)
+        self._head: tuple[int, RawState] = 0, RawState()
+        self._read_to = 0
+        """Version up to which no later append than `_head` was found."""
 
     def head(self) -> tuple[int, RawState]:
         """Return version and state of the newest append; (0, RawState()) for a table without one. Raises TableError,
         OSError."""
-        newest = self.refresh().version()
-        found = newest_append(self.uri, newest, self._head[0] if self._head else 0)
-        if found is not None:
-            self._head = found
-        if self._head is None or self._head[0] > newest:
-            self._head = 0, RawState()
+        newest = int(self.refresh().version())
+        if self._read_to > newest:  # another table has this name
+            self._head, self._read_to = (0, RawState()), 0
+        self._head = newest_append(self.uri, newest, self._read_to) or self._head
+        self._read_to = newest
         return self._head
 
     def partitions(self) -> list[tuple[str, str]]:
@@ -90,10 +85,7 @@ class RawTable(DeltaHandle):
         TableError if HDFS keeps failing (the outcome is then uncertain: read the head first)."""
         actions = [file.action() for file in new]
         failure: Exception | None = None
-        for attempt in range(APPEND_ATTEMPTS):
-            if attempt:
-                pause_s = min(APPEND_PAUSE_S * 2**attempt, 2.0)
-                self._clock.wait(threading.Event(), self._jitter.uniform(0.0, pause_s))
+        for _ in self.attempts():
             version, head = self.head()
             if head.key == after.key:
                 return version
@@ -104,12 +96,11 @@ class RawTable(DeltaHandle):
                 self.commit(actions, [Transaction(APP_ID, after.append)], {METADATA_KEY: to_json(after, before)})
             except (DeltaError, OSError) as error:
                 failure = error
-                self._table = None
                 log.warning("commit of append %d: %s; reading the head again", after.append, first_line(error))
         version, head = self.head()
         if head.key == after.key:
             return version
-        raise TableError(f"{self.uri}: append {after.append} failed {APPEND_ATTEMPTS} times: {failure}")
+        raise TableError(f"{self.uri}: append {after.append} was not committed: {failure}")
 
     def _check_chain(self, head: RawState, before: RawState) -> None:
         if head.key != before.key:
@@ -155,8 +146,9 @@ class MaintainedTable(DeltaHandle, Generic[F]):
         made: bool = True,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        super().__init__(uri, schema, partition_by, properties, made)
-        self._clock = clock
+        super().__init__(uri, schema, partition_by, properties, made, clock)
+        self._paths: tuple[int, set[str]] = -1, set()
+        """Version, and the paths of its live files."""
         self._removed: set[str] = set()
         """Paths removed by commits up to version `_read_to` and not known to be deleted."""
         self._read_to: int | None = None
@@ -182,7 +174,8 @@ class MaintainedTable(DeltaHandle, Generic[F]):
 
     def _removed_by(self, version: int) -> set[str]:
         try:
-            return {str(action["path"]) for action in read_actions(self.uri, version, "remove")}
+            (removed,) = read_actions(self.uri, version, "remove")
+            return {str(action["path"]) for action in removed}
         except FileNotFoundError:
             return set()  # cleaned up meanwhile: the files that it removed were deleted before
 
@@ -252,7 +245,7 @@ class MaintainedTable(DeltaHandle, Generic[F]):
     ) -> int:
         """Commit on the newest version until `check`, called with its live files, returns True."""
         failure = ""
-        for _ in range(COMPACTION_ATTEMPTS):
+        for _ in self.attempts():
             version = int(self.refresh().version())
             if check(self._live_paths()):
                 return version
@@ -261,15 +254,26 @@ class MaintainedTable(DeltaHandle, Generic[F]):
                 on_success()
             except (DeltaError, OSError) as error:
                 failure = first_line(error)
-                self._table = None
                 log.warning("commit on version %d: %s; reading the table again", version, failure)
         version = int(self.refresh().version())
         if check(self._live_paths()):
             return version
-        raise TableError(f"{self.uri}: no commit in {COMPACTION_ATTEMPTS} attempts: {failure}")
+        raise TableError(f"{self.uri}: not committed: {failure}")
 
     def _live_paths(self) -> set[str]:
-        return {file.path for file in self.live()}
+        """Return the paths of the live files of the version last refreshed. Only the commits since the last call are
+        read: with the list of all files a commit would take longer, and others would be first more often."""
+        (known, paths), newest = self._paths, self._version
+        if 0 <= known <= newest <= known + MAX_READ_COMMITS:
+            with suppress(FileNotFoundError):  # cleanup deleted one
+                for version in range(known + 1, newest + 1):
+                    removed, added = read_actions(self.uri, version, "remove", "add")
+                    paths -= {str(action["path"]) for action in removed}
+                    paths |= {str(action["path"]) for action in added}
+                self._paths = newest, paths
+                return paths
+        self._paths = newest, {file.path for file in self.live()}
+        return self._paths[1]
 
     def _actions(self, old: Sequence[F], new: Sequence[DataFile], data_change: bool) -> list[Any]:
         now = self._clock.now_ms()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -11,15 +13,21 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Tr
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from artimon.model.clock import Clock
+from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.rawtable.schema import TableError
 from artimon.runtime import file_access as files
 from artimon.runtime.deadline import call_with_timeout
 
 CALL_TIMEOUT_S = 60.0
 """Timeout of one call of the Delta client, in seconds."""
-MAX_ATTEMPTS = 5
-"""Attempts of one commit; after each failure the table is read again."""
+COMMIT_TIMEOUT_S = 900.0
+"""Time limit of the attempts of one commit, in seconds: other writers may be first many times in a row."""
+MAX_FAILURES = 8
+"""Attempts of one commit in a row that fail although no other writer was first."""
+FAILURE_PAUSE_S, MAX_FAILURE_PAUSE_S = 0.05, 2.0
+"""Upper bounds of the random pause after a failure, in seconds: of the first one, doubled with each, and of all."""
+MAX_CONFLICT_PAUSE = 4
+"""Upper bound of the random pause after a conflict, as a multiple of the duration of the attempt."""
 
 T = TypeVar("T")
 
@@ -43,7 +51,7 @@ class StartTime:
 class DeltaHandle:
     """One Delta table. Used by one thread at a time. With `made` it is created if absent.
 
-    Invariant: `_table` is None after a call with unknown outcome, because an abandoned call may still use it."""
+    Invariant: `_table` is None after a commit that was abandoned, because its call may still use it."""
 
     _hooks = PostCommitHookProperties(create_checkpoint=True)
     """After a commit: periodic checkpoints, and cleanup of old commits by the table's properties."""
@@ -55,16 +63,24 @@ class DeltaHandle:
         partition_by: Sequence[str] = (),
         properties: dict[str, str] | None = None,
         made: bool = True,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        self._clock, self._jitter = clock, random.Random()
         self.uri, self._schema, self._partition_by, self._made = uri, schema, list(partition_by), made
         self._properties: dict[str, str | None] = {**(properties or {})}
         self._table: DeltaTable | None = None
+        self._version = -1
+        """Version last refreshed."""
+        self._is_committed = False
+        """True if the commit of the present attempt was answered."""
 
     def refresh(self) -> DeltaTable:
         """Return the table at its newest version. Raises TableError, OSError; FileNotFoundError if it is absent and
         `made` is False."""
         files.check_reachable(self.uri)
-        return self._with_timeout("opening", self._refresh)
+        table = self._with_timeout("opening", self._refresh)
+        self._version = int(table.version())
+        return table
 
     def _refresh(self) -> DeltaTable:
         try:
@@ -122,7 +138,35 @@ class DeltaHandle:
                 post_commithook_properties=self._hooks,
             )
 
-        self._with_timeout("committing to", run)
+        try:
+            self._with_timeout("committing to", run)
+        except OSError:
+            self._table = None  # the call may have been abandoned, and still use it
+            raise
+        self._is_committed = True
+
+    def attempts(self) -> Iterator[None]:
+        """Yield before each attempt of one commit. The caller reads the table anew in each, and leaves the loop when
+        the commit is done or has become pointless. Ends after COMMIT_TIMEOUT_S or MAX_FAILURES.
+
+        An attempt fails if another writer is first, so the pause after a conflict is as short as a few attempts: a
+        writer that has lost often must not wait much longer than one that begins. It is random, because attempts of
+        several writers must not stay in step."""
+        clock, failures, conflicts = self._clock, 0, 0
+        ends = clock.monotonic() + COMMIT_TIMEOUT_S
+        while failures < MAX_FAILURES and clock.monotonic() < ends:
+            before, began = self._version, clock.monotonic()
+            self._is_committed = False
+            yield
+            if self._is_committed:
+                continue  # the caller reads the outcome
+            if self._version == before:
+                failures += 1
+                longest_s = min(FAILURE_PAUSE_S * 2**failures, MAX_FAILURE_PAUSE_S)
+            else:
+                failures, conflicts = 0, min(conflicts + 1, MAX_CONFLICT_PAUSE)
+                longest_s = conflicts * (clock.monotonic() - began)
+            clock.wait(threading.Event(), self._jitter.uniform(0.0, longest_s))
 
     def _opened(self) -> DeltaTable:
         if self._table is None:

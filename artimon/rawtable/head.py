@@ -97,21 +97,22 @@ def read_state(uri: str, version: int) -> RawState | None:
 
 def read_document(uri: str, version: int) -> Mapping[str, Any] | None:
     """Return the state of commit `version` as JSON; None if it is not an append. Raises OSError, TableError."""
-    for action in read_actions(uri, version, "commitInfo"):
+    (found,) = read_actions(uri, version, "commitInfo")
+    for action in found:
         if METADATA_KEY in action:
             document: Mapping[str, Any] = action[METADATA_KEY]
             return document
     return None
 
 
-def read_actions(uri: str, version: int, kind: str) -> list[dict[str, Any]]:
-    """Return the actions of one kind ("commitInfo", "remove") in commit `version`. Raises OSError, FileNotFoundError if
-    the commit does not exist, TableError."""
+def read_actions(uri: str, version: int, *kinds: str) -> list[list[dict[str, Any]]]:
+    """Return the actions of each of the kinds ("commitInfo", "add", "remove") in commit `version`. Raises OSError,
+    FileNotFoundError if the commit does not exist, TableError."""
     lines = files.read_file(f"{uri}/{LOG_FOLDER}/{version:020d}.json").splitlines()
-    word = f'"{kind}"'.encode()
+    words = [f'"{kind}"'.encode() for kind in kinds]
     try:
-        parsed = (json.loads(line) for line in lines if word in line)
-        return [action[kind] for action in parsed if kind in action]
+        parsed = [json.loads(line) for line in lines if any(word in line for word in words)]
+        return [[action[kind] for action in parsed if kind in action] for kind in kinds]
     except (ValueError, KeyError, TypeError) as error:
         raise TableError(f"{uri}: commit {version} cannot be read: {first_line(error)}") from error
 

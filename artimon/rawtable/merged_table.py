@@ -31,7 +31,6 @@ FULL_ROWS = 100_000
 """Rows in delta files from which a full merge is due, if they exceed the rows in base files, too."""
 MERGE_PASS_ROWS = 250_000
 """Approximate number of rows in memory during a merge."""
-MERGE_ATTEMPTS = 8
 UNNAMED_MS = 3_600_000
 """An unreferenced file is deleted once this process has known it for so long: readers open versions, not files."""
 ORPHAN_MS = 6 * 3_600_000
@@ -98,8 +97,8 @@ class MergedTable(DeltaHandle):
 
     def __init__(self, uri: str, schema: pa.Schema, clock: Clock, probe: Failpoint = no_failpoint) -> None:
         """`probe`: called at the points "merged" (files are written) and "replaced" (they are committed)."""
-        super().__init__(uri, schema, properties=PROPERTIES)
-        self._clock, self._probe = clock, probe
+        super().__init__(uri, schema, properties=PROPERTIES, clock=clock)
+        self._probe = probe
         self._unnamed_since: dict[str, int] = {}
         """Unreferenced files, and when this process first saw each without a reference."""
 
@@ -188,10 +187,12 @@ class MergedTable(DeltaHandle):
         return MergeResult(full, len(new), before, rows_now, size, tuple(clashes))
 
     def _replace(self, old: Sequence[TableFile], new: Sequence[DataFile], began: float) -> bool:
-        """Commit the merge on the newest version of which all of `old` are live; False if there is none."""
+        """Commit the merge on the newest version of which all of `old` are live; False if there is none. Raises
+        TableError if the outcome is uncertain."""
         removes = [RemoveAction(file.path, False, self._clock.now_ms(), file.size, {}) for file in old]
         wanted, added = {file.path for file in old}, {file.path for file in new}
-        for _ in range(MERGE_ATTEMPTS):
+        failure = ""
+        for _ in self.attempts():
             named = {file.path for file in self.live()}
             if added and added <= named:
                 return True
@@ -201,9 +202,9 @@ class MergedTable(DeltaHandle):
                 self.commit([*removes, *(file.action(False) for file in new)])
                 return True
             except (DeltaError, OSError) as error:
-                log.info("merge of %s: %s; reading the table again", self.uri, first_line(error))
-                self._table = None
-        return bool(added) and added <= {file.path for file in self.live()}
+                failure = first_line(error)
+                log.info("merge of %s: %s; reading the table again", self.uri, failure)
+        raise TableError(f"{self.uri}: not merged: {failure}")
 
     def _discard(self, new: Sequence[DataFile]) -> None:
         """Delete new files that no commit references; after an error the commit may have taken effect."""

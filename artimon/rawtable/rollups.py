@@ -103,21 +103,20 @@ class RollupTable(MaintainedTable[RollupFile]):
 
         Raises FileSuperseded if another file is a roll-up of the same raw file and level, TableError if the outcome is
         uncertain or the files are too old to commit."""
-        wanted = {(file.partition["level"], raw_name_of(file.path)) for file in new}
+        wanted = {(file.path.partition("/")[0], raw_name_of(file.path)) for file in new}
         added, removed = {file.path for file in new}, {file.path for file in old}
 
         def check(live: set[str]) -> bool:
             if added <= live and not live & removed:
                 return True
-            for file in self.live():
-                made = (str(file.level_ms // 1000), file.raw_name) in wanted
-                if made and file.path not in added and file.path not in removed:
-                    raise FileSuperseded(f"{self.uri}: {file.path} is a roll-up of the same raw file")
+            for path in live - removed - added if wanted else ():
+                if (path.partition("/")[0], raw_name_of(path)) in wanted:
+                    raise FileSuperseded(f"{self.uri}: {path} is a roll-up of the same raw file")
             self._check_age(began, bool(new))
             return False
 
         self.refresh()
-        held = {file.path for file in self.live()}
+        held = self._live_paths()
         gone = [file for file in old if file.path in held]
         version = self._commit_once(check, self._actions(gone, new, data_change=True), note)
         self._removed |= {file.path for file in gone}

@@ -18,7 +18,7 @@ from deltalake.exceptions import DeltaError
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.failpoints import Failpoint, no_failpoint
 from artimon.rawtable.announced_rows import PRUNED, SERIES_SCHEMA, merge_rows
-from artimon.rawtable.delta import MAX_ATTEMPTS, StartTime, first_line
+from artimon.rawtable.delta import StartTime, first_line
 from artimon.rawtable.merged_table import BASE, DELTA, MAX_FILE_AGE_S, MergedTable, MergeResult, check_columns
 from artimon.rawtable.parquet_reader import GroupReader
 from artimon.rawtable.schema import TableError, series_uri
@@ -26,6 +26,8 @@ from artimon.rawtable.schema import TableError, series_uri
 log = logging.getLogger(__name__)
 
 APP_ID = "artimon.series"
+MAX_MERGES = 5
+"""Merges of a removal: another one may be first, and have merged the same files."""
 
 
 class SeriesTable(MergedTable):
@@ -55,7 +57,7 @@ class SeriesTable(MergedTable):
         new = [self._write(merge_rows(rows).table, DELTA)] if len(rows) else []
         ids = [Transaction(app_id(topic_id, p), at) for p, at in sorted(until.items())]
         failure: Exception | None = None
-        for _ in range(MAX_ATTEMPTS):
+        for _ in self.attempts():
             held = self.positions(topic_id, len(until))
             if failure is not None and held == until:
                 self._discard(new)  # added by this commit, or by another driver that read the same range
@@ -71,7 +73,7 @@ class SeriesTable(MergedTable):
             except (DeltaError, OSError) as error:
                 failure = error
                 log.warning("series not added: %s; reading the table again", first_line(error))
-        raise TableError(f"{self.uri}: announcements could not be added in {MAX_ATTEMPTS} attempts: {failure}")
+        raise TableError(f"{self.uri}: announcements were not added: {failure}")
 
     # --- expiry
 
@@ -87,11 +89,11 @@ class SeriesTable(MergedTable):
 
     def remove(self, is_removed: Callable[[pa.Table], Any]) -> None:
         """Merge all files, and drop the rows for which the mask `is_removed` is True. Raises TableError, OSError."""
-        for _ in range(MAX_ATTEMPTS):
+        for _ in range(MAX_MERGES):
             live = self.live()
             if not live or self.merge(live, True, split=lambda rows: {BASE: rows.filter(pa.array(~is_removed(rows)))}):
                 return
-        raise TableError(f"{self.uri}: other merges were first {MAX_ATTEMPTS} times")
+        raise TableError(f"{self.uri}: other merges were first {MAX_MERGES} times")
 
     def _spans(self, passes: int) -> list[tuple[int, int]]:
         return split_fingerprints(passes)

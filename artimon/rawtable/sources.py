@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import random
-import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -33,10 +31,6 @@ log = logging.getLogger(__name__)
 RETIRED = "retired"
 RETIRED_MS = 8 * DAY_MS
 """Age at which retired rows are dropped: much more than an append and the driver's cache of numbers live together."""
-ASSIGN_ATTEMPTS = 12
-"""Attempts to add names: all tasks of an append may add some at the same time."""
-ASSIGN_PAUSE_S = 0.05
-"""Upper bound of the random pause after the first failed attempt, in seconds; doubled with each one up to 2 s."""
 MAX_ID = 2**31 - 1
 LAST_CHARACTER = "\U0010ffff"
 
@@ -53,7 +47,6 @@ class SourcesTable(MergedTable):
 
     def __init__(self, hdfs: str, clock: Clock = SYSTEM_CLOCK, probe: Failpoint = no_failpoint) -> None:
         super().__init__(sources_uri(hdfs), SOURCES_SCHEMA, clock, probe)
-        self._jitter = random.Random()
 
     # --- numbers
 
@@ -61,15 +54,12 @@ class SourcesTable(MergedTable):
         """Return the numbers of `names`, and assign them to new ones. Concurrent processes never assign two numbers to
         one name, nor one number to two. Raises TableError, OSError."""
         wanted = set(names)
-        for attempt in range(ASSIGN_ATTEMPTS):
-            if attempt:
-                pause_s = min(ASSIGN_PAUSE_S * 2**attempt, 2.0)
-                self._clock.wait(threading.Event(), self._jitter.uniform(0.0, pause_s))
+        for _ in self.attempts():
             numbers, greatest = self.lookup(wanted)
             missing = sorted(wanted - numbers.keys())
             if not missing or self._try_assign(missing, greatest + 1):
                 return {**numbers, **{name: number for number, name in enumerate(missing, greatest + 1)}}
-        raise TableError(f"{self.uri}: {len(wanted)} sources could not be added in {ASSIGN_ATTEMPTS} attempts")
+        raise TableError(f"{self.uri}: {len(wanted)} sources could not be added")
 
     def lookup(self, names: Collection[str]) -> tuple[dict[str, int], int]:
         """Return the numbers of those `names` that have one, and the greatest number of any. Raises TableError,
@@ -103,7 +93,6 @@ class SourcesTable(MergedTable):
             self.commit([file.action()])
         except (DeltaError, OSError) as error:
             log.info("sources not added: %s; reading them again", first_line(error))
-            self._table = None
             return False
         self._probe("assigned")
         return True

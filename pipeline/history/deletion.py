@@ -116,6 +116,8 @@ class Deletion:
         self._raw, self._rollups = CompactionLog(hdfs, clock), RollupTable(hdfs, clock, made=False)
         self._rewriter = FileRewriter(self._raw, self._rollups, clock, probe, change)
         self._clock, self._probe = clock, probe
+        self._clear = set[str]()
+        """Raw files without selected rows: they are not searched again."""
 
     # --- the plan
 
@@ -135,7 +137,7 @@ class Deletion:
         live = self._raw.live()
         near = self._prune(table, self._selection)
         for file in live:
-            if file.path not in near:
+            if file.path not in near or file.path in self._clear:
                 continue
             count = 0
             uri = f"{self._raw.uri}/{file.path}"
@@ -148,6 +150,8 @@ class Deletion:
                 count += len(pairs)
             if count:
                 plan.raw.append((file, count))
+            else:
+                self._clear.add(file.path)
         self._plan_rollups(live, plan)
         return plan
 
@@ -188,7 +192,9 @@ class Deletion:
         samples = rewritten = 0
         for _ in range(MAX_ROUNDS):
             if plan.is_empty:
-                break
+                if not self._is_recorded(plan.version):
+                    break
+                self._raw.fence({"format": 1, "kind": self._rewriter.kind})
             for file, _ in plan.raw:
                 try:
                     samples += self._rewriter.rewrite_raw(file, self._selection)
@@ -199,14 +205,13 @@ class Deletion:
             plan = self.plan()
         if not plan.is_empty:
             raise DeletionError(f"{plan.samples:,} samples remain after {MAX_ROUNDS} rounds: stop their source, repeat")
-        version, rollup_version = int(self._raw.refresh().version()), self._rollup_version()
-        gone = self._gone_pairs()
-        self._write_record(version, gone)
+        rollup_version, gone = self._rollup_version(), self._gone_pairs()
+        self._write_record(plan.version, gone)
         self._probe("recorded")
         if gone.any():
             keys = _keys(self._selection.source[gone], self._selection.series[gone])
             SeriesTable(self._hdfs, self._clock).remove(lambda rows: np.isin(_row_keys(rows), keys))
-        return DeletionResult(version, rollup_version, samples, rewritten, int(gone.sum()))
+        return DeletionResult(plan.version, rollup_version, samples, rewritten, int(gone.sum()))
 
     def _clean_rollups(self) -> int:
         """Remove the roll-ups of replaced raw files, and rewrite those of expired samples. Returns the number of
@@ -256,6 +261,13 @@ class Deletion:
         except FileNotFoundError:
             return []
         return [f"{self._rollups.uri}/{path}" for path in self._prune(table, whole)]
+
+    def _is_recorded(self, version: int) -> bool:
+        """True if another deletion ended at this version."""
+        try:
+            return bool(files.read_file(record_uri(self._hdfs, version)))
+        except FileNotFoundError:
+            return False
 
     def _write_record(self, version: int, gone: Bools) -> None:
         own = self._selection

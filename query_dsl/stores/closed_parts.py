@@ -26,7 +26,7 @@ import xxhash
 from artimon.compute.bucketizer import distinct
 from artimon.compute.statistics import STATISTICS
 from artimon.model.select import INCARNATION_DTYPE
-from artimon.rawtable.rollups import stem_of
+from artimon.rawtable.rollups import RollupTable, stem_of
 from query_dsl.stores.partial_buckets import PartialBuckets, SparseBuckets
 from query_dsl.stores.partial_codec import decode_partial, encode_partial
 from query_dsl.stores.sample_rows import Bools, Ints
@@ -178,13 +178,24 @@ class ClosedParts:
                 self._evict()
 
     def keep_only(self, table: str, files: Collection[str]) -> None:
-        """Delete the entries of other files than these, of one table: their samples were deleted, or merged."""
+        """Delete the entries of other files than these of a table: their samples were deleted, or merged. Entries of
+        other tables go, too: the folder is of one history."""
         live = {stem_of(file) for file in files}
         root = self._root(table)
-        with suppress(OSError):  # the folder does not exist yet
-            for found in root.iterdir():
-                if found.name not in live:
+        with suppress(OSError):
+            for found in (*self._folder.glob("*"), *root.glob("*")):
+                if found != root and not (found.parent == root and found.name in live):
                     shutil.rmtree(found, ignore_errors=True)
+
+    def sweep(self, hdfs: str) -> None:
+        """Delete the entries of files that the newest version of the roll-ups does not name. Questions do so, too, but
+        deleted samples must not wait on the disk for the next one. Raises TableError, OSError."""
+        if not self._entries():
+            return
+        table = RollupTable(hdfs, made=False)
+        with suppress(FileNotFoundError):
+            table.refresh()
+            self.keep_only(table.uri, [file.path for file in table.live()])
 
     def _evict(self) -> None:
         held = sorted(self._entries())

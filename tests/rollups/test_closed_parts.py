@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from artimon.cli.history_deletion import SelectedDeletion
 from artimon.cli.history_relabel import SelectedRelabel, read_rules
+from artimon.cli.process_wiring import open_parts
 from artimon.model.clock import ManualClock
 from artimon.model.grid import Grid
 from artimon.rawtable.schema import DAY_MS
@@ -26,6 +28,7 @@ from tests.query_dsl.test_pushdown import HOUR, MINUTE, T
 from tests.rollups.conftest import SERIES
 from tests.rollups.test_reading import GRIDS, answers, later, put_at, turn
 from tests.series.world import block
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -161,6 +164,43 @@ def test_after_a_change_of_the_past(
     assert old
     assert not set(old) & set(entries(tmp_path))
     assert entries(tmp_path)
+
+
+def test_no_question_is_needed_to_remove_deleted_samples(
+    world: HistoryWorld, history: History, parts: ClosedParts, clock: ManualClock, tmp_path: Path
+) -> None:
+    """Nor does an entry stay that a reader of the version before has added since."""
+    turn(world, clock, tmp_path)
+    answers(cached(history, parts))
+    old = {path: path.read_bytes() for path in entries(tmp_path)}
+    one = SelectedDeletion(world.hdfs, '{rack="r1"}', T - HOUR, T, clock=clock)
+    one.confirm(one.plan()[1])
+    turn(world, clock, tmp_path)
+    stop = threading.Event()
+    for _ in range(2):
+        open_parts(world.hdfs, tmp_path / "parts", 1 << 20, stop)
+        eventually(lambda: not set(old) & set(entries(tmp_path)), "the entries are deleted")
+        for path, data in old.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    other = tmp_path / "parts" / "another table" / "file"
+    other.mkdir(parents=True)
+    (other / "x.part").write_text("x")
+    parts.sweep(world.hdfs)
+    assert not other.exists()
+    stop.set()
+    assert open_parts(world.hdfs, tmp_path / "parts", 0, stop) is None
+    assert not (tmp_path / "parts").exists()
+
+
+def test_a_sweep_keeps_the_entries_of_live_files(
+    world: HistoryWorld, history: History, parts: ClosedParts, clock: ManualClock, tmp_path: Path
+) -> None:
+    turn(world, clock, tmp_path)
+    answers(cached(history, parts))
+    held = entries(tmp_path)
+    parts.sweep(world.hdfs)
+    assert held == entries(tmp_path) != []
 
 
 def test_damaged_entries_are_read_anew(

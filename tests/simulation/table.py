@@ -108,13 +108,13 @@ class SimTable(RawTable):
     """View of the table by one process."""
 
     def __init__(self, store: TableStore, scheduler: Scheduler, owner: Process, clock: Clock) -> None:
-        super().__init__("sim://", clock, scheduler.random)
+        super().__init__("sim://", clock)
         self._store, self._scheduler, self._owner = store, scheduler, owner
-        self._seen = 0
+        self._jitter = scheduler.random
 
     def head(self) -> tuple[int, RawState]:
         self._store.check()
-        self._seen, found = self._store.version, self._store.head
+        self._version, found = self._store.version, self._store.head
         if self._scheduler.chance(0.03):  # the answer is on its way
             self._scheduler.block(self._owner, self._scheduler.random.random())
         return found
@@ -127,7 +127,8 @@ class SimTable(RawTable):
     ) -> None:
         del apps
         self._store.check()
-        self._store.commit(self._seen, [one for one in actions if isinstance(one, AddAction)], metadata)
+        self._store.commit(self._version, [one for one in actions if isinstance(one, AddAction)], metadata)
+        self._is_committed = True
 
     def partitions(self) -> list[tuple[str, str]]:
         return [(period, "default") for period in self._store.periods]

@@ -8,28 +8,35 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from artimon.cli.history_deletion import DeletionToken, SelectedDeletion, audit, select, verify
 from artimon.model.clock import SYSTEM_CLOCK
+from artimon.model.fingerprint import fingerprint, signed
 from artimon.rawtable.commit import CompactionLog, RawTable
+from artimon.rawtable.parquet_reader import GroupReader
 from artimon.rawtable.rollups import LEVELS_MS, RollupTable, stem_of
+from artimon.rawtable.schema import raw_uri
 from artimon.rawtable.series_delta import SeriesTable
 from artimon.runtime import file_access as files
 from pipeline.compaction.compaction_settings import CompactorConfig, parse_keep
 from pipeline.compaction.compactor import Compactor
 from pipeline.compaction.rollup_job import RollupRunner
 from pipeline.compaction.rollup_plan import RollupJob
-from pipeline.history.deletion import DeletionError, prove_deletion, record_uri
+from pipeline.history import deletion
+from pipeline.history.deletion import Deletion, DeletionError, DeletionPlan, prove_deletion, record_uri
 from pipeline.history.importer import Importer
+from pipeline.history.row_selection import Bools, Ints, RowSelection, matching_groups
 from query_dsl import evaluate, parse
 from query_dsl.stores.history.engine import History
 from query_dsl.stores.history.result import Sample
@@ -284,6 +291,69 @@ def test_beside_appends(hdfs: str, tmp_path: Path) -> None:
     live = CompactionLog(hdfs)
     live.refresh()
     assert {file.period for file in live.live()} == {"2026-11-18"}
+
+
+def test_the_named_version_has_none_of_the_samples(hdfs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples that arrive after the last look at the table are in later versions only."""
+    store(hdfs, tmp_path, days_of_hosts())
+    late, plan = list[str](), Deletion.plan
+
+    def planned(one: Deletion) -> DeletionPlan:
+        found = plan(one)
+        if found.is_empty and not late:
+            late.append("late")
+            store(hdfs, tmp_path, [("plc/a", "load", {"host": "h1"}, MIDNIGHT_MS + 77, 1, 5)])
+        return found
+
+    monkeypatch.setattr(Deletion, "plan", planned)
+    version, _ = delete(hdfs, 'load{host="h1"}', 0, MIDNIGHT_MS + 9 * DAY_MS)
+    assert late
+    gone = signed(fingerprint('load{host="h1"}'))
+    found = [DeltaTable(raw_uri(hdfs), version).to_pyarrow_dataset(), DeltaTable(raw_uri(hdfs)).to_pyarrow_dataset()]
+    assert [one.to_table(columns=["series"]).column("series").to_pylist().count(gone) for one in found] == [0, 1]
+
+
+def test_each_deletion_has_a_version_and_a_record_of_its_own(hdfs: str, tmp_path: Path) -> None:
+    """Also if it removes nothing from the raw table, but roll-ups of expired samples."""
+    store(hdfs, tmp_path, days_of_hosts())
+    compact(hdfs, tmp_path)
+    raw = CompactionLog(hdfs)
+    raw.refresh()
+    raw.expire(raw.live(), {})
+    made = [delete(hdfs, f'load{{host="h{n}"}}', 0, MIDNIGHT_MS + 9 * DAY_MS)[0] for n in range(2)]
+    assert len(set(made)) == 2
+    records = [pq.read_table(pa.BufferReader(files.read_file(record_uri(hdfs, version)))) for version in made]
+    assert [one.column("series").to_pylist() for one in records] == [
+        [signed(fingerprint(f'load{{host="h{n}"}}'))] for n in range(2)
+    ]
+
+
+def test_files_without_selected_samples_are_searched_once(
+    hdfs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many rounds a deletion has: files never change."""
+    rows, until = days_of_hosts(1), MIDNIGHT_MS + 9 * DAY_MS
+    for part in range(4):
+        store(hdfs, tmp_path, rows[part::4])
+    searched, arrived = Counter[str](), list[str]()
+
+    def counted(uri: str, selection: RowSelection) -> Iterator[tuple[GroupReader, int, Bools, Ints]]:
+        searched[uri] += selection.until_us == until * 1000
+        return matching_groups(uri, selection)
+
+    def probe(point: str) -> None:
+        if point == "replaced" and len(arrived) < 3:
+            arrived.append(point)
+            store(hdfs, tmp_path, [("plc/a", "load", {"host": "h1"}, MIDNIGHT_MS + 70 + len(arrived), 1, 5)])
+
+    one = SelectedDeletion(hdfs, 'load{host="h1"}', 0, until, probe=probe)
+    token = one.plan()[1]
+    monkeypatch.setattr(deletion, "matching_groups", counted)
+    assert one.confirm(token).samples == 24 + 3
+    assert len(arrived) == 3
+    raw = CompactionLog(hdfs)
+    raw.refresh()
+    assert max(searched[f"{raw.uri}/{file.path}"] for file in raw.live()) == 1
 
 
 @pytest.mark.parametrize("hours", [2, 4])
