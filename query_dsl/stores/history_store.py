@@ -224,8 +224,7 @@ class HistoryStore(EngineStore):
 
         def read(table: TableSnapshot, rollups: TableSnapshot | None) -> T:
             files = opened.files, opened.rollup_files
-            by_day = rollups is not None and grid is not None and grid.step_ms % DAY_MS == 0
-            months = existing_months(beside) if by_day else {}
+            months = existing_months(beside) if grid is not None and grid.step_ms % DAY_MS == 0 else {}
             versions = TableVersions(table, uri, rollups, beside, grid, table.appended_ms(), *files, months)
             return answer(TableRead(versions, wanted, found.row_of[wanted.order], versions.choose(wanted), ending))
 

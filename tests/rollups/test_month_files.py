@@ -263,7 +263,7 @@ class Changes:
         max_size=5,
     )
 )
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_changes_give_the_answers_of_samples(tmp_path: Path, steps: list[tuple[str, int]]) -> None:
     """Beside the compactor, with and without the cache of closed parts."""
     folder, clock = tmp_path / uuid.uuid4().hex, ManualClock(NOW + 40 * DAY_MS)

@@ -92,11 +92,9 @@ def _by_month(
             continue
         for file in near:
             del read[file.path]
-        rows = sum(file.rows for file in days)
-        read[path] = RawFile(path, months[path], rows)
-        if len(near) == len(days):  # only these have known bounds
-            newest, oldest = max(file.newest_us for file in near), min(file.oldest_us for file in near)
-            read[path] = replace(read[path], newest_us=newest, oldest_us=oldest)
+        bounds = max(file.newest_us for file in near), min(file.oldest_us for file in near)
+        known = bounds if len(near) == len(days) else ()
+        read[path] = RawFile(path, months[path], sum(file.rows for file in days), *known)
     return tuple(read.values())
 
 
