@@ -58,6 +58,7 @@ from benchmarks.peers.process import drain
 from benchmarks.peers.victoria import Victoria, export_line
 from benchmarks.storage import find_peers
 from benchmarks.storing import churn, recorded, table, years
+from pipeline.compaction.month_merger import MonthMerger
 from pipeline.compaction.rollup_job import RollupRunner
 from pipeline.compaction.rollup_plan import RollupRetention, plan_rollups
 from pipeline.history.importer import Importer
@@ -191,12 +192,14 @@ def ask_peer(url: str, load: years.Load, question: Question, cached: bool) -> fl
 
 
 def roll_up_all(hdfs: str, retention: RollupRetention) -> tuple[float, int]:
-    """Write the roll-ups that lack; return samples a second and the number of samples."""
+    """Write the roll-ups and month files that lack; return samples a second and the number of samples."""
     log, rollups = CompactionLog(hdfs), RollupTable(hdfs)
     log.refresh()
     rollups.refresh()
     runner = RollupRunner(rollups, raw_uri(hdfs))
     done = [runner.run(job) for job in plan_rollups(log.live(), rollups.live(), retention, 0)]
+    rollups.refresh()
+    MonthMerger(rollups.uri, lambda: None).update(rollups.live(), SYSTEM_CLOCK.now_ms())
     samples = sum(one.samples for one in done)
     return samples / sum(one.seconds for one in done), samples
 

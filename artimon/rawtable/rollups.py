@@ -1,14 +1,16 @@
-"""The table of roll-ups: one data file per level and raw file, whose name contains that of the raw file.
+"""The table of roll-ups: one data file per level and raw file, whose name contains that of the raw file. Beside it,
+month files: copies of the roll-ups of 1 d of a month, or of ten days of it, in one file.
 
 docs/formats/rollups.md."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import xxhash
 from deltalake import PostCommitHookProperties
 from deltalake.transaction import RemoveAction
 
@@ -16,7 +18,8 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.rawtable.commit import FileSuperseded, MaintainedTable
 from artimon.rawtable.delta import files_of
 from artimon.rawtable.rollup_rows import ROLLUP_FILE_SCHEMA
-from artimon.rawtable.schema import DataFile, folder_of
+from artimon.rawtable.schema import DAY_MS, DataFile, folder_of
+from artimon.runtime import file_access as files
 
 LEVELS_MS = (300_000, 3_600_000, 86_400_000)
 """Steps of the levels, finest first; each divides the next."""
@@ -25,6 +28,10 @@ ROLLUP_SCHEMA = pa.schema([("level", pa.utf8()), ("period", pa.utf8()), ("keep",
 PROPERTIES = {"delta.deletedFileRetentionDuration": "interval 0 seconds", "delta.checkpointInterval": "10"}
 """As for the raw table: the compactor deletes removed files itself. A checkpoint each ten commits, which are days: a
 reader that opens the table reads it and at most nine commits, not up to 99."""
+MONTHS_FOLDER = f"level={DAY_MS // 1000}/months"
+"""Folder of the month files, relative to the table. No commit names them."""
+DAY_ROWS = 1 << 14
+"""Average rows of the files that a month file copies, at most. In larger ones decoding exceeds their fixed cost."""
 
 
 def rollups_uri(hdfs: str) -> str:
@@ -83,6 +90,40 @@ def rollup_files(table: Any) -> list[RollupFile]:
 def _file_of(row: tuple[Any, ...]) -> RollupFile:
     path, size, rows, level, period, keep = row
     return RollupFile(path, size, rows, int(level) * 1000, period, keep)
+
+
+def month_files(rollups: Iterable[RollupFile]) -> dict[str, list[RollupFile]]:
+    """Return the roll-ups of 1 d that a month file could copy, by its path: of each month and then of each ten days of
+    it, of each class, if they are several and small. The path has a digest of theirs: a file that exists is a copy of
+    exactly these."""
+    spans: dict[tuple[str, str], list[RollupFile]] = {}
+    for file in rollups:
+        if file.level_ms == DAY_MS:
+            for span in (file.period[:7], file.period[:9]):
+                spans.setdefault((span, file.keep), []).append(file)
+    return {
+        f"{MONTHS_FOLDER}/{span}-{_digest_of(days)}.parquet": days
+        for (span, _), days in spans.items()
+        if len(days) > 1 and 0 < sum(file.rows for file in days) <= len(days) * DAY_ROWS
+    }
+
+
+def _digest_of(days: Iterable[RollupFile]) -> str:
+    return xxhash.xxh3_128_hexdigest("\n".join(sorted(file.path for file in days)).encode())
+
+
+def existing_months(uri: str) -> dict[str, int]:
+    """Return path and size of every month file of the table at `uri` that exists. Raises OSError."""
+    try:
+        found = files.list_files(f"{uri}/{MONTHS_FOLDER}")
+    except FileNotFoundError:
+        return {}
+    return {f"{MONTHS_FOLDER}/{name}": size for name, size, _ in found}
+
+
+def span_of(path: str) -> str:
+    """Return the beginning of the days in a month file: 2026-11, or 2026-11-2 for those from the 20th to the 29th."""
+    return raw_name_of(path)
 
 
 class RollupTable(MaintainedTable[RollupFile]):

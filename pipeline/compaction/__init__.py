@@ -9,6 +9,7 @@ Modules in reading order; each imports only those before it:
     rollup_plan                   roll-ups that are due, stale or expired; raw files that wait for theirs
     compaction_settings, job      settings; one job: merge, prove, commit
     rollup_job                    roll-ups of the raw files of a day
+    month_merger                  copies of the roll-ups of 1 d of a month in one file
     dead_files                    deletion of dead files and of old commits
     source_expiry                 daily expiry of sources and series
     rollup_keeper                 roll-ups: writes what is due, expires and deletes old ones

@@ -40,10 +40,13 @@ class SweepResult:
 
 class FileSweeper:
     """Deletes dead files. Used by one thread. `_since`: path of a removed file -> version at which its removal was
-    first seen, so at or above that of the removal."""
+    first seen, so at or above that of the removal. Files below `beside` are not the table's."""
 
-    def __init__(self, table: MaintainedTable[Any], on_delete: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, table: MaintainedTable[Any], on_delete: Callable[[], None] = lambda: None, beside: str = LOG_FOLDER
+    ) -> None:
         self._table, self._on_delete = table, on_delete
+        self._skipped = (f"{LOG_FOLDER}/", f"{beside}/")
         self._removal_seen: dict[str, int] = {}
         self._deleted_paths: set[str] = set()
 
@@ -53,7 +56,7 @@ class FileSweeper:
         present = {
             path: (size, changed_ms)
             for path, size, changed_ms in files.list_files(self._table.uri)
-            if not path.startswith(f"{LOG_FOLDER}/")
+            if not path.startswith(self._skipped)
         }
         removed = self._table.removed()
         self._table.forget(removed - present.keys())  # already deleted

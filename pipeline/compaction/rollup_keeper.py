@@ -11,11 +11,12 @@ from artimon.model.clock import Clock
 from artimon.model.failpoints import Failpoint
 from artimon.rawtable.commit import FileSuperseded
 from artimon.rawtable.delta import first_line
-from artimon.rawtable.rollups import RollupFile, RollupTable
+from artimon.rawtable.rollups import MONTHS_FOLDER, RollupFile, RollupTable
 from artimon.rawtable.schema import LiveFile, TableError, raw_uri
 from pipeline.compaction.compaction_settings import CompactorConfig
 from pipeline.compaction.dead_files import FileSweeper
 from pipeline.compaction.job import DigestMismatchError
+from pipeline.compaction.month_merger import MonthMerger
 from pipeline.compaction.rollup_job import RollupResult, RollupRunner
 from pipeline.compaction.rollup_plan import RollupJob, expired_rollups, plan_rollups, split_expired
 from pipeline.compaction.sorted_runs import RunError
@@ -38,7 +39,8 @@ class RollupKeeper:
         self._config, self._clock, self._heartbeat = config, clock, heartbeat
         self._table = RollupTable(config.hdfs, clock, made=bool(config.rollups.days))
         self._runner = RollupRunner(self._table, raw_uri(config.hdfs), clock, probe, heartbeat)
-        self._sweeper = FileSweeper(self._table, on_delete)
+        self._months = MonthMerger(self._table.uri, heartbeat)
+        self._sweeper = FileSweeper(self._table, on_delete, MONTHS_FOLDER)
         self._given_up: dict[Any, str] = {}
         """Jobs that failed for good, with the reason: not retried until their raw files change, or a restart."""
         self._totals = {"jobs": 0, "samples": 0, "rows": 0, "bytes": 0, "seconds": 0.0, "expired_files": 0}
@@ -48,10 +50,8 @@ class RollupKeeper:
         self._held: list[RollupFile] = []
 
     def run_due(self, raw: Sequence[LiveFile], now_ms: int) -> Exception | None:
-        """Run all jobs on these live raw files; return the last failure that a later turn may cure, or that was given
-        up. Raises JobStopped, TableError, OSError."""
-        if not self._config.rollups.days:
-            return None
+        """Run all jobs on these live raw files, and update the month files; return the last failure that a later turn
+        may cure, or that was given up. Raises JobStopped, TableError, OSError."""
         problem: Exception | None = None
         jobs = plan_rollups(raw, self.live(), self._config.rollups, now_ms)
         keys = {job.key for job in jobs}
@@ -62,7 +62,7 @@ class RollupKeeper:
             self._heartbeat()
             problem = self._run(job) or problem
         self._waiting = 0
-        return problem
+        return self._months.update(self.live(), now_ms) or problem
 
     def _run(self, job: RollupJob) -> Exception | None:
         try:

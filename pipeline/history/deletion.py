@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +24,7 @@ from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.model.failpoints import Failpoint, no_failpoint
 from artimon.rawtable.commit import CompactionLog, FileSuperseded
 from artimon.rawtable.parquet_reader import GroupReader
-from artimon.rawtable.rollups import RollupFile, RollupTable, raw_name_of, stem_of
+from artimon.rawtable.rollups import RollupFile, RollupTable, month_files, raw_name_of, stem_of
 from artimon.rawtable.schema import FILE_SCHEMA, LiveFile, TableError, day_of, series_uri
 from artimon.rawtable.series_delta import SeriesTable
 from artimon.runtime import file_access as files
@@ -318,12 +319,17 @@ def prove_deletion(hdfs: str, version: int, select: Select) -> DeletionProof:
         searched += 1
         if _holds(uri, select(source, series, after_ms, until_ms)):
             remaining.append(f"{raw.uri}/{path}")
-    rollups = RollupTable(hdfs, made=False).uri
-    for uri, path in _existing(rollups):
+    rollups = RollupTable(hdfs, made=False)
+    months: Collection[str] = ()
+    with suppress(FileNotFoundError):
+        rollups.refresh()
+        months = month_files(rollups.live())
+    for uri, path in _existing(rollups.uri):
         searched += 1
+        if path in months or raw_name_of(path) in names:
+            continue  # a month file has what its days have, the roll-up of a live raw file what that file has
         level_ms = int(path.partition("/")[0].removeprefix("level=")) * 1000
-        # the roll-up of a live raw file has what that file has
-        if raw_name_of(path) not in names and _holds(uri, select(source, series, after_ms, until_ms + level_ms - 1)):
+        if _holds(uri, select(source, series, after_ms, until_ms + level_ms - 1)):
             remaining.append(uri)
     keys = _keys(source[gone], series[gone])
     for uri, path in _existing(series_uri(hdfs)) if gone.any() else ():

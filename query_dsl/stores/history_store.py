@@ -19,8 +19,8 @@ import pyarrow as pa
 from artimon.compute.statistics import with_needs
 from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.select import NAME, Buckets, Matcher, SelectRequest, Series, too_many_series
-from artimon.rawtable.rollups import rollups_uri
-from artimon.rawtable.schema import raw_uri
+from artimon.rawtable.rollups import existing_months, rollups_uri
+from artimon.rawtable.schema import DAY_MS, raw_uri
 from artimon.rawtable.table_reader import TableSnapshot
 from query_dsl.functions.step import NEVER
 from query_dsl.stores.bucket_accumulator import BucketAccumulator
@@ -224,7 +224,8 @@ class HistoryStore(EngineStore):
 
         def read(table: TableSnapshot, rollups: TableSnapshot | None) -> T:
             files = opened.files, opened.rollup_files
-            versions = TableVersions(table, uri, rollups, beside, grid, table.appended_ms(), *files)
+            months = existing_months(beside) if grid is not None and grid.step_ms % DAY_MS == 0 else {}
+            versions = TableVersions(table, uri, rollups, beside, grid, table.appended_ms(), *files, months)
             return answer(TableRead(versions, wanted, found.row_of[wanted.order], versions.choose(wanted), ending))
 
         try:

@@ -13,7 +13,7 @@ import numpy as np
 from artimon.compute.statistics import with_needs
 from artimon.model.grid import Grid
 from artimon.model.select import SelectRequest
-from artimon.rawtable.delta import files_of
+from artimon.rawtable.rollups import month_files, rollup_files
 from query_dsl.stores.closed_parts import CachedPart, ClosedParts, renumber
 from query_dsl.stores.history.file_pruning import SLACK_US, RawFile, RowFilter
 from query_dsl.stores.history.local_reader import Progress
@@ -74,7 +74,8 @@ class PartReader:
         """Read all. Raises as LocalReader.read_each."""
         rollups = self._reading.versions.rollups
         if rollups is not None and self._cache.sweep_due():
-            self._cache.keep_only(self._table, [path for path, *_ in files_of(rollups, "path")])
+            live = rollup_files(rollups)
+            self._cache.keep_only(self._table, [*(file.path for file in live), *month_files(live)])
         files = self._reading.choice.rollups
         inside = {file.path: place for file in files if (place := self._place(file)) is not None}
         others = [file for file in files if file.path not in inside]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -70,10 +70,12 @@ class TableVersions:
     """Data files of the raw table that stay open."""
     rollup_files: OpenFiles
     """The same of the table of roll-ups."""
+    months: Mapping[str, int]
+    """Path and size of the month files that exist, if the grid may be read from them."""
 
     def choose(self, wanted: RowFilter) -> FileChoice:
         """Return the files that may hold wanted rows."""
-        return choose_files(self.table, self.rollups, wanted, self.grid, self.appended_ms)
+        return choose_files(self.table, self.rollups, wanted, self.grid, self.appended_ms, self.months)
 
 
 @dataclass(slots=True)

@@ -3,13 +3,13 @@ the grid. docs/formats/rollups.md says why no sample is then counted twice or le
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from artimon.model.grid import Grid
 from artimon.rawtable.delta import ListedTable, files_of
-from artimon.rawtable.rollups import RollupFile, rollup_files, stem_of
+from artimon.rawtable.rollups import RollupFile, month_files, rollup_files, stem_of
 from artimon.rawtable.schema import day_of, end_ms
 from artimon.runtime.text import format_duration
 from query_dsl.stores.history.file_pruning import PrunedFiles, RawFile, RowFilter, prune
@@ -39,10 +39,16 @@ class FileChoice:
 
 
 def choose_files(
-    table: ListedTable, rollups: ListedTable | None, wanted: RowFilter, grid: Grid | None, appended_ms: int | None
+    table: ListedTable,
+    rollups: ListedTable | None,
+    wanted: RowFilter,
+    grid: Grid | None,
+    appended_ms: int | None,
+    months: Mapping[str, int],
 ) -> FileChoice:
     """Choose the files that may hold wanted rows. `grid`: that of the buckets to make; None: samples are wanted.
-    `appended_ms`: append time of the newest batch in the version of `table`; None: unknown."""
+    `appended_ms`: append time of the newest batch in the version of `table`; None: unknown. `months`: path and size of
+    the month files that exist."""
     pruned = prune(table, wanted)
     if rollups is None or grid is None:
         return FileChoice(pruned)
@@ -68,10 +74,28 @@ def choose_files(
     counts = {level: sum(file.level_ms == level for file in read) for level in sorted(fit)}
     return FileChoice(
         replace(pruned, files=left),
-        tuple(relevant[file.path] for file in read),
+        _by_month(chosen, {file.path: relevant[file.path] for file in read}, months),
         tuple((level, count) for level, count in counts.items() if count),
         _coarse_notes(_overlapping(rollups, wanted, coarse), grid),
     )
+
+
+def _by_month(
+    chosen: Sequence[RollupFile], relevant: Mapping[str, RawFile], months: Mapping[str, int]
+) -> tuple[RawFile, ...]:
+    """Return the files to read instead of `relevant`: a month file for those that it copies, if all of these are chosen
+    and at least half are relevant."""
+    read = dict(relevant)
+    for path, days in month_files(chosen).items() if months else ():
+        near = [read[file.path] for file in days if file.path in read]
+        if path not in months or 2 * len(near) < len(days):
+            continue
+        for file in near:
+            del read[file.path]
+        bounds = max(file.newest_us for file in near), min(file.oldest_us for file in near)
+        known = bounds if len(near) == len(days) else ()
+        read[path] = RawFile(path, months[path], sum(file.rows for file in days), *known)
+    return tuple(read.values())
 
 
 def fitting_levels(files: Iterable[RollupFile], grid: Grid) -> set[int]:
