@@ -4,6 +4,7 @@ Parallel workers (pytest-xdist) are processes with servers and ports of their ow
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -14,11 +15,12 @@ from typing import Any
 
 import pytest
 
+from artimon.runtime.process_setup import MIDDLE, OLD, YOUNG
 from artimon.stack.stack import Stack
 from tests.e2e.whole import whole_stack
 
 __all__ = ["whole_stack"]  # one stack for the end-to-end tests and those of the page
-pytest_plugins = ["tests.seeds"]
+pytest_plugins = ["tests.seeds", "tests.durations"]
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 TEST_PORTS = 21000
@@ -36,12 +38,17 @@ APART = frozenset(
     f"page/test_{name}.py" for name in ("chart", "colours", "editor_build", "endpoints", "language", "lint", "promql")
 )
 """Files of folders of TOGETHER that share nothing with the others: here those without the whole stack."""
+WORKERS = 3
+"""Workers that keep two cores busy. If there is one more, that of the first row of TOGETHER ends with it: the tests of
+the whole stack wait most of their time."""
 LATE = frozenset({"address", "host_known"})
 """Fixtures that wait for the first whole minute of the stack: tests that need none of them run meanwhile."""
 LATE_TURN = 2
 ENDING = ("whole_stack",)
 """Fixtures of the session that end with the last test of their row in TOGETHER: they would use a third of a core until
 the end of the run."""
+SMALL_STACKS = ("zookeeper_stack", "kafka_stack", "hdfs_stack")
+"""Fixtures of the session that end when a worker comes to the files without `stack` tests."""
 SERVERS = frozenset({"zookeeper_stack", "kafka_stack", "hdfs_stack", "whole_stack", "connector", "java", "browser"})
 """Fixtures that start servers, Spark, a Java program or a browser."""
 REASONS = {
@@ -50,10 +57,13 @@ REASONS = {
     "programs": "many programs: ./scripts/test runs them",
 }
 LEFT_OUT = pytest.StashKey[Counter[str]]()
+STACK_GROUPS = pytest.StashKey[set[tuple[int, str]]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each parallel worker its own host identity, so that instance numbers of programs never collide."""
+    """Give each parallel worker its own host identity, so that instance numbers of programs never collide. Collect
+    garbage as our processes do: seldom, since the heap of all tests is large."""
+    gc.set_threshold(YOUNG, MIDDLE, OLD)
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = tempfile.mkdtemp(prefix="artimon-run-")
         os.environ["ARTIMON_RUN"] = folder
@@ -67,7 +77,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(trylast=True)  # after the order was made random
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out tests that this checkout cannot run, with the reason; the tests of TOGETHER come first."""
     missing = pytest.mark.skip(reason="../shared does not exist beside this checkout")
     for item in items:
@@ -77,6 +87,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     marked = {
         mark: {groups[item.nodeid] for item in items if item.get_closest_marker(mark)} for mark in ("stack", "programs")
     }
+    config.stash[STACK_GROUPS] = marked["stack"]
 
     def place(item: pytest.Item) -> tuple[int | bool, ...]:
         group = groups[item.nodeid]
@@ -105,25 +116,36 @@ def _group(nodeid: str) -> tuple[int, str]:
 
 @pytest.hookimpl(trylast=True)  # after the fixtures of the test
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """End the fixtures of ENDING behind the tests of their row."""
-    if not isinstance(item, pytest.Function) or (nextitem and _group(nextitem.nodeid) == _group(item.nodeid)):
+    """End the fixtures of ENDING behind the tests of their row, and those of SMALL_STACKS."""
+    following = _group(nextitem.nodeid) if nextitem else None
+    if not isinstance(item, pytest.Function) or following == _group(item.nodeid):
         return
-    for name in ENDING:
+    alone = following is not None and following[0] == len(TOGETHER) and following not in item.config.stash[STACK_GROUPS]
+    for name in (*ENDING, *(SMALL_STACKS if alone else ())):
         for one in item.session._fixturemanager.getfixturedefs(name, item) or ():
             one.finish(item._request)  # type: ignore[arg-type]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Distribute `_group`s to the workers, in the order of the tests."""
+    """Distribute `_group`s to the workers, in the order of the tests. See WORKERS."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             return str(_group(nodeid))
 
+        def _reschedule(self, node: Any) -> None:
+            work = self.assigned_work[node]
+            if is_extra and str((0, "")) in work and not node.shutting_down and self._pending_of(work) <= 2:
+                node.shutdown()  # it runs what it has
+            else:
+                super()._reschedule(node)
+
     config.option.loadscopereorder = False
-    return ByGroup(config, log)
+    scheduler = ByGroup(config, log)
+    is_extra = scheduler.numnodes > WORKERS and "not stack" not in config.option.markexpr
+    return scheduler
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from artimon.runtime.health import read_health
 from artimon.runtime.settings import child_environment
 from artimon.stack.stack import Stack
 from query_dsl import evaluate, parse
-from tests.e2e.ledger import comparable, read_ledger, reconcile
+from tests.e2e.ledger import Sample, comparable, read_ledger, reconcile
 from tests.e2e.stores import held, raw_samples, recompute
 from tests.e2e.whole import ROOT
 from tests.waiting import eventually
@@ -87,30 +88,23 @@ def told(values: dict[str, list[object]]) -> dict[tuple[str, str], tuple[str, st
 
 def assert_exact(stack: Stack, store: VarstoreClient, began: int) -> None:
     """Each sample of the applications' ledger is once in the raw table and in the buckets of every level."""
-    prints = {fingerprint(text): text for text in read_ledger(stack.data / "ledger.jsonl").texts}
-    ours = {number for number, text in prints.items() if parse_canonical(text)[0] in NAMES}
+    file = stack.data / "ledger.jsonl"
+    ours = {fingerprint(text) for text in read_ledger(file, ()).texts if parse_canonical(text)[0] in NAMES}
+    found: list[Counter[Sample]] = []
 
-    def stored_is_expected() -> bool:
-        ledger = read_ledger(stack.data / "ledger.jsonl")
-        stored = raw_samples(stack.hdfs)
-        expected = reconcile(ledger, stored)
-        return {s: n for s, n in expected.items() if s.fingerprint in ours} == {
-            s: n for s, n in stored.items() if s.fingerprint in ours
-        }
+    def wrong(*chosen: set[int]) -> list[Sample]:
+        """Samples of ours of which the ledger and the table have different numbers; both are then in `found`."""
+        ledger = read_ledger(file, *chosen)
+        stored = raw_samples(stack.hdfs, *chosen)
+        found[:] = reconcile(ledger, stored), stored
+        return [s for s in found[0].keys() | found[1].keys() if s.fingerprint in ours and found[0][s] != found[1][s]]
 
-    eventually(stored_is_expected, pause=2)
-    ledger = read_ledger(stack.data / "ledger.jsonl")
-    stored = raw_samples(stack.hdfs)
-    expected = reconcile(ledger, stored)
-    wrong = {
-        s: (expected[s], stored[s])
-        for s in expected.keys() | stored.keys()
-        if s.fingerprint in ours and expected[s] != stored[s]
-    }
-    assert not wrong
+    # first without the variables of all processes, which take seconds; a poll of them all is there or not
+    eventually(lambda: not wrong(ours) and not wrong(), pause=2)
+    expected, stored = found
     assert sum(n for s, n in stored.items() if s.fingerprint in ours) > 200 * 5
     assert max(stored.values()) == 1
-    of_ours = type(expected)({s: n for s, n in expected.items() if s.fingerprint in ours})
+    of_ours = Counter({s: n for s, n in expected.items() if s.fingerprint in ours})
     for level in DEFAULT_LEVELS:
         end = bucket_end(SYSTEM_CLOCK.now_ms(), level.step_ms)
         n = (end - bucket_end(began, level.step_ms)) // level.step_ms + 1

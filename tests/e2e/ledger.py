@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,8 +83,8 @@ class Ledger(NamedTuple):
     texts: frozenset[str]
 
 
-def read_ledger(path: Path) -> Ledger:
-    """Read it all; a last line that a kill cut is a poll that was not given on."""
+def read_ledger(path: Path, fingerprints: Collection[int] | None = None) -> Ledger:
+    """Read it all, or the samples of some series; a last line that a kill cut is a poll that was not given on."""
     begun: dict[str, Counter[Sample]] = {}
     accepted: Counter[Sample] = Counter()
     texts: set[str] = set()
@@ -94,7 +94,8 @@ def read_ledger(path: Path) -> Ledger:
         except ValueError:
             continue
         if record["op"] == "begin":
-            begun[record["n"]] = Counter(Sample(*row) for row in record["rows"])
+            rows = (row for row in record["rows"] if fingerprints is None or row[0] in fingerprints)
+            begun[record["n"]] = Counter(Sample(*row) for row in rows)
             texts.update(record["texts"])
         else:
             accepted.update(begun.pop(record["n"]))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from artimon.compute.statistics import STATISTICS
-from artimon.model.fingerprint import unsigned
+from artimon.model.fingerprint import signed, unsigned
 from artimon.model.grid import Grid
 from artimon.model.select import Matcher, SelectRequest, Store
 from artimon.model.values import ValueType, cell_to_double
@@ -20,9 +22,10 @@ from tests.e2e.ledger import Sample, comparable
 COLUMNS = ("integer", "double", "boolean", "string")
 
 
-def raw_samples(hdfs: str) -> Counter[Sample]:
-    """Every row of the raw table as the multiset it is."""
-    table = read_raw(raw_uri(hdfs))
+def raw_samples(hdfs: str, fingerprints: Collection[int] | None = None) -> Counter[Sample]:
+    """Rows of the raw table as the multiset they are: all, or those of some series."""
+    chosen = None if fingerprints is None else pc.field("series").isin([signed(one) for one in fingerprints])
+    table = read_raw(raw_uri(hdfs), filter=chosen)
     keys = [table.column(name).cast(pa.int64()).to_pylist() for name in ("series", "time", "birth")]
     values = [table.column(name).to_pylist() for name in COLUMNS]
     stored: Counter[Sample] = Counter()

@@ -150,13 +150,12 @@ def test_what_was_counted_while_the_agent_was_away_is_in_table_and_answers(
     assert list(folder.glob("*.final")) == []
     (print_,) = (
         fingerprint(text)
-        for text in read_ledger(whole_stack.data / "ledger.jsonl").texts
+        for text in read_ledger(whole_stack.data / "ledger.jsonl", ()).texts
         if parse_canonical(text)[0] == "away.done"
     )
 
     def in_table() -> list[int]:
-        stored = raw_samples(whole_stack.hdfs)
-        return [n for sample, n in stored.items() if (sample.fingerprint, sample.value) == (print_, "132")]
+        return [n for sample, n in raw_samples(whole_stack.hdfs, [print_]).items() if sample.value == "132"]
 
     eventually(lambda: in_table() == [1], pause=2)
 

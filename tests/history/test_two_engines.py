@@ -66,7 +66,7 @@ QUERIES = [
 ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def session(place: str, shards: Any) -> Iterator[Session]:
     with Session(shards, "here", ManualClock(NOW), open_history=lambda: History(place)) as made:
         yield made

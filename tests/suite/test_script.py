@@ -59,7 +59,7 @@ def test_continuous_integration_runs_the_command_of_the_readme(checkout: Path) -
     assert (
         sorted(by_ci[1])
         == sorted(by_reader[1])
-        == sorted([*STEPS, "pytest -m not slow and not cluster -n 3", "setup --tests --programs all"])
+        == sorted([*STEPS, "pytest -m not slow and not cluster -n 4", "setup --tests --programs all"])
     )
 
 
@@ -69,7 +69,7 @@ def test_a_new_clone_compiles_its_tests_once(checkout: Path) -> None:
     code, called = run(checkout, "./scripts/test")
     pytests = [line for line in called if line.startswith("pytest")]
     assert (code, pytests) == (
-        0, ["pytest --collect-only -q -p no:cacheprovider", "pytest -m not slow and not cluster -n 3"]
+        0, ["pytest --collect-only -q -p no:cacheprovider", "pytest -m not slow and not cluster -n 4"]
     )  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def test_the_fast_run_keeps_the_checks_and_leaves_out_what_needs_servers(checkou
 @pytest.mark.parametrize(
     ("words", "call"),
     [
-        (["--seed", "7"], "pytest -m not slow and not cluster -n 3 seed 7"),
+        (["--seed", "7"], "pytest -m not slow and not cluster -n 4 seed 7"),
         (["--slow", "--seed", "7"], "pytest -m not cluster -n 0 seed 7"),
         (
             ["--seed", "7", "tests/stack", "-k", "ports"],
