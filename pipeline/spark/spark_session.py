@@ -41,9 +41,10 @@ _POOLS = """<?xml version="1.0"?>
 
 # The JVM only moves bytes from Kafka to the tasks: the second compiler costs more than it saves. Stacks are large
 # because Spark parses the text of a failure, a page or two, with a recursive pattern; 512 kB overflowed.
+# Metaspace begins so large that loading Spark's classes collects no garbage.
 _JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m -XX:ReservedCodeCacheSize=96m"
-    " -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
+    " -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError -XX:MetaspaceSize=160m"
 )
 
 
