@@ -21,6 +21,8 @@ from artimon.runtime.process_setup import gc_tuned
 from artimon.runtime.settings import security
 
 HEALTH_TIMEOUT_S = 5.0
+RECHECK_S = 1.0
+"""Interval of the checks after one that failed."""
 
 
 class ApiServer(HttpServer):
@@ -96,7 +98,7 @@ def run_server(
             while not stop.is_set():
                 problem, figures = server.problem(), {**app.state.counts.figures(), **_access_figures(app)}
                 file.write("failing" if problem else "ok", problem, **ports, warnings=warnings, **figures)
-                clock.wait(stop, REPEAT_S)
+                clock.wait(stop, RECHECK_S if problem else REPEAT_S)
         finally:
             matrices.stop()
             server.stop()
