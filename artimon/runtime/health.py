@@ -48,8 +48,8 @@ class HealthFile:
             path.parent.mkdir(parents=True, exist_ok=True)
 
     def is_due(self, *told: object) -> bool:
-        """Return True if a report is to be written: `told`, which is never empty, differs from that of the last True, or
-        REPEAT_S passed since."""
+        """Return True if a report is to be written: `told`, which is never empty, differs from that of the last
+        True, or REPEAT_S passed since."""
         now = self._clock.monotonic()
         if told == self._told and now - self._told_at < REPEAT_S:
             return False

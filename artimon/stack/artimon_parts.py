@@ -282,7 +282,11 @@ class SparkPart(ArtimonPart):
         ]
 
     def environment(self, context: StackContext) -> dict[str, str]:
-        launcher = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *context.archive_flags("launcher", context.spark_jars)]
+        launcher = [
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            *context.archive_flags("launcher", context.spark_jars),
+        ]
         spark = {
             "JAVA_HOME": str(context.java.home),
             "PYSPARK_PYTHON": sys.executable,

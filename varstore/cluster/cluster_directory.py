@@ -126,7 +126,9 @@ class ClusterDirectory:
         except NoNodeError:
             self._changed.set()
             return ClusterState(membership or Membership(()))
-        asked = [(name, self._client.get_async(f"{SHARDS_PATH}/{name}", watch=self._on_event)) for name in sorted(names)]
+        asked = [
+            (name, self._client.get_async(f"{SHARDS_PATH}/{name}", watch=self._on_event)) for name in sorted(names)
+        ]
         live = []
         for name, answer in asked:
             try:
