@@ -72,6 +72,8 @@ def _hdfs_site(context: StackContext) -> dict[str, str]:
         "dfs.client.block.write.replace-datanode-on-failure.enable": "false",
         "dfs.datanode.du.reserved": str(1024 * 1024 * 1024),
         "dfs.namenode.checkpoint.txns": "100000",
+        # a thread that looks for blocks of deleted files: a hundred times a second by default
+        "dfs.namenode.block.deletion.unlock.interval.ms": "200",
     }
 
 
