@@ -48,6 +48,9 @@ _JAVA = (
 )
 
 
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing"
+
+
 class NoMasterError(RuntimeError):
     """No master is known: none was configured, and spark-submit did not start this process."""
 
@@ -125,6 +128,10 @@ def _common_settings(pools: Path) -> dict[str, str]:
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "4",
         "spark.sql.streaming.stopTimeout": "5s",
+        # the checkpoint is a local cache: its usual manager runs a dozen shell commands for each micro-batch, to follow
+        # links and to set permissions, and half of what is left is for files of checksums
+        "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTS}.FileSystemBasedCheckpointFileManager",
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         # consumers with their prefetched data take some MB each: drop those of ended queries soon
         "spark.kafka.consumer.cache.timeout": "1m",
         "spark.kafka.consumer.cache.evictorThreadRunInterval": "20s",
