@@ -50,7 +50,7 @@ def test_nothing_is_asked_until_a_watch_fires_or_the_answer_is_old(client: Count
     clock = ManualClock(1_000)
     client.create(VARSTORE_PATH, Membership(("0",)).to_bytes(), makepath=True)
     client.create(f"{SHARDS_PATH}/0", address(1), makepath=True)
-    directory = ClusterDirectory(client, clock=clock)  # type: ignore[arg-type]
+    directory = ClusterDirectory(client, clock=clock)
     assert ports(directory) == [1]
     clock.advance(int(CACHE_TTL_S * 1000))
     assert ports(directory) == [1]
@@ -72,7 +72,7 @@ def test_nothing_is_asked_until_a_watch_fires_or_the_answer_is_old(client: Count
 
 def test_nodes_that_do_not_exist_yet_are_looked_for_every_second(client: CountingClient) -> None:
     clock = ManualClock(1_000)
-    directory = ClusterDirectory(client, clock=clock)  # type: ignore[arg-type]
+    directory = ClusterDirectory(client, clock=clock)
     assert directory.read().live == ()
     client.create(f"{SHARDS_PATH}/0", address(1), makepath=True)
     clock.advance(int(CACHE_TTL_S * 1000))
