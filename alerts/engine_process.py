@@ -436,4 +436,6 @@ class AlertsProcess:
         problem = problem or (self._pair.member.leaderless() if self._pair else "")
         if stuck and self._pair is not None:
             self._pair.lease.resign()
-        health.write("failing" if problem else "ok", problem, **self.figures())
+        state = "failing" if problem else "ok"
+        if health.is_due(state, problem):
+            health.write(state, problem, **self.figures())

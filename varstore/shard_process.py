@@ -157,7 +157,7 @@ class ShardProcess:
         self._samples = f"{config.topic_prefix}.samples"
         self._counts = PartitionCounts(confirmed_partitions(self._client), clock)
         self._log_ends = LogEnds(
-            config.kafka, self._samples, self._freshness.update_ends, clock, self.shard, self._counts
+            config.kafka, self._samples, self._freshness.update_ends, clock, self.shard, self._counts, self._is_calm
         )
         self.topics = TopicCheck(config.kafka, required_topics(config.topic_prefix, ("samples", "series")), clock)
         self._announcements = AnnouncementConsumer(
@@ -218,6 +218,11 @@ class ShardProcess:
         log.info("shard %s serves on %s:%d; %s", config.id, config.host, self.port, self._members)
 
     # virtual shards held
+
+    def _is_calm(self) -> bool:
+        """Return True if this shard holds what it should, whole and up to date."""
+        fresh, wanted = self._freshness, self._members.owned_by(self._config.id)
+        return fresh.held == fresh.ready == wanted and not fresh.lagging
 
     def _is_wanted(self, header: BatchHeader) -> bool:
         return self.shard.is_wanted(header.source, header.block, header.poll_ms)
@@ -329,7 +334,7 @@ class ShardProcess:
         return tuple(found)
 
     def write_report(self) -> None:
-        """Write the health file. Raises ShardBroken if this process must restart empty."""
+        """Write the health file if it is due. Raises ShardBroken if this process must restart empty."""
         status = self.shard.status()
         self.topics.raise_unfit()
         if self.shard.broken:
@@ -337,22 +342,26 @@ class ShardProcess:
             raise ShardBroken(self.shard.broken)
         problems = self._problems(status)
         starting = bool(problems) and not self._announcements.caught_up
+        state, problem = "starting" if starting else "ok", "; ".join(problems)
+        fresh = self._freshness
+        if not self._health.is_due(state, problem, status["applied"], fresh.held, fresh.ready, fresh.missing()):
+            return
         held, ready = self._place.held_vshards, self._place.ready_vshards & ~self._place.lacking_vshards
         figures = {
             **status,
             "port": self.port,
-            "refilling": self._freshness.missing(),
+            "refilling": fresh.missing(),
             "vshards": held.bit_count(),
             "vshards_ready": ready.bit_count(),
             "vshards_wanted": self._members.owned_by(self._config.id).bit_count(),
             "vshards_lacking": self._place.lacking_vshards.bit_count(),
             **self._gap_repair.figures(),
-            "lag_ms": int(self._freshness.lag_s() * 1000),
+            "lag_ms": int(fresh.lag_s() * 1000),
             "questions": self._service.query_counts(),
             **(self._snapshots.figures() if self._snapshots is not None else {}),
             "cells_on_disk": self.shard.spiller.file.nbytes if self.shard.spiller is not None else 0,
         }
-        self.report_state("starting" if starting else "ok", "; ".join(problems), **figures)
+        self.report_state(state, problem, **figures)
 
     def _problems(self, status: dict[str, Any]) -> list[str]:
         id_ = self._config.id

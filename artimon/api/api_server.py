@@ -15,13 +15,14 @@ from artimon.api.api_limits import ApiLimits
 from artimon.api.matrix_service import MatrixServer
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.exposure import ENCRYPT, KEEP_LOCAL, require_protection
-from artimon.runtime.health import HealthFile, Publish, unpublished
+from artimon.runtime.health import REPEAT_S, HealthFile, Publish, unpublished
 from artimon.runtime.http.http_server import HOST, HttpServer
 from artimon.runtime.process_setup import gc_tuned
 from artimon.runtime.settings import security
 
-HEALTH_PERIOD_S = 1.0
 HEALTH_TIMEOUT_S = 5.0
+RECHECK_S = 1.0
+"""Interval of the checks after one that failed."""
 
 
 class ApiServer(HttpServer):
@@ -97,7 +98,7 @@ def run_server(
             while not stop.is_set():
                 problem, figures = server.problem(), {**app.state.counts.figures(), **_access_figures(app)}
                 file.write("failing" if problem else "ok", problem, **ports, warnings=warnings, **figures)
-                clock.wait(stop, HEALTH_PERIOD_S)
+                clock.wait(stop, RECHECK_S if problem else REPEAT_S)
         finally:
             matrices.stop()
             server.stop()

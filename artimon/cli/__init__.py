@@ -8,6 +8,19 @@ Commands import their modules when they run, so that each process loads only its
 
 from __future__ import annotations
 
-from artimon.cli.program import app, main
+from typing import TYPE_CHECKING
 
-__all__ = ["app", "main"]
+from artimon.cli import program
+from artimon.cli.program import main
+
+if TYPE_CHECKING:
+    import typer
+
+__all__ = ["main"]
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """Forward `app` to `program`, which makes it when it is first used."""
+    if name != "app":
+        raise AttributeError(name)
+    return program.app

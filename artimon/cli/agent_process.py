@@ -74,14 +74,15 @@ async def _run_source(
     health: HealthFile,
     flows: Flows,
 ) -> None:
-    """Run the source until `stop` and write the agent's health every second. Then wait up to LEAVE_S until it has
+    """Run the source until `stop` and write the agent's health. Then wait up to LEAVE_S until it has
     polled the agent itself, so that the last figures are in the log."""
     ended = asyncio.Event()
     polling = asyncio.create_task(source.run(ended))
     while not stop.is_set() and not polling.done():
         problem = running.failing
-        figures = _merge_figures(running.figures(), source.figures(), flows.figures())
-        health.write("failing" if problem else "ok", problem, **figures)
+        state = "failing" if problem else "ok"
+        if health.is_due(state, problem):
+            health.write(state, problem, **_merge_figures(running.figures(), source.figures(), flows.figures()))
         await asyncio.wait([polling], timeout=HEALTH_S)
     if not polling.done():
         await asyncio.to_thread(own.unregistered.wait, EXIT_TIMEOUT_S)

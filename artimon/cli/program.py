@@ -9,7 +9,8 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 from types import ModuleType
@@ -18,27 +19,60 @@ import typer
 
 from artimon.cli.common import Panel, print_error
 
-app = typer.Typer(
-    name="artimon",
-    help="Typed, labelled variables: collected, stored exactly once, queried by equivalence classes.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=True,
-)
+PROCESSES = ("agent_command", "processes", "alert_engine")
+"""Modules with the commands of processes: these load no other commands."""
 
 
-def _command_modules() -> list[ModuleType]:
-    """Import the modules of commands, sorted by panel, then by name."""
-    package = f"{__package__}.commands"
-    names = sorted(one.name for one in iter_modules(import_module(package).__path__))
-    found = [import_module(f"{package}.{name}") for name in names]
-    return sorted(found, key=lambda module: list(Panel).index(module.PANEL))
+def _module(name: str) -> ModuleType:
+    return import_module(f"{__package__}.commands.{name}")
 
 
-for module in _command_modules():
-    for command in (*module.app.registered_commands, *module.app.registered_groups):
-        command.rich_help_panel = module.PANEL
-    app.add_typer(module.app)
+def _command_names(app: typer.Typer) -> set[str]:
+    named = [(one.name, one.callback) for one in app.registered_commands]
+    return {name or callback.__name__ for name, callback in named if callback} | {
+        one.name for one in app.registered_groups if one.name
+    }
+
+
+def _program_of(modules: Iterable[ModuleType]) -> typer.Typer:
+    """Return a program with the commands of these modules, sorted by panel."""
+    program = typer.Typer(
+        name="artimon",
+        help="Typed, labelled variables: collected, stored exactly once, queried by equivalence classes.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=True,
+    )
+    for module in sorted(modules, key=lambda module: list(Panel).index(module.PANEL)):
+        for command in (*module.app.registered_commands, *module.app.registered_groups):
+            command.rich_help_panel = module.PANEL
+        program.add_typer(module.app)
+    return program
+
+
+@cache
+def _whole_program() -> typer.Typer:
+    """Return the program with all commands."""
+    return _program_of(map(_module, _module_names()))
+
+
+def _module_names() -> list[str]:
+    return sorted(one.name for one in iter_modules(import_module(f"{__package__}.commands").__path__))
+
+
+def _program_for(arguments: Sequence[str]) -> typer.Typer:
+    """Return a program that has the command of these arguments."""
+    for name in PROCESSES if arguments else ():
+        if name in _module_names() and arguments[0] in _command_names(_module(name).app):
+            return _program_of([_module(name)])
+    return _whole_program()
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """Make the attribute `app`, the program with all commands, when it is first used."""
+    if name != "app":
+        raise AttributeError(name)
+    return _whole_program()
 
 
 class _ExitHandler:
@@ -74,7 +108,8 @@ def _run(arguments: Sequence[str] | None, job: object) -> None:
     from artimon.stack.stack_errors import JavaMissingError, StackError
 
     try:
-        app(arguments, obj=job)
+        given = sys.argv[1:] if arguments is None else arguments
+        _program_for(given)(given, obj=job)
     except (JavaMissingError, SettingsError) as problem:
         print_error(f"artimon: {problem}")
         sys.exit(2)

@@ -11,6 +11,9 @@ from typing import Any
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 
+REPEAT_S = 5.0
+"""Interval of the reports of a process in which nothing happens. Variables are polled once a minute."""
+
 Publish = Callable[[str, Mapping[str, Any]], None]
 """Callback with state and figures of each health report, called from one thread. It must neither raise nor block."""
 
@@ -39,8 +42,19 @@ class HealthFile:
     ) -> None:
         """`publish` gets the same figures; artimon/runtime/self_metrics.py converts them to variables."""
         self._path, self._part, self._clock, self._publish = path, part, clock, publish
+        self._told: tuple[object, ...] = ()
+        self._told_at = 0.0
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
+
+    def is_due(self, *told: object) -> bool:
+        """Return True if a report is to be written: `told`, which is never empty, differs from that of the last
+        True, or REPEAT_S passed since."""
+        now = self._clock.monotonic()
+        if told == self._told and now - self._told_at < REPEAT_S:
+            return False
+        self._told, self._told_at = told, now
+        return True
 
     def write(self, state: str = "ok", problem: str = "", **figures: Any) -> None:
         """Replace the file and publish; `figures` must be JSON-serializable."""

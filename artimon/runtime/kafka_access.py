@@ -19,6 +19,8 @@ _JAAS = {
     "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
 _OAUTH_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+RECONNECT_MAX_MS = 1_000
+"""Longest pause between two attempts to connect; kafka-python's own 30 s delay the recovery after an outage."""
 REDACTED = "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key"
 """Pattern of option names whose values Spark must never print."""
 
@@ -61,6 +63,7 @@ def open_client(kind: Callable[..., Any], access: dict[str, Any] | None = None, 
         return networks[-1]
 
     try:
+        options = {"reconnect_backoff_max_ms": RECONNECT_MAX_MS, **options}
         return kind(kafka_client=network, **options, **(client_options() if access is None else access))
     except BaseException:
         for one in networks:

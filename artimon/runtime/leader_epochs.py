@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
@@ -20,16 +21,30 @@ def send_to_broker(admin: Any, request: Any, node: int, timeout_ms: int) -> Any:
     return manager.run(ask)
 
 
-def epoch_end_offset(
-    admin: Any, topic: str, partition: int, leader: int, leader_epoch: int, epoch: int, timeout_ms: int
-) -> tuple[int, int]:
-    """Return (error code, end offset of the messages written under `epoch` or before). The `leader` answers with an
-    error if `leader_epoch` is outdated."""
+def epoch_end_offsets(
+    admin: Any,
+    topic: str,
+    leaders: Mapping[int, int],
+    leader_epochs: Mapping[int, int],
+    epochs: Mapping[int, int],
+    timeout_ms: int,
+) -> dict[int, tuple[int, int]]:
+    """Return, for each partition of `epochs`, (error code, end offset of the messages written under its epoch or
+    before), with one request for each leader. A leader answers with an error if its epoch is outdated."""
     asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    one = asked.OffsetForLeaderPartition(partition=partition, current_leader_epoch=leader_epoch, leader_epoch=epoch)
-    request = OffsetForLeaderEpochRequest(topics=[asked(topic=topic, partitions=[one])])
-    found = send_to_broker(admin, request, leader, timeout_ms).topics[0].partitions[0]
-    return int(found.error_code), max(0, int(found.end_offset))
+    found = {}
+    for leader in {leaders[partition] for partition in epochs}:
+        wanted = [
+            asked.OffsetForLeaderPartition(
+                partition=partition, current_leader_epoch=leader_epochs[partition], leader_epoch=epoch
+            )
+            for partition, epoch in epochs.items()
+            if leaders[partition] == leader
+        ]
+        request = OffsetForLeaderEpochRequest(topics=[asked(topic=topic, partitions=wanted)])
+        for one in send_to_broker(admin, request, leader, timeout_ms).topics[0].partitions:
+            found[int(one.partition)] = int(one.error_code), max(0, int(one.end_offset))
+    return found
 
 
 def printed_id(topic_id: uuid.UUID | str) -> str:

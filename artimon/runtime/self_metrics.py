@@ -1,7 +1,7 @@
 """Own variables (self metrics): figures of a process's health file, published as variables like any application's.
 
 A table (artimon/runtime/self_metrics.csv) maps figures to variables. This module counts nothing: it passes
-existing figures to `bookkeeper` once a second, without cost on hot paths. Only artimon/cli/process_wiring.py enables
+existing figures to `bookkeeper` with each report, without cost on hot paths. Only artimon/cli/process_wiring.py enables
 it.
 """
 

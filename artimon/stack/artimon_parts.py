@@ -282,6 +282,11 @@ class SparkPart(ArtimonPart):
         ]
 
     def environment(self, context: StackContext) -> dict[str, str]:
+        launcher = [
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            *context.archive_flags("launcher", context.spark_jars),
+        ]
         spark = {
             "JAVA_HOME": str(context.java.home),
             "PYSPARK_PYTHON": sys.executable,
@@ -289,7 +294,7 @@ class SparkPart(ArtimonPart):
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(context.temporary(self.name)),
             "SPARK_HOME": str(context.spark_jars.parent),  # else the scripts of Spark start Python to search for it
-            "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # of the JVM that makes a command line
+            "SPARK_LAUNCHER_OPTS": " ".join(launcher),  # of the JVM that makes a command line
             **({"ARTIMON_RECORD_CLASSES": "1"} if context.settings.recording_classes else {}),
         }
         return {**super().environment(context), **spark}

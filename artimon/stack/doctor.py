@@ -241,7 +241,10 @@ def _ask_zookeeper(host: str, port: int) -> str:
 
 
 def _request_hdfs_space(host: str, port: int) -> str:
-    state = request_jmx(f"{host}:{port}", "Hadoop:service=NameNode,name=FSNamesystemState")
-    if state.get("FSState") != "Operational" or not state.get("NumLiveDataNodes"):
-        raise OSError(f"state {state.get('FSState')}, {state.get('NumLiveDataNodes')} live DataNodes")
-    return f"{int(state.get('CapacityRemaining', 0)) / GIB:.1f} GiB remain"
+    names = ("FSState", "NumLiveDataNodes", "CapacityRemaining")
+    state, nodes, free = (
+        request_jmx(f"{host}:{port}", "service=NameNode,name=FSNamesystemState", name) for name in names
+    )
+    if state != "Operational" or not nodes:
+        raise OSError(f"state {state}, {nodes} live DataNodes")
+    return f"{int(free or 0) / GIB:.1f} GiB remain"

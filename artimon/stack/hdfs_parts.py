@@ -28,17 +28,24 @@ def hdfs_uri(context: StackContext) -> str:
     return f"hdfs://{context.address('namenode.rpc')}"
 
 
-def request_jmx(address: str, bean: str, timeout_s: float = 3.0) -> dict[str, Any]:
-    """Fetch one bean's attributes from a Hadoop server's /jmx page, {} if absent. Raises OSError, ValueError."""
+def request_jmx(address: str, bean: str, attribute: str, timeout_s: float = 3.0) -> Any:
+    """Fetch one attribute of a bean of Hadoop from a server's /jmx page, None if absent: a whole bean costs the server
+    ten times as much. Raises OSError, ValueError."""
     connection = http.client.HTTPConnection(address, timeout=timeout_s)
     try:
-        connection.request("GET", f"/jmx?qry={bean}")
-        beans = json.loads(connection.getresponse().read(_ANSWER_LIMIT))["beans"]
+        connection.request("GET", f"/jmx?get=Hadoop:{bean}::{attribute}")
+        beans = json.loads(connection.getresponse().read(_ANSWER_LIMIT)).get("beans")
     except http.client.HTTPException as problem:
         raise OSError(f"/jmx on {address}: {problem!r}") from problem
     finally:
         connection.close()
-    return dict(beans[0]) if beans else {}
+    return beans[0].get(attribute) if beans else None
+
+
+def namenode_state(address: str) -> str | None:
+    """Return "Operational" or "safeMode", None before the NameNode knows it. Raises OSError, ValueError."""
+    state: str | None = request_jmx(address, "service=NameNode,name=FSNamesystemState", "FSState")
+    return state
 
 
 def write_xml(path: Path, values: Mapping[str, str]) -> None:
@@ -65,6 +72,8 @@ def _hdfs_site(context: StackContext) -> dict[str, str]:
         "dfs.client.block.write.replace-datanode-on-failure.enable": "false",
         "dfs.datanode.du.reserved": str(1024 * 1024 * 1024),
         "dfs.namenode.checkpoint.txns": "100000",
+        # a thread that looks for blocks of deleted files: a hundred times a second by default
+        "dfs.namenode.block.deletion.unlock.interval.ms": "200",
     }
 
 
@@ -122,8 +131,7 @@ class NameNode(StackPart):
         return _java(context, self.name, 160, "org.apache.hadoop.hdfs.server.namenode.NameNode")
 
     def check(self, context: StackContext) -> str:
-        state = request_jmx(context.address("namenode.http"), "Hadoop:service=NameNode,name=FSNamesystemState")
-        return "" if state.get("FSState") else "the NameNode does not report its state yet"
+        return "" if namenode_state(context.address("namenode.http")) else "the NameNode does not report its state yet"
 
     def addresses(self, context: StackContext) -> dict[str, str]:
         conf = context.folder("hdfs") / "conf"
@@ -163,15 +171,18 @@ class DataNode(StackPart):
         }
 
     def check(self, context: StackContext) -> str:
-        state = request_jmx(context.address("namenode.http"), "Hadoop:service=NameNode,name=FSNamesystemState")
-        if not self._is_live(context):
+        free = self._free_bytes(context)
+        if free is None:
             return "the NameNode does not report this DataNode as live"
-        if not state.get("CapacityRemaining"):
+        if not free:
             # a DataNode reports its volumes with its first heartbeat: no block can be placed before
             return "the NameNode reports no free space on the DataNode yet"
-        return "" if state.get("FSState") == "Operational" else f"the NameNode is in state {state.get('FSState')}"
+        state = namenode_state(context.address("namenode.http"))
+        return "" if state == "Operational" else f"the NameNode is in state {state}"
 
-    def _is_live(self, context: StackContext) -> bool:
-        info = request_jmx(context.address("namenode.http"), "Hadoop:service=NameNode,name=NameNodeInfo")
-        nodes = json.loads(info.get("LiveNodes") or "{}").values()
-        return any(node.get("xferaddr") == context.address(f"{self.name}.data") for node in nodes)
+    def _free_bytes(self, context: StackContext) -> int | None:
+        """Return the free bytes that the NameNode counts for this DataNode; None if it is not live."""
+        told = request_jmx(context.address("namenode.http"), "service=NameNode,name=NameNodeInfo", "LiveNodes")
+        here = context.address(f"{self.name}.data")
+        found = (node for node in json.loads(told or "{}").values() if node.get("xferaddr") == here)
+        return next((int(node.get("remaining", 0)) for node in found), None)

@@ -88,8 +88,10 @@ def jvm_flags(heap_mb: int, temporary: Path) -> list[str]:
     (docs/tuning.md, "Start of the stack")."""
     return [
         f"-Xmx{heap_mb}m",
+        f"-Xms{heap_mb // 2}m",  # else a 64th of the machine, whose young generation is touched before it is collected
         "-Xss512k",
         "-XX:+UseSerialGC",
+        "-XX:MetaspaceSize=64m",  # no full collection while classes are loaded
         "-XX:+ExitOnOutOfMemoryError",
         "-XX:-UsePerfData",
         "-XX:ReservedCodeCacheSize=64m",

@@ -121,10 +121,16 @@ class KafkaPart(StackPart):
             "log.dirs": str(context.folder(self.name) / "data"),
             "auto.create.topics.enable": "false",
             "num.network.threads": "2",
+            # few connections; each thread wakes three times a second
+            "listener.name.internal.num.network.threads": "1",
+            "listener.name.controller.num.network.threads": "1",
+            # empty records keep the metadata log moving: the default is two a second, each synced
+            "metadata.max.idle.interval.ms": "5000",
             "num.io.threads": "4",
             "num.recovery.threads.per.data.dir": "2",
             "background.threads": "2",
-            "broker.heartbeat.interval.ms": "500",  # a restarted broker waits until its old session has expired
+            "broker.heartbeat.interval.ms": "1000",
+            # a restarted broker waits until its old session has expired
             "broker.session.timeout.ms": "4000",
             "message.max.bytes": str(MESSAGE_MAX_BYTES),
             "socket.request.max.bytes": str(32 * 1024 * 1024),

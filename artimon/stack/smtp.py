@@ -208,7 +208,9 @@ async def _serve(
     listening(server)
     try:
         while not stop.is_set():
-            file.write("failing" if server.problem else "ok", server.problem, **server.figures())
+            state, problem = "failing" if server.problem else "ok", server.problem
+            if file.is_due(state, problem):
+                file.write(state, problem, **server.figures())
             await asyncio.to_thread(stop.wait, HEALTH_S)
     finally:
         await server.stop()

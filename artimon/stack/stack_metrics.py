@@ -10,7 +10,7 @@ from artimon.runtime.self_metrics_endpoint import SelfMetricsEndpoint
 from artimon.stack.part_runner import Phase
 from artimon.stack.stack import Stack
 
-PERIOD_S = 1.0
+PERIOD_S = 5.0
 AGENT = "agent"
 
 

@@ -14,7 +14,7 @@ from artimon.stack.stack_errors import NotHealthyError, UnknownPartError
 from artimon.stack.stack_part import StackContext, StackPart
 from artimon.stack.stack_state import PartState
 
-TICK_PERIOD_S = 0.05
+TICK_PERIOD_S = 0.1
 IDLE_PERIOD_S = 0.25
 STOP_TIMEOUT_S = 45.0
 Listener = Callable[[list[PartState], int], None]

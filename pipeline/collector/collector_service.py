@@ -101,12 +101,14 @@ class CollectorService:
         zookeeper.start_async()
 
     def report(self, state: str, problems: Sequence[str], **figures: Any) -> None:
-        """Write the health file with the non-empty texts of `problems`. `figures` must be JSON."""
+        """Write the health file if it is due, with the non-empty texts of `problems`. `figures` must be JSON."""
         problem = ""
         if self.registration.conflict:
             problem = "another collector is registered under this id"
         elif not self.registration.registered:
             problem = "not registered in ZooKeeper: agents that start now do not find it"
+        if not self.health.is_due(state, problem):
+            return
         self.health.write(
             state,
             problem,

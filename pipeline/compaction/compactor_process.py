@@ -85,7 +85,16 @@ class _CompactorThread:
     def report(self, health: HealthFile) -> None:
         """Write the health file. A problem with the table is reported but does not fail the process; a hung thread
         does. A first turn that works through a backlog counts as ok once it knows its jobs."""
-        problem, given_up, done = self._problem, self._compactor.given_up(), self._compactor.figures()
+        problem, done, silent_s = self._problem, self._compactor.figures(), self._compactor.silent_s()
+        if not self.attempted and not done["settled_ms"]:
+            state, told = "starting", problem
+        elif silent_s > HUNG_TIMEOUT_S + self._interval_s:
+            state, told = "failing", f"no progress for {silent_s:.0f} s"
+        else:
+            state, told = "ok", ""
+        if not health.is_due(state, told):
+            return
+        given_up = self._compactor.given_up()
         figures = {
             **done,
             "problems": [text for text in (problem, *given_up[:MAX_PROBLEMS]) if text and self.attempted],
@@ -95,13 +104,7 @@ class _CompactorThread:
             "last_problem": self._last_problem,
             **resource_usage(),
         }
-        silent_s = self._compactor.silent_s()
-        if not self.attempted and not done["settled_ms"]:
-            health.write("starting", problem, **figures)
-        elif silent_s > HUNG_TIMEOUT_S + self._interval_s:
-            health.write("failing", f"no progress for {silent_s:.0f} s", **figures)
-        else:
-            health.write("ok", **figures)
+        health.write(state, told, **figures)
 
 
 def lower_priority(niceness: int = NICENESS) -> None:

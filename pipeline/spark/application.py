@@ -109,11 +109,14 @@ def _run(
         problems += [f"acks: {acks.problem}"] if acks.problem else []
         problems += [topics.problem] if topics.problem else []
         state = "ok" if not problems else "starting" if all(life.restarts == 0 for life in lives) else "failing"
-        restarts = {life.name: life.restarts for life in lives}
+        problem = "; ".join(problems)
         figures = {"raw": raw.figures(), "buckets": buckets.figures(), "series": series.figures()}
+        if not health.is_due(state, problem, figures["raw"]["until"], figures["buckets"].get("shards")):
+            continue
+        restarts = {life.name: life.restarts for life in lives}
         told = {"problems": retention.problems, "warnings": raw.problems()}
         kafka = retention.figures()
-        health.write(state, "; ".join(problems), **figures, restarts=restarts, kafka=kafka, **told)
+        health.write(state, problem, **figures, restarts=restarts, kafka=kafka, **told)
     acks.wake()
     for thread in threads:
         thread.join(STOP_TIMEOUT_S)

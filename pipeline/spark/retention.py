@@ -24,6 +24,8 @@ from pipeline.spark.topic_client import TopicClient, TopicInfo
 log = logging.getLogger(__name__)
 
 QUOTA_SHARE = 0.5
+SPACIOUS_SHARE, SPACIOUS_TURNS = 0.25, 3
+"""Fraction of the quota below which the topic is looked at once in so many intervals."""
 SETTINGS_CHECK_S = 60.0
 """Interval between two checks of the topic's settings, in seconds."""
 PRESSURE_INTERVAL_S = 20.0
@@ -99,8 +101,13 @@ class TopicTrimmer:
         turns = LoopGuard("Kafka is not trimmed")
         while not stop.is_set():
             turns.attempt(self._trim_all)
-            self._clock.wait(stop, self._config.trim_interval_s)
+            self._clock.wait(stop, self._config.trim_interval_s * (1 if self._is_tight() else SPACIOUS_TURNS))
         self._topic.close()
+
+    def _is_tight(self) -> bool:
+        """Return True if the topic may soon have to be cut for space, or its size is unknown."""
+        quota = self._config.kafka_quota_bytes
+        return bool(quota) and self._figures.get("bytes", quota) > SPACIOUS_SHARE * quota
 
     def _trim_all(self) -> None:
         with suppress(FileNotFoundError):  # no table yet

@@ -41,10 +41,14 @@ _POOLS = """<?xml version="1.0"?>
 
 # The JVM only moves bytes from Kafka to the tasks: the second compiler costs more than it saves. Stacks are large
 # because Spark parses the text of a failure, a page or two, with a recursive pattern; 512 kB overflowed.
+# Metaspace begins so large that loading Spark's classes collects no garbage.
 _JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m -XX:ReservedCodeCacheSize=96m"
-    " -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError"
+    " -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError -XX:MetaspaceSize=160m"
 )
+
+
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing"
 
 
 class NoMasterError(RuntimeError):
@@ -124,6 +128,10 @@ def _common_settings(pools: Path) -> dict[str, str]:
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "4",
         "spark.sql.streaming.stopTimeout": "5s",
+        # the checkpoint is a local cache: its usual manager runs a dozen shell commands for each micro-batch, to follow
+        # links and to set permissions, and half of what is left is for files of checksums
+        "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTS}.FileSystemBasedCheckpointFileManager",
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
         # consumers with their prefetched data take some MB each: drop those of ended queries soon
         "spark.kafka.consumer.cache.timeout": "1m",
         "spark.kafka.consumer.cache.evictorThreadRunInterval": "20s",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import xxhash
+from pyspark.errors import StreamingQueryException
 
 from artimon.runtime.kafka_access import java_options
 from pipeline.spark.spark_settings import SparkConfig
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 COLUMNS = ("partition", "offset", "timestamp", "value")
 CHECK_INTERVAL_S = 5.0
+WAIT_S = 1.0
+"""Longest time in seconds until a query sees `stop`. Its own end wakes it at once."""
 
 
 def task_slots(session: SparkSession) -> int:
@@ -32,6 +35,13 @@ def task_slots(session: SparkSession) -> int:
 def offsets_json(topic: str, positions: Mapping[int, int]) -> str:
     """Return offsets in the form that Spark's Kafka source reads."""
     return json.dumps({topic: {str(p): at for p, at in sorted(positions.items())}})
+
+
+def polling_session(session: SparkSession, every_s: float) -> SparkSession:
+    """Return a session whose queries ask Kafka for more every `every_s` if there is nothing to do, and else at once."""
+    found = session.newSession()
+    found.conf.set("spark.sql.streaming.pollingDelay", f"{int(every_s * 1000)}ms")
+    return found
 
 
 def streaming_frame(
@@ -73,7 +83,8 @@ def run_query(
     stop: threading.Event,
     look: Callable[[], None],
 ) -> None:
-    """Run a query until `stop`; raise its failure. `look` is called every few seconds and may raise too."""
+    """Run a query until `stop`; raise its failure. `every_s`: interval of its micro-batches, 0: as soon as there is one
+    (`polling_session`). `look` is called every few seconds and may raise too."""
     failure: list[BaseException] = []
 
     def guarded(batch_frame: Any, number: int) -> None:
@@ -93,15 +104,23 @@ def run_query(
     query = writer.trigger(processingTime=f"{int(every_s * 1000)} milliseconds").start()
     waited = CHECK_INTERVAL_S
     try:
-        while not stop.wait(0.25):
-            if not query.isActive:
-                raise failure[0] if failure else query.exception() or RuntimeError(f"query {name} ended by itself")
-            waited += 0.25
+        while not stop.is_set():
             if waited >= CHECK_INTERVAL_S:
                 look()
                 waited = 0.0
+            if _has_ended(query):
+                raise failure[0] if failure else query.exception() or RuntimeError(f"query {name} ended by itself")
+            waited += WAIT_S
     finally:
         query.stop()
+
+
+def _has_ended(query: Any) -> bool:
+    """Wait at most WAIT_S for the end of a query, with or without a failure."""
+    try:
+        return bool(query.awaitTermination(WAIT_S))
+    except StreamingQueryException:
+        return True
 
 
 def remove_checkpoint(folder: Path) -> None:

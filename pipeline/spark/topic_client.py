@@ -15,10 +15,10 @@ from kafka.errors import KafkaError, for_code
 from kafka.protocol.admin import DescribeLogDirsRequest
 from kafka.protocol.consumer import OffsetSpec
 
-from artimon.model.topic_spec import generations
+from artimon.model.topic_spec import MAX_GENERATIONS, generation_number, generations
 from artimon.rawtable.table_state import MAX_EPOCHS, Epochs, Span, append_epoch
 from artimon.runtime.kafka_access import open_client
-from artimon.runtime.leader_epochs import epoch_end_offset, printed_id, send_to_broker
+from artimon.runtime.leader_epochs import epoch_end_offsets, printed_id, send_to_broker
 from pipeline.collector.kafka_quota import LogSizes, sizes_of
 
 TIMEOUT_MS = 15_000
@@ -73,6 +73,8 @@ class TopicClient:
         self._lock = threading.Lock()
         self._admin: Any = None
         self._consumer: Any = None
+        self._newest = MAX_GENERATIONS
+        """Number of the newest generation seen; only its successor can be new."""
 
     def describe(self) -> TopicInfo:
         """Return cluster, topic id, partitions and leaders. Raises TopicError."""
@@ -85,12 +87,13 @@ class TopicClient:
 
     def generations(self) -> list[TopicInfo]:
         """Return all generations of the topic that exist, oldest first. Raises TopicError if there is none."""
-        names = generations(self._base)
+        names = generations(self._base)[: self._newest + 1]
         found = {one["name"]: one for one in self._describe(names) if not one["error_code"] and one["partitions"]}
         if not found:
             raise TopicError(
                 f"Kafka at {self.bootstrap} has no topic {self._base}: create it with `artimon topics create`"
             )
+        self._newest = max(generation_number(self._base, name) for name in found)
         return [_info(found[name]) for name in names if name in found]
 
     def switched_to(self, name: str) -> TopicClient:
@@ -117,19 +120,19 @@ class TopicClient:
     def _describe(self, names: list[str]) -> list[Any]:
         with self._request(f"topic {names[0]}"):
             admin = self._admin_client()
-            cluster = admin.describe_cluster()["cluster_id"]
-            return [{**one, "cluster": cluster} for one in admin.describe_topics(names)]
+            # one request: `describe_topics` drops the id of the cluster
+            found = admin._manager.run(admin._get_cluster_metadata, names)
+            return [{**one, "cluster": found["cluster_id"]} for one in found["topics"]]
 
     def epochs(self, info: TopicInfo, known: Mapping[int, Epochs]) -> dict[int, Epochs]:
         """Return each partition's leader epochs with offsets, continuing `known`. Raises TopicError,
         LeaderChangedError."""
-        return {p: self._epochs(info, p, known.get(p, ())) for p in range(info.partitions)}
+        same = {p: info.epochs[p] for p in range(info.partitions) if known.get(p) and known[p][-1][0] == info.epochs[p]}
+        self._epoch_ends(info, same)  # raises if one of them has changed
+        return {p: known[p] if p in same else self._epochs(info, p, known.get(p, ())) for p in range(info.partitions)}
 
     def _epochs(self, info: TopicInfo, partition: int, known: Epochs) -> Epochs:
         now = info.epochs[partition]
-        if known and known[-1][0] == now:
-            self._epoch_end(info, partition, now)  # raises if the epoch has changed
-            return known
         if known and known[-1][0] > now:
             return ((now, 0),)  # the whole cluster went back in time: its log is unknown
         first = max(0, now - MAX_EPOCHS) if not known else known[-1][0]
@@ -141,20 +144,26 @@ class TopicClient:
 
     def check_leaders(self, info: TopicInfo) -> None:
         """Check that each partition is still led under its epoch in `info`. Raises LeaderChangedError, TopicError."""
-        for partition, epoch in info.epochs.items():
-            self._epoch_end(info, partition, epoch)
+        self._epoch_ends(info, info.epochs)
 
     def _epoch_end(self, info: TopicInfo, partition: int, epoch: int) -> int:
-        """Return the end offset of messages written under `epoch` or before. The leader refuses if it changed."""
-        leader, now = info.leaders[partition], info.epochs[partition]
+        return self._epoch_ends(info, {partition: epoch})[partition]
+
+    def _epoch_ends(self, info: TopicInfo, epochs: Mapping[int, int]) -> dict[int, int]:
+        """Return, by partition, the end offset of messages written under its epoch or before. A leader refuses if it
+        changed."""
+        if not epochs:
+            return {}
         with self._request(f"epochs of {self.topic}"):
             admin = self._admin_client()
-            error, end = epoch_end_offset(admin, self.topic, partition, leader, now, epoch, TIMEOUT_MS)
-        if error:
-            raise LeaderChangedError(
-                f"{self.topic}, partition {partition}: no longer led under epoch {now} ({for_code(error).__name__})"
-            )
-        return end
+            found = epoch_end_offsets(admin, self.topic, info.leaders, info.epochs, epochs, TIMEOUT_MS)
+        for partition, (error, _) in found.items():
+            if error:
+                raise LeaderChangedError(
+                    f"{self.topic}, partition {partition}: no longer led under epoch {info.epochs[partition]}"
+                    f" ({for_code(error).__name__})"
+                )
+        return {partition: end for partition, (_, end) in found.items()}
 
     def sizes(self, partitions: int) -> LogSizes:
         """Return the size of each partition on the disks of the brokers. Raises TopicError."""

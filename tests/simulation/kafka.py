@@ -81,10 +81,10 @@ class SimTopic(LogTopic):
     def _logs(self) -> tuple[str, Sequence[Partition]]:
         return self._kafka.topics[self.topic]
 
-    def _epoch_end(self, info: TopicInfo, partition: int, epoch: int) -> int:
+    def _epoch_ends(self, info: TopicInfo, epochs: Mapping[int, int]) -> dict[int, int]:
         if self._kafka.down:
             raise TopicError("Kafka does not answer")
-        return super()._epoch_end(info, partition, epoch)
+        return super()._epoch_ends(info, epochs)
 
     def offsets_at(self, partitions: int, time_ms: int) -> dict[int, int]:
         """Return the first offsets at or after a time, as Kafka does; none where every message is older."""

@@ -4,7 +4,7 @@ and hides its messages; messages that were not truncated are never forgotten."""
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from artimon.rawtable.table_state import Span
@@ -109,11 +109,12 @@ class LogTopic(TopicClient):
         topic_id, logs = self._logs()
         return [TopicInfo(CLUSTER, self.topic, topic_id, len(logs))]
 
-    def _epoch_end(self, info: TopicInfo, partition: int, epoch: int) -> int:
-        log = self._logs()[1][partition]
-        if info.epochs[partition] != log.epoch:
-            raise LeaderChangedError(f"{self.topic}, partition {partition}: another leader")
-        return log.end_of(epoch)
+    def _epoch_ends(self, info: TopicInfo, epochs: Mapping[int, int]) -> dict[int, int]:
+        logs = self._logs()[1]
+        for partition in epochs:
+            if info.epochs[partition] != logs[partition].epoch:
+                raise LeaderChangedError(f"{self.topic}, partition {partition}: another leader")
+        return {partition: logs[partition].end_of(epoch) for partition, epoch in epochs.items()}
 
     def log_bounds(self, partitions: int) -> dict[int, Span]:
         self._wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import dataclass, field
+from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
@@ -16,6 +17,8 @@ from artimon.model.znode import parse_json_object
 from varstore.cluster.membership import SHARDS_PATH, Membership, MembershipError, read_membership
 
 CACHE_TTL_S = 1.0
+REREAD_S = 10.0
+"""Age in seconds of an answer from which ZooKeeper is asked again although no watch fired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +83,15 @@ class ClusterState:
 
 
 class ClusterDirectory:
-    """Asks ZooKeeper at most once a second. `_lock` guards the answer. `ask_s`: timeout of each request."""
+    """Asks ZooKeeper when a watch fired, at most once a second, and every REREAD_S. kazoo calls all watches when the
+    connection is lost. `_lock` guards the answer. `ask_s`: timeout of each request."""
 
     def __init__(self, client: KazooClient, ask_s: float = 3.0, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client, self._ask_s, self._clock = client, ask_s, clock
         self._lock = threading.Lock()
         self._state = ClusterState()
-        self._read_at = -CACHE_TTL_S
+        self._read_at = -REREAD_S
+        self._changed = threading.Event()
         self.stale = ""
         """Reason why the last reading failed; empty if it succeeded."""
 
@@ -94,7 +99,7 @@ class ClusterDirectory:
         """Return the newest reading; an old one (see `stale`) while ZooKeeper does not answer."""
         with self._lock:
             now = self._clock.monotonic()
-            if now - self._read_at >= CACHE_TTL_S:
+            if now - self._read_at >= (CACHE_TTL_S if self._changed.is_set() or self.stale else REREAD_S):
                 if self._state.live and not self._client.connected:  # waiting would only delay requests
                     self.stale = "ZooKeeper does not answer: using the shards known last"
                     return self._state
@@ -108,16 +113,22 @@ class ClusterDirectory:
     def invalidate(self) -> None:
         """Ask again at the next reading: the known places are out of date."""
         with self._lock:
-            self._read_at = -CACHE_TTL_S
+            self._read_at = -REREAD_S
 
     def _fetch(self) -> ClusterState:
-        membership = read_membership(self._client) or Membership(())
+        self._changed.clear()
+        membership = read_membership(self._client, self._on_event)
+        if membership is None:
+            self._changed.set()  # a missing node has no watch
         deadline = self._clock.monotonic() + self._ask_s  # of all requests: queries wait for this
         try:
-            names = self._client.get_children_async(SHARDS_PATH).get(timeout=self._ask_s)
+            names = self._client.get_children_async(SHARDS_PATH, watch=self._on_event).get(timeout=self._ask_s)
         except NoNodeError:
-            return ClusterState(membership)
-        asked = [(name, self._client.get_async(f"{SHARDS_PATH}/{name}")) for name in sorted(names)]
+            self._changed.set()
+            return ClusterState(membership or Membership(()))
+        asked = [
+            (name, self._client.get_async(f"{SHARDS_PATH}/{name}", watch=self._on_event)) for name in sorted(names)
+        ]
         live = []
         for name, answer in asked:
             try:
@@ -125,4 +136,7 @@ class ClusterDirectory:
                 live.append(ShardAddress.from_bytes(name, answer.get(timeout=left_s)[0]))
             except (NoNodeError, ValueError, KeyError, TypeError):  # gone, or not a shard: skip only this one
                 continue
-        return ClusterState(membership, tuple(live))
+        return ClusterState(membership or Membership(()), tuple(live))
+
+    def _on_event(self, _event: Any) -> None:
+        self._changed.set()

@@ -1,11 +1,11 @@
-"""Polls Kafka every two seconds for the log ends and leader epochs of the samples topic: from them a shard derives its
+"""Polls Kafka every few seconds for the log ends and leader epochs of the samples topic: from them a shard derives its
 missing range, and detects a log that was truncated."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafka import TopicPartition
@@ -14,9 +14,9 @@ from kafka.errors import KafkaError
 from kafka.protocol.consumer import OffsetSpec
 
 from artimon.model.clock import SYSTEM_CLOCK, Clock
-from artimon.model.topic_spec import generations
+from artimon.model.topic_spec import MAX_GENERATIONS, generation_number, generations
 from artimon.runtime.kafka_access import open_client
-from artimon.runtime.leader_epochs import epoch_end_offset, printed_id
+from artimon.runtime.leader_epochs import epoch_end_offsets, printed_id
 from artimon.runtime.partition_counts import PartitionCounts
 from artimon.runtime.supervision import LoopGuard
 from varstore.cluster.freshness import partition_number
@@ -25,6 +25,8 @@ from varstore.shard.shard import Shard
 log = logging.getLogger(__name__)
 
 POLL_S = 2.0
+CALM_POLL_S = 5.0
+"""Interval while every virtual shard is whole and none lags: a third of the age at which one lags."""
 _REQUEST_TIMEOUT_MS = 5_000
 _BOOTSTRAP_TIMEOUT_MS = 4_000
 
@@ -40,7 +42,7 @@ def log_span(
     KafkaError, OSError, and other errors of the client."""
     client, counts = _admin(kafka), counts or PartitionCounts(None)
     try:
-        found = _describe_generations(client, topic, counts)[-1]
+        found = _describe_generations(client, generations(topic), counts)[-1]
         epochs = {p["partition_index"]: int(p["leader_epoch"]) for p in found["partitions"]}
         topic_id, starts = _offsets(client, found, OffsetSpec.EARLIEST)
         _, ends = _offsets(client, found, OffsetSpec.LATEST)
@@ -64,12 +66,13 @@ def _offsets(client: Any, found: Mapping[str, Any], which: OffsetSpec) -> tuple[
     return printed_id(found["topic_id"]), {tp.partition: int(at.offset) for tp, at in offsets.items()}
 
 
-def _describe_generations(client: Any, topic: str, counts: PartitionCounts) -> list[dict[str, Any]]:
-    """Return all generations of the topic, oldest first, each with the partitions that lanes are spread over."""
-    described = {one["name"]: one for one in client.describe_topics(generations(topic))}
-    found = [one for name in generations(topic) if (one := described.get(name)) and not one["error_code"]]
+def _describe_generations(client: Any, names: Sequence[str], counts: PartitionCounts) -> list[dict[str, Any]]:
+    """Return those generations of a topic that exist, oldest first, each with the partitions that lanes are spread
+    over."""
+    described = {one["name"]: one for one in client.describe_topics(list(names))}
+    found = [one for name in names if (one := described.get(name)) and not one["error_code"]]
     if not found:
-        raise KafkaError(f"topic {topic}: error {described.get(topic, {}).get('error_code')}")
+        raise KafkaError(f"topic {names[0]}: error {described.get(names[0], {}).get('error_code')}")
     return [_limit_partitions(one, counts) for one in found]
 
 
@@ -85,7 +88,8 @@ def end_of_epoch(client: Any, topic: str, partition: Mapping[str, Any], epoch: i
     if epoch > partition["leader_epoch"]:
         return 0
     number, leader, now = partition["partition_index"], partition["leader_id"], partition["leader_epoch"]
-    error, end = epoch_end_offset(client, topic, number, leader, now, epoch, _REQUEST_TIMEOUT_MS)
+    one = {number: leader}, {number: now}, {number: epoch}
+    error, end = epoch_end_offsets(client, topic, *one, _REQUEST_TIMEOUT_MS)[number]
     if error:
         raise KafkaError(f"topic {topic}, {number}: end of epoch {epoch}: {error}")
     return end
@@ -103,12 +107,17 @@ class LogEnds:
         clock: Clock = SYSTEM_CLOCK,
         follower: Shard | None = None,
         counts: PartitionCounts | None = None,
+        is_calm: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`is_calm`: returns True if nothing waits for the next answer."""
+        self._is_calm = is_calm
         self._kafka, self._topic, self._saw, self._clock = kafka, topic, saw, clock
         self._follower, self._counts = follower, counts or PartitionCounts(None)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="log-ends", daemon=True)
         self._client: Any = None
+        self._newest = MAX_GENERATIONS
+        """Number of the newest generation seen; only its successor can be new."""
         self.topic_ids: tuple[str, ...] = ()
         """Present generations of the topic, newest first; empty while they are unknown."""
         self._loop = LoopGuard(f"ends of topic {topic} at {kafka}")
@@ -131,14 +140,14 @@ class LogEnds:
         while not self._stop.is_set():
             if not self._loop.attempt(self._poll):
                 self._close()
-            self._clock.wait(self._stop, POLL_S)
+            self._clock.wait(self._stop, CALM_POLL_S if self._is_calm() else POLL_S)
         self._close()
 
     def _poll(self) -> None:
         if self._client is None:
             self._client = _admin(self._kafka)
         asked_s = self._clock.monotonic()
-        found = _describe_generations(self._client, self._topic, self._counts)
+        found = self._describe()
         ends: dict[int, int] = {}
         topic_ids = []
         for place, one in enumerate(reversed(found)):
@@ -148,8 +157,13 @@ class LogEnds:
         self.topic_ids = tuple(topic_ids)
         self._saw(self.topic_ids[0], ends, asked_s, self._clock.monotonic())
         if self._follower is not None:
-            for one in _describe_generations(self._client, self._topic, self._counts):
+            for one in self._describe():
                 self._follow_epochs(self._follower, one)
+
+    def _describe(self) -> list[dict[str, Any]]:
+        found = _describe_generations(self._client, generations(self._topic)[: self._newest + 1], self._counts)
+        self._newest = generation_number(self._topic, found[-1]["name"])
+        return found
 
     def _follow_epochs(self, follower: Shard, found: Mapping[str, Any]) -> None:
         topic_id = printed_id(found["topic_id"])

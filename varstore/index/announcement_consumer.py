@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
@@ -19,6 +19,8 @@ from artimon.runtime.supervision import RetryLoop
 log = logging.getLogger(__name__)
 
 _POLL_MS = 500
+_FETCH_WAIT_MS = 5_000
+"""Longest wait of the broker for a fetch of the idle topic; a message ends it at once."""
 _POLL_RECORDS = 200
 _REQUEST_TIMEOUT_MS = 10_000
 _BOOTSTRAP_TIMEOUT_MS = 4_000
@@ -91,29 +93,29 @@ class AnnouncementConsumer:
         self._retry.run(self._follow, self._stop)
 
     def _follow(self) -> None:
-        consumer = open_client(
+        while not self._stop.is_set():
+            with closing(self._open_consumer()) as consumer:  # a new one: a request waits behind the fetch of the last
+                self._read_topic(consumer)
+
+    def _open_consumer(self) -> Any:
+        return open_client(
             KafkaConsumer,
             bootstrap_servers=self._kafka,
             group_id=None,
             enable_auto_commit=False,
             allow_auto_create_topics=False,
             fetch_max_bytes=16 * 1024 * 1024,
+            fetch_max_wait_ms=_FETCH_WAIT_MS,
             request_timeout_ms=_REQUEST_TIMEOUT_MS * 2,
             bootstrap_timeout_ms=_BOOTSTRAP_TIMEOUT_MS,
         )
-        try:
-            ends = self._ends(consumer, self._topic)
-            partitions = [TopicPartition(self._topic, p) for p in ends]
-            consumer.assign(partitions)
-            while not self._stop.is_set():
-                self._reading(consumer, partitions)
-        finally:
-            consumer.close()
 
-    def _reading(self, consumer: Any, partitions: Sequence[TopicPartition]) -> None:
+    def _read_topic(self, consumer: Any) -> None:
         """Read from the beginning, then follow the topic until another reading is requested."""
         reading = self.requested_pass
         ends = self._ends(consumer, self._topic)
+        partitions = [TopicPartition(self._topic, p) for p in ends]
+        consumer.assign(partitions)
         # by offset, so that the positions below are those of this reading from here on
         for partition, start in consumer.beginning_offsets(partitions, timeout_ms=_REQUEST_TIMEOUT_MS).items():
             consumer.seek(partition, start)
