@@ -4,7 +4,6 @@ Parallel workers (pytest-xdist) are processes with servers and ports of their ow
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import tempfile
@@ -15,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from artimon.runtime.process_setup import MIDDLE, OLD, YOUNG
 from artimon.stack.stack import Stack
 from tests.e2e.whole import whole_stack
 
@@ -61,9 +59,7 @@ STACK_GROUPS = pytest.StashKey[set[tuple[int, str]]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each parallel worker its own host identity, so that instance numbers of programs never collide. Collect
-    garbage as our processes do: seldom, since the heap of all tests is large."""
-    gc.set_threshold(YOUNG, MIDDLE, OLD)
+    """Give each parallel worker its own host identity, so that instance numbers of programs never collide."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = tempfile.mkdtemp(prefix="artimon-run-")
         os.environ["ARTIMON_RUN"] = folder
