@@ -67,6 +67,7 @@ class Session(QueryRunner):
         self._store: Store | None = store
         self._address, self._clock, self._open_history = where, clock, open_history
         self.promql_settings = promql or PromqlSettings()
+        self.default_limits = Limits.of_machine()
         self._history: History | None = None
         self._history_store: HistoryStore | None = None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from artimon.runtime.http.http_limits import HttpLimits, KiB
-from artimon.runtime.machine_memory import memory_limit
+from artimon.runtime.machine_memory import QUERY_SHARE, SAMPLE_BYTES, SERIES_BYTES, query_memory
 from artimon.runtime.process_options import (
     AccessFile,
     Health,
@@ -35,11 +35,8 @@ HARD_FACTORS = {
     "query_s": 6,
 }
 """Factors between a limit and the hard one, up to which a request may ask for more; other limits are hard."""
-QUERY_SHARE = 8
-"""Part of the usable memory that one query may fill."""
-REDUCED_CELL_BYTES, SAMPLE_BYTES, READ_CELL_BYTES, SERIES_BYTES = 32, 24, 128, 8_192
-"""Bytes of a cell that is reduced, of a raw sample and of a cell that are read, and of a series with its labels and
-text, each with the arrays of their evaluation."""
+REDUCED_CELL_BYTES, READ_CELL_BYTES = 32, 128
+"""Bytes of a cell that is reduced, and of a cell that is read, with the arrays of their evaluation."""
 ANSWERED_CELL_BYTES, ENDPOINT_BYTES = 1_024, 2_048
 """Bytes of a cell of an answer, with its text before and after compression and what it was evaluated from, and of an
 endpoint of the list."""
@@ -94,7 +91,7 @@ class ApiLimits(HttpLimits):
     @classmethod
     def of_machine(cls, memory_bytes: int = 0) -> ApiLimits:
         """Return the limits of a machine, at least the defaults. `memory_bytes`: memory of a process; 0: measured."""
-        least, share = cls(), (memory_bytes or memory_limit()) // QUERY_SHARE
+        least, share = cls(), query_memory(QUERY_SHARE, memory_bytes)
         return replace(
             least,
             series=max(least.series, share // SERIES_BYTES),

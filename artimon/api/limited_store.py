@@ -21,8 +21,8 @@ from query_dsl.evaluation.host_acks import LiveAgents, add_host_states
 from query_dsl.promql import Query
 from query_dsl.results.expected_points import Completeness
 from query_dsl.stores.engine_store import EngineStore, ForwardingStore
+from query_dsl.stores.query_limits import DEFAULT_LIMITS, QueryBudget, make_budget
 from query_dsl.stores.query_limits import Limits as QueryLimits
-from query_dsl.stores.query_limits import QueryBudget, make_budget
 from query_dsl.stores.raw_samples import RawSamples, SampleRequest
 from query_dsl.stores.table_read import HISTORY_NOTE
 from query_dsl.tree.nodes import Window, walk
@@ -198,8 +198,9 @@ def _with_states(found: Completeness, store: LimitedStore, now_ms: int, agents: 
 
 def history_limits(store: LimitedStore, seconds: float | None = None) -> QueryLimits:
     """Return the limits that the history enforces; this wrapper limits series and cells."""
-    memory = store.limits.cells_read * CELL_BYTES * FETCHES
-    return QueryLimits(samples=store.limits.samples_read, memory_bytes=memory, seconds=seconds)
+    limits = store.limits
+    series, memory = max(limits.series, DEFAULT_LIMITS.series), limits.cells_read * CELL_BYTES * FETCHES
+    return QueryLimits(series, limits.samples_read, memory_bytes=memory, seconds=seconds)
 
 
 def _prepare_query(

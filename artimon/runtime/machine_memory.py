@@ -7,6 +7,13 @@ from pathlib import Path
 
 MEMORY_SHARE = 0.8
 """Default share of the machine's memory that a process may use."""
+QUERY_SHARE, USER_SHARE = 8, 4
+"""Part of that memory which one query may fill: in a server that runs several, in the process of one user."""
+SERIES_BYTES, SAMPLE_BYTES, ROW_BYTES = 8_192, 24, 256
+"""Bytes of a series with its labels and text, of a raw sample, each with the arrays of their evaluation, and of a
+sample in an answer of the history, as a frame."""
+LEAST_SERIES = 100_000
+"""Limit of the series of a query on a machine with little memory, and the default."""
 
 
 def memory_limit(machine_bytes: int = 0) -> int:
@@ -17,6 +24,16 @@ def memory_limit(machine_bytes: int = 0) -> int:
     if soft != resource.RLIM_INFINITY:
         found.append(soft)
     return int(min(found) * MEMORY_SHARE)
+
+
+def query_memory(share: int, memory_bytes: int = 0) -> int:
+    """Return the bytes that one query may fill. `memory_bytes`: memory of the process; 0: measured."""
+    return (memory_bytes or memory_limit()) // share
+
+
+def user_series(memory_bytes: int = 0) -> int:
+    """Return the most series of one query in the process of one user."""
+    return max(LEAST_SERIES, query_memory(USER_SHARE, memory_bytes) // SERIES_BYTES)
 
 
 def _machine_bytes() -> int:

@@ -39,11 +39,14 @@ class EndpointRegistration:
         reassert_s: float = 60.0,
         digest: str = "",
         session: Any = None,
+        is_first: bool = False,
     ):
         """`digest`: user:password for ZooKeeper; the ACL then admits that user only. "": open to everyone. `session`:
-        started client of its owner, who reconnects and ends it; None for a client of our own."""
+        started client of its owner, who reconnects and ends it; None for a client of our own. `is_first`: probably no
+        other process is registered below the host key."""
         self.path, self._digest, self._session = path, digest, session
         self._zookeeper, self._data, self._session_s, self._reassert_s = zookeeper, data, session_s, reassert_s
+        self._is_first = is_first
         self._wake, self._withdraw, self._stop = threading.Event(), threading.Event(), threading.Event()
         self.registered, self.withdrawn, self.stopped = threading.Event(), threading.Event(), threading.Event()
         self.deleted = False
@@ -164,7 +167,25 @@ class EndpointRegistration:
 
     def _create(self) -> bool:
         """Create the node; False if there is one."""
-        create = self._client.create_async(self.path, self._data, ephemeral=True, makepath=True)
+        is_first, self._is_first = self._is_first, False
+        if is_first and self._create_with_host():
+            return True
+        try:
+            return self._create_alone()
+        except NoNodeError:
+            return self._create_with_host() or self._create_alone(makepath=True)
+
+    def _create_with_host(self) -> bool:
+        """Create the node and that of its host in one transaction; False if that fails. kazoo's `makepath` would look
+        for each node above first."""
+        both = self._client.transaction()
+        both.create(self.path.rpartition("/")[0])
+        both.create(self.path, self._data, ephemeral=True)
+        made = both.commit_async().get(timeout=CALL_TIMEOUT_S)
+        return not any(isinstance(one, Exception) for one in made)
+
+    def _create_alone(self, makepath: bool = False) -> bool:
+        create = self._client.create_async(self.path, self._data, ephemeral=True, makepath=makepath)
         try:
             create.get(timeout=CALL_TIMEOUT_S)
         except NodeExistsError:

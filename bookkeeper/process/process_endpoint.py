@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from bookkeeper.process import addresses, instances
-from bookkeeper.process.host_key import HOSTS, host_key
+from bookkeeper.process.host_key import HOSTS, fit_host_key, host_key
 from bookkeeper.runtime.application_log import add_null_handler
 from bookkeeper.runtime.process_settings import FINAL_FOLDER, ProcessSettings, environment, zookeeper_digest
 from bookkeeper.runtime.wall_clock import now_ms
@@ -232,7 +232,11 @@ class ProcessEndpoint:
         self.service, self.server, self.advertised = handler, server, where.advertise
         told = json.dumps(data).encode()
         self._prepared_at = monotonic()  # before `registration`: who sees that one, waits for a finite time
-        self.registration = EndpointRegistration(settings.zookeeper, path, told, digest=user, session=self._session)
+        # in a container, or on a host without an agent
+        is_first = self._session is None and host == fit_host_key(where.advertise)
+        self.registration = EndpointRegistration(
+            settings.zookeeper, path, told, digest=user, session=self._session, is_first=is_first
+        )
         self._prepared.set()
 
     def _take_number(self) -> str:

@@ -9,6 +9,7 @@ from time import monotonic
 
 from artimon.model.grid import Grid
 from artimon.model.select import Buckets, Matcher, SelectRequest, Store, TooManySeries
+from artimon.runtime.machine_memory import LEAST_SERIES, USER_SHARE, query_memory, user_series
 from query_dsl.tree.query_errors import QueryError
 
 CELL_BYTES = 8
@@ -29,7 +30,7 @@ class QueryCancelled(QueryError):
 class Limits:
     """Hard limits: beyond them the query ends with LimitExceeded. Beyond `soft` times a limit the answer has a note."""
 
-    series: int = 100_000
+    series: int = LEAST_SERIES
     """Series of one fetch, unless the store reduces it itself."""
     samples: int = 5_000_000_000
     """Raw samples that the history reads for a query."""
@@ -47,8 +48,16 @@ class Limits:
             if value is not None and not value > 0:
                 raise QueryError(f"a limit of {value!r} ({name}) lets nothing through: use more than 0")
 
+    @classmethod
+    def of_machine(cls, memory_bytes: int = 0, seconds: float | None = None) -> Limits:
+        """Return the limits of a process of one user, such as a notebook. `memory_bytes`: its memory; 0: measured."""
+        memory = max(LEAST_MEMORY, query_memory(USER_SHARE, memory_bytes))
+        return cls(user_series(memory_bytes), memory_bytes=memory, seconds=seconds)
+
 
 DEFAULT_LIMITS = Limits()
+LEAST_MEMORY = 1024**3
+"""Least `memory_bytes` of a machine."""
 
 
 @dataclass(slots=True)

@@ -55,6 +55,8 @@ class AgentElection:
         """Host without a claim -> end of the time in which the agent of its network may claim it; 0 without one."""
         self._joined = float("-inf")
         self._next_look = 0.0
+        self._reads: dict[str, float] = {}
+        """List that an elected agent watches -> time of the next read without an event, `look_s` after the last one."""
         self._changed_at = float("inf")
         self._changed: deque[str] = deque()
         """Paths whose watch fired."""
@@ -62,10 +64,11 @@ class AgentElection:
     def reset(self) -> None:
         """Look again at once: a new session holds no slot, and watches ended with the connection."""
         self._next_look, self._changed_at = 0.0, float("inf")
+        self._reads = dict.fromkeys(self._reads, 0.0)
 
     def next_deadline(self) -> float:
         """Return the monotonic time at which `refresh` or `assigned` may find something new."""
-        due = [self._next_look, self._changed_at + self._delay_s]
+        due = [self._next_look, self._changed_at + self._delay_s, *self._reads.values()]
         if self.elected:
             now = monotonic()
             ends = (
@@ -79,21 +82,21 @@ class AgentElection:
         """Look for a free slot, or read of the fleet what changed, if it is time. Raises ZOOKEEPER_ERRORS."""
         now = monotonic()
         look = now >= self._next_look
-        if not look and now < self._changed_at + self._delay_s:
+        if not look and now < min((self._changed_at + self._delay_s, *self._reads.values())):
             return
         self._changed_at = float("inf")
         changed = set(drain(self._changed))
         if look or SLOTS_PATH in changed:
             self._look(client, now)
         if self.elected:
-            self._read_fleet(client, now, {CLAIMS, HOSTS, NETWORKS} if look else changed)
+            self._read_fleet(client, now, changed | {path for path, due in self._reads.items() if due <= now})
             self._offer_addresses(client, now)
 
     def _look(self, client: Any, now: float) -> None:
         """Read the slots, and take a free one unless one is ours."""
         members, ours = self._read_slots(client) if self.elected else (set[str](), False)
         if not ours:
-            self._members, self._hosts = set(), set()
+            self._members, self._hosts, self._reads = set(), set(), {}
             if self._take_slot(client):
                 self._joined, self._claimed = now, set()
                 self._departed, self._reserved = {}, {}
@@ -102,6 +105,7 @@ class AgentElection:
         if members != self._members:
             self._offered = {}  # those that the agent which is gone had to write are offered by another one
         if ours:
+            self._reads = self._reads or dict.fromkeys((CLAIMS, HOSTS, NETWORKS), 0.0)
             self._departed.update(dict.fromkeys(self._members - members, now + self._grace_s))
             self._departed = {name: end for name, end in self._departed.items() if end > now and name not in members}
             self._members, self._next_look = members, now + self._look_s
@@ -131,7 +135,8 @@ class AgentElection:
         return False
 
     def _read_fleet(self, client: Any, now: float, changed: Collection[str]) -> None:
-        """Read claims and hosts, as far as they changed."""
+        """Read claims, hosts and networks, as far as they changed or are due."""
+        self._reads.update(dict.fromkeys(self._reads.keys() & changed, now + self._look_s))
         if CLAIMS in changed:
             claimed = set(child_names(client, CLAIMS, self._on_change))
             self._reserved.update(dict.fromkeys(self._claimed - claimed, now + self._grace_s))

@@ -1,9 +1,9 @@
 """Leases in ZooKeeper on units of processes: exactly one of several agents polls each unit.
 
 `/artimon/polling/hosts/<key>` (ephemeral) belongs to the agent on a host, `/artimon/polling/leases/<unit>` (ephemeral)
-to an agent that polls in its place. The agent on a host creates its node and then waits until the lease is gone; the
-other creates the lease and gives way if it then sees the node of the host. ZooKeeper orders the two writes, so the
-later one sees the earlier. docs/sources.md.
+to an agent that polls in its place. The agent on a host creates its node, in a transaction that fails if there is a
+lease, else it then waits until the lease is gone; the other creates the lease and gives way if it then sees the node of
+the host. ZooKeeper orders the two writes, so the later one sees the earlier. docs/sources.md.
 """
 
 from __future__ import annotations
@@ -75,8 +75,10 @@ class UnitLeases:
     def _claim_once(self, client: Any, units: Iterable[str], own: Collection[str]) -> set[str]:
         paths = {unit: f"{CLAIMS if unit in own else LEASES}/{unit}" for unit in units}
         created, taken = set(self._waiting.keys() & paths.keys()), []
+        free = self._claim_free(client, [unit for unit in paths.keys() - created if paths[unit].startswith(CLAIMS)])
         calls = pipelined(
-            paths.keys() - created, lambda u: client.create_async(paths[u], self._data, ephemeral=True, makepath=True)
+            paths.keys() - created - free,
+            lambda u: client.create_async(paths[u], self._data, ephemeral=True, makepath=True),
         )
         for unit, result in calls:
             try:
@@ -95,6 +97,33 @@ class UnitLeases:
                 self.elsewhere.add(unit)
         self._confirm(client, {unit: paths[unit] for unit in created})
         return unknown
+
+    def _claim_free(self, client: Any, units: Iterable[str]) -> set[str]:
+        """Claim own host keys without a lease; return those that are held now. The transaction makes and deletes the
+        lease, too: it fails if there is one, so that no read must follow."""
+
+        def begin(unit: str) -> Any:
+            claim = client.transaction()
+            claim.create(f"{LEASES}/{unit}", ephemeral=True)
+            claim.delete(f"{LEASES}/{unit}")
+            claim.create(f"{CLAIMS}/{unit}", self._data, ephemeral=True)
+            return claim.commit_async()
+
+        free, errors = set[str](), list[Exception]()
+        for unit, answer in pipelined(units, begin):
+            failed = [one for one in answer() if isinstance(one, Exception)]
+            errors += failed
+            if not failed:
+                self._watch_claim(client, f"{CLAIMS}/{unit}")
+                self.held[unit] = f"{CLAIMS}/{unit}"
+                free.add(unit)
+        if any(isinstance(one, NoNodeError) for one in errors):  # the first claim ever
+            client.ensure_path(LEASES)
+            client.ensure_path(CLAIMS)
+        return free
+
+    def _watch_claim(self, client: Any, path: str) -> None:
+        client.exists_async(path, watch=self._on_lost).get(timeout=CALL_TIMEOUT_S)
 
     def _resolve(self, client: Any, path: str, look: Callable[[], Any]) -> bool | None:
         """Determine the holder of an existing node: True if it is ours, None if the node is gone now."""
@@ -124,7 +153,7 @@ class UnitLeases:
             path = created[unit]
             is_claim = path.startswith(CLAIMS)
             if is_claim:
-                client.exists_async(path, watch=self._on_lost).get(timeout=CALL_TIMEOUT_S)
+                self._watch_claim(client, path)
             rival = f"{LEASES if is_claim else CLAIMS}/{unit}"
             ours = self._resolve(client, rival, look)
             if ours is None or (ours and is_claim):

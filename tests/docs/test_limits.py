@@ -25,7 +25,7 @@ from query_dsl.evaluation.windows import MAX_WINDOW_COLUMNS
 from query_dsl.functions import fills, points_texts, reducers_values, registry, seasonal_deviation
 from query_dsl.functions.points_casts import MAX_TEXTS
 from query_dsl.stores.history import sample_query as question
-from query_dsl.stores.query_limits import DEFAULT_LIMITS, Limits
+from query_dsl.stores.query_limits import DEFAULT_LIMITS, LEAST_MEMORY, Limits
 from query_dsl.tree import selector
 from query_dsl.tree.prescan import MAX_DIGITS, MAX_LENGTH, MAX_NESTING, MAX_OPERATORS
 from query_dsl.tree.query_errors import MAX_ECHO, WIDTH
@@ -62,7 +62,7 @@ OPERATIONS = {
     "packed buckets of a shard on disk": f"{default(ShardConfig, 'disk_bytes') // 2**30} GiB (`--disk`), and"
     f" {FREE_BYTES // 2**20} MiB stay free",
     "retention classes": f"{MAX_CLASSES}",
-    "history in one answer": f"{question.MAX_SAMPLES:,} samples, {question.MAX_SERIES:,} series",
+    "history in one answer": f"{question.LEAST_SAMPLES:,} samples, {DEFAULT_LIMITS.series:,} series",
     "live files": f"{pace.HOUR_FILES} of each class in the open hour, {plan.HOUR_FILES} in a closed hour,"
     f" {plan.DAY_FILES} in a day",
 }
@@ -93,7 +93,8 @@ GIB, MIB = 2**30, 2**20
 OF_ONE_QUERY = {
     "`series`": f"{DEFAULT_LIMITS.series:,}",
     "`samples`": f"{DEFAULT_LIMITS.samples:,}",
-    "`memory_bytes`": f"{DEFAULT_LIMITS.memory_bytes // GIB} GiB",
+    "`memory_bytes`": f"{DEFAULT_LIMITS.memory_bytes // GIB} GiB; in a session a fifth of the memory, at least"
+    f" {LEAST_MEMORY // GIB} GiB",
     "`text_bytes`": f"{DEFAULT_LIMITS.text_bytes // MIB} MiB",
     "`seconds`": f"{DEFAULT_LIMITS.seconds or 'none'} (`offline`: {LiteralStore.default_limits.seconds:g})",
     "`soft`": f"{DEFAULT_LIMITS.soft}",

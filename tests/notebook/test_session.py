@@ -17,6 +17,7 @@ from artimon.stack.stack_errors import NotRunningError
 from query_dsl import QueryError, apply, fetch, parse
 from query_dsl.language.expression_runner import clear_default_runner, set_default_runner
 from query_dsl.stores.levels import SETTLE_MS
+from query_dsl.stores.query_limits import LimitExceeded, Limits
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 from varstore.cluster.varstore_client import VarstoreClient
 
@@ -54,6 +55,13 @@ def test_nothing_runs_before_collect(session: Session) -> None:
     assert matrix.tolist(0) == [50.0, 52.0]
     assert matrix.query == str(query)
     assert query.to_pandas().iloc[-1, 0] == 52.0
+
+
+def test_limits_are_those_of_the_machine_unless_the_session_has_others(session: Session) -> None:
+    assert session.default_limits == Limits.of_machine()
+    session.default_limits = Limits(series=1)
+    with pytest.raises(LimitExceeded, match="2 series fit"):
+        session.query("fetch('temperature').range('2m')")
 
 
 def test_every_way_of_building_keeps_the_session(session: Session) -> None:

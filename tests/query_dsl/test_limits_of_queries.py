@@ -12,8 +12,9 @@ from artimon.compute.aggregate import Aggregate, AggregateRequest
 from artimon.model.select import Buckets, SelectRequest
 from query_dsl import QueryError, evaluate, parse
 from query_dsl.evaluation.offline import offline
+from query_dsl.stores.history.sample_query import LEAST_SAMPLES, max_samples, parse_sample_query
 from query_dsl.stores.levels import SETTLE_MS
-from query_dsl.stores.query_limits import LimitExceeded, Limits, QueryBudget, QueryCancelled
+from query_dsl.stores.query_limits import LEAST_MEMORY, LimitExceeded, Limits, QueryBudget, QueryCancelled
 from tests.query_dsl.plain_store import MINUTE, PlainStore
 
 NOW = 60 * MINUTE + SETTLE_MS
@@ -155,3 +156,13 @@ def test_seconds_left_are_told() -> None:
     assert 40 < (watch.seconds_left() or 0) <= 50
     assert QueryBudget().seconds_left() is None
     assert len(given.query("fetch('x')", limits=Limits(seconds=50))) == 1
+
+
+def test_limits_of_one_user_follow_from_the_memory() -> None:
+    """At least the default series and samples; on a small machine less memory than the default."""
+    assert Limits.of_machine(2 << 30) == Limits(memory_bytes=LEAST_MEMORY)
+    large = Limits.of_machine(1 << 38, seconds=5)
+    assert (large.series, large.memory_bytes, large.seconds) == ((1 << 36) // 8_192, 1 << 36, 5)
+    assert (max_samples(1 << 29), max_samples(1 << 38)) == (LEAST_SAMPLES, (1 << 36) // 256)
+    asked = parse_sample_query("x", "now-1h", "now", NOW)
+    assert (asked.samples, asked.series) == (max_samples(), Limits.of_machine().series)

@@ -289,7 +289,7 @@ class Fleet:
         address = EndpointAddress(context or "app", ip, 1, name.bytes, "" if context else host)
         path = f"{CONTEXTS}/{context}/{ip}:1:{name}" if context else f"{HOSTS}/{host}/app:{ip}:1:{name}"
         process = SimProcess(address, path, self.ensemble.new_session(), self.timeline.now)
-        self.ensemble.messages += 2
+        self.ensemble.messages += 2 if path.rpartition("/")[0] in self.ensemble.tree.nodes else 3
         self.ensemble.commit(create_node(path, b"{}", process.session, True))
         self.processes.append(process)
         self._plan_poll(process, self.timeline.random.random() * PERIOD_S)

@@ -18,8 +18,6 @@ REST_S = 600.0
 """Duration of the measurement at rest: agents that are not elected look for a slot about once in ten minutes."""
 MAX_STEADY = 6.0
 MAX_CHANGE = 20.0
-MAX_CONTAINER = 25.0
-"""Limit of the messages for the start of a container with a host key of its own: elected agents share it out."""
 STORM = 10.0
 OLDER_PART = 0.25
 MAX_OLDER = 20
@@ -147,20 +145,20 @@ class FleetRun:
         def start() -> None:
             self._fleet.start_process(self._some_agent().host)
 
-        limits = {"start": MAX_CHANGE, "restart": MAX_CHANGE, "container": MAX_CONTAINER}
-        for name, act in (("start", start), ("restart", self._restart), ("container", self._start_container)):
+        changes = {"start": start, "restart": self._restart, "container": self._start_container}
+        for name, act in changes.items():
             messages = 0.0
             for _ in range(count):
                 act()
                 messages += self._advance(PERIOD_S)
             value = max(0.0, messages / count - self._outcome.steady * self._present)
             setattr(self._outcome, name, value)
-        told = ", ".join(f"{name} {getattr(self._outcome, name):.1f}" for name in limits)
+        told = ", ".join(f"{name} {getattr(self._outcome, name):.1f}" for name in changes)
         self._trace(f"messages in the fleet: {told}")
         # the rest between two minutes differs by chance: by its square root
         noise = 3 * (self._outcome.steady * self._present / count) ** 0.5
-        for name, limit in limits.items():
-            if getattr(self._outcome, name) > limit + noise:
+        for name in changes:
+            if getattr(self._outcome, name) > MAX_CHANGE + noise:
                 raise Violation(f"{getattr(self._outcome, name):.1f} messages in the fleet for one {name}")
 
     def _minute_of_faults(self) -> None:

@@ -353,13 +353,17 @@ class Session:
         self._outstanding.remove(answer)
         answer.resolve(value)
 
-    def _write(self, write: Write, value: object) -> Answer:
+    def write(
+        self, write: Write, value: object, refusal: Callable[[Exception], object] = lambda error: error
+    ) -> Answer:
+        """Make a write; `refusal`: the answer if it fails."""
+
         def act(server: Server) -> object:
             try:
                 self._ensemble.commit(write, server, lambda: self._finish(answer, value))
             except KazooException as refused:
-                error = refused
-                self._ensemble.refuse(server, lambda: self._finish(answer, error))
+                told = refusal(refused)
+                self._ensemble.refuse(server, lambda: self._finish(answer, told))
             return _PENDING
 
         answer = self._request(act)
@@ -367,15 +371,15 @@ class Session:
 
     def sync_async(self, path: str) -> Answer:
         """See kazoo: answered once the server has applied everything that the leader had ordered."""
-        return self._write(lambda _tree: [], path)
+        return self.write(lambda _tree: [], path)
 
     def create_async(self, path: str, data: bytes = b"", ephemeral: bool = False, makepath: bool = False) -> Answer:
         """See kazoo."""
-        return self._write(create_node(path, data, self.id if ephemeral else 0, makepath), path)
+        return self.write(create_node(path, data, self.id if ephemeral else 0, makepath), path)
 
     def delete_async(self, path: str, version: int = -1) -> Answer:
         """See kazoo."""
-        return self._write(delete_node(path, version), True)
+        return self.write(delete_node(path, version), True)
 
     def exists_async(self, path: str, watch: Watch | None = None) -> Answer:
         """See kazoo."""
@@ -407,6 +411,9 @@ class Session:
 
         return self._request(act)
 
+    def transaction(self) -> Transaction:
+        return Transaction(self)
+
     def create(self, path: str, data: bytes = b"", ephemeral: bool = False, makepath: bool = False) -> object:
         return self.create_async(path, data, ephemeral, makepath).get()
 
@@ -420,7 +427,7 @@ class Session:
         return self.get_async(path, watch).get()
 
     def set(self, path: str, data: bytes) -> object:
-        return self._write(set_node(path, data), True).get()
+        return self.write(set_node(path, data), True).get()
 
     def get_children(self, path: str, watch: Watch | None = None) -> object:
         return self.get_children_async(path, watch).get()
@@ -435,6 +442,26 @@ class Session:
     def get_acls(self, _path: str) -> tuple[object, None]:
         self.exists("/")
         return None, None
+
+
+class Transaction:
+    """See kazoo. If a write fails those before it must have left nothing."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._writes: list[Write] = []
+
+    def create(self, path: str, data: bytes = b"", ephemeral: bool = False) -> None:
+        self._writes.append(create_node(path, data, self._session.id if ephemeral else 0, False))
+
+    def delete(self, path: str) -> None:
+        self._writes.append(delete_node(path))
+
+    def commit_async(self) -> Answer:
+        def write(tree: Tree) -> list[str]:
+            return [fired for one in self._writes for fired in one(tree)]
+
+        return self._session.write(write, [True] * len(self._writes), lambda error: [error])
 
 
 _PENDING = object()

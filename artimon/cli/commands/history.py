@@ -49,7 +49,9 @@ def history(
     as_json: JsonOption = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     arrow: Annotated[Path | None, typer.Option(help="Write an Arrow IPC stream to this file, - for stdout.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Fail if there are more samples.")] = 1_000_000,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Fail if there are more samples; by default than fit into memory.")
+    ] = None,
     engine: Annotated[Literal["auto", "local", "spark"], typer.Option(help="Engine that reads the files.")] = "auto",
     stream: Annotated[bool, typer.Option(help="With --arrow: any number of samples, file by file.")] = False,
 ) -> None:
@@ -146,7 +148,9 @@ def export(
         Literal["parquet", "arrow", "csv", "openmetrics"] | None,
         typer.Option("--format", help="Format; by default as the name of the file ends."),
     ] = None,
-    series: Annotated[int, typer.Option(min=1, help="Fail if there are more series.")] = 100_000,
+    series: Annotated[
+        int | None, typer.Option(min=1, help="Fail if there are more series; by default than fit into memory.")
+    ] = None,
     hdfs: HdfsOption = None,
     zookeeper: ZookeeperOption = None,
     data: DataOption = None,
@@ -185,7 +189,10 @@ def series(
     selector: SelectorArgument,
     start: Annotated[str, typer.Option("--from", help="Start time.")] = "1970-01-01T00:00:00Z",
     end: EndOption = "now",
-    most: Annotated[int, typer.Option("--series", min=1, help="Fail if more series match, at any time.")] = 100_000,
+    most: Annotated[
+        int | None,
+        typer.Option("--series", min=1, help="Fail if more series match at any time; by default than fit into memory."),
+    ] = None,
     hdfs: HdfsOption = None,
     zookeeper: ZookeeperOption = None,
     data: DataOption = None,

@@ -35,8 +35,6 @@ from query_dsl.stores.history.file_pruning import PrunedFiles, RowFilter, prune
 from query_dsl.stores.history.local_reader import LocalReader, Progress, no_progress
 from query_dsl.stores.history.result import HistoryAnswer, ReadStats
 from query_dsl.stores.history.sample_query import (
-    MAX_SAMPLES,
-    MAX_SERIES,
     NO_LIMIT,
     HistoryError,
     HistoryInterrupted,
@@ -114,8 +112,8 @@ class History:
         start: object,
         end: object = "now",
         *,
-        samples: int = MAX_SAMPLES,
-        series: int = MAX_SERIES,
+        samples: int | None = None,
+        series: int | None = None,
         engine: Engine = "auto",
         progress: Progress = no_progress,
         stop: threading.Event | None = None,
@@ -151,7 +149,7 @@ class History:
         start: object,
         end: object = "now",
         *,
-        series: int = MAX_SERIES,
+        series: int | None = None,
         stop: threading.Event | None = None,
         described: bool = False,
     ) -> Iterator[Any]:
@@ -173,13 +171,13 @@ class History:
                     answer = build_answer(rows, found, wanted)
                     yield describe(answer, found) if described else answer
 
-    def described(self, selector: str, start: object, end: object = "now", *, series: int = MAX_SERIES) -> Any:
+    def described(self, selector: str, start: object, end: object = "now", *, series: int | None = None) -> Any:
         """Return what was announced of the matching series, a row for each source, sorted by text. Raises as `read`."""
         asked = parse_sample_query(selector, start, end, self._clock.now_ms(), NO_LIMIT, series)
         with self.lease_client():
             return find_series(self._hdfs, asked, self.opened).table
 
-    def living(self, selector: str, start: object, end: object = "now", *, series: int = MAX_SERIES) -> Any:
+    def living(self, selector: str, start: object, end: object = "now", *, series: int | None = None) -> Any:
         """Return the rows of `described` that were announced in the time, exact to a day: announcements are repeated
         daily. Raises as `read`, and NothingSelected if no series was."""
         asked = parse_sample_query(selector, start, end, self._clock.now_ms())
@@ -190,12 +188,12 @@ class History:
             raise NothingSelected(f"none of the {len(found):,} series of {selector} was announced in this time")
         return found.filter(pa.array(rows))
 
-    def frame(self, selector: str, start: object, end: object = "now", *, series: int = MAX_SERIES) -> DataFrame:
+    def frame(self, selector: str, start: object, end: object = "now", *, series: int | None = None) -> DataFrame:
         """Return the same samples as a Spark frame, without a limit of samples: columns series (text), name,
         labels (map), source (text), type, time, birth, future, integer, double, boolean, string.
 
         Lazy, but the list of files is fixed at the call. Raises as `read`."""
-        asked = parse_sample_query(selector, start, end, self._clock.now_ms(), MAX_SAMPLES, series)
+        asked = parse_sample_query(selector, start, end, self._clock.now_ms(), NO_LIMIT, series)
         with self.lease_client() as zookeeper:
             found = find_series(self._hdfs, asked, self.opened)
             wanted = _row_filter(found, asked)

@@ -16,7 +16,7 @@ from artimon.rawtable.table_reader import read_with_retry
 from query_dsl.results.query_result import to_frame
 from query_dsl.stores.history.engine import BINARY, History, run_in_group
 from query_dsl.stores.history.local_reader import Progress, no_progress
-from query_dsl.stores.history.sample_query import MAX_SAMPLES, MAX_SERIES, TooMuchHistory
+from query_dsl.stores.history.sample_query import TooMuchHistory, max_samples
 from query_dsl.tree.query_errors import QueryError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class HistorySelection:
     selector: str
     start: object
     end: object = "now"
-    series: int = MAX_SERIES
+    series: int | None = None
     display: Callable[[], AbstractContextManager[Progress]] = _silent
     """Opens what shows the progress of a call that has no `progress`."""
 
@@ -52,7 +52,7 @@ class HistorySelection:
         function: PartitionFunction,
         *,
         labels: Sequence[str] = (),
-        rows: int = MAX_SAMPLES,
+        rows: int | None = None,
         progress: Progress | None = None,
         stop: threading.Event | None = None,
     ) -> pd.DataFrame:
@@ -66,6 +66,7 @@ class HistorySelection:
         function raises; and as History.read."""
         if clash := set(labels) & set(_COLUMNS):
             raise QueryError(f"the label {min(clash)} has the name of a column: take it from `series`")
+        rows = max_samples() if rows is None else rows
         work, uri = partial(_apply, function, rows), raw_uri(self.history.hdfs)
         ended = stop or threading.Event()
 

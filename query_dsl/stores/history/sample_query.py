@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from artimon.model.select import Matcher
+from artimon.runtime.machine_memory import LEAST_SERIES, ROW_BYTES, USER_SHARE, query_memory, user_series
 from query_dsl.tree.query_errors import QueryError
 from query_dsl.tree.selector import parse_selector
 from query_dsl.tree.times import format_time, parse_instant
 
-MAX_SAMPLES = 1_000_000
-MAX_SERIES = 100_000
+LEAST_SAMPLES = 1_000_000
+"""Limit of the samples of an answer on a machine with little memory."""
 NO_LIMIT = 2**62
 
 
@@ -35,8 +36,8 @@ class SampleQuery:
     matchers: tuple[Matcher, ...]
     after_ms: int
     until_ms: int
-    samples: int = MAX_SAMPLES
-    series: int = MAX_SERIES
+    samples: int = LEAST_SAMPLES
+    series: int = LEAST_SERIES
 
     def too_many_samples(self) -> TooMuchHistory:
         """Return the error for more samples than the limit."""
@@ -47,10 +48,18 @@ class SampleQuery:
         )
 
 
+def max_samples(memory_bytes: int = 0) -> int:
+    """Return the most samples of one answer in the memory of a user's process; 0: measured."""
+    return max(LEAST_SAMPLES, query_memory(USER_SHARE, memory_bytes) // ROW_BYTES)
+
+
 def parse_sample_query(
-    selector: str, start: object, end: object, now_ms: int, samples: int = MAX_SAMPLES, series: int = MAX_SERIES
+    selector: str, start: object, end: object, now_ms: int, samples: int | None = None, series: int | None = None
 ) -> SampleQuery:
-    """Make a Question from texts. Raises QueryError for a bad selector, time or limit."""
+    """Make a Question from texts; a limit of None follows from the memory. Raises QueryError for a bad selector, time
+    or limit."""
+    samples = max_samples() if samples is None else samples
+    series = user_series() if series is None else series
     if samples < 1 or series < 1:
         raise QueryError(f"a limit of {min(samples, series)} lets nothing through: use at least 1")
     after = parse_instant(start, "from").resolve(now_ms)
