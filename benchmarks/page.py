@@ -35,8 +35,7 @@ def page(records: Sequence[Record], template: str) -> str:
     """Return the page as Markdown. Raises ResultsError unless the first record is the machine line."""
     if not records or records[0]["name"] != "machine":
         raise ResultsError("the first line of the results is not a machine line")
-    order = {entry.name: place for place, entry in enumerate(PLAN, 1)}
-    records = sorted(records, key=lambda one: order.get(str(one.get("benchmark")), 0))
+    records = _in_order(records)
     parts: dict[str, Callable[[str], str]] = {
         "machine": lambda _: _machine(records[0]),
         "ratios": lambda _: _ratios(records),
@@ -51,7 +50,13 @@ def page(records: Sequence[Record], template: str) -> str:
 
 def digest(records: Sequence[Record], template: str) -> str:
     """Return a digest of the results and the template."""
-    return f"{xxhash.xxh3_64_intdigest(repr((list(records), template)).encode()):016x}"
+    return f"{xxhash.xxh3_64_intdigest(repr((_in_order(records), template)).encode()):016x}"
+
+
+def _in_order(records: Sequence[Record]) -> list[Record]:
+    """Return the records in the order of the plan; renewed ones stand at the end of a file."""
+    order = {entry.name: place for place, entry in enumerate(PLAN, 1)}
+    return sorted(records, key=lambda one: order.get(str(one.get("benchmark")), 0))
 
 
 def number(value: object) -> str:
