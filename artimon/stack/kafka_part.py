@@ -129,8 +129,7 @@ class KafkaPart(StackPart):
             "num.io.threads": "4",
             "num.recovery.threads.per.data.dir": "2",
             "background.threads": "2",
-            "broker.heartbeat.interval.ms": "1000",
-            # a restarted broker waits until its old session has expired
+            "broker.heartbeat.interval.ms": "500",  # a restarted broker waits until its old session has expired
             "broker.session.timeout.ms": "4000",
             "message.max.bytes": str(MESSAGE_MAX_BYTES),
             "socket.request.max.bytes": str(32 * 1024 * 1024),
