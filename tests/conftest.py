@@ -45,8 +45,6 @@ LATE_TURN = 2
 ENDING = ("whole_stack",)
 """Fixtures of the session that end with the last test of their row in TOGETHER: they would use a third of a core until
 the end of the run."""
-SMALL_STACKS = ("zookeeper_stack", "kafka_stack", "hdfs_stack")
-"""Fixtures of the session that end when a worker comes to the files without `stack` tests."""
 SERVERS = frozenset({"zookeeper_stack", "kafka_stack", "hdfs_stack", "whole_stack", "connector", "java", "browser"})
 """Fixtures that start servers, Spark, a Java program or a browser."""
 REASONS = {
@@ -55,7 +53,6 @@ REASONS = {
     "programs": "many programs: ./scripts/test runs them",
 }
 LEFT_OUT = pytest.StashKey[Counter[str]]()
-STACK_GROUPS = pytest.StashKey[set[tuple[int, str]]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,7 +70,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(trylast=True)  # after the order was made random
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out tests that this checkout cannot run, with the reason; the tests of TOGETHER come first."""
     missing = pytest.mark.skip(reason="../shared does not exist beside this checkout")
     for item in items:
@@ -83,7 +80,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     marked = {
         mark: {groups[item.nodeid] for item in items if item.get_closest_marker(mark)} for mark in ("stack", "programs")
     }
-    config.stash[STACK_GROUPS] = marked["stack"]
 
     def place(item: pytest.Item) -> tuple[int | bool, ...]:
         group = groups[item.nodeid]
@@ -112,12 +108,10 @@ def _group(nodeid: str) -> tuple[int, str]:
 
 @pytest.hookimpl(trylast=True)  # after the fixtures of the test
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """End the fixtures of ENDING behind the tests of their row, and those of SMALL_STACKS."""
-    following = _group(nextitem.nodeid) if nextitem else None
-    if not isinstance(item, pytest.Function) or following == _group(item.nodeid):
+    """End the fixtures of ENDING behind the tests of their row."""
+    if not isinstance(item, pytest.Function) or (nextitem and _group(nextitem.nodeid) == _group(item.nodeid)):
         return
-    alone = following is not None and following[0] == len(TOGETHER) and following not in item.config.stash[STACK_GROUPS]
-    for name in (*ENDING, *(SMALL_STACKS if alone else ())):
+    for name in ENDING:
         for one in item.session._fixturemanager.getfixturedefs(name, item) or ():
             one.finish(item._request)  # type: ignore[arg-type]
 
