@@ -80,12 +80,16 @@ def test_newest_buckets_are_those_of_the_whole_at_length(world: World, text: str
     [
         ("fetch('m')", True),
         ("fetch('m').rate('5m').sum(by=['rack'])", True),
-        ("fetch('m').topk(2, by=[])", True),
+        ("fetch('m').topk(2, rank='each', by=[])", True),
+        ("fetch('m').topk(2, by=[])", False),
+        ("fetch('m').share(by=[], nulls='propagate')", False),
         ("fetch('m').topk(2, rank='max', by=[])", False),
         ("fetch('m') / fetch('m').sum(by=[])", True),
         ("time() - fetch('m')", True),
         ("now() - fetch('m')", False),
-        ("fetch('m').fill('value', 0)", True),
+        ("fetch('m').fill('value', 0)", False),
+        ("fetch('m').or_(0)", False),
+        ("fetch('m', default=0)", False),
         ("fetch('m').fill('linear')", False),
         ("fetch('m').integrate()", False),
         ("fetch('m').map('mean', '2m', after='2m')", False),
@@ -98,6 +102,15 @@ def test_only_values_of_near_samples_are_cut(text: str, is_cut: bool) -> None:
     found = answered(f"{text}.range('40m')" if "1d" not in text else f"{text}.range('3d')", store, NEWEST)
     assert found is not None
     assert found[1] == is_cut
+
+
+def test_a_member_that_ended_before_the_newest_buckets_keeps_its_rank() -> None:
+    store = (
+        PlainStore().add("m", {"host": "a"}, [(asking.T - 9 * MINUTE, 2.0)]).add("m", {"host": "b"}, [(asking.T, 1.0)])
+    )
+    found = answered("fetch('m').topk(1, by=[]).range('10m')", store, NEWEST)
+    assert found is not None
+    assert [one["labels"] for one in found[0].to_dict()["series"]] == [{"host": "a"}]
 
 
 def test_newest_buckets_have_the_step_of_the_range_and_no_note_on_it() -> None:

@@ -25,11 +25,11 @@ from tests.storage.history_ledger import Ledger, check_samples
 from tests.transfer.relabels import PREFIX
 from tests.waiting import eventually
 
-FILES = 6
+FILES = 2
 MAX_TRIES = 64
 """Bound of the attempts of one commit. Writers that take equally long for an attempt win in turn: of four, each wins
 with a probability of about 1/4, and loses 64 times in a row once in 10^8."""
-CLOSED_LOOPS = 3
+CLOSED_LOOPS = 2
 """Writers that commit without a pause."""
 
 
@@ -152,7 +152,7 @@ def test_a_rewrite_outlasts_any_number_of_other_commits(place: str) -> None:
     """After each it reads only what they have changed, not the list of all files."""
     builder = Builder(place)
     builder.append([(START_MS + n, "default", [(1, 7, START_MS + n, n)]) for n in range(3)])
-    table = Beaten(place, 20)
+    table = Beaten(place, 10)
     table.refresh()
     old = table.live()[0]
     new = builder.write(START_MS, "default", file_table([(1, 8, START_MS, 1)]))
