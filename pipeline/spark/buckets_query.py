@@ -39,8 +39,6 @@ log = logging.getLogger(__name__)
 CATCH_UP_MESSAGES = 500
 """Messages per partition in one step of a catch-up."""
 CATCH_UP_PAUSE_S = 0.5
-FEW_MESSAGES = 100
-"""Messages of a micro-batch up to which the next one is one task: a second one would cost another Python worker."""
 DRAIN_CHECK_S = 5.0
 """Seconds between two searches for shards that lack messages of an older generation of the topic."""
 DRAIN_TIMEOUT_S = 60.0
@@ -208,8 +206,6 @@ class BucketsRun:
         self._topic, self.info = topic, info
         self._handover = threading.Lock()
         self._checks_alone = 0
-        self._messages = 0
-        """Messages of the last micro-batch."""
         self.progress = FeedProgress(info.partitions)
 
     def ask_all(self) -> Mapping[int, Span]:
@@ -307,8 +303,7 @@ class BucketsRun:
 
     def on_batch(self, frame: Any, _batch: int) -> None:
         """Handle one micro-batch (foreachBatch): feed every group that is at its start."""
-        tasks = 1 if self._messages <= FEW_MESSAGES else task_slots(self._session)
-        self.feed_next(lambda plan: self._feed_frame(frame.coalesce(tasks), plan))
+        self.feed_next(lambda plan: self._feed_frame(frame.coalesce(task_slots(self._session)), plan))
 
     def feed_next(self, feed: Callable[[FeedPlan], list[FeedResult]]) -> None:
         """Feed the next part of the log with `feed`."""
@@ -316,9 +311,7 @@ class BucketsRun:
             groups, behind = tuple(self.progress.groups()), self.progress.lagging_groups()
             plan = FeedPlan(self.info.topic_id, groups, behind, partitions=self.info.partitions)
             began = monotonic()
-            results = feed(plan)
-            self._messages = sum(result.until - result.first for result in results)
-            for result in results:
+            for result in feed(plan):
                 self.progress.record_fed(result)
             self.progress.count_batch(monotonic() - began)
 

@@ -32,7 +32,7 @@ from pipeline.spark.generations import Succession, generation_to_read
 from pipeline.spark.raw_task import RawPlan, RawResult, run_raw, run_task
 from pipeline.spark.source_numbers import KnownNumbers
 from pipeline.spark.spark_settings import SparkConfig
-from pipeline.spark.streaming_query import polling_session, remove_checkpoint, run_query, streaming_frame, task_slots
+from pipeline.spark.streaming_query import remove_checkpoint, run_query, streaming_frame, task_slots
 from pipeline.spark.suspects import SUSPECTS_FILE, Suspects, run_with_trial
 from pipeline.spark.topic_client import DeadLetter, LeaderChangedError, TopicClient, TopicError, TopicInfo
 
@@ -45,8 +45,6 @@ MAX_UNREACHED = 1_000
 RECOVERED_APPENDS = 8
 """Small appends in a row after which they are made large again."""
 PAUSE_STEP_S = 0.25
-MAX_POLL_S = 2.5
-"""Longest pause in seconds between two requests to Kafka for new messages: a twelfth of the usual interval."""
 MAX_CUT_CHECKS = 5
 CUT_PAUSE_S = 3.0
 
@@ -120,14 +118,14 @@ class RawQuery:
         """Run the query once. It ends by itself once RECOVERED_APPENDS reduced appends have succeeded."""
         reading = self.open(stop)
         life, limit = reading.run, reading.limit
-        session = polling_session(self._session, min(MAX_POLL_S, self._config.raw_interval_s / 4))
+        every = min(1.0, self._config.raw_interval_s / 4)
         try:
             frame = streaming_frame(
-                session, "raw", self._config, life.info, reading.start, limit, self._trigger_options(limit)
+                self._session, "raw", self._config, life.info, reading.start, limit, self._trigger_options(limit)
             )
             with suppress(_LimitRecovered, _TopicReplaced):
                 look = partial(self._check, life.info, life, reading.is_reduced)
-                run_query(session, "raw", frame, life.on_batch, 0.0, reading.checkpoint, stop, look)
+                run_query(self._session, "raw", frame, life.on_batch, every, reading.checkpoint, stop, look)
         finally:
             self.close(reading)
 

@@ -37,13 +37,6 @@ def offsets_json(topic: str, positions: Mapping[int, int]) -> str:
     return json.dumps({topic: {str(p): at for p, at in sorted(positions.items())}})
 
 
-def polling_session(session: SparkSession, every_s: float) -> SparkSession:
-    """Return a session whose queries ask Kafka for more every `every_s` if there is nothing to do, and else at once."""
-    found = session.newSession()
-    found.conf.set("spark.sql.streaming.pollingDelay", f"{int(every_s * 1000)}ms")
-    return found
-
-
 def streaming_frame(
     session: SparkSession,
     name: str,
@@ -83,8 +76,7 @@ def run_query(
     stop: threading.Event,
     look: Callable[[], None],
 ) -> None:
-    """Run a query until `stop`; raise its failure. `every_s`: interval of its micro-batches, 0: as soon as there is one
-    (`polling_session`). `look` is called every few seconds and may raise too."""
+    """Run a query until `stop`; raise its failure. `look` is called every few seconds and may raise too."""
     failure: list[BaseException] = []
 
     def guarded(batch_frame: Any, number: int) -> None:
