@@ -75,9 +75,7 @@ def of_memory(store: VarstoreClient, name: str, end_ms: int, minutes: int = 50) 
 def of_table(hdfs: str, name: str) -> list[tuple[int, str]]:
     """Rows of a recorded series in the raw table, also those that are there twice."""
     wanted = unsigned(fingerprint(canonical(name, LABELS)))
-    return sorted(
-        (one.time_ms, one.value) for one in raw_samples(hdfs, [wanted]).elements() if one.type != "ended"
-    )
+    return sorted((one.time_ms, one.value) for one in raw_samples(hdfs, [wanted]).elements() if one.type != "ended")
 
 
 def answered(stack: Stack, query: str, start_ms: int, end_ms: int) -> list[Any]:
