@@ -189,22 +189,18 @@ def run_api_process(config: ApiConfig) -> None:
 
 def open_parts(hdfs: str, folder: Path, max_bytes: int, stop: threading.Event) -> ClosedParts | None:
     """Return the cache of closed parts, and sweep it until `stop`. With 0 bytes there is none, and its folder goes."""
-    from artimon.rawtable.schema import TableError
+    from artimon.runtime.supervision import LoopGuard
     from query_dsl.stores.closed_parts import ClosedParts
 
     if not max_bytes:
         shutil.rmtree(folder, ignore_errors=True)
         return None
-    parts = ClosedParts(folder, max_bytes)
+    parts, turns = ClosedParts(folder, max_bytes), LoopGuard("search for cached results of deleted samples")
 
     def sweep() -> None:
-        while True:
-            try:
-                parts.sweep(hdfs)
-            except (TableError, OSError) as error:
-                log.warning("cached results of deleted samples are looked for later: %s", error)
-            if SYSTEM_CLOCK.wait(stop, SWEEP_PARTS_S):
-                return
+        while not stop.is_set():
+            turns.attempt(partial(parts.sweep, hdfs))
+            SYSTEM_CLOCK.wait(stop, SWEEP_PARTS_S)
 
     threading.Thread(target=sweep, name="sweep-parts", daemon=True).start()
     return parts

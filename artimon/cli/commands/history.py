@@ -50,7 +50,7 @@ def history(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     arrow: Annotated[Path | None, typer.Option(help="Write an Arrow IPC stream to this file, - for stdout.")] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Fail if there are more samples; by default than fit into memory.")
+        int | None, typer.Option(min=1, help="Fail if there are more samples. Default: what fits into memory.")
     ] = None,
     engine: Annotated[Literal["auto", "local", "spark"], typer.Option(help="Engine that reads the files.")] = "auto",
     stream: Annotated[bool, typer.Option(help="With --arrow: any number of samples, file by file.")] = False,
@@ -149,7 +149,7 @@ def export(
         typer.Option("--format", help="Format; by default as the name of the file ends."),
     ] = None,
     series: Annotated[
-        int | None, typer.Option(min=1, help="Fail if there are more series; by default than fit into memory.")
+        int | None, typer.Option(min=1, help="Fail if there are more series. Default: what fits into memory.")
     ] = None,
     hdfs: HdfsOption = None,
     zookeeper: ZookeeperOption = None,
@@ -191,7 +191,7 @@ def series(
     end: EndOption = "now",
     most: Annotated[
         int | None,
-        typer.Option("--series", min=1, help="Fail if more series match at any time; by default than fit into memory."),
+        typer.Option("--series", min=1, help="Fail if more series match at any time. Default: what fits into memory."),
     ] = None,
     hdfs: HdfsOption = None,
     zookeeper: ZookeeperOption = None,
