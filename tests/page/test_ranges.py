@@ -144,6 +144,7 @@ def test_times_are_shown_in_the_zone_of_the_address(explorer: Watched) -> None:
         re.compile("1 Nov( 2026)? 09:00 – 1 Nov( 2026)? 21:00, Asia/Tokyo")
     )
     page.locator(".range-menu summary").click()
+    expect(page.locator("#range-free")).to_be_focused()  # the menu has its values
     page.fill("#range-zone", "Mars/Base")
     page.keyboard.press("Enter")
     expect(page.locator("#range-problem")).to_contain_text("is not a time zone")
@@ -168,6 +169,7 @@ def test_dashboards_reach_as_far(browser: Browser, years_address: str, scheme: s
     expect(page.locator("#range-text")).to_have_text("last 180d, UTC")
     assert given(page, "range") == "180d"
     page.locator(".range-menu summary").click()
+    expect(page.locator("#range-free")).to_be_focused()
     assert findings(page) == []
     page.fill("#range-free", "now-2d to now-1d")
     page.keyboard.press("Enter")
