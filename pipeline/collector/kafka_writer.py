@@ -11,11 +11,18 @@ import logging
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import xxhash
-from kafka.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError, for_code
+from kafka.errors import (
+    KafkaError,
+    TopicAuthorizationFailedError,
+    UnknownBrokerIdError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.admin import DescribeLogDirsRequest
 from kafka.protocol.metadata import MetadataRequest
@@ -238,7 +245,7 @@ class KafkaWriter:
             include_topic_authorized_operations=False,
         )
         try:
-            return manager.run(_ask, manager, request, _BOOTSTRAP_TIMEOUT_S * 1000)
+            return manager.run(_describe, manager, request, _BOOTSTRAP_TIMEOUT_S * 1000)
         except KafkaError as error:
             raise KafkaWriteError(f"Kafka at {self._bootstrap} does not describe {names[0]}: {error}") from error
 
@@ -413,8 +420,14 @@ def _produce_request(chunks: list[_RecordBatch], timeout_ms: int) -> Any:
     )
 
 
-async def _ask(manager: Any, request: Any, timeout_ms: float) -> Any:
-    return await manager.wait_for(manager.send(request, request_timeout_ms=timeout_ms), timeout_ms)
+async def _describe(manager: Any, request: MetadataRequest, timeout_ms: float) -> Any:
+    """Ask for metadata, and let the client know their brokers: it asks for itself only every five minutes, perhaps at a
+    moment when one of the leaders was away."""
+    answer = await manager.wait_for(manager.send(request, request_timeout_ms=timeout_ms), timeout_ms)
+    brokers = copy(answer)
+    brokers.topics = []  # the client would change the leader epochs of a topic that was made again
+    manager.cluster.update_metadata(brokers)
+    return answer
 
 
 async def _ask_all(manager: Any, request: Any, nodes: Sequence[int], timeout_ms: float) -> list[Any]:
@@ -430,7 +443,10 @@ async def _ask_all(manager: Any, request: Any, nodes: Sequence[int], timeout_ms:
 
 async def _produce(manager: Any, node: int, requests: list[Any], timeout_ms: float) -> list[Any]:
     """Send all at once, in order; return the answer or the error of each."""
-    futures = [manager.send(request, node, request_timeout_ms=timeout_ms) for request in requests]
+    try:
+        futures = [manager.send(request, node, request_timeout_ms=timeout_ms) for request in requests]
+    except UnknownBrokerIdError as error:  # nothing was sent
+        return [error] * len(requests)
     return await _gather(manager, futures, timeout_ms)
 
 

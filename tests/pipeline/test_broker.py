@@ -70,6 +70,24 @@ def test_many_messages_for_one_partition_stay_in_order(kafka: str, broker: Kafka
     assert [value[0] for _, _, _, value in read_topic(kafka, topic)] == list(range(12))
 
 
+def test_a_leader_that_was_away_when_the_client_asked_for_metadata(kafka: str, broker: KafkaWriter) -> None:
+    """The client asks every five minutes; the description that a failed write asks for is enough."""
+    message = KafkaMessage(f"{own_topics(kafka)}.samples", 0, b"x")
+    positions(broker.write([message]))
+    manager = broker._connected_manager()
+    node = broker.describe_topic(message.topic).leaders[0]
+
+    async def forget() -> None:
+        known = manager.cluster._brokers
+        one = known.pop(node)
+        known[node + 1] = type(one)(node + 1, one.host, one.port, one.rack)  # another node is known
+        manager.close(node)
+
+    manager.run(forget)
+    assert broker.write([message]) == [f"kafka: UnknownBrokerIdError UnknownBrokerIdError: {node}"]
+    positions(broker.write([message]))
+
+
 def test_callers_share_one_broker(kafka: str, broker: KafkaWriter) -> None:
     topic = f"{own_topics(kafka)}.samples"
     results: list[list[Position]] = []
