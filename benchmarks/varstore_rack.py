@@ -37,13 +37,13 @@ from benchmarks.loads.racks import MINUTE_MS, RackWorld, loaded_shard
 from benchmarks.loads.racks import NAME as RACK_NAME
 from benchmarks.serving import racks
 from benchmarks.storage import find_peers
+from benchmarks.suite.plan import WINDOWS
 
 SERIES, BUCKETS = 100_000, 60
 SELECTED, ALL_SERIES, SELECT_BUCKETS = 10_000, 1_500_000, 10
 ROUNDS = 25
 WIDTH = 5
 CELL_BYTES = 8
-WINDOW_FUNCTIONS = ("rate", "increase", "delta", "mean", "max", "last", "count")
 BASE_PORT = 34_000
 PARTS = ["select", "rack", "windows", "http", "together"]
 
@@ -124,7 +124,7 @@ def measure_windows(series: int = SERIES) -> None:
     say(f"windows: {BUCKETS} windows of {WIDTH} buckets of {series:,} series in the shard")
     shard = loaded_shard(world)
     grid = Grid(world.end_ms, MINUTE_MS, BUCKETS + WIDTH - 1)
-    for function in WINDOW_FUNCTIONS:
+    for function in WINDOWS:
         windows = WindowPlan(function, BUCKETS, WIDTH, WIDTH - 1, max_gap_ms=WIDTH * MINUTE_MS)
         request = AggregateRequest((Matcher(NAME, "=", RACK_NAME),), grid, windows, "sum", ("rack",))
         took = []

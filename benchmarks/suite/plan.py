@@ -58,6 +58,7 @@ QUESTIONS = (
     "quantile",
     "3days",
 )
+WINDOWS = ("rate", "increase", "delta", "mean", "max", "last", "count")
 PROMQL = ("single", "sum_by_rack", "rate_by_rack", "topk", "join_volumes", "quantile", "3days")
 PLAN = (
     Entry(
@@ -145,6 +146,8 @@ PLAN = (
         promised=(
             *_family("varstore.select", "", "@shard", "@client"),
             *_family("varstore.rack", "", "@again", "@wire", ".http", ".http@again"),
+            *_family("varstore.windows.", *WINDOWS),
+            *_family("limit.varstore.windows.", *WINDOWS),
             *_family("limit.varstore.rack", "", ".http"),
             *(f"peer.{peer}.varstore.rack.http" for peer in PEERS),
             *_family("varstore.together.", "ingest.p99", "rack.p99", "rack.rate"),
@@ -166,7 +169,13 @@ PLAN = (
             "varstore.snapshot.pause",
         ),
     ),
-    Entry("varstore_scaling", "benchmarks.varstore_scaling", 1.2, ("--most", "100000"), ("--most", "10000")),
+    Entry(
+        "varstore_scaling",
+        "benchmarks.varstore_scaling",
+        1.2,
+        ("--most", "100000"),
+        ("--most", "10000"),
+    ),
     Entry(
         "query",
         "benchmarks.query",

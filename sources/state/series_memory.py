@@ -156,13 +156,12 @@ class SourceSeries:
         """Add a row for a new series; return the reason of a refusal or ""."""
         description = SeriesDescription(column.text, column.kind, column.help, column.unit, now_ms)
         if spare is None:
-            row = self.rows.add(column.fingerprint, column.type, description)
+            row = self.rows.add(column.fingerprint, column.type, description, last_ms)
         elif spare:
             row = spare.pop()
-            self.rows.replace(row, column.fingerprint, column.type, description)
+            self.rows.replace(row, column.fingerprint, column.type, description, last_ms)
         else:
             return "too many series"
-        self.rows.state["last_ms"][row] = last_ms
         self._apply_orphan(row, column.fingerprint)
         self._touch(row)
         return ""

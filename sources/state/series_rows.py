@@ -52,21 +52,25 @@ class SeriesRows:
         """View of the rows in use; valid until the next `add`."""
         return self._state[: self.size]
 
-    def add(self, fingerprint: int, type_: ValueType, description: SeriesDescription) -> int:
-        """Append a row and return its index."""
+    def add(self, fingerprint: int, type_: ValueType, description: SeriesDescription, last_ms: int = 0) -> int:
+        """Append a row of a series without a value and return its index. Access to a single field costs as much as the
+        rest, so the row is written whole."""
         row = self.size
         if row == len(self._state):
             self._state = np.concatenate([self._state, np.zeros(row, STATE_DTYPE)])
         self.descriptions.append(description)
-        self.replace(row, fingerprint, type_, description)
+        self._state[row] = (fingerprint, 0, 0, last_ms, type_, False)
+        self.by_fingerprint[fingerprint] = row
         return row
 
-    def replace(self, row: int, fingerprint: int, type_: ValueType, description: SeriesDescription) -> None:
+    def replace(
+        self, row: int, fingerprint: int, type_: ValueType, description: SeriesDescription, last_ms: int = 0
+    ) -> None:
         """Assign `row` to a series without a value and drop its previous content."""
         old = int(self._state["fingerprint"][row])
         if self.by_fingerprint.get(old) == row:
             del self.by_fingerprint[old]
-        self._state[row] = (fingerprint, 0, 0, 0, int(type_), False)
+        self._state[row] = (fingerprint, 0, 0, last_ms, type_, False)
         self.descriptions[row] = description
         self.by_fingerprint[fingerprint] = row
 
