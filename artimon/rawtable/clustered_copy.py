@@ -34,7 +34,7 @@ def copy_path(path: str) -> str:
 
 
 class ClusteredCopyBuilder:
-    """Builds the copy of a file that is written in several passes. Until the end, rows are compressed, about 30 bytes
+    """Builds the copy of a file that is written in several passes. Until the end, rows are compressed, about 50 bytes
     each."""
 
     def __init__(self, schema: Any, group_rows: int) -> None:

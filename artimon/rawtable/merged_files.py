@@ -18,7 +18,7 @@ from artimon.runtime import file_access as files
 
 FILE_ROWS = 2_000_000
 """Number of rows from which a file is closed. A lookup opens every file, and a file is in memory until it is closed:
-about 50 MB, 100 MB of terms, and 60 MB of its clustered copy."""
+about 50 MB, 100 MB of terms, and 120 MB of its clustered copy."""
 
 
 class MergedFiles:
