@@ -54,6 +54,7 @@ from artimon.rawtable.series_delta import SeriesTable
 from artimon.rawtable.term_index import MIN_INDEXED_ROWS, TermIndex, index_path, term_of
 from artimon.stack.stack import Stack
 from benchmarks.common import Parts, emit, fail, say
+from benchmarks.limits import emit_limit
 from benchmarks.peers.process import drain
 from benchmarks.peers.victoria import Victoria, export_line
 from benchmarks.storage import find_peers
@@ -348,7 +349,7 @@ def measure_find(hdfs: str, peers: Sequence[Victoria], series: int) -> None:
         say(f"{name}: {', '.join(f'{one:.3f}' for one in took)} s")
     unit = f"s, median of {FIND_TURNS} searches among {series:,} series ever seen"
     limit = float(np.median([_read_once(hdfs, labels) for labels in asked[line]]))
-    emit(f"limit.{line}", limit, f"{unit}: its row groups read once")
+    emit_limit(line, ours[line], limit, f"{unit}: its row groups read once", more=False)
     theirs: dict[str, float] = {}
     for peer in peers:
         say(f"history.find: {peer.name} stores the same series")

@@ -88,7 +88,7 @@ def _ratios(records: Sequence[Record]) -> str:
         (
             f"`{one['name']}`",
             f"{number(one['value'])} {_cell(one['unit'].partition(' (')[0])}",
-            number(limits[one["name"]].get("ratio")) if one["name"] in limits else "",
+            _of_limit(limits.get(one["name"])),
             f"{number(one['ratio'])} x {_cell(one['peer'] or '')}" if one.get("ratio") else "",
         )
         for one in records
@@ -97,6 +97,13 @@ def _ratios(records: Sequence[Record]) -> str:
         and (one["name"] in limits or one.get("ratio"))
     ]
     return _table(("line", "figure", "of its limit", "beside the peer"), rows) if rows else "No figure has a ratio."
+
+
+def _of_limit(limit: Record | None) -> str:
+    """Return the ratio of a figure to its limit; "" for a limit that was measured but not related to it."""
+    if limit is None or (not failed(limit) and limit.get("ratio") is None):
+        return ""
+    return number(limit.get("ratio"))
 
 
 def _runs(records: Sequence[Record]) -> str:

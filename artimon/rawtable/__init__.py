@@ -18,6 +18,7 @@ Modules in reading order; each imports only those before it:
     table_reader     leases on versions, reads of a whole version, tables that stay open
     rollup_rows      rows of roll-ups: made of samples, merged. Pure
     term_index       row groups of a file of series by name and label
+    clustered_copy   rows of a file of series, those that began together side by side
     merged_files     files that a merge writes
     merged_table     a table of many small commits: merges, expiry of rows, deletion of files
     commit           append, replace and expire: compare-and-set on the version

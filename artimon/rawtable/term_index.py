@@ -6,6 +6,7 @@ A row group that has a series with the term is always listed; terms that share a
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -24,7 +25,8 @@ TERMS_FOLDER = "_terms"
 MIN_INDEXED_ROWS = 20_000
 """Files with fewer rows have no index: all their rows are read."""
 NAME_LABEL = "__name__"
-ENTRIES_OF_GROUP = 32_768
+ENTRIES_OF_GROUP = 8_192
+"""Entries of a row group of an index, about 60 KB. A lookup reads one for each term."""
 SCHEMA = pa.schema([("term", pa.int64()), ("group", pa.int32())])
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -115,11 +117,17 @@ class TermIndex:
 
     def _groups_of(self, term: int) -> set[int]:
         held: set[int] = set()
-        for number in range(self._reader.groups):
-            low, high = self._reader.bounds(number, ["term"])["term"]
-            if low <= term <= high:
-                rows = self._reader.read(number, SCHEMA.names)
-                terms = rows.column("term").to_numpy()
-                start, end = np.searchsorted(terms, [term, term + 1])
-                held.update(rows.column("group").to_numpy()[start:end].tolist())
+        first = bisect_left(range(self._reader.groups), term, key=lambda number: self._bounds(number)[1])
+        for number in range(first, self._reader.groups):
+            if self._bounds(number)[0] > term:
+                break
+            rows = self._reader.read(number, SCHEMA.names)
+            terms = rows.column("term").to_numpy()
+            start, end = np.searchsorted(terms, term), np.searchsorted(terms, term, side="right")
+            held.update(rows.column("group").to_numpy()[start:end].tolist())
         return held
+
+    def _bounds(self, number: int) -> tuple[int, int]:
+        """Return the least and greatest term of a row group of the index."""
+        low, high = self._reader.bounds(number, ["term"])["term"]
+        return low, high

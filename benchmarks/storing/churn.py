@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from artimon.rawtable.announced_rows import SERIES_SCHEMA, sort_rows
+from artimon.rawtable.announced_rows import SERIES_SCHEMA
 from artimon.rawtable.merged_table import BASE, DELTA, MERGE_PASS_ROWS
 from artimon.rawtable.schema import DAY_MS, STAMP
 from artimon.rawtable.series_delta import SeriesTable
@@ -78,7 +78,9 @@ class Churn:
                 yield PeerSeries(self.name(n).replace(".", "_"), labels, times, one, True)
 
     def _rows(self, ids: Ints, prints: Ints) -> Any:
-        """Return rows of SERIES_SCHEMA."""
+        """Return rows of SERIES_SCHEMA in their order: by name, series and source."""
+        order = np.lexsort((ids // OF_POD % NODES, prints, ids % OF_POD))
+        ids, prints = ids[order], prints[order]
         pod, n = np.divmod(ids, OF_POD)
         columns = [
             ([f"c{i}" for i in range(CONTAINERS)], pod % CONTAINERS),
@@ -107,12 +109,8 @@ class Churn:
             "last_seen": pa.array(first_us + LIFE_DAYS * DAY_MS * 1000).view(STAMP),
             "clash": pa.array(np.zeros(len(ids), np.bool_)),
         }
-        return sort_rows(
-            pa.table(
-                [pc.cast(rows[name], SERIES_SCHEMA.field(name).type) for name in SERIES_SCHEMA.names],
-                schema=SERIES_SCHEMA,
-            )
-        )
+        in_schema = [pc.cast(rows[name], SERIES_SCHEMA.field(name).type) for name in SERIES_SCHEMA.names]
+        return pa.table(in_schema, schema=SERIES_SCHEMA)
 
 
 _SAME = {"type": "double", "kind": "gauge", "unit": "", "help": "of a pod"}

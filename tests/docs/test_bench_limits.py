@@ -75,6 +75,12 @@ def test_results_without_limits_are_an_error_not_a_success(tmp_path: Path, capsy
 def test_the_page_opens_with_the_ratios() -> None:
     ours = {"name": "pipeline", "value": 5.0, "unit": "samples/s (both)", "peer": "flume", "ratio": 2.0}
     failed = {"name": "other", "value": None, "unit": "", "failed": "no server"}
-    text = page([MACHINE, ours, limit_line("pipeline", 0.25), limit_line("other", 0.5), failed], "{{ratios}}\n")
+    apart = [{"name": name, "value": 5.0, "unit": "s", "peer": "flume", "ratio": 3.0} for name in ("bare", "broken")]
+    bare = {"name": "limit.bare", "value": 1.0, "unit": "s", "ratio": None}
+    broken = {"name": "limit.broken", "value": None, "unit": "", "ratio": None, "failed": "no disk"}
+    lines = [ours, limit_line("pipeline", 0.25), limit_line("other", 0.5), failed, *apart, bare, broken]
+    text = page([MACHINE, *lines], "{{ratios}}\n")
     assert "| `pipeline` | 5 samples/s | 0.25 | 2 x flume |" in text
     assert "`other`" not in text
+    assert "| `bare` | 5 s |  | 3 x flume |" in text, "a limit without a ratio has not failed"
+    assert "| `broken` | 5 s | failed | 3 x flume |" in text

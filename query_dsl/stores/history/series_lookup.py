@@ -1,11 +1,11 @@
 """From a selector to series: searches the table of series. Row groups are pruned by name, and by the index of names and
-labels that large files have."""
+labels that large files have, and their clustered copies. Of file and copy, the one with fewer row groups is read."""
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from artimon.model.labels import canonical
 from artimon.model.select import NAME, Matcher
 from artimon.rawtable.announced_rows import SERIES_SCHEMA, merge_rows
+from artimon.rawtable.clustered_copy import copy_path
 from artimon.rawtable.delta import ListedTable, files_of
 from artimon.rawtable.parquet_reader import GroupReader, OpenFiles
 from artimon.rawtable.schema import series_uri, sources_uri
@@ -30,6 +31,8 @@ from query_dsl.tree.selector import accepts
 
 MERGED_ROWS = 200_000
 """Minimum number of matching rows from which those of one series are merged while others are still read."""
+FEW_GROUPS = 2
+"""Number of row groups of a file up to which its copy is not considered: the index of the copy takes as long."""
 SHARE_GROUPS = 8
 """Maximum number of row groups that a thread reads one after another."""
 _PLAIN = re.compile(r"[\w/:@%,;= -]+")
@@ -115,10 +118,10 @@ def _matching(table: ListedTable, uri: str, matchers: tuple[Matcher, ...], most:
 
     def plan(path: str, count: int, size: int) -> list[tuple[GroupReader, list[int]]]:
         indexed = bool(terms) and count >= MIN_INDEXED_ROWS
-        groups = _indexed_groups(files, uri, path, terms) if indexed else None
+        held, groups = _fewest_groups(files, uri, path, matchers) if indexed else (path, None)
         if groups is not None and not groups:
             return []
-        return _shares(files.reader(f"{uri}/{path}", size), matchers, groups)
+        return _shares(files.reader(f"{uri}/{held}", size if held == path else 0), matchers, groups)
 
     parts: list[Any] = []
     rows, enough = 0, max(MERGED_ROWS, 2 * most)
@@ -148,7 +151,8 @@ def _may_hold_file(matchers: tuple[Matcher, ...], row: Mapping[str, Any]) -> boo
 def _terms(matchers: tuple[Matcher, ...]) -> list[list[int]]:
     """Return terms of which every matching series has one, for each matcher that the index can answer."""
     found = []
-    for matcher in matchers:
+    # most files have the name, which is looked up last: another label that a file has not rules it out
+    for matcher in sorted(matchers, key=lambda one: one.label == NAME):
         values = [matcher.value] if matcher.op == "=" else _alternatives(matcher.value) if matcher.op == "=~" else []
         if values and all(values):
             found.append([term_of(matcher.label, value) for value in values])
@@ -166,18 +170,34 @@ def _shares(
 ) -> list[tuple[GroupReader, list[int]]]:
     """Return those of these row groups of a file, None: of all, that may have a matching row, in shares for one thread
     each."""
-    near = []
-    for group in range(reader.groups) if groups is None else groups:
-        bounds = reader.bounds(group, ["name"]).get("name")
-        if bounds is None or _may_hold(matchers, *bounds):
-            near.append(group)
+    near = _near_groups(reader, matchers, range(reader.groups) if groups is None else groups)
     return [(reader, near[start : start + SHARE_GROUPS]) for start in range(0, len(near), SHARE_GROUPS)]
+
+
+def _near_groups(reader: GroupReader, matchers: tuple[Matcher, ...], groups: Iterable[int]) -> list[int]:
+    """Return those of these row groups whose names may match."""
+    bounds = ((group, reader.bounds(group, ["name"]).get("name")) for group in groups)
+    return [group for group, names in bounds if names is None or _may_hold(matchers, *names)]
 
 
 def _read_share(opened: GroupReader, groups: list[int], matchers: tuple[Matcher, ...]) -> list[Any]:
     """Return the matching rows, a table for each row group."""
     reader = GroupReader(opened.uri, opened)
     return [_match_rows(reader.read(group, SERIES_SCHEMA.names).cast(SERIES_SCHEMA), matchers) for group in groups]
+
+
+def _fewest_groups(
+    files: OpenFiles, uri: str, path: str, matchers: tuple[Matcher, ...]
+) -> tuple[str, list[int] | None]:
+    """Return the file or its clustered copy, whichever has fewer row groups that may match, and these, None: all."""
+    terms = _terms(matchers)
+    groups = _indexed_groups(files, uri, path, terms)
+    if groups is None or len(groups) <= FEW_GROUPS:
+        return path, groups
+    if any(matcher.op == "prefix" for matcher in matchers):  # the index knows whole names only
+        groups = _near_groups(files.reader(f"{uri}/{path}"), matchers, groups)
+    near = _indexed_groups(files, uri, copy_path(path), terms)
+    return (path, groups) if near is None or len(near) >= len(groups) else (copy_path(path), near)
 
 
 def _indexed_groups(files: OpenFiles, uri: str, path: str, terms: list[list[int]]) -> list[int] | None:
