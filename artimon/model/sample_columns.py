@@ -136,7 +136,7 @@ def _column_array(columns: Mapping[str, Any], name: str) -> Any:
         raise BatchError(f"column {name} is missing or has nulls")
     if column.type != SAMPLE_SCHEMA.field(name).type:
         raise BatchError(f"column {name} is {column.type}")
-    return numbers_of(column, np.uint64 if name == "series" else np.int64)
+    return numbers_of(column, np.uint64) if name == "series" else numbers_of(column, np.int64)
 
 
 def _read_body(header: BatchHeader, data: bytes) -> Any:
