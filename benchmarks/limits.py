@@ -24,7 +24,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from artimon.model.batch import BatchId
+from artimon.model.batch_codec import encode_samples
+from artimon.rawtable.schema import FILE_SCHEMA
 from benchmarks.common import Line, emit
+from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source
+from pipeline.spark.raw_file import PARQUET
 
 LIMIT = "limit."
 MACHINE = "this machine, a plain loop"
@@ -37,6 +42,9 @@ ROUNDS = 3
 LEAST_S = 1e-6
 """Least processor time: small work may take none by the clock of the kernel."""
 ROWS_A_FILE = 3_000_000
+POLLS_A_FILE = 8
+"""Polls of one source in a file, as in an append of the benchmark of the pipeline."""
+FIRST_MS = 1_800_000_000_000
 Ints = npt.NDArray[np.int64]
 
 
@@ -187,40 +195,62 @@ def _answer_all(link: socket.socket, answer: bytes) -> None:
                 link.sendall(answer)
 
 
-def encoded_rate(folder: Path, rows: int, a_batch: int) -> float:
-    """Return samples a second of all cores: batches of columns copied together, sorted by series and time, and written
-    as Parquet."""
+def encoded_rate(folder: Path, rows: int) -> float:
+    """Return samples a second of all cores: batches as they lie in Kafka decompressed, put in the order of the table,
+    and written as Parquet with the columns and options of the table, so with the same bytes in and out."""
     workers = len(os.sched_getaffinity(0))
-    batches = max(1, min(ROWS_A_FILE, rows // workers) // a_batch)
-    files = max(1, rows // (batches * a_batch))
+    sources = max(1, min(ROWS_A_FILE, rows // workers) // (SERIES_A_SOURCE * POLLS_A_FILE))
+    files = max(1, rows // (sources * POLLS_A_FILE * SERIES_A_SOURCE))
     spawn = get_context("spawn")
-    with ProcessPoolExecutor(workers, spawn, initializer=_make_batches, initargs=(batches, a_batch)) as pool:
+    with ProcessPoolExecutor(workers, spawn, initializer=_make_batches, initargs=(sources,)) as pool:
         list(pool.map(_encode, [folder] * workers, range(workers)))  # imports and batches are not part of the limit
         began = time.perf_counter()
         written = sum(pool.map(_encode, [folder] * files, range(files)))
         return written / (time.perf_counter() - began)
 
 
-_made: list[bytes] = []
-"""Batches of one file, in a process of the pool."""
+_made: list[memoryview] = []
+"""Bodies of the batches of one file, in a process of the pool: all polls of one source after another."""
 
 
-def _make_batches(batches: int, a_batch: int) -> None:
-    """Make rows of series, time and cell."""
-    series = np.random.default_rng(7).integers(0, 2**62, a_batch)
-    for number in range(batches):
-        times = np.full(a_batch, 1_800_000_000_000 + number * 60_000)
-        _made.append(np.stack([series, times, series % 1000 + number], axis=1).tobytes())
+def _make_batches(sources: int) -> None:
+    generator = np.random.default_rng(7)
+    for number in range(sources):
+        source = Source(number, generator, FIRST_MS)
+        for poll in range(POLLS_A_FILE):
+            at = FIRST_MS + poll * MINUTE_MS
+            id = BatchId("limit", 1, 0, len(_made))
+            batch = encode_samples(id, source.name, source.endpoint, FIRST_MS, at, "", source.poll(at))
+            _made.append(memoryview(batch.data)[batch.header.body_at :])
 
 
 def _encode(folder: Path, number: int) -> int:
-    columns = [np.concatenate([np.frombuffer(one, np.int64)[i::3] for one in _made]) for i in range(3)]
-    order = np.lexsort((columns[1], columns[0]))
-    names = ("series", "time", "cell")
-    table = pa.table({name: pa.array(column[order]) for name, column in zip(names, columns, strict=True)})
-    pq.write_table(table, folder / f"limit-{number}.parquet", compression="zstd", use_dictionary=["series"])
-    (folder / f"limit-{number}.parquet").unlink()
-    return len(order)
+    batches = [_read(one) for one in _made]
+    columns = {name: pa.concat_arrays([one.column(name) for one in batches]) for name in batches[0].schema.names}
+    series, polls = columns["series"].to_numpy().view(np.int64), np.arange(POLLS_A_FILE) * SERIES_A_SOURCE
+    orders = [
+        (np.argsort(series[at : at + SERIES_A_SOURCE])[:, None] + polls + at).reshape(-1)
+        for at in range(0, len(series), POLLS_A_FILE * SERIES_A_SOURCE)
+    ]
+    order, rows = np.concatenate(orders), len(series)
+    columns["series"] = pa.array(series)
+    columns["source"] = pa.array(np.arange(rows, dtype=np.int32) // (POLLS_A_FILE * SERIES_A_SOURCE))
+    columns["future"] = pa.array(np.zeros(rows, np.bool_))
+    for name in ("time", "birth"):
+        columns[name] = pa.array(columns[name].to_numpy() * 1000).view(FILE_SCHEMA.field(name).type)
+    taken = [
+        columns[field.name].take(pa.array(order)) if field.name in columns else pa.nulls(rows, field.type)
+        for field in FILE_SCHEMA
+    ]
+    path = folder / f"limit-{number}.parquet"
+    pq.write_table(pa.table(taken, schema=FILE_SCHEMA), path, **PARQUET)
+    path.unlink()
+    return rows
+
+
+def _read(body: memoryview) -> pa.RecordBatch:
+    options = pa.ipc.IpcReadOptions(use_threads=False)
+    return pa.ipc.open_stream(pa.py_buffer(body), options=options).read_next_batch()
 
 
 def file_read_s(paths: Sequence[Path]) -> float:

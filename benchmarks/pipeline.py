@@ -140,8 +140,8 @@ def both(bench: Bench, world: World, processes: Processes) -> None:
     samples = bench.expected.samples
     emit("pipeline", samples / took, "samples/s")
     rows = min(samples, MOST_ROWS)
-    limit = encoded_rate(bench.world.folder, rows, SERIES_A_SOURCE)
-    emit_limit("pipeline", samples / took, limit, "samples/s (decoded, sorted and written as Parquet on all cores)")
+    limit = encoded_rate(bench.world.folder, rows)
+    emit_limit("pipeline", samples / took, limit, "samples/s (decompressed, sorted, the same Parquet on all cores)")
     emit("pipeline.cpu", cpu / samples * 1e6, "core-microseconds/sample")
     emit("pipeline.cpu@servers", servers_cpu / samples * 1e6, "core-microseconds/sample, Kafka and HDFS")
     emit("pipeline.memory", memory.peak_mb, "MiB resident, Spark and shards, peak")

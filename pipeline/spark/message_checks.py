@@ -13,7 +13,7 @@ import pyarrow as pa
 from artimon.model.batch import MAX_TIME_MS, BatchError, BatchHeader, BatchKind
 from artimon.model.batch_codec import verify
 from artimon.model.hash_routing import partition_of
-from artimon.model.sample_columns import decode_columns
+from artimon.model.sample_columns import decode_columns, numbers_of
 from artimon.rawtable.table_state import FORGET_MS
 
 FUTURE_MS = 60_000
@@ -67,7 +67,7 @@ def _decode(header: BatchHeader, value: bytes) -> Any:
         if column.null_count:
             raise BatchError(f"column {name} of {header.id} has nulls")
         # as unsigned numbers, times before 1970 are beyond the year 9999 too
-        if i and column.to_numpy(zero_copy_only=True).view(np.uint64).max(initial=0) > MAX_TIME_MS:
+        if i and numbers_of(column, np.uint64).max(initial=0) > MAX_TIME_MS:
             raise BatchError(f"column {name} of {header.id} leaves the years 1970 to 9999")
     return body
 

@@ -124,7 +124,7 @@ def _order_of_source(bounds: Ints, series: Ints, times: Ints) -> Ints:
 
 def _joined(column: Any) -> Any:
     """Return a chunked column without nulls as one numpy array."""
-    return np.concatenate([chunk.to_numpy(zero_copy_only=True) for chunk in column.chunks])
+    return pa.concat_arrays(column.chunks).to_numpy(zero_copy_only=True)
 
 
 def _stamps(milliseconds: Ints) -> Any:

@@ -50,6 +50,7 @@ def test_plain_loops_measure_something(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(1_000_000))
     assert limits.file_read_s([tmp_path / "file"]) > 0
     assert limits.bucket_rate(3_000, 1_500) > 0
+    assert limits.encoded_rate(tmp_path, 60_000) > 0
     assert limits.lines_rate("a 1\nb 2.5\n" * 1_000) > 0
 
 
