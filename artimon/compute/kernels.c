@@ -247,15 +247,42 @@ void sum_integers(int64_t n, const uint64_t *cells, const int64_t *class_of, uin
 
 struct rollups {
     int64_t n, start_ms, step_ms, columns, width;
-    int64_t in_us, only_type; /* 1 if times are in microseconds; type of all rows if `type` is 0 */
-    const int64_t *row_of;    /* 0: `series` has the series, else indices into this array of series */
     const int64_t *series, *end, *birth, *first, *last_time, *count, *last, *least, *most, *sum;
     const uint8_t *type;
 };
 
+/* Some runs of a block of rows, which are of one series, start time and type each. */
+struct rollup_block {
+    int64_t n, start_ms, step_ms, columns, width, after_ms, until_ms, base_ms;
+    const int64_t *run, *series; /* of each of n runs: its number in the block, its series */
+    const int64_t *begin, *birth; /* of each run of the block; `begin` has an end, too */
+    const uint8_t *type;
+    const struct packed *rows;
+    const int64_t *least, *most, *sum; /* of each row; 0: not there */
+    int64_t merged;                    /* rows that were merged */
+};
+
+/* A row of a block: end of its bucket in seconds since the base of the block, times of the first and of the last sample
+   in milliseconds before this end. */
+struct packed {
+    uint32_t end, first, last, count;
+    int64_t cell;
+};
+
+/* Columns of a file, times in microseconds, and what they are packed into. */
+struct packing {
+    int64_t n, base;
+    const int32_t *source;
+    const int64_t *series, *end, *birth, *first, *last_time, *count, *cell;
+    const uint8_t *type;
+    struct packed *rows;
+    int64_t *run_source, *run_series, *run_birth, *begin;
+    uint8_t *run_type;
+};
+
 /* A row with its times in milliseconds. */
 struct rollup {
-    int64_t series, end_ms, birth_ms, first_ms, last_time, last;
+    int64_t series, end_ms, birth_ms, first_ms, last_time, last, count, least, most, sum;
     uint8_t type;
 };
 
@@ -268,7 +295,7 @@ struct lives {
     int64_t *newest;
     const int64_t *place;
     uint8_t *begun;
-    int64_t *birth_ms, *first_ms, *last_ms, *last, *others;
+    int64_t *birth_ms, *first_ms, *last_ms, *last, *others, *ended;
 };
 
 /* Cells of doubles as integers of the same order. */
@@ -291,30 +318,22 @@ static inline int replaces(int64_t time, int64_t cell, int64_t held_time, int64_
     return time > held_time || (time == held_time && ranked(cell, real) > ranked(held, real));
 }
 
-static inline int64_t series_of(const struct rollups *r, int64_t i) {
-    return r->row_of ? r->row_of[r->series[i]] : r->series[i];
-}
-
-static inline uint8_t type_of(const struct rollups *r, int64_t i) { return r->type ? r->type[i] : (uint8_t)r->only_type; }
-
 /* Milliseconds, rounded down. */
-static inline int64_t to_ms(const struct rollups *r, int64_t time) {
-    return r->in_us ? time / 1000 - (time % 1000 < 0) : time;
-}
+static inline int64_t to_ms(int64_t time) { return time / 1000 - (time % 1000 < 0); }
+
+static inline int64_t cell_of(const int64_t *column, int64_t i) { return column ? column[i] : 0; }
 
 static inline struct rollup row_at(const struct rollups *r, int64_t i) {
     const struct rollup row = {
-        series_of(r, i),         to_ms(r, r->end[i]),       to_ms(r, r->birth[i]),
-        to_ms(r, r->first[i]),   to_ms(r, r->last_time[i]), r->last[i],
-        type_of(r, i),
+        r->series[i], r->end[i],   r->birth[i], r->first[i], r->last_time[i], r->last[i],
+        r->count[i],  r->least[i], r->most[i],  r->sum[i],   r->type[i],
     };
     return row;
 }
 
-static inline void fold_bucket(const struct rollups *r, const struct rollup *row, const struct matrix *m, int64_t i,
-                               int64_t at, int real) {
+static inline void fold_bucket(const struct rollup *row, const struct matrix *m, int64_t at, int real) {
     const int known = m->count[at] != 0;
-    m->count[at] += r->count[i];
+    m->count[at] += row->count;
     const int64_t held = m->last ? m->last[at] : row->last;
     if (m->last_time && (!known || replaces(row->last_time, row->last, m->last_time[at], held, real))) {
         m->last_time[at] = row->last_time;
@@ -322,17 +341,17 @@ static inline void fold_bucket(const struct rollups *r, const struct rollup *row
             m->last[at] = row->last;
     }
     if (m->least) {
-        const int64_t a = m->least[at], b = r->least[i];
+        const int64_t a = m->least[at], b = row->least;
         const double x = as_real(a), y = as_real(b);
         m->least[at] = known && (real ? x < y || x != x : a < b) ? a : b;
     }
     if (m->most) {
-        const int64_t a = m->most[at], b = r->most[i];
+        const int64_t a = m->most[at], b = row->most;
         const double x = as_real(a), y = as_real(b);
         m->most[at] = known && (real ? x > y || x != x : a > b) ? a : b;
     }
     if (m->sum) {
-        const int64_t a = m->sum[at], b = r->sum[i];
+        const int64_t a = m->sum[at], b = row->sum;
         m->sum[at] = !known ? b : real ? as_cell(as_real(a) + as_real(b)) : (int64_t)((uint64_t)a + (uint64_t)b);
     }
 }
@@ -346,6 +365,34 @@ static inline void extend(int64_t *first_ms, int64_t *last_ms, int64_t *last, co
     }
 }
 
+/* Enters an incarnation, or a row of one; `spilled`: those in `others`. */
+static inline int64_t enter(const struct lives *l, const struct rollup *row, int64_t spilled, int real) {
+    const int64_t series = row->series;
+    int64_t *other = l->others + (spilled ? 5 * spilled - 5 : 0);
+    if (row->last_time > l->newest[series])
+        l->newest[series] = row->last_time;
+    if (!l->begun[series]) {
+        l->begun[series] = 1;
+        l->birth_ms[series] = row->birth_ms;
+        l->first_ms[series] = row->first_ms;
+        l->last_ms[series] = row->last_time;
+        l->last[series] = row->last;
+    } else if (l->birth_ms[series] == row->birth_ms) {
+        extend(l->first_ms + series, l->last_ms + series, l->last + series, row, real);
+    } else if (spilled && other[0] == series && other[1] == row->birth_ms) {
+        extend(other + 2, other + 3, other + 4, row, real);
+    } else {
+        other = l->others + 5 * spilled;
+        other[0] = series;
+        other[1] = row->birth_ms;
+        other[2] = row->first_ms;
+        other[3] = row->last_time;
+        other[4] = row->last;
+        return spilled + 1;
+    }
+    return spilled;
+}
+
 /* Number of incarnations in `others`, five words each; -1 if a series has two types: then only types were entered. */
 int64_t add_rollups(const struct rollups *rows, const struct matrix *matrix, const struct lives *lives,
                     uint8_t double_code, uint8_t no_type) {
@@ -353,41 +400,119 @@ int64_t add_rollups(const struct rollups *rows, const struct matrix *matrix, con
     const struct matrix m = *matrix;
     const struct lives l = *lives;
     for (int64_t i = 0; i < r.n; i++) {
-        uint8_t *held = l.type + series_of(&r, i);
+        uint8_t *held = l.type + r.series[i];
         if (*held == no_type)
-            *held = type_of(&r, i);
-        if (*held != type_of(&r, i))
+            *held = r.type[i];
+        if (*held != r.type[i])
             return -1;
     }
-    int64_t spilled = 0, *other = l.others;
+    int64_t spilled = 0;
     for (int64_t i = 0; i < r.n; i++) {
         const struct rollup row = row_at(&r, i);
-        const int64_t series = row.series, after = row.end_ms - r.start_ms - 1;
-        const int64_t column = after < 0 ? -1 : after / r.step_ms;
+        const int64_t after = row.end_ms - r.start_ms - 1, column = after < 0 ? -1 : after / r.step_ms;
         const int real = row.type == double_code;
         if (column >= 0 && column < r.columns)
-            fold_bucket(&r, &row, &m, i, column * r.width + l.place[series], real);
-        if (row.last_time > l.newest[series])
-            l.newest[series] = row.last_time;
-        if (!l.begun[series]) {
-            l.begun[series] = 1;
-            l.birth_ms[series] = row.birth_ms;
-            l.first_ms[series] = row.first_ms;
-            l.last_ms[series] = row.last_time;
-            l.last[series] = row.last;
-        } else if (l.birth_ms[series] == row.birth_ms) {
-            extend(l.first_ms + series, l.last_ms + series, l.last + series, &row, real);
-        } else if (spilled && other[0] == series && other[1] == row.birth_ms) {
-            extend(other + 2, other + 3, other + 4, &row, real);
-        } else {
-            other = l.others + 5 * spilled++;
-            other[0] = series;
-            other[1] = row.birth_ms;
-            other[2] = row.first_ms;
-            other[3] = row.last_time;
-            other[4] = row.last;
-        }
+            fold_bucket(&row, &m, column * r.width + l.place[row.series], real);
+        spilled = enter(&l, &row, spilled, real);
     }
+    return spilled;
+}
+
+/* Number of runs; -1 if a time or count is beyond what a packed row holds. */
+int64_t pack_rollups(const struct packing *packing) {
+    const struct packing p = *packing;
+    int64_t runs = 0;
+    if (p.base % 1000)
+        return -1;
+    for (int64_t i = 0; i < p.n; i++) { /* the end is a whole millisecond: times before it are rounded up */
+        const uint64_t after = (uint64_t)p.end[i] - (uint64_t)p.base, end = after / 1000000;
+        const uint64_t first = ((uint64_t)p.end[i] - (uint64_t)p.first[i] + 999) / 1000;
+        const uint64_t last = ((uint64_t)p.end[i] - (uint64_t)p.last_time[i] + 999) / 1000, count = (uint64_t)p.count[i];
+        if (end * 1000000 != after || (end | first | last | count) > UINT32_MAX)
+            return -1;
+        const struct packed row = {(uint32_t)end, (uint32_t)first, (uint32_t)last, (uint32_t)count, p.cell[i]};
+        p.rows[i] = row;
+        if (i && p.series[i] == p.series[i - 1] && p.source[i] == p.source[i - 1] && p.birth[i] == p.birth[i - 1] &&
+            p.type[i] == p.type[i - 1])
+            continue;
+        p.run_source[runs] = p.source[i];
+        p.run_series[runs] = p.series[i];
+        p.run_birth[runs] = to_ms(p.birth[i]);
+        p.run_type[runs] = p.type[i];
+        p.begin[runs++] = i;
+    }
+    return runs;
+}
+
+static inline int64_t end_of(const struct rollup_block *b, int64_t i) { return b->base_ms + 1000 * (int64_t)b->rows[i].end; }
+
+static inline int is_wanted(const struct rollup_block *b, int64_t end_ms) { return end_ms > b->after_ms && end_ms <= b->until_ms; }
+
+/* 1 if each series with wanted rows has the type of these, which is not that of texts: types were entered. */
+static int enter_types(const struct rollup_block *b, uint8_t *types, uint8_t string_code, uint8_t ended_code, uint8_t no_type) {
+    for (int64_t k = 0; k < b->n; k++) {
+        const uint8_t type = b->type[b->run[k]];
+        int64_t i = b->begin[b->run[k]];
+        const int64_t end = b->begin[b->run[k] + 1];
+        while (i < end && !is_wanted(b, end_of(b, i)))
+            i++;
+        if (i == end || type == ended_code)
+            continue;
+        uint8_t *held = types + b->series[k];
+        if (type == string_code || (*held != no_type && *held != type))
+            return 0;
+        *held = type;
+    }
+    return 1;
+}
+
+/* Merges the rows of runs whose end is in (after, until], and sets `merged`. Result as that of `add_rollups`; -1 for texts, too. */
+int64_t add_block(struct rollup_block *block, const struct matrix *matrix, const struct lives *lives, uint8_t double_code,
+                  uint8_t string_code, uint8_t ended_code, uint8_t no_type) {
+    const struct rollup_block b = *block;
+    const struct matrix m = *matrix;
+    const struct lives l = *lives;
+    if (!enter_types(&b, l.type, string_code, ended_code, no_type))
+        return -1;
+    int64_t spilled = 0, merged = 0;
+    for (int64_t k = 0; k < b.n; k++) {
+        const int64_t run = b.run[k], series = b.series[k], place = l.place[series];
+        const int real = b.type[run] == double_code, over = b.type[run] == ended_code;
+        struct rollup life = {0};
+        int64_t found = 0, column = 0, right_ms = INT64_MIN; /* end of the column */
+        for (int64_t i = b.begin[run]; i < b.begin[run + 1]; i++) {
+            const struct packed *packed = b.rows + i;
+            const int64_t end_ms = end_of(&b, i);
+            if (!is_wanted(&b, end_ms))
+                continue;
+            const struct rollup row = {
+                series,         end_ms,        b.birth[run],           end_ms - packed->first, end_ms - packed->last,
+                packed->cell,   packed->count, cell_of(b.least, i),    cell_of(b.most, i),     cell_of(b.sum, i),
+                b.type[run],
+            };
+            if (over) {
+                if (row.last_time > l.ended[series])
+                    l.ended[series] = row.last_time;
+                continue;
+            }
+            if (end_ms > right_ms || end_ms <= right_ms - b.step_ms) { /* mostly the next column */
+                column = end_ms == right_ms + b.step_ms        ? column + 1
+                         : end_ms > b.start_ms                 ? (end_ms - b.start_ms - 1) / b.step_ms
+                                                               : -1;
+                right_ms = b.start_ms + (column + 1) * b.step_ms;
+            }
+            if (column >= 0 && column < b.columns)
+                fold_bucket(&row, &m, column * b.width + place, real);
+            if (!found++)
+                life = row;
+            else
+                extend(&life.first_ms, &life.last_time, &life.last, &row, real);
+        }
+        if (found)
+            spilled = enter(&l, &life, spilled, real);
+        merged += found;
+    }
+    block->merged = merged;
     return spilled;
 }
 

@@ -46,9 +46,25 @@ class _Block(ctypes.Structure):
 
 class _Rollups(ctypes.Structure):
     _fields_ = (
-        *((name, _INT) for name in ("n", "start_ms", "step_ms", "columns", "width", "in_us", "only_type")),
-        *((name, _ADDRESS) for name in ("row_of", "series", "end", "birth", "first", "last_time", "count", "last")),
+        *((name, _INT) for name in ("n", "start_ms", "step_ms", "columns", "width")),
+        *((name, _ADDRESS) for name in ("series", "end", "birth", "first", "last_time", "count", "last")),
         *((name, _ADDRESS) for name in ("min", "max", "sum", "type")),
+    )
+
+
+class _Packing(ctypes.Structure):
+    _fields_ = (
+        *((name, _INT) for name in ("n", "base")),
+        *((name, _ADDRESS) for name in ("source", "series", "end", "birth", "first", "last_time", "count", "cell")),
+        *((name, _ADDRESS) for name in ("type", "rows", "run_source", "run_series", "run_birth", "begin", "run_type")),
+    )
+
+
+class _RollupBlock(ctypes.Structure):
+    _fields_ = (
+        *((name, _INT) for name in ("n", "start_ms", "step_ms", "columns", "width", "after_ms", "until_ms", "base_ms")),
+        *((name, _ADDRESS) for name in ("run", "series", "begin", "birth", "type", "rows", "min", "max", "sum")),
+        ("merged", _INT),
     )
 
 
@@ -59,7 +75,7 @@ class _Matrix(ctypes.Structure):
 class _Lives(ctypes.Structure):
     _fields_ = (
         *((name, _ADDRESS) for name in ("type", "newest", "place", "begun")),
-        *((name, _ADDRESS) for name in ("birth_ms", "first_ms", "last_ms", "last", "others")),
+        *((name, _ADDRESS) for name in ("birth_ms", "first_ms", "last_ms", "last", "others", "ended")),
     )
 
 
@@ -72,6 +88,15 @@ class _Points(ctypes.Structure):
         *((name, _ADDRESS) for name in ("time_ends", "head_ends")),
         ("tail_size", _INT),
     )
+
+
+PACKED = np.dtype([*((name, np.uint32) for name in ("end", "first", "last", "count")), ("cell", np.int64)])
+"""Row of a block of roll-ups: end of its bucket in seconds after the base of the block, time of the first and of the
+last sample in milliseconds before this end, number of samples, last value."""
+
+
+def _matrix_and_lives(matrices: Sequence[Ints | None], lives: Sequence[npt.NDArray[Any]]) -> tuple[_Matrix, _Lives]:
+    return _Matrix(*(None if one is None else _address(one) for one in matrices)), _Lives(*map(_address, lives))
 
 
 class Kernels:
@@ -94,6 +119,8 @@ class Kernels:
         self._bounds = _function(library.bounds, None, _INT, _ADDRESS, _ADDRESS, _ADDRESS, _INT, _ADDRESS)
         self._sum_integers = _function(library.sum_integers, None, _INT, _ADDRESS, _ADDRESS, _ADDRESS)
         self._add_rollups = _function(library.add_rollups, _INT, _ADDRESS, _ADDRESS, _ADDRESS, type_, type_)
+        self._pack_rollups = _function(library.pack_rollups, _INT, _ADDRESS)
+        self._add_block = _function(library.add_block, _INT, _ADDRESS, _ADDRESS, _ADDRESS, type_, type_, type_, type_)
         self._json_numbers = _function(
             library.json_numbers, _INT, _INT, ctypes.c_char_p, _INT, _ADDRESS, _ADDRESS, _ADDRESS
         )
@@ -170,31 +197,62 @@ class Kernels:
 
     def add_rollups(
         self,
-        rows: Sequence[npt.NDArray[Any] | None],
+        rows: Sequence[npt.NDArray[Any]],
         matrices: Sequence[Ints | None],
         lives: Sequence[npt.NDArray[Any]],
         grid: tuple[int, int, int],
         no_type: int,
-        only_type: int = 0,
-        row_of: Ints | None = None,
     ) -> int:
         """Merge rows of roll-ups of numbers into matrices (columns, series). Return the number of `others`; -1 if a
         series has two types: then only types of series were entered.
 
         rows: series, end of the bucket, start time, time of the first and of the last sample, count, last, min, max,
-        sum, type. With `row_of` they are as in a file: numbers of pairs, whose series it has, and times in
-        microseconds; type and folded statistics may be None, the type of all is then `only_type`. matrices: count,
-        last, last_time, min, max, sum; None: not wanted. lives: by series type, newest time, place in the matrices, and
-        of one incarnation whether it is there, start time, time of the first and of the last sample, last; `others`,
-        (rows, 5), gets the series and these of further incarnations. grid: start, step and number of columns."""
-        places = lives[2]
-        columns = [None if one is None else _address(one) for one in (row_of, *rows)]
-        held = _Rollups(len(rows[1]), *grid, len(places), row_of is not None, only_type, *columns)  # type: ignore[arg-type]
-        cells = _Matrix(*(None if one is None else _address(one) for one in matrices))
-        lived = _Lives(*map(_address, lives))
+        sum, type. matrices: count, last, last_time, min, max, sum; None: not wanted. lives: by series type, newest
+        time, place in the matrices, and of one incarnation whether it is there, start time, time of the first and of
+        the last sample, last; `others`, (rows, 5), gets the series and these of further incarnations. grid: start, step
+        and number of columns."""
+        held = _Rollups(len(rows[1]), *grid, len(lives[2]), *map(_address, rows))
+        cells, lived = _matrix_and_lives(matrices, lives)
         addresses = ctypes.addressof(held), ctypes.addressof(cells), ctypes.addressof(lived)
         others: int = self._add_rollups(*addresses, ValueType.DOUBLE, no_type)
         return others
+
+    def pack_rollups(
+        self, base_us: int, columns: Sequence[npt.NDArray[Any]], packed: Sequence[npt.NDArray[Any]]
+    ) -> int:
+        """Pack rows as a file has them, times in microseconds. Return the number of runs of one source, series, start
+        time and type; -1 for rows that cannot be packed: their ends are no whole seconds after the base, or a time or
+        count needs more than 32 bits.
+
+        columns: source, series, end of the bucket, start time, time of the first and of the last sample, count, value,
+        type. packed: rows (PACKED), and of each run source, series, start time in milliseconds, first row, type."""
+        held = _Packing(len(columns[0]), base_us, *map(_address, columns), *map(_address, packed))
+        runs: int = self._pack_rollups(ctypes.addressof(held))
+        return runs
+
+    def add_block(
+        self,
+        chosen: Sequence[Ints],
+        block: Sequence[npt.NDArray[Any] | None],
+        matrices: Sequence[Ints | None],
+        lives: Sequence[npt.NDArray[Any]],
+        grid: tuple[int, int, int],
+        times: tuple[int, int, int],
+        no_type: int,
+    ) -> tuple[int, int]:
+        """`add_rollups` of the rows of some runs of a block; also return the number of rows. -1 for texts, too.
+
+        chosen: number and series of each run. block: first row of each run, and the number of all rows; start time and
+        type of each run, rows (PACKED); min, max and sum of each row or None. lives: those of `add_rollups`, and the
+        newest end by series. times: the rows whose end is later than the first and not later than the second are
+        merged; the base of the block."""
+        addresses = (None if one is None else _address(one) for one in (*chosen, *block))
+        held = _RollupBlock(len(chosen[0]), *grid, len(lives[2]), *times, *addresses)
+        cells, lived = _matrix_and_lives(matrices, lives)
+        codes = ValueType.DOUBLE, ValueType.STRING, ValueType.ENDED, no_type
+        at = ctypes.addressof(held), ctypes.addressof(cells), ctypes.addressof(lived)
+        others: int = self._add_block(*at, *codes)
+        return others, held.merged
 
     def json_numbers(self, text: bytes, at: int, whole: bool = False) -> tuple[npt.NDArray[Any], int] | None:
         """Return the numbers of an array of JSON, as float64 with null as NaN, or as int64, and the place after it.

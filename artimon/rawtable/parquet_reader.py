@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from artimon.rawtable.decoded_groups import DecodedGroups
 from artimon.rawtable.schema import TableError
 from artimon.runtime import file_access as files
 from artimon.runtime.deadline import call_with_timeout
@@ -295,6 +296,8 @@ class GroupReader:
     ) -> None:
         self._reader: RangeReader = RangeReader(uri, opened._reader if opened else None, kept)
         self.fetched_bytes = self._reader.load_whole() if opened is None and 0 < size <= WHOLE_BYTES else 0
+        self.was_open: bool = opened is not None and opened.was_open
+        """True if the file was open before this reading."""
         self._file: Any = None
         self._footer: _Footer = opened._footer if opened else _Footer(self._opened())
         if opened is None and (unfit := oversized_group(self._footer.metadata)):
@@ -396,6 +399,7 @@ class OpenFiles:
     ) -> None:
         """`kept`: ranges that stay in memory."""
         self._max_files, self._max_bytes, self._kept = max_files, max_bytes, kept
+        self.decoded = DecodedGroups()
         self._lock = threading.Lock()
         self._open: OrderedDict[str, GroupReader] = OrderedDict()
         self._bytes = 0
@@ -407,7 +411,9 @@ class OpenFiles:
             if (held := self._open.get(uri)) is not None:
                 self._open.move_to_end(uri)
         if held is not None:
-            return GroupReader(uri, held)
+            again = GroupReader(uri, held)
+            again.was_open = True
+            return again
         first = GroupReader(uri, kept=self._kept, size=size)
         with self._lock:
             self._add(uri, first.without_data())
@@ -420,6 +426,7 @@ class OpenFiles:
                 self._bytes -= FOOTER_FACTOR * self._open.pop(uri).footer_bytes
         if self._kept is not None:
             self._kept.keep_only(uris)
+        self.decoded.keep_only(uris)
 
     def _add(self, uri: str, opened: GroupReader) -> None:
         if uri not in self._open:

@@ -208,29 +208,30 @@ def from_table(table: Any, source: Ints, series: Ints) -> RollupRows:
         {"count": count, "last": cells, "last_time": last_ms},
         strings,
     )
-    return _without_folds(replace(rows, stats={**rows.stats, **_folds_of(table, rows)}))
+    folds = dict.fromkeys(FOLDS, np.zeros(len(rows), np.int64)) | folds_of(table, types, rows.stats)
+    return _without_folds(replace(rows, stats={**rows.stats, **folds}))
 
 
-def _folds_of(table: Any, rows: RollupRows) -> dict[str, Ints]:
-    """Return the folded statistics, as far as the table has their columns."""
-    found = dict.fromkeys(FOLDS, np.zeros(len(rows), np.int64))
-    double = rows.type == DOUBLE
-    if not double.all():
-        found |= folds_of_numbers(table, False, rows.stats)
+def folds_of(table: Any, types: Types, stats: Stats) -> dict[str, Ints]:
+    """Return the folded statistics of rows of these types, as far as the table has their columns; those of texts and
+    end markers are arbitrary. `stats`: count and last."""
+    double = types == DOUBLE
+    if double.all():
+        return _folds_of_numbers(table, True, stats)
+    found = _folds_of_numbers(table, False, stats)
     if double.any():
-        own = folds_of_numbers(table, True, rows.stats)
+        own = _folds_of_numbers(table, True, stats)
         found |= {name: np.where(double, cells, found[name]) for name, cells in own.items()}
     return found
 
 
-def folds_of_numbers(table: Any, double: bool, stats: Stats) -> dict[str, Ints]:
+def _folds_of_numbers(table: Any, double: bool, stats: Stats) -> dict[str, Ints]:
     """Return the folded statistics of rows of DOUBLE, or of another type, as far as the table has their columns.
     `stats`: count and last."""
     columns = DOUBLE_FOLDS if double else INTEGER_FOLDS
-    zero = np.zeros(len(table), np.int64)
-    predicted = _of_equal_samples(stats) if double else dict.fromkeys(columns, zero)
+    predicted = _of_equal_samples(stats) if double else {}
     held = {
-        name: _filled(table.column(column), predicted[name])
+        name: _filled(table.column(column), predicted.get(name))
         for name, column in columns.items()
         if column in table.column_names
     }
@@ -272,13 +273,15 @@ def _of_equal_samples(stats: Stats) -> dict[str, Ints]:
     return {"min": stats["last"], "max": stats["last"], "sum": total}
 
 
-def _filled(column: Any, predicted: Ints) -> Ints:
-    """Return the cells of a column of a folded statistic; nulls are as predicted."""
+def _filled(column: Any, predicted: Ints | None) -> Ints:
+    """Return the cells of a column of a folded statistic; nulls are as predicted, None: 0."""
     if column.null_count == len(column):
-        return predicted
-    whole = (column.fill_null(0) if column.null_count else column).combine_chunks()
-    cells: Ints = (whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole).to_numpy().view(np.int64)
-    return cells if not column.null_count else np.where(column.is_valid().to_numpy(), cells, predicted)
+        return np.zeros(len(column), np.int64) if predicted is None else predicted
+    whole = column.fill_null(0) if column.null_count else column
+    cells: Ints = (whole.chunk(0) if whole.num_chunks == 1 else whole.combine_chunks()).to_numpy().view(np.int64)
+    if predicted is None or not column.null_count:
+        return cells
+    return np.where(column.is_valid().to_numpy(), cells, predicted)
 
 
 def _without_folds(rows: RollupRows) -> RollupRows:

@@ -29,13 +29,14 @@ def read_values(table: Any) -> tuple[Types, Ints, tuple[str, ...]]:
         column = table.column(traits.column)
         if column.null_count == n:
             continue
-        held = column.drop_null().combine_chunks()
+        held = column.drop_null() if column.null_count else column
+        held = held.chunk(0) if held.num_chunks == 1 else held.combine_chunks()
         if traits.content is CellContent.TEXT:
             strings, own = _interned(held)
         elif traits.content is CellContent.FLOAT64:
             own = held.to_numpy(zero_copy_only=False).view(np.int64)
         else:
-            own = held.to_numpy(zero_copy_only=False).astype(np.int64)
+            own = held.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
         if column.null_count == 0:
             return np.full(n, type_, np.uint8), own, strings
         there = np.flatnonzero(column.is_valid().to_numpy())

@@ -29,7 +29,7 @@ from query_dsl.stores.partial_buckets import (
     renumber_texts,
     without_series,
 )
-from query_dsl.stores.rollup_buckets import NumberRows
+from query_dsl.stores.rollup_blocks import RollupBlock
 from query_dsl.stores.sample_rows import DOUBLE, ENDED, INTEGER, NO_TYPE, STRING, Bools, Ints, Types
 
 MAX_INCARNATIONS = 5_000
@@ -63,6 +63,8 @@ class BucketAccumulator:
         self.mixed: set[int] = set()
         """Series of more than one type: their data is incomplete until `put_back`."""
         self.samples = 0
+        self._last_order: tuple[Ints, Ints, Ints, Ints] | None = None
+        """Arguments and result of the last `_in_order`."""
 
     def add(self, piece: PartialBuckets) -> None:
         """Merge a piece; pieces may come in any order."""
@@ -95,34 +97,63 @@ class BucketAccumulator:
             self._ended[ended] = np.maximum(self._ended[ended], times)
         return True
 
-    def add_numbers(self, rows: NumberRows) -> bool:
-        """As `add_rows`."""
-        if self._flat.keys() & FOLDS.keys() - rows.folds.keys():
+    def add_block(self, block: RollupBlock, pairs: Ints, row_of: Ints, after_ms: int, until_ms: int) -> bool:
+        """Merge the rows of a block whose buckets end in (after, until], with the result of `add` of their piece, and
+        whose run has a pair, of the series `row_of` it; -1: none. False: nothing was merged; only `add` can."""
+        compiled = kernels()
+        if compiled is None or self.mixed or self._flat.keys() & FOLDS.keys() - block.folds.keys():
             return False
-        columns = (rows.pairs, *rows.times, rows.count, rows.cells, *(rows.folds.get(name) for name in FOLDS))
-        held = [None if column is None else np.ascontiguousarray(column) for column in columns]
-        return self._merge_rows([*held, None], rows.type, np.ascontiguousarray(rows.row_of))
+        runs, rows = self._in_order(pairs, row_of)
+        others = np.empty((len(runs), len(INCARNATION_FIELDS)), np.int64)
+        count, merged = compiled.add_block(
+            (runs, rows),
+            (block.begin, block.birth_ms, block.types, block.rows, *(block.folds.get(name) for name in FOLDS)),
+            self._kernel_matrices(),
+            (*self._kernel_lives(others), self._ended),
+            (self._grid.start_ms, self._grid.step_ms, self._grid.n),
+            (after_ms, until_ms, block.base_ms),
+            int(NO_TYPE),
+        )
+        if count < 0:
+            return False
+        self.samples += merged
+        self._add_others(others, count)
+        return True
 
-    def _merge_rows(self, columns: Sequence[Any], only_type: int = 0, row_of: Ints | None = None) -> bool:
+    def _in_order(self, pairs: Ints, row_of: Ints) -> tuple[Ints, Ints]:
+        """Return the runs that have a pair, and their series, in the order of the answer: neighbours then share cache
+        lines of the matrices. Files of one source have mostly the same runs, so the last order is kept."""
+        known = self._last_order
+        if known is None or known[0] is not row_of or not np.array_equal(known[1], pairs):
+            runs = np.flatnonzero(pairs >= 0)
+            rows = row_of[pairs[runs]]
+            order = np.argsort(self._place[rows], kind="stable")
+            self._last_order = known = row_of, pairs, runs[order], rows[order]
+        return known[2], known[3]
+
+    def _merge_rows(self, columns: Sequence[Any]) -> bool:
         """Merge columns as the kernel takes them; False if it cannot."""
         compiled = kernels()
         if compiled is None or self.mixed:
             return False
         others = np.empty((len(columns[0]), len(INCARNATION_FIELDS)), np.int64)
-        count = compiled.add_rollups(
-            columns,
-            [self._flat.get(name) for name in ("count", "last", "last_time", *FOLDS)],
-            (self._types, self._newest, self._place, self._begun, *self._first.values(), others),
-            (self._grid.start_ms, self._grid.step_ms, self._grid.n),
-            int(NO_TYPE),
-            only_type,
-            row_of,
-        )
+        grid = self._grid.start_ms, self._grid.step_ms, self._grid.n
+        lives = self._kernel_lives(others)
+        count = compiled.add_rollups(columns, self._kernel_matrices(), lives, grid, int(NO_TYPE))
         if count < 0:
             return False
         self.samples += len(columns[0])
-        self._add_incarnations(others[:count].copy().view(INCARNATION_DTYPE).reshape(-1))
+        self._add_others(others, count)
         return True
+
+    def _kernel_matrices(self) -> list[Ints | None]:
+        return [self._flat.get(name) for name in ("count", "last", "last_time", *FOLDS)]
+
+    def _kernel_lives(self, others: Ints) -> tuple[npt.NDArray[Any], ...]:
+        return self._types, self._newest, self._place, self._begun, *self._first.values(), others
+
+    def _add_others(self, others: Ints, count: int) -> None:
+        self._add_incarnations(others[:count].copy().view(INCARNATION_DTYPE).reshape(-1))
 
     def _add_incarnations(self, lives: npt.NDArray[np.void]) -> None:
         if len(lives):

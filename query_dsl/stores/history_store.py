@@ -37,11 +37,10 @@ from query_dsl.stores.partial_buckets import PartialBuckets, bucketize, merge_pa
 from query_dsl.stores.partial_codec import decode_partial, encode_partial
 from query_dsl.stores.query_limits import QueryBudget
 from query_dsl.stores.raw_samples import RawSamples, SampleRequest
+from query_dsl.stores.rollup_blocks import RollupBlock, RollupSink
 from query_dsl.stores.rollup_buckets import (
     bucketize_rollups,
     from_rollup_table,
-    number_rows,
-    rollup_columns,
     unify_rollup_types,
 )
 from query_dsl.stores.sample_rows import ENDED, Ints, from_raw_table, unify_types
@@ -157,15 +156,15 @@ class HistoryStore(EngineStore):
                     self._watch.check_samples(held.samples)
                 return merged
 
+            def take_block(block: RollupBlock, pairs: Ints) -> bool:
+                return merge(lambda one: held.add_block(one, pairs, reading.row_of, grid.start_ms, grid.end_ms), block)
+
             def take_rollups(table: Any) -> None:
-                numbers = number_rows(table, reading.row_of)
-                if numbers is not None and merge(held.add_numbers, numbers):
-                    return
                 rows = from_rollup_table(table, reading.row_of)
                 if not merge(held.add_rows, rows):
                     take(reading.count_rollups(bucketize_rollups(rows, grid)))
 
-            self._bucketize(reading, request, take, take_rollups)
+            self._bucketize(reading, request, take, RollupSink(request.statistics, take_block, take_rollups))
             notes = self._read_context(reading, found, held, request)
             part = reading.part(grid.start_ms, grid.end_ms, held.samples)
             expired = reading.choice.expired
@@ -241,10 +240,10 @@ class HistoryStore(EngineStore):
         reading: TableRead,
         request: SelectRequest,
         take: Callable[[PartialBuckets], None],
-        take_rollups: Callable[[Any], None],
+        sink: RollupSink,
     ) -> None:
-        """Call `take` with all pieces, and `take_rollups` with tables of rows that are in none: from several threads,
-        or from this one as Spark tasks end."""
+        """Call `take` with all pieces, and `sink` with roll-ups that are in none: from several threads, or from this
+        one as Spark tasks end."""
         if not len(reading.row_filter):
             return
         raw, rollups = reading.choice.raw, reading.choice.rollups
@@ -256,9 +255,9 @@ class HistoryStore(EngineStore):
                 self._progress(done * share, text)
 
             if self._parts is not None:
-                PartReader(reading, request, self._parts, take, take_rollups).read(told)
+                PartReader(reading, request, self._parts, take, sink).read(told)
             else:
-                reading.read_rollups(rollup_columns(request.statistics), take_rollups, told)
+                reading.read_blocks(reading.choice.rollups, sink, told)
         if raw.files:
             self._bucketize_samples(
                 reading, request, take, lambda done, text: self._progress(share + done * (1 - share), text)

@@ -19,6 +19,7 @@ from query_dsl.stores.history.file_pruning import SLACK_US, RawFile, RowFilter
 from query_dsl.stores.history.local_reader import Progress
 from query_dsl.stores.history.task_pool import THREADS, TaskPool, TaskResult
 from query_dsl.stores.partial_buckets import PartialBuckets, merge_partials
+from query_dsl.stores.rollup_blocks import RollupSink
 from query_dsl.stores.rollup_buckets import bucketize_rollups, from_rollup_table, rollup_columns
 from query_dsl.stores.sample_rows import Ints
 from query_dsl.stores.table_read import TableRead
@@ -47,7 +48,7 @@ class FileGrid:
 
 
 class PartReader:
-    """One reading of the roll-ups that `reading` has chosen, for all its series. `take` gets pieces and `convert` the
+    """One reading of the roll-ups that `reading` has chosen, for all its series. `take` gets pieces and `sink` the
     rows of files that are not cached, from several threads."""
 
     def __init__(
@@ -56,10 +57,10 @@ class PartReader:
         request: SelectRequest,
         cache: ClosedParts,
         take: Callable[[PartialBuckets], None],
-        convert: Callable[[Any], None],
+        sink: RollupSink,
     ) -> None:
         self._reading, self._grid, self._cache, self._take = reading, request.grid, cache, take
-        self._convert = convert
+        self._sink = sink
         self._columns = rollup_columns(request.statistics)
         self._table = reading.versions.rollups_uri
         grid = request.grid
@@ -98,12 +99,7 @@ class PartReader:
             pool = TaskPool(self._reading.budget_event)
             pool.run([partial(work, file) for file in closed], lambda size: progress(size / total, text))
         if others:
-            self._reading.read_rollups(
-                self._columns,
-                self._convert,
-                lambda done, told: progress(share + done * (1 - share), told),
-                files=others,
-            )
+            self._reading.read_blocks(others, self._sink, lambda done, told: progress(share + done * (1 - share), told))
 
     def _place(self, file: RawFile) -> FileGrid | None:
         """Return the place of a file whose buckets are cached, None for other files."""

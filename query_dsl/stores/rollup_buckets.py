@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,18 +14,15 @@ from artimon.compute.sample_order import rank
 from artimon.compute.statistics import FOLDS, to_double, with_needs
 from artimon.model.grid import Grid
 from artimon.model.select import INCARNATION_DTYPE
-from artimon.model.value_traits import TRAITS, VALUE_COLUMNS
-from artimon.model.values import ValueType
+from artimon.model.value_traits import VALUE_COLUMNS
 from artimon.rawtable.rollup_rows import (
     DOUBLE_FOLDS,
     INTEGER_FOLDS,
     RollupRows,
-    folds_of_numbers,
     from_table,
     in_order,
     order_of,
 )
-from query_dsl.stores.history.local_reader import to_numpy
 from query_dsl.stores.partial_buckets import (
     INCARNATION_FIELDS,
     PartialBuckets,
@@ -53,49 +50,6 @@ def from_rollup_table(table: Any, row_of: Ints) -> RollupRows:
     `row_of` it."""
     pairs = table.column("pair").to_numpy()
     return from_table(table, pairs, row_of[pairs])
-
-
-@dataclass(frozen=True, slots=True)
-class NumberRows:
-    """Rows of a file whose values are all of one type, INTEGER or DOUBLE, as columns of it, not copied. The series of
-    a row is `row_of` its pair; times are in microseconds."""
-
-    pairs: Ints
-    row_of: Ints
-    times: tuple[Ints, Ints, Ints, Ints]
-    """End of the bucket, start time, time of the first and of the last sample."""
-    count: Ints
-    cells: Ints
-    folds: dict[str, Ints]
-    """Folded statistics of which the file's columns were read."""
-    type: int
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-
-def number_rows(table: Any, row_of: Ints) -> NumberRows | None:
-    """Return the same rows as `from_rollup_table`, without a copy; None if the table has others."""
-    held = [type_ for type_, traits in TRAITS.items() if table.column(traits.column).null_count < len(table)]
-    if len(held) != 1 or held[0] not in (ValueType.INTEGER, ValueType.DOUBLE):
-        return None
-    values = table.column(TRAITS[held[0]].column)
-    if values.null_count:
-        return None
-    end, birth, last = (to_numpy(table.column(name)) for name in ("time", "birth", "last_time"))
-    began = _first_times(table.column("first_time"), last)
-    pairs, count, cells = (to_numpy(column) for column in (table.column("pair"), table.column("count"), values))
-    stats = {"count": count, "last": cells.view(np.int64)}
-    folds = folds_of_numbers(table, held[0] is ValueType.DOUBLE, stats)
-    return NumberRows(pairs, row_of, (end, birth, began, last), count, stats["last"], folds, int(held[0]))
-
-
-def _first_times(column: Any, last: Ints) -> Ints:
-    """Return the times of the first samples; null: that of the last one."""
-    if column.null_count == len(column):
-        return last
-    found: Ints = to_numpy(column.fill_null(0))
-    return np.where(column.is_valid().to_numpy(), found, last) if column.null_count else found
 
 
 def as_rollups(samples: SampleRows, pairs: Ints) -> RollupRows:

@@ -16,12 +16,13 @@ from artimon.rawtable.parquet_reader import OpenFiles
 from artimon.rawtable.rollup_rows import RollupRows, concat_rows
 from query_dsl.functions.step import NEVER
 from query_dsl.stores.history.file_pruning import RawFile, RowFilter
-from query_dsl.stores.history.local_reader import LocalReader, Progress, no_progress
+from query_dsl.stores.history.local_reader import LocalReader, Progress
 from query_dsl.stores.history.rollup_choice import FileChoice, choose_files
 from query_dsl.stores.history.sample_query import NO_LIMIT, HistoryInterrupted, SampleQuery
 from query_dsl.stores.history_catalogue import SeriesMatch
 from query_dsl.stores.partial_buckets import PartialBuckets
 from query_dsl.stores.query_limits import QueryBudget
+from query_dsl.stores.rollup_blocks import BlockReader, RollupSink
 from query_dsl.stores.rollup_buckets import as_rollups, from_rollup_table, rollup_columns
 from query_dsl.stores.sample_rows import ENDED, Ints, SampleRows, from_raw_table
 from query_dsl.tree.times import format_time
@@ -113,14 +114,18 @@ class TableRead:
         self,
         columns: Sequence[str],
         take: Callable[[Any], None],
-        progress: Progress = no_progress,
-        most: int = NO_LIMIT,
-        files: Sequence[RawFile] | None = None,
+        most: int,
     ) -> None:
-        """Call `take` with the wanted rows of each row group of the chosen roll-ups, or of some, from several
-        threads."""
+        """Call `take` with the wanted rows of each row group of the chosen roll-ups, from several threads."""
         reader = self._rollup_reader(self.row_filter, most, columns)
-        reader.read_each(self.choice.rollups if files is None else files, take, progress)
+        reader.read_each(self.choice.rollups, take)
+        self._add_bytes(reader)
+
+    def read_blocks(self, files: Sequence[RawFile], sink: RollupSink, progress: Progress) -> None:
+        """Give the wanted rows of some of the chosen roll-ups to `sink`, from several threads."""
+        reader = self._rollup_reader(self.row_filter, NO_LIMIT, rollup_columns(sink.statistics))
+        blocks = BlockReader(reader, self.row_filter, self.versions.rollup_files.decoded, sink)
+        reader.shares(files, blocks.read_share, progress)
         self._add_bytes(reader)
 
     def read_rollup(
@@ -175,7 +180,7 @@ class TableRead:
         parts = [as_rollups(replace(samples, row=self.row_of[pairs]), pairs)]
         if self.choice.rollups:
             tables: list[Any] = []
-            self.read_rollups(rollup_columns(statistics), tables.append, most=self._most(watch))
+            self.read_rollups(rollup_columns(statistics), tables.append, self._most(watch))
             parts += [from_rollup_table(table, self.row_of) for table in tables]
         return concat_rows(parts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from artimon.model.clock import ManualClock
+from artimon.model.grid import Grid
+from artimon.model.values import Kind
 from artimon.rawtable import parquet_reader, table_reader
+from artimon.rawtable.decoded_groups import DecodedGroups
 from artimon.rawtable.parquet_reader import FOOTER_FACTOR, GroupReader, KeptRanges, OpenFiles
 from artimon.rawtable.rollups import rollups_uri
 from artimon.rawtable.schema import TableError, raw_uri
@@ -24,7 +28,8 @@ from query_dsl.stores.history.engine import History
 from query_dsl.stores.history_store import HistoryStore
 from tests.history.engine_world import put, some_series
 from tests.history.world import HistoryWorld
-from tests.query_dsl.test_pushdown import T
+from tests.query_dsl.engine_worlds import request_of
+from tests.query_dsl.test_pushdown import HOUR, MINUTE, T, Told
 from tests.rollups.conftest import SERIES
 from tests.rollups.test_reading import answers, later, put_at, turn
 from tests.spark.local_files import local_files
@@ -107,6 +112,9 @@ def test_files_that_compaction_replaced_are_not_asked_again(
         assert set(held._open) == {key[0] for key in held._kept._kept} <= exist
         assert held._bytes == sum(FOOTER_FACTOR * one.footer_bytes for one in held._open.values()) > 0
         assert held._kept._bytes == sum(map(len, held._kept._kept.values())) > 0
+        decoded = held.decoded
+        assert {uri for uri, _ in decoded._held} <= exist
+        assert decoded._bytes == sum(size for _, size in decoded._held.values()) > 0
 
 
 def files_of_folder(world: HistoryWorld) -> list[str]:
@@ -244,3 +252,60 @@ def test_ranges_are_kept_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.Monke
         reader = big.reader(uris[0])
         reader.prefetch([0])
         assert reader.fetched_bytes == size
+
+
+def test_decoded_groups_are_dropped_beyond_a_limit_and_with_their_files() -> None:
+    held = DecodedGroups(100)
+    for group in range(4):
+        held.add("a", group, group, 25)
+    assert held.get("a", 0) == 0  # now the one that was used last
+    held.add("b", 0, "b", 20)
+    assert [held.get("a", group) for group in range(4)] == [0, None, 2, 3]
+    held.add("a", 2, "again", 5)
+    held.add("b", 1, "big", 26)
+    assert (held.get("a", 2), held.get("b", 1), held._bytes) == ("again", None, 75)
+    held.keep_only({"a"})
+    assert (held.get("a", 3), held.get("b", 0), held._bytes) == (3, None, 55)
+
+
+def test_decoded_roll_ups_are_not_read_again(
+    world: HistoryWorld, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor if other series, times or statistics of the same rows are asked; what was not decoded yet is added."""
+    samples = tuple((T + at * MINUTE, 5, at * at) for at in range(1, 150))
+    put(world, [Told(f"n{n}", (), Kind.COUNTER, samples[n:], "numbers", 0) for n in range(3)], files=1)
+    turn(world, clock, tmp_path)
+    decoded: list[set[str]] = []
+    read = GroupReader.read
+
+    def counted(self: GroupReader, group: int, columns: Sequence[str]) -> Any:
+        if self.uri.startswith(rollups_uri(world.hdfs)):
+            decoded.append({*columns})
+        return read(self, group, columns)
+
+    monkeypatch.setattr(GroupReader, "read", counted)
+    with History(world.hdfs) as history:
+        store = HistoryStore(history, engine="local")
+
+        def ask(name: str, statistics: tuple[str, ...], buckets: int = 3) -> list[set[str]]:
+            """Return the columns that were read of each row group for an answer, which is that of another history."""
+            request = request_of([name], Grid(T + 3 * HOUR, HOUR, buckets), statistics)
+            with History(world.hdfs) as other:
+                expected = HistoryStore(other, engine="local").select(request)
+            decoded.clear()
+            found = store.select(request)
+            assert [one.name for one in found.series] == [one.name for one in expected.series] != []
+            assert all(np.array_equal(found.statistics[name], expected.statistics[name]) for name in statistics)
+            assert found.statistics[statistics[0]].any()
+            return list(decoded)
+
+        first = ask("n.*", ("last", "count"))
+        assert first
+        assert not any("below" in columns for columns in first)
+        assert ask("n.*", ("last", "count")) == first  # blocks are kept from the second time on
+        assert not ask("n1", ("count", "last_time"), 1)
+        more = ask("n.*", ("min",))
+        assert len(more) == len(first)
+        assert all("below" in columns for columns in more)
+        assert all({"below", "above", "rest"} <= columns for columns in ask("n.*", ("sum",)))
+        assert not ask("n.*", ("min", "max", "last"))

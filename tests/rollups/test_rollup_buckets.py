@@ -18,13 +18,15 @@ from artimon.model.values import ValueType
 from artimon.rawtable.rollup_rows import RollupRows, concat_rows, from_table, merge_rows, roll_up_cells, to_table
 from query_dsl.stores.bucket_accumulator import BucketAccumulator
 from query_dsl.stores.partial_buckets import PartialBuckets, bucketize
-from query_dsl.stores.rollup_buckets import NumberRows, as_rollups, bucketize_rollups, number_rows, unify_rollup_types
-from query_dsl.stores.sample_rows import ENDED, STRING, SampleRows
+from query_dsl.stores.rollup_blocks import PackBuffers, RollupBlock, pack_block
+from query_dsl.stores.rollup_buckets import as_rollups, bucketize_rollups, unify_rollup_types
+from query_dsl.stores.sample_rows import STRING, SampleRows
 from tests.query_dsl.engine_worlds import MINUTE, T, Told, made_of, request_of, rows_of, table_of, worlds
 from tests.query_dsl.test_pushdown import HOUR, fed_shards
 
 GRIDS = [Grid(T - 5 * MINUTE, 5 * MINUTE, 4), Grid(T, 15 * MINUTE, 4), Grid(T, HOUR, 2)]
 FIVE = 5 * MINUTE
+FAR = 2**62
 
 
 class Part:
@@ -45,23 +47,26 @@ class Part:
         table = to_table(rows)
         return from_table(table, *(table.column(name).cast(pa.int64()).to_numpy() for name in ("source", "series")))
 
-    def numbers(self) -> NumberRows | None:
-        """The rows as they are read from a file, if all are numbers of one type."""
-        return as_numbers(self.rows())
-
     def piece(self, grid: Grid) -> PartialBuckets:
         return bucketize_rollups(self.rows(), grid) if self.steps else bucketize(self._samples, grid)
 
 
-def as_numbers(rows: RollupRows) -> NumberRows | None:
-    pairs = np.arange(len(rows))
-    return number_rows(to_table(rows).append_column("pair", pa.array(pairs)), rows.series)
+def block_of(rows: RollupRows) -> RollupBlock:
+    """The rows as they are read from a file."""
+    made = pack_block(to_table(rows), PackBuffers())
+    assert made is not None
+    return made
+
+
+def add_block(kept: BucketAccumulator, block: RollupBlock, after_ms: int = -FAR, until_ms: int = FAR) -> bool:
+    """Add the rows of all series, whose numbers are their rows in the answer."""
+    return kept.add_block(block, block.series, np.arange(int(block.series.max()) + 1), after_ms, until_ms)
 
 
 def added(kept: BucketAccumulator, part: Part) -> bool:
     """True if the kernel has merged the part."""
-    numbers = part.numbers()
-    return (numbers is not None and kept.add_numbers(numbers)) or kept.add_rows(part.rows())
+    rows = part.rows()
+    return not len(rows) or add_block(kept, block_of(rows)) or kept.add_rows(rows)
 
 
 def held(told: list[Told], grid: Grid, parts: list[Part], request: SelectRequest, compiled: bool = False) -> Any:
@@ -96,8 +101,8 @@ def test_files_of_any_level_are_what_the_shards_hold(told: list[Told], at: int, 
     assert held(told, grid, parts, request, compiled=True) == expected
 
 
-@pytest.mark.parametrize("plain", [False, True])
-def test_rows_of_one_type_are_merged_by_the_kernel_in_any_order(plain: bool) -> None:
+@pytest.mark.parametrize("packed", [False, True])
+def test_rows_of_one_type_are_merged_by_the_kernel_in_any_order(packed: bool) -> None:
     """Rows of one bucket, of two start times, and of an end marker; those outside the grid count for incarnations."""
     samples = (
         (T - 4 * MINUTE, 5, 3),
@@ -114,9 +119,7 @@ def test_rows_of_one_type_are_merged_by_the_kernel_in_any_order(plain: bool) -> 
     merged = BucketAccumulator(3, grid, request.statistics, np.array([2, 0, 1]))
     for at in np.random.default_rng(1).permutation(len(whole)).tolist():
         one = whole.select(slice(at, at + 1))
-        numbers = as_numbers(one) if plain else None
-        assert merged.add_rows(one) if numbers is None else merged.add_numbers(numbers)
-        assert (numbers is not None) == (plain and one.type[0] != ENDED)
+        assert add_block(merged, block_of(one)) if packed else merged.add_rows(one)
     expected, found = (one.buckets(request, table_of(told)) for one in (pieces, merged))
     assert [one.name for one in found.series] == ["v2", "v0", "v1"]
     for name, matrix in expected.statistics.items():
@@ -132,8 +135,47 @@ def test_rows_of_one_type_are_merged_by_the_kernel_in_any_order(plain: bool) -> 
 
 def test_texts_are_left_to_pieces() -> None:
     time, stats = np.array([T]), dict.fromkeys(STATISTICS, np.array([0]))
-    texts = RollupRows(time, time, time, time, np.array([STRING], np.uint8), time, stats, ("a",))
-    assert not BucketAccumulator(1, GRIDS[0], ("last",)).add_rows(texts)
+    stats["last_time"] = time
+    zero = np.array([0])
+    texts = RollupRows(zero, zero, time, time, np.array([STRING], np.uint8), time, stats, ("a",))
+    kept = BucketAccumulator(1, GRIDS[0], ("last",))
+    assert not kept.add_rows(texts)
+    assert not add_block(kept, block_of(texts))
+    assert add_block(kept, block_of(texts), until_ms=T - 1)  # none of its rows is wanted
+    assert kept.samples == 0
+
+
+def test_a_block_serves_any_series_and_times() -> None:
+    """Rows outside the times, and of series that are not wanted, leave no trace, nor does their type."""
+    told = [Told(f"v{n}", (), 1, tuple((T + at * FIVE, 5, 3 + at) for at in range(6)), "s0", 0) for n in range(3)]  # type: ignore[arg-type]
+    rows, source = rows_of(told)
+    whole = Part(rows, source, (FIVE,)).rows()
+    block, grid = block_of(whole), Grid(T + 4 * FIVE, FIVE, 3)
+    after_ms, until_ms = T + FIVE, T + 3 * FIVE
+    wanted = whole.select((whole.series > 0) & (whole.end_ms > after_ms) & (whole.end_ms <= until_ms))
+    merged, pieces = (BucketAccumulator(2, grid, STATISTICS) for _ in range(2))
+    assert merged.add_block(block, block.series - 1, np.array([1, 0]), after_ms, until_ms)
+    pieces.add(bucketize_rollups(replace(wanted, series=2 - wanted.series), grid))
+    assert same_state(merged, pieces)
+    assert merged.samples == len(wanted) == 4
+    assert merged.add_block(block, block.series - 1, np.array([1, 0]), T + HOUR, T + 2 * HOUR)
+    assert same_state(merged, pieces)
+
+
+def test_times_and_counts_beyond_a_packed_row_are_left_to_tables() -> None:
+    told = [Told("v0", (), 1, ((T, 5, 3), (T + HOUR, 5, 4)), "s0", 0)]  # type: ignore[arg-type]
+    whole = Part(*rows_of(told), (FIVE,)).rows()
+    for stats, end_ms in (
+        ({"count": np.array([1, 2**32])}, whole.end_ms),
+        ({"last_time": whole.end_ms - 2**32}, whole.end_ms),
+        ({"last_time": whole.end_ms + 1}, whole.end_ms),
+        ({}, whole.end_ms + np.array([0, 1])),
+        ({}, whole.end_ms + np.array([0, 1000 * 2**32])),
+    ):
+        rows = to_table(replace(whole, end_ms=end_ms, stats={**whole.stats, **stats}))
+        assert pack_block(rows, PackBuffers()) is None
+    assert pack_block(to_table(RollupRows()), PackBuffers()) is None
+    assert block_of(whole).size > 0
 
 
 def test_a_sample_within_the_bucket_of_a_later_row_is_not_the_last() -> None:
@@ -176,19 +218,23 @@ def test_rows_of_a_file_of_numbers_give_what_their_pieces_give(data: st.DataObje
     rows = roll_up_cells(np.zeros_like(own), own, at, births, types, cells, (), FIVE)
     grid = Grid(int(rows.end_ms[0]) + FIVE, FIVE, 3)
     statistics = data.draw(st.lists(st.sampled_from(STATISTICS), unique=True))
-    numbers = as_numbers(rows)
-    assert numbers is not None
     merged, pieces = (BucketAccumulator(4, grid, statistics) for _ in range(2))
-    assert merged.add_numbers(numbers)
+    assert add_block(merged, block_of(rows))
     pieces.add(bucketize_rollups(rows, grid))
-    for name, matrix in pieces._flat.items():
-        other = merged._flat[name]
+    assert same_state(merged, pieces, double)
+
+
+def same_state(one: BucketAccumulator, other: BucketAccumulator, double: bool = False) -> bool:
+    """Compare all that an answer is made of."""
+    for name, matrix in other._flat.items():
+        mine = one._flat[name]
         if double and name in ("min", "max"):  # of several NaN any one, whatever its bits
-            assert np.array_equal(matrix.view(np.float64), other.view(np.float64), equal_nan=True), name
+            assert np.array_equal(matrix.view(np.float64), mine.view(np.float64), equal_nan=True), name
         else:
-            assert np.array_equal(matrix, other), name
-    assert np.array_equal(merged._types, pieces._types)
-    assert np.array_equal(merged._newest, pieces._newest)
-    for one in (merged, pieces):
-        one._merge_incarnations()
-    assert np.array_equal(merged._incarnations[0], pieces._incarnations[0])
+            assert np.array_equal(matrix, mine), name
+    assert np.array_equal(one._types, other._types)
+    assert np.array_equal(one._newest, other._newest)
+    assert np.array_equal(one._ended, other._ended)
+    for kept in (one, other):
+        kept._merge_incarnations()
+    return np.array_equal(one._incarnations[0], other._incarnations[0])

@@ -74,14 +74,14 @@ class RowFilter:
     def match(self, source: Ints, series: Ints, time_us: Ints) -> tuple[Ints | None, Ints]:
         """Return the indices of wanted rows, None for all, and the number of the pair of each."""
         starts = run_starts(source, series)
-        pairs = self._pairs(source[starts], series[starts])
+        pairs = self.pairs_of(source[starts], series[starts])
         of_rows = np.repeat(pairs, np.diff(starts, append=len(source)))
         if not len(of_rows) or ((pairs >= 0).all() and self.after_us < time_us.min() <= time_us.max() <= self.until_us):
             return None, of_rows
         rows = np.flatnonzero((of_rows >= 0) & (time_us > self.after_us) & (time_us <= self.until_us))
         return rows, of_rows[rows]
 
-    def _pairs(self, source: Ints, series: Ints) -> Ints:
+    def pairs_of(self, source: Ints, series: Ints) -> Ints:
         """(n,) number of each pair, -1 if it is not wanted. Sources come in runs: files are sorted by them."""
         if len(source):
             low, high = np.searchsorted(self.source, [source[0], source[0] + 1])

@@ -73,6 +73,7 @@ class LocalReader:
         Raises as `read`, and exceptions of `take`."""
 
         def work(share: Share, ended: threading.Event) -> None:
+            share.prefetch()
             for part in self._parts(share, ended):
                 take(part)
 
@@ -104,7 +105,6 @@ class LocalReader:
 
         def go_on(share: Share) -> TaskResult:
             if not pool.ended.is_set():
-                share.prefetch()
                 work(share, pool.ended)
                 self.add_fetched(share.reader)
             return TaskResult(share.size)
@@ -138,12 +138,18 @@ class LocalReader:
         for group in share.groups:
             if ended.is_set():
                 break
-            picked = self.pick_rows(share.reader, group)
-            if picked is not None:
-                others = [name for name in self._columns if name != "time"]  # the keys contain it
-                table = fetch(share.reader, group, picked.rows, others)
-                table = table.append_column("time", pa.array(picked.time_us).view(STAMP))
-                yield table.append_column("pair", pa.array(picked.pairs)).select([*self._columns, "pair"])
+            if (rows := self.rows_of(share.reader, group)) is not None:
+                yield rows
+
+    def rows_of(self, reader: GroupReader, group: int) -> Any:
+        """Return the wanted rows of a row group, None if there are none. Raises as `read`."""
+        picked = self.pick_rows(reader, group)
+        if picked is None:
+            return None
+        others = [name for name in self._columns if name != "time"]  # the keys contain it
+        table = fetch(reader, group, picked.rows, others)
+        table = table.append_column("time", pa.array(picked.time_us).view(STAMP))
+        return table.append_column("pair", pa.array(picked.pairs)).select([*self._columns, "pair"])
 
 
 def fetch(reader: GroupReader, group: int, rows: Rows | None, columns: Sequence[str] = COLUMNS) -> Any:

@@ -69,6 +69,7 @@ class TwoPassRead:
 
     def _key_share(self, share: Share, ended: threading.Event) -> None:
         groups = []
+        share.prefetch()
         for number in share.groups:
             if ended.is_set():
                 return
