@@ -412,7 +412,7 @@ class ControlPlane(ZooKeeperWatcher):
     # --- telling
 
     def _report(self) -> None:
-        """Publish the report if it is due or has changed. Without ZooKeeper nobody could read it."""
+        """Publish the report if it is due or has changed, once ZooKeeper can be reached."""
         if self.problem == _UNREACHABLE:
             return
         now = self._clock.monotonic()
