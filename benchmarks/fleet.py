@@ -170,10 +170,10 @@ class FleetAgent:
             self._coordinator.released(unit)
 
     def start(self) -> None:
+        threading.Thread(target=self._endpoint.run, daemon=True).start()
         self._session.start()
         self.agent.start()
         self._coordinator.start(self._loop)
-        threading.Thread(target=self._endpoint.run, daemon=True).start()
 
     def poll(self) -> None:
         """Put one batch into the log; it waits for its ack."""
@@ -274,9 +274,10 @@ class Fleet:
         for one in self.agents:
             one.settle()
 
-    def restart(self, n: int) -> None:
-        """Replace an agent by a new one on its folder."""
+    def restart(self, n: int, pause_s: float = 0.0) -> None:
+        """Replace an agent by a new one on its folder, after a pause."""
         self.agents[n].stop()
+        time.sleep(pause_s)
         self.agents[n] = self._make(self.agents[n].name)
         self.agents[n].start()
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import Future
 from functools import partial
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 _SELF_PHASE = 0.25
 """Phase of the agent's own variables as a fraction of the period: after all endpoints were polled."""
+_POLL_LAST_S = 0.5
+"""Seconds that an ending process waits for the event loop."""
 _FINALS_S = 10.0
 """Timeout of the first sweep of final snapshots in seconds. A snapshot delivered later is only out of order."""
 
@@ -104,6 +107,7 @@ class ArtimonSource:
         self._final_folder = FinalFolder(config.dropin, self._shared, networks) if config.dropin else None
         self._scraping = ScrapeManager(self._shared, named)
         self._processes = FollowedProcesses(self._shared, self._coordinator)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._dropin: DropinFolder | None = None
         self._receiver = _make_receiver(config, self._delivery, self._pace("statsd"))
@@ -111,12 +115,13 @@ class ArtimonSource:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Poll until `stop` is set; then close connections and write the state."""
+        self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._load)
         await self._take_finals()
         self._processes.resume(self._store)
         if self._owns_session:
             self._session.start()
-        self._coordinator.start(asyncio.get_running_loop())
+        self._coordinator.start(self._loop)
         try:
             await self._start_local()
             self._spawn(self._scraping.run(), "foreign sources")
@@ -124,6 +129,18 @@ class ArtimonSource:
             await stop.wait()
         finally:
             await self._stop()
+
+    def poll_last(self, uuid: bytes) -> bool:
+        """Poll a process once more, which is about to end; return False if it is not polled here. May be called from
+        any thread but that of the event loop."""
+        told, loop = Future[bool](), self._loop
+        if loop is None:
+            return False
+        try:
+            loop.call_soon_threadsafe(lambda: told.set_result(self._processes.poll_last(uuid)))
+            return told.result(_POLL_LAST_S)
+        except (RuntimeError, TimeoutError):  # the loop has ended, or is busy
+            return False
 
     def set_period(self, period_ms: int) -> None:
         """Set the poll period; each source changes after its next planned poll. May be called from any thread."""

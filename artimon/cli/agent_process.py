@@ -51,6 +51,7 @@ def run_agent_process(
     try:
         sink = wrap_sink(running.sink) if wrap_sink else running.sink
         source = ArtimonSource(polls, sink, SYSTEM_CLOCK, session=shared)
+        own.poll_last = source.poll_last
         period_ms = polls.period_ms
         running.controls.on_setting("poll", lambda other_ms: source.set_period(other_ms or period_ms))
         session.start()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kazoo.client import KazooClient
@@ -39,6 +39,10 @@ class SelfMetricsEndpoint(MetricsPublisher):
         bookkeeper.default().session = session
         bookkeeper.configure(context=CONTEXT, instance=fit_name(instance), zookeeper=zookeeper)
         super().__init__(metrics_tables()[part], bookkeeper.default(), clock, part)
+        self.poll_last: Callable[[bytes], bool] = lambda _uuid: False
+        """Set by an agent, which polls itself; see ProcessEndpoint."""
+        if session is not None:
+            bookkeeper.default().start()  # registered before the agent lists its processes: no watch event follows
         self._stop, self.unregistered = stop, threading.Event()
         threading.Thread(target=self._unregister, name="own variables", daemon=True).start()
 
@@ -50,6 +54,8 @@ class SelfMetricsEndpoint(MetricsPublisher):
     def _unregister(self) -> None:
         self._stop.wait()
         try:
+            if (endpoint := bookkeeper.default().endpoint) is not None:
+                endpoint.poll_last = self.poll_last
             bookkeeper.default().close(LAST_POLL_TIMEOUT_S)
         finally:
             self.unregistered.set()

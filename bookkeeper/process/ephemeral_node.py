@@ -49,7 +49,7 @@ class EndpointRegistration:
         self._is_first = is_first
         self._wake, self._withdraw, self._stop = threading.Event(), threading.Event(), threading.Event()
         self.registered, self.withdrawn, self.stopped = threading.Event(), threading.Event(), threading.Event()
-        self.deleted = False
+        self.deleted = self._is_left = False
         self._client: Any = None
         self._started = 0.0
 
@@ -64,7 +64,9 @@ class EndpointRegistration:
         self._wake.set()
 
     def stop(self) -> None:
-        """Ends the session and `run`, which sets `stopped`."""
+        """Ends the session and `run`, which sets `stopped`. A node in the session of an owner is deleted only after
+        `withdraw`: else it goes when the owner ends the session."""
+        self._is_left = self._session is not None and not self._withdraw.is_set()
         self._withdraw.set()
         self._stop.set()
         self._wake.set()
@@ -193,7 +195,7 @@ class EndpointRegistration:
         return True
 
     def _delete(self) -> None:
-        if not self.connected or not self.registered.is_set():
+        if self._is_left or not self.connected or not self.registered.is_set():
             return
         try:
             _ignoring(NoNodeError, lambda: self._client.delete_async(self.path).get(timeout=1.0))

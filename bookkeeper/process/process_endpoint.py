@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import threading
+from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,9 @@ class ProcessEndpoint:
     ) -> None:
         """`session`: started kazoo client to register with; None for one of its own."""
         self._session = session
+        self.poll_last: Callable[[bytes], bool] = lambda _uuid: False
+        """In an agent that polls itself: poll this process (its uuid) once more and return True. The znode then goes
+        with `session`, which ends next; its deletion would cost three messages."""
         self._variables, self._settings, self.uuid, self._old = variables, settings, uuid, old
         self._numbering = threading.Lock()  # guards _instance while a successor takes it over
         self.importing = threading.Lock()
@@ -109,6 +113,9 @@ class ProcessEndpoint:
             if registration.registered.is_set() and not service.polled.is_set():
                 # watchers would miss a node that is deleted right after its creation
                 service.last_poll.wait(max(0.0, min(last_poll_s, self._started_at + MIN_REGISTERED_S - monotonic())))
+            if last_poll_s and self.poll_last(self.uuid):
+                service.last_poll.wait(max(0.0, until - monotonic()))
+                return
             registration.withdraw()
             if registration.registered.is_set():
                 registration.withdrawn.wait(1.5)

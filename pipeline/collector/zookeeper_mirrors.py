@@ -4,6 +4,7 @@ of collectors."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -13,8 +14,15 @@ from kazoo.exceptions import NoNodeError
 
 from artimon.runtime.partition_counts import ACKS_PATH
 from artimon.runtime.zookeeper_client import is_trusted, read_children
-from artimon.runtime.zookeeper_watcher import ZooKeeperWatcher
-from pipeline.link.collector_choice import COLLECTORS_PATH, endpoint_text
+from artimon.runtime.zookeeper_watcher import ZOOKEEPER_ERRORS, ZooKeeperWatcher
+from pipeline.link.collector_choice import (
+    COLLECTORS_PATH,
+    CollectorEndpoint,
+    encode_collectors,
+    endpoint_text,
+    parse_collectors,
+    parse_endpoints,
+)
 from pipeline.link.config_changes import CHANGES_PATH, ConfigChanges
 from pipeline.link.idl import collector_idl
 
@@ -101,9 +109,28 @@ class CollectorList:
 
 
 class CollectorMirror(ZooKeeperMirror[CollectorList]):
-    """Keeps the list of the collectors."""
+    """Keeps the list of the collectors, and writes it into the parent of their nodes: an agent that starts makes one
+    read, whatever their number."""
 
     def _read(self) -> CollectorList:
+        before = self._read_parent()
         nodes = {name: data for name, data, _ in read_children(self._client, COLLECTORS_PATH, self._on_event)}
+        if before is not None:
+            self._write_list(*before, parse_endpoints(nodes.items()))
         text = "\n".join(f"{name} {endpoint_text(data)}" for name, data in sorted(nodes.items()))
         return CollectorList(nodes, xxhash.xxh3_64_intdigest(text.encode()) >> 1 or 1)
+
+    def _read_parent(self) -> tuple[bytes, Any] | None:
+        try:
+            found: tuple[bytes, Any] = self._client.get_async(COLLECTORS_PATH).get(timeout=CALL_TIMEOUT_S)
+        except NoNodeError:
+            return None
+        return found
+
+    def _write_list(self, data: bytes, stat: Any, found: Mapping[str, CollectorEndpoint]) -> None:
+        """Write the list unless it is there. `stat` was read before the nodes: if one came or went in between, the list
+        does not count, and the next event writes it anew. Without the right to write, agents read the nodes."""
+        if found and parse_collectors(data, stat.pzxid) != found:
+            fresh = encode_collectors(found, stat.pzxid)
+            with suppress(*ZOOKEEPER_ERRORS):  # another collector was first, or it is not permitted
+                self._client.set_async(COLLECTORS_PATH, fresh, stat.version).get(timeout=CALL_TIMEOUT_S)

@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from artimon.model.ack_state import AckDecision, AckState, decide_acks
 from artimon.model.clock import SYSTEM_CLOCK, Clock
 from artimon.runtime.partition_counts import ACKS_PATH
 from artimon.runtime.zookeeper_client import child_names, is_trusted, read_children
 from artimon.runtime.zookeeper_watcher import ZooKeeperWatcher
-from pipeline.control.collector_notices import parse_endpoints, parse_state
-from pipeline.link.collector_choice import COLLECTORS_PATH, CollectorEndpoint
+from pipeline.control.collector_notices import parse_state
+from pipeline.link.collector_choice import COLLECTORS_PATH, CollectorEndpoint, parse_collectors, parse_endpoints
 
 log = logging.getLogger(__name__)
 
@@ -110,16 +111,27 @@ class AckWatcher(ZooKeeperWatcher):
         return self._notices is not None and self._notices.is_active
 
     def _find_collectors(self) -> dict[str, CollectorEndpoint]:
-        """Read the collectors. They are watched unless one of them sends changes of the list."""
+        """Read the collectors. They are watched unless one of them sends changes of the list: then one read suffices if
+        the parent of their nodes has the list, too."""
         expected = self._is_told
         watch = None if expected else self._on_collectors
         self._is_watching = not expected
+        if expected and (listed := self._read_list()):
+            return listed
         found = parse_endpoints((name, data) for name, data, _ in read_children(self._client, COLLECTORS_PATH, watch))
         if expected and not found:
             self._is_watching = True
             if child_names(self._client, COLLECTORS_PATH, self._on_collectors):
                 self._on_collectors(None)
         return found
+
+    def _read_list(self) -> dict[str, CollectorEndpoint]:
+        """Return the list in the parent node, {} if there is none or a collector came or went after it was written."""
+        try:
+            data, stat = self._client.get_async(COLLECTORS_PATH).get()
+        except NoNodeError:
+            return {}
+        return parse_collectors(data, stat.pzxid)
 
     def _follow_acks(self, connected: bool) -> None:
         waiting = self._sender.unacked()

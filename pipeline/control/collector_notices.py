@@ -6,13 +6,13 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from artimon.model.ack_state import AckState
 from artimon.model.clock import Clock
 from artimon.runtime.partition_counts import ACKS_PATH
-from pipeline.link.collector_choice import CollectorEndpoint, parse_endpoint
+from pipeline.link.collector_choice import CollectorEndpoint, parse_endpoints
 from pipeline.link.collector_client import CollectorCallError
 from pipeline.link.config_changes import ConfigChanges
 from pipeline.link.idl import collector_idl
@@ -187,17 +187,6 @@ class CollectorNotices:
             self._changes, self._collectors, self._digest = None, None, 0
             self.on_acks()
             self.on_config()
-
-
-def parse_endpoints(nodes: Iterable[tuple[str, bytes]]) -> dict[str, CollectorEndpoint]:
-    """Return the addresses in the nodes of collectors, by id."""
-    found = {}
-    for name, data in nodes:
-        try:
-            found[name] = parse_endpoint(data)
-        except ValueError as error:
-            log.warning("collector %s: %s", name, error)
-    return found
 
 
 def parse_state(topic_id: str, data: bytes, version: int) -> AckState | None:

@@ -43,6 +43,7 @@ ACCESS_CHECK_INTERVAL_S = 900.0
 NO_TRUST = Trust()
 """Trust of an agent without keys and without a ZooKeeper user: only numbers are accepted."""
 _MAX_FLOWS_REPORTED = 64
+_UNREACHABLE = "ZooKeeper is not reachable: going on with the last known configuration"
 
 
 def remembered_document(folder: Path) -> ConfigDocument:
@@ -200,7 +201,7 @@ class ControlPlane(ZooKeeperWatcher):
         found = {} if self._local is None else self._read_file()
         now = self._clock.monotonic()
         if not self._client.connected:
-            self.problem = "ZooKeeper is not reachable: going on with the last known configuration"
+            self.problem = _UNREACHABLE
         elif now >= self._read_due:
             self._read_due = now + READ_INTERVAL_S
             try:
@@ -411,6 +412,9 @@ class ControlPlane(ZooKeeperWatcher):
     # --- telling
 
     def _report(self) -> None:
+        """Publish the report if it is due or has changed, once ZooKeeper can be reached."""
+        if self.problem == _UNREACHABLE:
+            return
         now = self._clock.monotonic()
         flows = self.runtime.report()[:_MAX_FLOWS_REPORTED]
         told = {"mode": self.mode.value, "config": self.figures(), "groups": list(self.groups), "flows": flows}

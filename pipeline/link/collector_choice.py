@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import xxhash
 
 from artimon.model.znode import parse_json_object
 from pipeline.link.timer import backoff_s
 
+log = logging.getLogger(__name__)
 COLLECTORS_PATH = "/artimon/collectors"
 DEFAULT_GROUP = "default"
 JOIN_SPREAD_S = 600.0
@@ -61,14 +64,42 @@ class _EndpointHealth:
 
 def parse_endpoint(data: bytes) -> CollectorEndpoint:
     """Decode the data of a collector's znode. Raises ValueError."""
+    return _endpoint(parse_json_object(data))
+
+
+def _endpoint(parsed: Mapping[str, Any]) -> CollectorEndpoint:
     try:
-        parsed = parse_json_object(data)
         found = CollectorEndpoint(str(parsed["host"]), int(parsed["port"]), str(parsed.get("group", DEFAULT_GROUP)))
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not the data of a collector: {data[:200]!r}") from error
+        raise ValueError(f"not the data of a collector: {parsed!r:.200}") from error
     if not 0 < found.port < 65_536 or not 0 < len(found.host) < 256:
-        raise ValueError(f"not the address of a collector: {data[:200]!r}")
+        raise ValueError(f"not the address of a collector: {parsed!r:.200}")
     return found
+
+
+def parse_endpoints(nodes: Iterable[tuple[str, bytes]]) -> dict[str, CollectorEndpoint]:
+    """Return the addresses in the nodes of collectors, by id."""
+    found = {}
+    for name, data in nodes:
+        try:
+            found[name] = parse_endpoint(data)
+        except ValueError as error:
+            log.warning("collector %s: %s", name, error)
+    return found
+
+
+def encode_collectors(found: Mapping[str, CollectorEndpoint], zxid: int) -> bytes:
+    """Return the data of COLLECTORS_PATH: the collectors by id, as of `zxid`, the last change of its children."""
+    return json.dumps({"zxid": zxid, "collectors": {id: one._asdict() for id, one in found.items()}}).encode()
+
+
+def parse_collectors(data: bytes, zxid: int) -> dict[str, CollectorEndpoint]:
+    """Inverse of `encode_collectors`; {} if the data is not of this `zxid`, or invalid: the children must be read."""
+    try:
+        parsed = parse_json_object(data)
+        return {id: _endpoint(one) for id, one in parsed["collectors"].items()} if parsed["zxid"] == zxid else {}
+    except (ValueError, KeyError, AttributeError):
+        return {}
 
 
 def endpoint_text(data: bytes) -> str:

@@ -27,12 +27,15 @@ SLOTS_PATH = "/artimon/polling/elected"
 SLOTS = ("0", "1", "2")
 MAX_LOOK_S = 600.0
 MAX_FLEET_DELAY_S = 5.0
-"""Maximum seconds by which changes of the fleet are handled together: an agent that restarts is one change."""
+"""Maximum seconds by which changes of the fleet are handled together."""
+MAX_CLAIMS_DELAY_S = 10.0
+"""The same for claims of hosts: an agent that is back within this time is one change, and costs each elected agent one
+event and one read."""
 
 
 class AgentElection:
-    """Membership of one agent in the set of elected agents. Used by one thread; watches, in kazoo's, only set
-    `_changed_at` and `wake`.
+    """Membership of one agent in the set of elected agents. Used by one thread; watches, in kazoo's, only note the path
+    and `wake`.
 
     The units of a lost agent, elected or on its host, stay reserved for `grace_s`, the time of a restart. A new elected
     agent takes units only after that time, except those near it."""
@@ -40,6 +43,7 @@ class AgentElection:
     def __init__(self, name: str, grace_s: float, look_s: float, wake: Callable[[], None]) -> None:
         self._name, self._grace_s, self._look_s, self._wake = name, grace_s, look_s, wake
         self._delay_s = min(MAX_FLEET_DELAY_S, grace_s / 2)
+        self._claims_delay_s = min(MAX_CLAIMS_DELAY_S, grace_s * 2 / 3)
         self.elected = False
         self.agents = 0
         """Number of agents on hosts, as last read."""
@@ -56,19 +60,19 @@ class AgentElection:
         self._joined = float("-inf")
         self._next_look = 0.0
         self._reads: dict[str, float] = {}
-        """List that an elected agent watches -> time of the next read without an event, `look_s` after the last one."""
-        self._changed_at = float("inf")
+        """List that an elected agent watches -> time of the next read: soon after an event, else `look_s` after the
+        last read."""
         self._changed: deque[str] = deque()
         """Paths whose watch fired."""
 
     def reset(self) -> None:
         """Look again at once: a new session holds no slot, and watches ended with the connection."""
-        self._next_look, self._changed_at = 0.0, float("inf")
+        self._next_look = 0.0
         self._reads = dict.fromkeys(self._reads, 0.0)
 
     def next_deadline(self) -> float:
         """Return the monotonic time at which `refresh` or `assigned` may find something new."""
-        due = [self._next_look, self._changed_at + self._delay_s, *self._reads.values()]
+        due = [self._next_look, *self._reads.values()]
         if self.elected:
             now = monotonic()
             ends = (
@@ -81,16 +85,23 @@ class AgentElection:
     def refresh(self, client: Any) -> None:
         """Look for a free slot, or read of the fleet what changed, if it is time. Raises ZOOKEEPER_ERRORS."""
         now = monotonic()
-        look = now >= self._next_look
-        if not look and now < min((self._changed_at + self._delay_s, *self._reads.values())):
+        for path in drain(self._changed):
+            self._read_soon(path, now)
+        if now < min((self._next_look, *self._reads.values())):
             return
-        self._changed_at = float("inf")
-        changed = set(drain(self._changed))
-        if look or SLOTS_PATH in changed:
+        if now >= self._next_look:
             self._look(client, now)
         if self.elected:
-            self._read_fleet(client, now, changed | {path for path, due in self._reads.items() if due <= now})
+            self._read_fleet(client, now, {path for path, due in self._reads.items() if due <= now})
             self._offer_addresses(client, now)
+
+    def _read_soon(self, path: str, now: float) -> None:
+        """Plan the read of a list that has changed, so that changes until then are read together."""
+        if path == SLOTS_PATH:
+            self._next_look = min(self._next_look, now + self._delay_s)
+        elif path in self._reads:
+            delay_s = self._claims_delay_s if path == CLAIMS else self._delay_s
+            self._reads[path] = min(self._reads[path], now + delay_s)
 
     def _look(self, client: Any, now: float) -> None:
         """Read the slots, and take a free one unless one is ours."""
@@ -135,8 +146,8 @@ class AgentElection:
         return False
 
     def _read_fleet(self, client: Any, now: float, changed: Collection[str]) -> None:
-        """Read claims, hosts and networks, as far as they changed or are due."""
-        self._reads.update(dict.fromkeys(self._reads.keys() & changed, now + self._look_s))
+        """Read claims, hosts and networks, as far as they are due."""
+        self._reads.update(dict.fromkeys(changed, now + self._look_s))
         if CLAIMS in changed:
             claimed = set(child_names(client, CLAIMS, self._on_change))
             self._reserved.update(dict.fromkeys(self._claimed - claimed, now + self._grace_s))
@@ -187,7 +198,6 @@ class AgentElection:
 
     def _on_change(self, event: Any) -> None:
         self._changed.append(event.path or "")
-        self._changed_at = min(self._changed_at, monotonic())
         self._wake()
 
 

@@ -142,6 +142,13 @@ class FollowedProcesses:
         for unit in self._leaving - busy:
             self._leases.released(unit)
 
+    def poll_last(self, uuid: bytes) -> bool:
+        """Poll a process as if its znode was gone: it is about to end. Return False if it is not polled here."""
+        followers = [follower for endpoint, (follower, _) in self._followers.items() if endpoint.uuid == uuid]
+        for follower in followers:
+            follower.set_registered(False)
+        return bool(followers)
+
     # --- begin and end
 
     def _follow(self, endpoint: EndpointAddress, series: SourceSeries | None) -> None:

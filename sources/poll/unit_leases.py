@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
@@ -21,6 +21,8 @@ from sources.poll.zookeeper_session import CALL_TIMEOUT_S, drain, pipelined
 
 CLAIMS, LEASES = "/artimon/polling/hosts", "/artimon/polling/leases"
 MAX_ATTEMPTS = 3
+MAX_TOGETHER = 500
+"""Host keys claimed in one transaction: some 300 bytes each, of 1 MiB that a server accepts."""
 GONE = NoNodeError, BadVersionError
 
 
@@ -98,22 +100,29 @@ class UnitLeases:
         self._confirm(client, {unit: paths[unit] for unit in created})
         return unknown
 
-    def _claim_free(self, client: Any, units: Iterable[str]) -> set[str]:
-        """Claim own host keys without a lease; return those that are held now. The transaction makes and deletes the
-        lease, too: it fails if there is one, so that no read must follow."""
+    def _claim_free(self, client: Any, units: Sequence[str]) -> set[str]:
+        """Claim own host keys without a lease; return those that are held now: all in one transaction, or, if that
+        fails, each in one of its own. It makes and deletes the lease, too, and so fails if there is one: no read must
+        follow."""
+        together = self._commit_claims(client, [tuple(units)]) if 1 < len(units) <= MAX_TOGETHER else set[str]()
+        return together or self._commit_claims(client, [(unit,) for unit in units])
 
-        def begin(unit: str) -> Any:
-            claim = client.transaction()
-            claim.create(f"{LEASES}/{unit}", ephemeral=True)
-            claim.delete(f"{LEASES}/{unit}")
-            claim.create(f"{CLAIMS}/{unit}", self._data, ephemeral=True)
-            return claim.commit_async()
+    def _commit_claims(self, client: Any, groups: Iterable[tuple[str, ...]]) -> set[str]:
+        """Claim each group of host keys in one transaction; return the keys that are held now."""
+
+        def begin(group: tuple[str, ...]) -> Any:
+            claims = client.transaction()
+            for unit in group:
+                claims.create(f"{LEASES}/{unit}", ephemeral=True)
+                claims.delete(f"{LEASES}/{unit}")
+                claims.create(f"{CLAIMS}/{unit}", self._data, ephemeral=True)
+            return claims.commit_async()
 
         free, errors = set[str](), list[Exception]()
-        for unit, answer in pipelined(units, begin):
+        for group, answer in pipelined(groups, begin):
             failed = [one for one in answer() if isinstance(one, Exception)]
             errors += failed
-            if not failed:
+            for unit in () if failed else group:
                 self._watch_claim(client, f"{CLAIMS}/{unit}")
                 self.held[unit] = f"{CLAIMS}/{unit}"
                 free.add(unit)

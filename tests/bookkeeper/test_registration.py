@@ -20,7 +20,8 @@ from artimon.stack.stack import Stack
 from bookkeeper import Bookkeeper
 from bookkeeper.process.ephemeral_node import EndpointRegistration
 from tests.bookkeeper.polling import HOSTS, Node, application, end, hear, nodes, rows, say
-from tests.waiting import eventually
+from tests.waiting import LIMIT_S, eventually
+from tests.zookeepers import connected
 
 pytestmark = pytest.mark.stack
 HOUR_MS = 3_600_000
@@ -125,6 +126,25 @@ def test_an_expired_session_registers_anew(zk: KazooClient, zookeeper: str, book
     thief.stop()
     eventually(lambda: (stat := zk.exists(path)) is not None and stat.ephemeralOwner != before)
     assert rows(node.port)[1] == {("n", "{}"): 1}
+
+
+@pytest.mark.parametrize("withdrawn", [False, True])
+def test_a_node_in_the_session_of_an_owner_goes_with_it(
+    zk: KazooClient, zookeeper: str, context: str, withdrawn: bool
+) -> None:
+    """Unless it is withdrawn before."""
+    path = f"{HOSTS}/here/{context}:127.0.0.1:1:x"
+    with connected(zookeeper) as owner:
+        one = EndpointRegistration(zookeeper, path, b"{}", session=owner)
+        threading.Thread(target=one.run, daemon=True).start()
+        assert one.registered.wait(LIMIT_S)
+        if withdrawn:
+            one.withdraw()
+            assert one.withdrawn.wait(LIMIT_S)
+        one.stop()
+        assert one.stopped.wait(LIMIT_S)
+        assert (zk.exists(path) is None) == withdrawn
+    assert zk.exists(path) is None
 
 
 def test_a_dead_client_is_replaced(zk: KazooClient, zookeeper: str, context: str) -> None:

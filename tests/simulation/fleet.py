@@ -29,7 +29,7 @@ from tests.simulation.scheduler import Violation
 PERIOD_S, GRACE_S, RECONCILE_S, SESSION_S = 60.0, 15.0, 60.0, 10.0
 RECONNECT_S = 5.0
 """Greatest pause between two attempts to connect (`zookeeper_session.PAUSE_S`)."""
-RECOVERY_S = SESSION_S + GRACE_S + 2 * RECONNECT_S + agent_election.MAX_FLEET_DELAY_S
+RECOVERY_S = SESSION_S + GRACE_S + 2 * RECONNECT_S + agent_election.MAX_CLAIMS_DELAY_S
 """Time after a fault after which the two periods begin: expiry, grace period, connection, changes handled together."""
 
 

@@ -49,6 +49,7 @@ class Stat(NamedTuple):
     version: int
     ephemeralOwner: int
     numChildren: int
+    pzxid: int
 
 
 @dataclass(slots=True)
@@ -59,10 +60,12 @@ class Node:
     owner: int = 0
     version: int = 0
     children: set[str] = field(default_factory=set)
+    children_version: int = 0
+    """Number of changes of the children."""
 
     @property
     def stat(self) -> Stat:
-        return Stat(self.version, self.owner, len(self.children))
+        return Stat(self.version, self.owner, len(self.children), self.children_version)
 
 
 class Tree:
@@ -85,7 +88,9 @@ class Tree:
         parent = path.rpartition("/")[0] or "/"
         if path in self.nodes:
             raise NodeExistsError
-        self.find(parent).children.add(path.rpartition("/")[2])
+        above = self.find(parent)
+        above.children.add(path.rpartition("/")[2])
+        above.children_version += 1
         self.nodes[path] = Node(data, owner)
         if owner:
             self.owned.setdefault(owner, set()).add(path)
@@ -98,7 +103,9 @@ class Tree:
         if node.children:
             raise NotEmptyError
         del self.nodes[path]
-        self.nodes[path.rpartition("/")[0] or "/"].children.discard(path.rpartition("/")[2])
+        above = self.nodes[path.rpartition("/")[0] or "/"]
+        above.children.discard(path.rpartition("/")[2])
+        above.children_version += 1
         if node.owner:
             self.owned[node.owner].discard(path)
 
@@ -204,11 +211,13 @@ def delete_node(path: str, version: int = -1) -> Write:
     return write
 
 
-def set_node(path: str, data: bytes) -> Write:
+def set_node(path: str, data: bytes, version: int = -1) -> Write:
     """Return the write that replaces the data of a node."""
 
     def write(tree: Tree) -> list[str]:
         node = tree.find(path)
+        if version not in (-1, node.version):
+            raise BadVersionError
         node.data, node.version = data, node.version + 1
         return [f"data:{path}"]
 
@@ -381,6 +390,10 @@ class Session:
         """See kazoo."""
         return self.write(delete_node(path, version), True)
 
+    def set_async(self, path: str, data: bytes, version: int = -1) -> Answer:
+        """See kazoo."""
+        return self.write(set_node(path, data, version), True)
+
     def exists_async(self, path: str, watch: Watch | None = None) -> Answer:
         """See kazoo."""
 
@@ -427,7 +440,7 @@ class Session:
         return self.get_async(path, watch).get()
 
     def set(self, path: str, data: bytes) -> object:
-        return self.write(set_node(path, data), True).get()
+        return self.set_async(path, data).get()
 
     def get_children(self, path: str, watch: Watch | None = None) -> object:
         return self.get_children_async(path, watch).get()

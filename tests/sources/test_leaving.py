@@ -14,7 +14,11 @@ import pytest
 
 from artimon.model.batch import PollResult
 from artimon.model.clock import SYSTEM_CLOCK
+from bookkeeper import Bookkeeper
+from bookkeeper.process.host_key import HOSTS
 from sources.artimon_source import ArtimonSource
+from sources.delivery.source_config import SourceConfig
+from sources.poll.zookeeper_session import ZooKeeperSession
 from tests.sources.helpers import (
     HOST,
     Application,
@@ -27,7 +31,7 @@ from tests.sources.helpers import (
     running,
 )
 from tests.sources.test_artimon_source import up_of
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 
 pytestmark = pytest.mark.stack
 
@@ -113,6 +117,38 @@ def test_an_agent_that_stops_hears_out_who_said_goodbye(tree: str, tmp_path: Pat
             await until(lambda: len(again.accepted) > 3, "polls after the restart")
             assert up_of(again, "bye") in ([], [None])
         assert 0 not in up_of(sink, "bye")
+
+    asyncio.run(run())
+
+
+def test_an_agent_polls_itself_once_more_before_its_session_ends(tree: str, tmp_path: Path) -> None:
+    """Its znode goes with the session: a deletion would cost ZooKeeper three messages."""
+
+    async def run() -> None:
+        sink, session, stop = KeepingSink(), ZooKeeperSession(tree), asyncio.Event()
+        config = SourceConfig("agent1", tree, tmp_path / "data", host_metrics=False)
+        source = ArtimonSource(config, sink, SYSTEM_CLOCK, hostname=HOST, session=session)
+        own = Bookkeeper(context="me", instance="0", zookeeper=tree)
+        own.session = session.client
+        own.add_to_integer_var("orders", {}, 1)
+        session.start()
+        running = asyncio.create_task(source.run(stop))
+        await until(lambda: sink.last(f"me/{HOST}/0").get("orders") == 1, "the first poll")
+        endpoint = own.endpoint
+        assert endpoint is not None
+        assert not await asyncio.to_thread(source.poll_last, bytes(16)), "a process that it does not poll"
+        own.add_to_integer_var("orders", {}, 41)
+        endpoint.poll_last = source.poll_last
+        await asyncio.to_thread(own.close, LIMIT_S)
+        assert sink.last(f"me/{HOST}/0")["orders"] == 42
+        with registry(tree) as client:
+            (host,) = client.get_children(HOSTS)
+            assert len(client.get_children(f"{HOSTS}/{host}")) == 1
+            stop.set()
+            await running
+            assert sink.last(f"me/{HOST}/0")["orders"] is None, "it ended in order"
+            await asyncio.to_thread(session.stop)
+            assert client.get_children(f"{HOSTS}/{host}") == []
 
     asyncio.run(run())
 

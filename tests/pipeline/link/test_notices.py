@@ -22,7 +22,7 @@ from pipeline.control.ack_watcher import AckWatcher
 from pipeline.control.agent_commands import Command
 from pipeline.control.collector_notices import CollectorNotices
 from pipeline.control.control_tree import ControlTree
-from pipeline.link.collector_choice import COLLECTORS_PATH, CollectorEndpoint
+from pipeline.link.collector_choice import COLLECTORS_PATH, CollectorEndpoint, encode_collectors, parse_collectors
 from pipeline.link.collector_client import CollectorCallError, CollectorClient
 from pipeline.link.config_changes import MAX_CHANGES, ConfigChanges
 from pipeline.link.idl import collector_idl
@@ -218,6 +218,41 @@ def test_zookeeper_is_read_if_no_collector_tells_states(zk: KazooClient, kind: s
         return set(sent.collectors) == {"c", "d"}
 
     eventually(is_read_again, "the list was read once without a watch, and is read again")
+
+
+@pytest.mark.stack
+def test_an_agent_that_starts_finds_all_collectors_by_one_read(
+    zk: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collectors keep the list in the parent of their nodes. After a change that it lacks it does not count."""
+
+    def is_listed() -> bool:
+        data, stat = zk.get(COLLECTORS_PATH)
+        return set(parse_collectors(data, stat.pzxid)) == set("cdef")
+
+    def found_at_start(client: CollectorClient) -> set[str]:
+        sent = Sent()
+        AckWatcher(own, sent, TOPIC, CollectorNotices(client, SCOPES, SYSTEM_CLOCK)).refresh()
+        return set(sent.collectors)
+
+    with collector(zk) as (board, client), registry_of(zk) as own:
+        for port, name in enumerate("def", 2):
+            zk.create(f"{COLLECTORS_PATH}/{name}", place(port))
+        eventually(is_listed, "the list of all")
+        counted = Counted(own, monkeypatch)
+        assert found_at_start(client) == set("cdef")
+        assert counted.paths == [COLLECTORS_PATH]
+        board.stop()
+        zk.create(f"{COLLECTORS_PATH}/g", place(9))
+        assert found_at_start(client) == set("cdefg")
+
+
+def test_a_list_of_collectors_counts_only_as_of_its_change() -> None:
+    found = {"c": CollectorEndpoint("h", 1, "g"), "d": CollectorEndpoint("h", 2)}
+    data = encode_collectors(found, 7)
+    assert parse_collectors(data, 7) == found
+    for other, zxid in ((data, 8), (b"", 7), (b"[]", 7), (b"{}", 7), (data.replace(b": 2", b": 0"), 7)):
+        assert parse_collectors(other, zxid) == {}
 
 
 def test_changes_are_counted_and_old_ones_forgotten() -> None:
