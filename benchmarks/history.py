@@ -7,8 +7,8 @@ answer, which is compared with the stored samples; the best of several in a runn
 days in its cache on disk. The peer's line is with its cache of results off, `@cached` with it on: a question asked
 before.
 `history.rollup`: samples a second that the compactor rolls up. `history.bytes`: bytes of samples and roll-ups in
-relation to those of samples alone, for a closed month of the counters of a tenth of the hosts, with the levels of the
-default and the month files; `@mixed`: for the recorded hour of a whole stack; `@5m`: with the level of 5 min, too.
+relation to those of samples alone, for two days of the counters, in a closed month, with the levels of the default and
+the month file; `@mixed`: for the recorded hour of a whole stack; `@5m`: with the level of 5 min, too.
 `history.find`: seconds to find one series among all ever seen, by name and pod, in a table of 10 million series of pods
 that lived for two days each; `@pod`: the 100 series of a pod, of any name; `@node`: those of one name and node. The
 peer's lines are the same questions to /api/v1/series. `limit.history.find` reads the bytes of the row groups that hold
@@ -75,8 +75,8 @@ HOUR_MS = 3_600_000
 TURNS = 3
 IMPORT_DAYS = 2
 MONTH_DAYS, YEAR_DAYS = 30, 365
-MONTH_SHARE = 10
-"""Divisor of the hosts of `history.bytes`: a month of a tenth has about three times the samples of a day of all."""
+BYTES_DAYS = 2
+"""Days of `history.bytes`: the fewest that a month file copies. More of them take fewer bytes a day."""
 ALL_LEVELS = {(level, "*"): None for level in LEVELS_MS}
 ALL_SERIES = 10_000_000
 FIND_TURNS = 9
@@ -279,9 +279,8 @@ def emit_turns(line: str, unit: str, took: Mapping[str, float], peer: str | None
 
 
 def measure_bytes(hdfs: str, folder: Path, hosts: int) -> None:
-    """Measure the bytes of a month of counters, and of the recorded hour, compacted as a day."""
-    start_ms, days = _closed_month()
-    load = years.make_load(folder, "load.requests", Kind.COUNTER, start_ms, days, max(1, hosts // MONTH_SHARE))
+    """Measure the bytes of days of counters, and of the recorded hour, compacted as a day."""
+    load = years.make_load(folder, "load.requests", Kind.COUNTER, _closed_month(), BYTES_DAYS, hosts)
     years.fill(f"{hdfs}/counters", load)
     _emit_bytes("history.bytes", f"{hdfs}/counters")
     hdfs = f"{hdfs}/mixed"
@@ -404,11 +403,10 @@ def _emit_bytes(line: str, hdfs: str) -> None:
         emit(name, (raw + made) / raw, unit)
 
 
-def _closed_month() -> tuple[int, int]:
-    """Return the first ms and the days of the newest month that the compactor takes for closed."""
+def _closed_month() -> int:
+    """Return the first ms of the newest month that the compactor takes for closed."""
     last = datetime.fromtimestamp((SYSTEM_CLOCK.now_ms() - OPEN_MS) / 1000, UTC).replace(day=1) - timedelta(days=1)
-    first = datetime(last.year, last.month, 1, tzinfo=UTC)
-    return int(first.timestamp()) * 1000, last.day
+    return int(datetime(last.year, last.month, 1, tzinfo=UTC).timestamp()) * 1000
 
 
 def _midnight(days_ago: int) -> int:
