@@ -61,8 +61,11 @@ def row_hashes(batch: Any) -> Words:
             first = (first + int(here)) & _MASK
         words, factors = [*words, held], [*factors, _ODD[6 + 2 * n]]
     if (compiled := kernels()) is not None:
-        return compiled.hash_rows(words, np.array(factors), first)
-    return _mix(sum((factor * word for factor, word in zip(factors, words, strict=True)), np.uint64(first)))
+        return compiled.hash_rows(words, np.array(factors, np.uint64), first)
+    mixed = np.full(len(batch), first, np.uint64)
+    for factor, word in zip(factors, words, strict=True):
+        mixed += factor * word
+    return _mix(mixed)
 
 
 def _words(column: Any) -> Words:

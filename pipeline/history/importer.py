@@ -158,7 +158,8 @@ class Importer:
         starts = FoundStarts()
         if self._search is not None and len(self._firsts):
             starts.begin(*find_last_counts(self._table, self._firsts, self._search))
-        days, encoding = runs.days, None
+        days = runs.days
+        encoding: FileEncoding | None = None
         merging = closing(read_ahead(_merged(runs, starts, self._limits)))
         with ThreadPoolExecutor(1, "import-commit") as commits, merging as days_ahead:
             before: Future[None] = commits.submit(self._describe, identity)

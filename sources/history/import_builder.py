@@ -51,8 +51,8 @@ class ParsedColumns:
         """Return the samples where `kept` is True."""
         birth_ms = None if self.birth_ms is None else self.birth_ms[kept]
         future = None if self.future is None else self.future[kept]
-        held = (column[kept] for column in (self.code, self.time_ms, self.type, self.cell, self.line))
-        return ParsedColumns(*held, self.strings, birth_ms, future)
+        code, time_ms, cell, line = self.code[kept], self.time_ms[kept], self.cell[kept], self.line[kept]
+        return ParsedColumns(code, time_ms, self.type[kept], cell, line, self.strings, birth_ms, future)
 
 
 class ImportBuilder:
