@@ -7,8 +7,8 @@ answer, which is compared with the stored samples; the best of several in a runn
 days in its cache on disk. The peer's line is with its cache of results off, `@cached` with it on: a question asked
 before.
 `history.rollup`: samples a second that the compactor rolls up. `history.bytes`: bytes of samples and roll-ups in
-relation to those of samples alone, for a day of the counters, with the levels of the default; `@mixed`: for the
-recorded hour of a whole stack; `@5m`: with the level of 5 min, too.
+relation to those of samples alone, for two days of the counters, in a closed month, with the levels of the default and
+the month file; `@mixed`: for the recorded hour of a whole stack; `@5m`: with the level of 5 min, too.
 `history.find`: seconds to find one series among all ever seen, by name and pod, in a table of 10 million series of pods
 that lived for two days each; `@pod`: the 100 series of a pod, of any name; `@node`: those of one name and node. The
 peer's lines are the same questions to /api/v1/series. `limit.history.find` reads the bytes of the row groups that hold
@@ -37,12 +37,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlencode
 
 import numpy as np
 import numpy.typing as npt
 
+from artimon.cli.history_import import ImportJob
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.select import NAME, Matcher
 from artimon.model.values import Kind
@@ -59,17 +61,14 @@ from benchmarks.peers.process import drain
 from benchmarks.peers.victoria import Victoria, export_line
 from benchmarks.storage import find_peers
 from benchmarks.storing import churn, recorded, table, years
-from pipeline.compaction.month_merger import MonthMerger
+from pipeline.compaction.month_merger import OPEN_MS, MonthMerger
 from pipeline.compaction.rollup_job import RollupRunner
 from pipeline.compaction.rollup_plan import RollupRetention, plan_rollups
-from pipeline.history.importer import Importer
 from query_dsl import Matrix, evaluate, parse
 from query_dsl.stores.closed_parts import ClosedParts
 from query_dsl.stores.history.engine import History
 from query_dsl.stores.history_catalogue import HistoryCatalogue
 from query_dsl.stores.history_store import HistoryStore
-from sources.history.import_builder import ImportBuilder
-from sources.history.import_reader import ImportSettings
 from tests.compaction.builder import DAY_MS
 
 BASE_PORT = 34_500
@@ -77,6 +76,8 @@ HOUR_MS = 3_600_000
 TURNS = 3
 IMPORT_DAYS = 2
 MONTH_DAYS, YEAR_DAYS = 30, 365
+BYTES_DAYS = 2
+"""Days of `history.bytes`: the fewest that a month file copies. More of them take fewer bytes a day."""
 ALL_LEVELS = {(level, "*"): None for level in LEVELS_MS}
 ALL_SERIES = 10_000_000
 FIND_TURNS = 9
@@ -279,8 +280,8 @@ def emit_turns(line: str, unit: str, took: Mapping[str, float], peer: str | None
 
 
 def measure_bytes(hdfs: str, folder: Path, hosts: int) -> None:
-    """Measure the bytes of a day of counters, and of the recorded hour, compacted as a day."""
-    load = years.make_load(folder, "load.requests", Kind.COUNTER, _midnight(2), 1, hosts)
+    """Measure the bytes of days of counters, and of the recorded hour, compacted as a day."""
+    load = years.make_load(folder, "load.requests", Kind.COUNTER, _closed_month(), BYTES_DAYS, hosts)
     years.fill(f"{hdfs}/counters", load)
     _emit_bytes("history.bytes", f"{hdfs}/counters")
     hdfs = f"{hdfs}/mixed"
@@ -295,11 +296,8 @@ def measure_import(hdfs: str, folder: Path, peers: Sequence[Victoria], hosts: in
     file = folder / "export.jsonl"
     with file.open("wb") as out:
         out.writelines(map(export_line, load.peer_series()))
-    settings = ImportSettings("victoriametrics", "import")
     began = time.perf_counter()
-    importer = Importer(hdfs, folder / "import", "default")
-    builder = ImportBuilder("import", SYSTEM_CLOCK.now_ms())
-    result = importer.run(settings.identity(file, "default"), settings.read(file, builder))
+    result, _ = ImportJob.of(file, None, None, source="import", keep="default", hdfs=hdfs, data=folder).run()
     pace = load.samples / (time.perf_counter() - began)
     if result.samples != load.samples:
         raise WrongHistory(f"{result.samples:,} of {load.samples:,} samples were imported")
@@ -395,14 +393,21 @@ def _read_once(hdfs: str, labels: Sequence[tuple[str, str]]) -> float:
 
 
 def _emit_bytes(line: str, hdfs: str) -> None:
-    """Roll up, and print the bytes of data files of both tables, with the levels of the default and with all."""
+    """Roll up, and print the bytes of data files of both tables, and of month files, with the levels of the default and
+    with all."""
     for name, retention in ((line, RollupRetention()), (variant(line, "5m"), RollupRetention(ALL_LEVELS))):
         _, samples = roll_up_all(hdfs, retention)
         rollups = RollupTable(hdfs)
         rollups.refresh()
-        raw, made = table.size(hdfs).data, sum(one.size for one in rollups.live())
+        raw, made = table.size(hdfs).data, rollups.stored_bytes()
         unit = f"x the bytes of samples alone ({raw / samples:.3g} bytes a sample, roll-ups {made / samples:.3g})"
         emit(name, (raw + made) / raw, unit)
+
+
+def _closed_month() -> int:
+    """Return the first ms of the newest month that the compactor takes for closed."""
+    last = datetime.fromtimestamp((SYSTEM_CLOCK.now_ms() - OPEN_MS) / 1000, UTC).replace(day=1) - timedelta(days=1)
+    return int(datetime(last.year, last.month, 1, tzinfo=UTC).timestamp()) * 1000
 
 
 def _midnight(days_ago: int) -> int:

@@ -23,6 +23,7 @@ from artimon.rawtable.delta import first_line
 from artimon.rawtable.schema import TableError
 from artimon.runtime.config_file import read_config
 from artimon.runtime.text import parse_period, printable
+from pipeline.compaction.merge import keep_freed
 from pipeline.compaction.sorted_runs import RunError
 from pipeline.history.earlier_counts import SampleSearch
 from pipeline.history.importer import Importer, ImportResult
@@ -166,6 +167,7 @@ def _run(
     clock: Clock,
     probe: Failpoint,
 ) -> tuple[ImportResult, RejectCounts]:
+    keep_freed()
     builder = ImportBuilder(source, clock.now_ms())
     folder, search = data / "import" / identity, SampleSearch(near_files, select)
     importer = Importer(hdfs, folder, keep, clock, probe, search=search)

@@ -516,14 +516,60 @@ int64_t add_block(struct rollup_block *block, const struct matrix *matrix, const
     return spilled;
 }
 
+/* 1 if no row is less than the one before it, by (source, series, time). */
+int32_t is_ordered(int64_t n, const int64_t *source, const int64_t *series, const int64_t *time) {
+    for (int64_t i = 1; i < n; i++) {
+        if (source[i] == source[i - 1] && series[i] == series[i - 1] ? time[i] < time[i - 1]
+            : source[i] != source[i - 1]                             ? source[i] < source[i - 1]
+                                                                     : series[i] < series[i - 1])
+            return 0;
+    }
+    return 1;
+}
+
+static inline uint64_t mixed(uint64_t word) {
+    word ^= word >> 32;
+    word *= 0xd6e8feb86659fd93ull;
+    word ^= word >> 29;
+    word *= 0xa0761d6478bd642full;
+    return word ^ word >> 32;
+}
+
+/* Hashes of n rows: the bits of `first` plus the sum of words x factors, modulo 2^64, mixed. */
+void hash_rows(int64_t n, int64_t columns, const uint64_t *const *words, const uint64_t *factors, uint64_t first,
+               uint64_t *out) {
+    for (int64_t start = 0; start < n; start += CHUNK) {
+        const int64_t end = start + CHUNK < n ? start + CHUNK : n;
+        for (int64_t i = start; i < end; i++)
+            out[i] = first;
+        for (int64_t column = 0; column < columns; column++) {
+            const uint64_t *word = words[column], factor = factors[column];
+            for (int64_t i = start; i < end; i++)
+                out[i] += word[i] * factor;
+        }
+        for (int64_t i = start; i < end; i++)
+            out[i] = mixed(out[i]);
+    }
+}
+
 struct number {
     double real;
     int64_t whole;
     int is_whole;
 };
 
-/* Adds the digits from text[at] on to *value, modulo 2^64; returns the place after the last one. */
+/* Adds the digits from text[at] on to *value, modulo 2^64; returns the place after the last one. Reads four at once. */
 static inline int64_t read_digits(int64_t n, const uint8_t *text, int64_t at, uint64_t *value) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    for (uint32_t four; n - at >= 4; at += 4) {
+        memcpy(&four, text + at, 4);
+        const uint32_t digits = four ^ 0x30303030u; /* 0 to 9 in each byte, if all are digits */
+        if ((digits | (digits + 0x06060606u)) & 0xf0f0f0f0u)
+            break;
+        const uint32_t pairs = digits * 10 + (digits >> 8); /* bytes 0 and 2: two digits each */
+        *value = *value * 10000 + (pairs & 0xff) * 100 + (pairs >> 16 & 0xff);
+    }
+#endif
     for (; at < n && (uint8_t)(text[at] - '0') <= 9; at++)
         *value = *value * 10 + (uint8_t)(text[at] - '0');
     return at;
@@ -568,8 +614,9 @@ static inline int64_t read_number(int64_t n, const uint8_t *text, int64_t at, st
 }
 
 /* Numbers of an array of JSON after its opening bracket, null as NaN, without blanks: place after the closing bracket, -1
-   if the array is another one. One of `reals` and `wholes` is given, with room for half of the text. */
-int64_t json_numbers(int64_t n, const uint8_t *text, int64_t at, double *reals, int64_t *wholes, int64_t *count) {
+   if the array is another one, or longer than `room`. One of `reals` and `wholes` is given. */
+int64_t json_numbers(int64_t n, const uint8_t *text, int64_t at, int64_t room, double *reals, int64_t *wholes,
+                     int64_t *count) {
     struct number found;
     *count = 0;
     if (at < n && text[at] == ']')
@@ -581,6 +628,8 @@ int64_t json_numbers(int64_t n, const uint8_t *text, int64_t at, double *reals, 
         } else if ((at = read_number(n, text, at, &found)) < 0 || (wholes && !found.is_whole)) {
             return -1;
         }
+        if (*count == room)
+            return -1;
         if (reals)
             reals[(*count)++] = found.real;
         else

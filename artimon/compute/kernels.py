@@ -122,8 +122,11 @@ class Kernels:
         self._pack_rollups = _function(library.pack_rollups, _INT, _ADDRESS)
         self._add_block = _function(library.add_block, _INT, _ADDRESS, _ADDRESS, _ADDRESS, type_, type_, type_, type_)
         self._json_numbers = _function(
-            library.json_numbers, _INT, _INT, ctypes.c_char_p, _INT, _ADDRESS, _ADDRESS, _ADDRESS
+            library.json_numbers, _INT, _INT, ctypes.c_char_p, _INT, _INT, _ADDRESS, _ADDRESS, _ADDRESS
         )
+        self._is_ordered = _function(library.is_ordered, flag, _INT, _ADDRESS, _ADDRESS, _ADDRESS)
+        word = ctypes.c_uint64
+        self._hash_rows = _function(library.hash_rows, None, _INT, _INT, _ADDRESS, _ADDRESS, word, _ADDRESS)
         self._json_points = _function(library.json_points, _INT, _ADDRESS, _ADDRESS)
 
     def mark_slots(self, slots: Ints, marks: Bytes, mark: int) -> bool:
@@ -254,16 +257,29 @@ class Kernels:
         others: int = self._add_block(*at, *codes)
         return others, held.merged
 
-    def json_numbers(self, text: bytes, at: int, whole: bool = False) -> tuple[npt.NDArray[Any], int] | None:
+    def is_ordered(self, source: Ints, series: Ints, time: Ints) -> bool:
+        """Return True if no row is less than the one before it."""
+        return bool(self._is_ordered(len(source), *map(_address, (source, series, time))))
+
+    def hash_rows(self, words: Sequence[Words], factors: Words, first: int) -> Words:
+        """Return the hash of each row: `first` and its words, each with the factor of its column."""
+        out, places = np.empty(len(words[0]), np.uint64), np.array([*map(_address, words)], np.uint64)
+        self._hash_rows(len(out), len(words), _address(places), _address(factors), first, _address(out))
+        return out
+
+    def json_numbers(
+        self, text: bytes, at: int, whole: bool = False, most: int | None = None
+    ) -> tuple[npt.NDArray[Any], int] | None:
         """Return the numbers of an array of JSON, as float64 with null as NaN, or as int64, and the place after it.
         `at`: after its opening bracket. None for an array that a complete parser must read: with blanks, other values,
-        or numbers of more than 53 bits or 22 decimal places."""
+        or numbers of more than 53 bits or 22 decimal places, or with more than `most` numbers."""
         if (close := text.find(b"]", at)) < 0:
             return None
-        most = text.count(b",", at, close) + 1
+        if most is None:
+            most = (close - at) // 2 + 1  # each number has a digit and a comma
         found, count = np.empty(most, np.int64 if whole else np.float64), np.zeros(1, np.int64)
         places = (None, _address(found)) if whole else (_address(found), None)
-        end: int = self._json_numbers(len(text), text, at, *places, _address(count))
+        end: int = self._json_numbers(len(text), text, at, most, *places, _address(count))
         return None if end < 0 else (found[: count[0]], end)
 
     def json_points(

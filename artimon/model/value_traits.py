@@ -41,6 +41,8 @@ class ValueTraits:
         """Return the Arrow column of (n,) cells; `missing` is a mask of nulls or None."""
         if missing is not None and missing.all():
             return pa.nulls(len(cells), self.arrow)
+        if missing is not None and not missing.any():
+            missing = None
         match self.content:
             case CellContent.FLOAT64:
                 return pa.array(cells.view(np.float64), self.arrow, mask=missing, from_pandas=False)

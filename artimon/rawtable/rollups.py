@@ -139,6 +139,10 @@ class RollupTable(MaintainedTable[RollupFile]):
     def live(self) -> list[RollupFile]:
         return rollup_files(self._opened())
 
+    def stored_bytes(self) -> int:
+        """Return the bytes of the live files and of the month files. Raises OSError."""
+        return sum(file.size for file in self.live()) + sum(existing_months(self.uri).values())
+
     def change(self, old: Sequence[RollupFile], new: Sequence[DataFile], note: dict[str, Any], began: float) -> int:
         """Remove those of `old` that are live and add `new` in one commit; return its version.
 

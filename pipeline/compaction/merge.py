@@ -22,7 +22,9 @@ WINDOW_ROWS = 750_000
 MAX_FAN_IN = 96
 MAX_RUN_BYTES = 128 * 1024 * 1024
 MIN_BATCH_ROWS, MAX_BATCH_ROWS = 1_024, 65_536
-_MMAP_THRESHOLD, _ARENA_MAX = -3, -8
+KEPT_BYTES = 256 * 1024 * 1024
+"""Freed memory that an import keeps."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 """Parameters of glibc's mallopt."""
 
 log = logging.getLogger(__name__)
@@ -39,6 +41,8 @@ class MergeLimits:
     """Runs that are open at once."""
     max_weight: int = MAX_RUN_BYTES
     """Limit of the bytes of all open runs, except for the batches in memory."""
+    gives_back: bool = True
+    """Return freed memory to the system after each window. Touching it again costs as much as the merge."""
 
 
 DEFAULT_LIMITS = MergeLimits()
@@ -90,7 +94,8 @@ def merge(runs: Sequence[Run], limits: MergeLimits = DEFAULT_LIMITS) -> Iterator
         if rows >= limits.window_rows or held >= limits.window_bytes:
             yield _sorted(pieces)
             rows = held = 0
-            give_back()
+            if limits.gives_back:
+                give_back()
     if pieces:
         yield _sorted(pieces)
 
@@ -140,6 +145,14 @@ def be_frugal() -> None:
     if (libc := _libc()) is not None:
         libc.mallopt(_MMAP_THRESHOLD, 64 * 1024)  # larger blocks are returned as soon as they are freed
         libc.mallopt(_ARENA_MAX, 2)  # every call with a deadline runs in a thread, each with its own heap
+
+
+def keep_freed() -> None:
+    """Configure the allocator of this process to keep freed memory: each new page costs microseconds, and each step of
+    an import takes and frees megabytes. Call before it has many threads."""
+    if (libc := _libc()) is not None:
+        libc.mallopt(_MMAP_THRESHOLD, 32 * 1024 * 1024)
+        libc.mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
 
 
 def give_back() -> None:

@@ -30,6 +30,8 @@ class MonthMerger:
 
     def __init__(self, uri: str, heartbeat: Callable[[], None]) -> None:
         self._uri, self._heartbeat = uri, heartbeat
+        self.sizes: dict[str, int] = {}
+        """Path and bytes of each month file, as of the last update."""
 
     def update(self, live: Sequence[RollupFile], now_ms: int) -> Exception | None:
         """Write the missing files for the live roll-ups, and delete all others; return the last failure, which a later
@@ -38,18 +40,20 @@ class MonthMerger:
         wanted = {path: days for path, days in month_files(live).items() if _is_due(span_of(path), open_day)}
         existing = existing_months(self._uri)
         delete_files(self._uri, existing.keys() - wanted.keys())
+        sizes = {path: size for path, size in existing.items() if path in wanted}
         problem: Exception | None = None
         for path in sorted(wanted.keys() - existing.keys()):
             self._heartbeat()
             try:
-                self._write(path, wanted[path])
+                sizes[path] = self._write(path, wanted[path])
             except (TableError, OSError) as error:
                 log.warning("%s was not written and will be retried: %s", path, first_line(error))
                 problem = error
+        self.sizes = sizes
         return problem
 
-    def _write(self, path: str, days: Sequence[RollupFile]) -> None:
-        """Write a file under another name and rename it: readers never see a part of it."""
+    def _write(self, path: str, days: Sequence[RollupFile]) -> int:
+        """Write a file under another name and rename it: readers never see a part of it. Return its bytes."""
         rows = pa.concat_tables([self._rows_of(file) for file in days]).sort_by(ORDER)
         partition = partition_of(DAY_MS, days[0].period, days[0].keep)
         output = SortedFileWriter(self._uri, MONTHS_FOLDER, partition, ALL_ROWS, prefix="month", level=ZSTD_LEVEL)
@@ -63,6 +67,7 @@ class MonthMerger:
             raise DigestMismatchError(f"{self._uri}/{made.path} counts {counted} of {expected} samples")
         files.rename_file(f"{self._uri}/{made.path}", f"{self._uri}/{path}")
         log.info("merged %d days with %d rows into %s, %d bytes", len(days), made.rows, path, made.size)
+        return made.size
 
     def _rows_of(self, file: RollupFile) -> pa.Table:
         reader = GroupReader(f"{self._uri}/{file.path}", size=file.size)

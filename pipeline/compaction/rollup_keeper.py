@@ -126,6 +126,8 @@ class RollupKeeper:
             "held_back": self.held_back,
             "live_files": len(self._held),
             "live_bytes": sum(file.size for file in self._held),
+            "month_files": len(months := self._months.sizes),
+            "month_bytes": sum(months.values()),
         }
 
     def live(self) -> list[RollupFile]:

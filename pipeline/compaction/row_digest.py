@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from artimon.compute.kernels import kernels
 from artimon.model.value_traits import VALUE_COLUMNS
 
 Words = npt.NDArray[np.uint64]
 _MASK = 2**64 - 1
+_KEYS = ("source", "series", "time", "birth", "future")
 _ODD = tuple(np.uint64(xxhash.xxh3_64_intdigest(f"column {n}".encode()) | 1) for n in range(16))
 """One odd factor for each column: the same value in another column gives another hash."""
 
@@ -46,16 +48,23 @@ def digest_of(batch: Any) -> RowDigest:
 
 def row_hashes(batch: Any) -> Words:
     """Return a 64-bit hash of each row over all its bits: NaN, minus zero and null differ."""
-    mixed = _ODD[0] * _words(batch.column("source"))
-    for n, name in enumerate(("series", "time", "birth", "future"), start=1):
-        mixed += _ODD[n] * _words(batch.column(name))
+    words, factors, first = [_words(batch.column(name)) for name in _KEYS], list(_ODD[: len(_KEYS)]), 0
     for n, name in enumerate(VALUE_COLUMNS):
         column = batch.column(name)
         if column.null_count == len(column):
             continue
-        valid = column.is_valid().cast(pa.uint8()).to_numpy(zero_copy_only=False).astype(np.uint64)
-        mixed += _ODD[5 + 2 * n] * valid
-        mixed += _ODD[6 + 2 * n] * (_words(column) * valid)
+        here, held = _ODD[5 + 2 * n], _words(column)
+        if column.null_count:
+            valid = column.is_valid().cast(pa.uint8()).to_numpy(zero_copy_only=False).astype(np.uint64)
+            words, factors, held = [*words, valid], [*factors, here], held * valid
+        else:
+            first = (first + int(here)) & _MASK
+        words, factors = [*words, held], [*factors, _ODD[6 + 2 * n]]
+    if (compiled := kernels()) is not None:
+        return compiled.hash_rows(words, np.array(factors, np.uint64), first)
+    mixed = np.full(len(batch), first, np.uint64)
+    for factor, word in zip(factors, words, strict=True):
+        mixed += factor * word
     return _mix(mixed)
 
 

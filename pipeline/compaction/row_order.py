@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from artimon.compute.kernels import kernels
+
 Ints = npt.NDArray[np.int64]
 Key = tuple[int, int, int]
 """(source, series, time in µs) of a row."""
@@ -15,6 +17,9 @@ KEYS = ("source", "series", "time")
 MIN_SERIES_BITS = 16
 MIN_STRETCH_ROWS = 32
 """Average length from which stretches of one series are sorted instead of rows."""
+
+MIN_COPIED_ROWS = 512
+"""Average length from which stretches of rows are copied one by one instead of rows."""
 
 
 class SortKeys:
@@ -46,6 +51,13 @@ class SortKeys:
         low, high = _equal(self.series, key[1], low, high)
         return low + int(np.searchsorted(self.time[low:high], key[2], side="right"))
 
+    def is_ordered(self) -> bool:
+        """Return True if no row is less than the one before it."""
+        compiled = kernels()
+        if compiled is None:
+            return not len(self.descents())
+        return compiled.is_ordered(self.source, self.series, self.time)
+
     def descents(self) -> Ints:
         """Return the rows whose successor is less than they are; empty if all rows are in order."""
         a, b, c = (column[:-1] for column in (self.source, self.series, self.time))
@@ -60,7 +72,7 @@ def order_of(keys: SortKeys) -> Ints | None:
     If rows of a series stand together, as in exports and sorted files, only these stretches are sorted. Otherwise one
     sort of 64-bit numbers: the source, as many leading bits of the series as fit, and the number of the row. The few
     rows that these bits do not order are then sorted by their full keys."""
-    if not len(keys.descents()):
+    if keys.is_ordered():
         return None
     if (ordered := _order_of_stretches(keys)) is not None:
         return ordered
@@ -84,9 +96,15 @@ def sort_rows(table: Any) -> Any:
 
 
 def take_rows(table: Any, order: Ints) -> Any:
-    """Return the rows in an order, as a Table with one chunk a column."""
-    rows = pa.array(order)
-    return pa.table([_take(column, rows) for column in table.columns], schema=table.schema).combine_chunks()
+    """Return the rows in an order, as a Table with one chunk a column. Long stretches of rows are copied whole."""
+    starts = np.flatnonzero(np.append(True, order[1:] != order[:-1] + 1)) if len(order) else order
+    if len(starts) * MIN_COPIED_ROWS <= len(order):
+        stretches = list(zip(order[starts].tolist(), np.diff(starts, append=len(order)).tolist(), strict=True))
+        columns = [_copy(column, stretches) for column in table.columns]
+    else:
+        rows = pa.array(order)
+        columns = [_take(column, rows) for column in table.columns]
+    return pa.table(columns, schema=table.schema).combine_chunks()
 
 
 def _order_of_stretches(keys: SortKeys) -> Ints | None:
@@ -147,7 +165,14 @@ def _numbers(column: Any) -> Ints:
     return numbers
 
 
+def _copy(column: Any, stretches: list[tuple[int, int]]) -> Any:
+    if column.null_count == len(column) or not stretches:
+        return pa.nulls(sum(length for _, length in stretches), column.type)
+    whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return pa.concat_arrays([whole.slice(start, length) for start, length in stretches])
+
+
 def _take(column: Any, rows: Any) -> Any:
     if column.null_count == len(column):
-        return pa.nulls(len(column), column.type)
+        return pa.nulls(len(rows), column.type)
     return column.take(rows)

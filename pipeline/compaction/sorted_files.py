@@ -86,8 +86,12 @@ def choose_encoding(sample: Any, level: int) -> FileEncoding:
         for column, size in _column_sizes(sample.select(list(names)), _encoding(names), level).items():
             if column not in best or size < best[column][0]:
                 best[column] = size, names[column]
-    empty = [column for column in sample.column_names if sample.column(column).null_count == len(sample)]
-    return _encoding({column: name for column, (_, name) in best.items()}, empty)
+    return _encoding({column: name for column, (_, name) in best.items()}, empty_columns(sample))
+
+
+def empty_columns(rows: Any) -> list[str]:
+    """Return the names of the columns of nulls alone."""
+    return [column for column in rows.column_names if rows.column(column).null_count == len(rows)]
 
 
 def _encoding(names: dict[str, str], empty: Sequence[str] = ()) -> FileEncoding:
@@ -112,7 +116,8 @@ class SortedFileWriter:
     """Takes tables in order, all of one schema, and writes them as files of a partition, `rows_per_file` rows each.
 
     `files` are the closed ones. Their names begin with `prefix`, by default the kind of the period. `level` is
-    zstd's, 0: by rows and period. Raises RunError if the rows are not in order; OSError."""
+    zstd's, 0: by rows and period. `encoding`: that of another file, for files whose columns have values in the same
+    columns. Raises RunError if the rows are not in order; OSError."""
 
     def __init__(
         self,
@@ -123,9 +128,10 @@ class SortedFileWriter:
         on_file: OnFile = lambda: None,
         prefix: str = "",
         level: int = 0,
+        encoding: FileEncoding | None = None,
     ) -> None:
         self.table, self._folder, self.partition = table, folder, partition
-        self._rows_per_file, self._on_file = rows_per_file, on_file
+        self._rows_per_file, self._on_file, self._encoding = rows_per_file, on_file, encoding
         self._kind = "hour" if is_hour(partition["period"]) else "day"
         self._prefix = prefix or self._kind
         small = rows_per_file <= SMALL_FILE_ROWS
@@ -137,6 +143,8 @@ class SortedFileWriter:
         self.files: list[DataFile] = []
         self.names: list[str] = []
         """Paths of all files begun, relative to the table."""
+        self.encoding: FileEncoding | None = None
+        """Encoding of the newest file begun."""
 
     def add(self, rows: Any) -> None:
         if not len(rows):
@@ -176,7 +184,11 @@ class SortedFileWriter:
         self._pending, self._pending_rows, self._pending_bytes = ([rest] if len(rest) else []), len(rest), rest.nbytes
         if self._file is None:
             path = self.new_path()
-            self._file = _ParquetFile(f"{self.table}/{path}", path, group, self._level)
+            encoding = self._encoding
+            if encoding is None or encoding.empty != empty_columns(group):
+                encoding = choose_encoding(group, self._level)
+            self.encoding, options = encoding, encoding.options(self._level)
+            self._file = _ParquetFile(f"{self.table}/{path}", path, group.schema, options)
         self._file.add(group)
         if self._file.rows >= self._rows_per_file:
             self._close_file()
@@ -191,11 +203,10 @@ class SortedFileWriter:
 class _ParquetFile:
     """One file that is being written."""
 
-    def __init__(self, uri: str, path: str, sample: Any, level: int) -> None:
+    def __init__(self, uri: str, path: str, schema: Any, options: dict[str, Any]) -> None:
         self.path = path
         self.sink = HdfsSink(uri)
-        options = choose_encoding(sample, level).options(level)
-        self._writer = pq.ParquetWriter(pa.PythonFile(self.sink, mode="w"), sample.schema, **options)
+        self._writer = pq.ParquetWriter(pa.PythonFile(self.sink, mode="w"), schema, **options)
         self._statistics = FileStatistics(KEYS)
 
     @property

@@ -117,7 +117,7 @@ class SpilledRun:
         return SPILL_BYTES
 
     def batches(self, rows: int) -> Iterator[Any]:
-        with pa.OSFile(str(self.path)) as source:
+        with pa.memory_map(str(self.path)) as source:  # without compression, batches are pages of the file
             source.seek(self._offset)
             with pa.ipc.open_stream(source) as reader:
                 for whole in reader:
@@ -125,10 +125,16 @@ class SpilledRun:
                         yield whole.slice(start, rows)
 
 
-def spill(path: Path, tables: Iterable[Any], batch_rows: int, schema: pa.Schema = FILE_SCHEMA) -> SpilledRun:
+def spill(
+    path: Path,
+    tables: Iterable[Any],
+    batch_rows: int,
+    schema: pa.Schema = FILE_SCHEMA,
+    compression: str | None = "lz4",
+) -> SpilledRun:
     """Append sorted tables of `schema`, as one run, to a local file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    options = pa.ipc.IpcWriteOptions(compression=compression)
     offset = path.stat().st_size if path.exists() else 0
     with pa.OSFile(str(path), "ab") as sink, pa.ipc.new_stream(sink, schema, options=options) as writer:
         for table in tables:
@@ -139,7 +145,7 @@ def spill(path: Path, tables: Iterable[Any], batch_rows: int, schema: pa.Schema 
 
 def check_order(keys: SortKeys, before: Key | None, name: str) -> None:
     """Check that the rows are in order, and not before the row `before`. Raises RunError."""
-    if len(keys.descents()) or (before is not None and len(keys) and keys.at(0) < before):
+    if not keys.is_ordered() or (before is not None and len(keys) and keys.at(0) < before):
         raise RunError(f"{name}: its rows are not in the order of source, series and time")
 
 

@@ -47,15 +47,18 @@ class DayRuns:
 
     def add(self, rows: Any) -> None:
         """Add rows of FILE_SCHEMA in any order."""
-        order = order_of(SortKeys.of(rows))
-        order = np.arange(len(rows)) if order is None else order
-        days = (rows.column("time").cast(pa.int64()).to_numpy() // (DAY_MS * 1000))[order]
-        by_day = np.argsort(days, kind="stable")
-        rows, days = take_rows(rows, order[by_day]), days[by_day]
-        starts = np.flatnonzero(np.append(True, days[1:] != days[:-1])) if len(days) else np.zeros(0, np.int64)
+        if not len(rows):
+            return
+        keys = SortKeys.of(rows)
+        days = keys.time // (DAY_MS * 1000)
+        order = order_of(SortKeys((days - days.min()) * (keys.source.max() + 1) + keys.source, keys.series, keys.time))
+        if order is not None:
+            rows, days = take_rows(rows, order), days[order]
+        starts = np.flatnonzero(np.append(True, days[1:] != days[:-1]))
         for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(days)], strict=True):
             day = int(days[start])
-            run = spill(self._folder / f"{day}.arrow", [rows.slice(start, end - start)], MAX_BATCH_ROWS)
+            piece = rows.slice(start, end - start)
+            run = spill(self._folder / f"{day}.arrow", [piece], MAX_BATCH_ROWS, compression=None)
             self._runs.setdefault(day, []).append(run)
             self._rows[day] = self._rows.get(day, 0) + end - start
 

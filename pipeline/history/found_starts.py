@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from artimon.model.import_chunk import FIND_START_MS, UNKNOWN_START_MS
 from artimon.rawtable.schema import STAMP
-from pipeline.compaction.row_order import Ints
+from pipeline.compaction.row_order import Ints, SortKeys
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -29,36 +29,47 @@ class FoundStarts:
 
     def fill(self, rows: Any) -> Any:
         """Return the rows, which are sorted, with the births that are FIND_START_MS replaced."""
-        births = np.array(rows.column("birth").cast(pa.int64()).to_numpy())
-        places = np.flatnonzero(births == FIND_START_MS * 1000)
-        if not len(places):
+        births = rows.column("birth").cast(pa.int64()).to_numpy()
+        unknown = births == FIND_START_MS * 1000
+        if not unknown.any():
             return rows
-        births[places] = self._births(rows.take(pa.array(places)))
+        if unknown.all():
+            births = self._births(rows)
+        else:
+            births = np.array(births)
+            births[unknown] = self._births(rows.filter(pa.array(unknown)))
         at = rows.schema.get_field_index("birth")
         return rows.set_column(at, rows.schema.field(at), pa.array(births).view(STAMP))
 
     def _births(self, rows: Any) -> Ints:
         """Return the births of rows of counters, (n,) in us."""
-        source, series, time = (rows.column(name).cast(pa.int64()).to_numpy() for name in ("source", "series", "time"))
-        value = number_values(rows)
-        keys = _keys(source, series)
-        starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
-        known, place = self._known(keys[starts])
-        row = np.arange(len(keys))
-        of = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(keys)))
-        # the last number up to each row, and before it: in this table, or of an earlier one
-        valid = np.maximum.accumulate(np.where(np.isnan(value), -1, row))
-        here = valid >= starts[of]
-        earlier = np.where(known, self._value[place], np.nan)[of]
-        last = np.where(here, value[np.maximum(valid, 0)], earlier)
-        is_first = row == starts[of]
-        before = np.where(is_first, earlier, np.roll(last, 1))
-        before_us = np.where(is_first, np.where(known, self._time_us[place], time[starts])[of], np.roll(time, 1))
-        reset = np.maximum.accumulate(np.where(value < before, row, -1))
-        carried = np.where(known, self._birth_us[place], UNKNOWN_START_MS * 1000)[of]
-        births = np.where(reset >= starts[of], before_us[np.maximum(reset, 0)], carried)
-        ends = np.append(starts[1:], len(keys)) - 1
-        self._keep(keys[ends], last[ends], time[ends], births[ends])
+        held, value = SortKeys.of(rows), number_values(rows)
+        source, series, time = held.source, held.series, held.time
+        starts = np.flatnonzero(np.append(True, (series[1:] != series[:-1]) | (source[1:] != source[:-1])))
+        lengths = np.diff(starts, append=len(time))
+        keys = _keys(source[starts], series[starts])
+        known, place = self._known(keys)
+        last = np.where(known, self._value[place], np.nan)
+        # rows with a number: a reset is less than the one before, in this table or an earlier one
+        valid = np.flatnonzero(~np.isnan(value))
+        number, of = value[valid], np.repeat(np.arange(len(starts)), lengths)[valid]
+        firsts = np.flatnonzero(np.append(True, of[1:] != of[:-1])[: len(of)])
+        less = np.append(False, number[1:] < number[:-1])[: len(of)]
+        less[firsts] = number[firsts] < last[of[firsts]]
+        resets, reset_of = valid[less], of[less]
+        is_first = resets == starts[reset_of]
+        before_us = np.where(is_first, np.where(known, self._time_us[place], time[starts])[reset_of], time[resets - 1])
+        # stretches of rows of one birth: each begins with a series or a reset
+        carried = np.where(known, self._birth_us[place], UNKNOWN_START_MS * 1000)
+        carried[reset_of[is_first]] = before_us[is_first]
+        begins = np.append(starts, resets[~is_first])
+        order = np.argsort(begins)
+        births = np.append(carried, before_us[~is_first])[order]
+        births = np.repeat(births, np.diff(begins[order], append=len(time)))
+        newest = np.append(firsts[1:], len(of))[: len(firsts)] - 1
+        last[of[newest]] = number[newest]
+        ends = starts + lengths - 1
+        self._keep(keys, last, time[ends], births[ends])
         return births
 
     def _known(self, keys: Any) -> tuple[Any, Any]:
@@ -83,5 +94,7 @@ def _keys(source: Ints, series: Ints) -> Any:
 def number_values(rows: Any) -> Any:
     """Return the values of a table of samples as float64, NaN without a number."""
     double = rows.column("double").to_numpy()
+    if rows.column("integer").null_count == len(rows):
+        return double
     whole = rows.column("integer").cast(pa.float64(), safe=False).to_numpy()
     return np.where(np.isnan(double), whole, double)

@@ -14,7 +14,7 @@ import fcntl
 import logging
 import os
 import shutil
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -36,10 +36,10 @@ from artimon.rawtable.schema import DAY_MS, DataFile, TableError, folder_of, per
 from artimon.rawtable.series_delta import SeriesTable
 from artimon.rawtable.sources import SourcesTable
 from pipeline.compaction.job import DigestingReader, DigestMismatchError, delete_files, digest_of_files
-from pipeline.compaction.merge import DEFAULT_LIMITS, MergeLimits, merge_all
+from pipeline.compaction.merge import MergeLimits, merge_all
 from pipeline.compaction.plan import TARGET_ROWS
 from pipeline.compaction.row_digest import RowDigest
-from pipeline.compaction.sorted_files import SortedFileWriter
+from pipeline.compaction.sorted_files import FileEncoding, SortedFileWriter
 from pipeline.history.day_runs import DayRuns, file_rows
 from pipeline.history.earlier_counts import FirstTimes, SampleSearch, find_last_counts
 from pipeline.history.found_starts import FoundStarts
@@ -51,7 +51,7 @@ DONE = 2**31
 ZSTD_LEVEL = 3
 MAX_HELD_SERIES = 100_000
 """Series that wait to be added to the table of series: a commit to HDFS takes about a second."""
-Progress = Callable[[str], None]
+IMPORT_LIMITS = MergeLimits(gives_back=False)
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class Importer:
         keep: str,
         clock: Clock = SYSTEM_CLOCK,
         probe: Failpoint = no_failpoint,
-        limits: MergeLimits = DEFAULT_LIMITS,
+        limits: MergeLimits = IMPORT_LIMITS,
         search: SampleSearch | None = None,
     ) -> None:
         """`probe`: called at the points "described", "spilled", "written" and "committed". `search`: finds the samples
@@ -159,6 +159,7 @@ class Importer:
         if self._search is not None and len(self._firsts):
             starts.begin(*find_last_counts(self._table, self._firsts, self._search))
         days = runs.days
+        encoding: FileEncoding | None = None
         merging = closing(read_ahead(_merged(runs, starts, self._limits)))
         with ThreadPoolExecutor(1, "import-commit") as commits, merging as days_ahead:
             before: Future[None] = commits.submit(self._describe, identity)
@@ -167,9 +168,10 @@ class Importer:
                 if day < position:  # only for the start times
                     result.known += sum(map(len, merged))
                     continue
-                one = _NewDay(self._table.uri, day, runs.rows(day), self._keep, self._clock.monotonic())
+                one = _NewDay(self._table.uri, day, runs.rows(day), self._keep, self._clock.monotonic(), encoding)
                 try:
                     one.write(merged)
+                    encoding = one.encoding or encoding
                     before.result()
                 except BaseException:
                     one.discard()
@@ -199,13 +201,16 @@ class Importer:
 
 
 class _NewDay:
-    """Files of a day that no commit names yet. `began`: by the monotonic clock."""
+    """Files of a day that no commit names yet. `began`: by the monotonic clock. `encoding`: of the day before: choosing
+    one takes as long as three row groups."""
 
-    def __init__(self, uri: str, day: int, rows: int, keep: str, began: float) -> None:
+    def __init__(self, uri: str, day: int, rows: int, keep: str, began: float, encoding: FileEncoding | None) -> None:
         period = period_of(day * DAY_MS).partition("T")[0]
         each = -(-rows // max(1, -(-rows // TARGET_ROWS)))
         self.rows, self.began, self.partition = rows, began, {"period": period, "keep": keep}
-        self._output = SortedFileWriter(uri, folder_of(period, keep), self.partition, each, level=ZSTD_LEVEL)
+        self._output = SortedFileWriter(
+            uri, folder_of(period, keep), self.partition, each, level=ZSTD_LEVEL, encoding=encoding
+        )
         self._given = DigestingReader(lambda: None)
 
     def write(self, merged: Iterable[Any]) -> None:
@@ -213,6 +218,11 @@ class _NewDay:
             for batch in table.to_batches():
                 self._given.add(batch)
             self._output.add(table)
+
+    @property
+    def encoding(self) -> FileEncoding | None:
+        """Encoding of the newest file; None before the first row group."""
+        return self._output.encoding
 
     def close(self) -> tuple[list[DataFile], RowDigest]:
         """Close the files and read them back. Raises DigestMismatchError, RunError, OSError."""

@@ -47,6 +47,13 @@ class ParsedColumns:
     birth_ms: Ints | None = None
     future: Bools | None = None
 
+    def filter(self, kept: Bools) -> ParsedColumns:
+        """Return the samples where `kept` is True."""
+        birth_ms = None if self.birth_ms is None else self.birth_ms[kept]
+        future = None if self.future is None else self.future[kept]
+        code, time_ms, cell, line = self.code[kept], self.time_ms[kept], self.cell[kept], self.line[kept]
+        return ParsedColumns(code, time_ms, self.type[kept], cell, line, self.strings, birth_ms, future)
+
 
 class ImportBuilder:
     """Series and counts of one file. `rejects` counts what was left out, by reason."""
@@ -112,24 +119,31 @@ class ImportBuilder:
 
     def chunk(self, given: ParsedColumns) -> ImportChunk:
         """Return a chunk without the samples at times that cannot be stored. Each is counted."""
-        kept = np.ones(len(given.code), np.bool_)
+        given = self._storable(given)
+        code, time_ms = given.code, given.time_ms
+        counter = np.array([info.kind == Kind.COUNTER for info in self._infos], np.bool_)
+        prints = np.array(self._prints, np.uint64)
+        birth_ms = np.where(counter, FIND_START_MS, UNKNOWN_START_MS)[code]
+        if given.birth_ms is not None:
+            birth_ms = np.where(given.birth_ms == FIND_START_MS, birth_ms, given.birth_ms)
+        samples = Samples(prints[code], time_ms, birth_ms, given.type, given.cell, given.strings)
+        future = np.zeros(len(code), np.bool_) if given.future is None else given.future
+        described = self._describe(code, time_ms)
+        return ImportChunk(samples, np.array(self._source_of, np.int64)[code], tuple(self._sources), future, described)
+
+    def _storable(self, given: ParsedColumns) -> ParsedColumns:
+        times = given.time_ms
+        if not len(times) or (times.min() >= 0 and times.max() <= self._latest_ms):
+            return given
+        kept = np.ones(len(times), np.bool_)
         for wrong, reason, text in (
-            (given.time_ms < 0, "time", "a time before 1970"),
-            (given.time_ms > self._latest_ms, "future", "a time in the future"),
+            (times < 0, "time", "a time before 1970"),
+            (times > self._latest_ms, "future", "a time in the future"),
         ):
             if count := int(wrong.sum()):
                 self.rejects.add(reason, text, count, int(given.line[np.argmax(wrong)]))
                 kept &= ~wrong
-        code, time_ms = given.code[kept], given.time_ms[kept]
-        counter = np.array([info.kind == Kind.COUNTER for info in self._infos], np.bool_)
-        prints = np.array(self._prints, np.uint64)
-        unknown = np.where(counter[code], FIND_START_MS, UNKNOWN_START_MS)
-        birth_ms = unknown if given.birth_ms is None else given.birth_ms[kept]
-        birth_ms = np.where(birth_ms == FIND_START_MS, unknown, birth_ms)
-        samples = Samples(prints[code], time_ms, birth_ms, given.type[kept], given.cell[kept], given.strings)
-        future = np.zeros(len(code), np.bool_) if given.future is None else given.future[kept]
-        described = self._describe(code, time_ms)
-        return ImportChunk(samples, np.array(self._source_of, np.int64)[code], tuple(self._sources), future, described)
+        return given.filter(kept)
 
     def _describe(self, code: Ints, time_ms: Ints) -> tuple[tuple[str, SeriesInfo], ...]:
         """Return the series whose first samples these are, first seen at their earliest time in this chunk."""

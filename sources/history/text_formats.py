@@ -95,8 +95,10 @@ def _unescape_go(text: bytes) -> str:
 def doubles_or_ends(values: Floats) -> tuple[npt.NDArray[np.uint8], Ints]:
     """Return types and cells of values of which NaN is the end of a series: these formats write Prometheus' mark of
     staleness as NaN."""
-    ended = np.isnan(values)
-    cells = np.where(ended, 0, np.ascontiguousarray(values).view(np.int64))
+    ended, cells = np.isnan(values), np.ascontiguousarray(values).view(np.int64)
+    if not ended.any():
+        return np.full(len(values), ValueType.DOUBLE, np.uint8), cells
+    cells = np.where(ended, 0, cells)
     return np.where(ended, np.uint8(ValueType.ENDED), np.uint8(ValueType.DOUBLE)), cells
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -23,7 +23,7 @@ JSON_BLANKS = b" \t\r"
 
 def read_victoria(file: Path, builder: ImportBuilder) -> Iterator[ImportChunk]:
     """Yield the samples of an export. A null or NaN ends a series. Raises OSError, FileRefusedError."""
-    held: list[tuple[Ints, Ints, Floats, Ints]] = []
+    held: list[_Line] = []
     rows = 0
     for first, lines in line_blocks(file):
         for number, line in enumerate(lines, first):
@@ -39,7 +39,7 @@ def read_victoria(file: Path, builder: ImportBuilder) -> Iterator[ImportChunk]:
             if code == REFUSED:
                 builder.rejects.counts["bad series"] += len(times)
                 continue
-            held.append((np.full(len(times), code), times, values, np.full(len(times), number)))
+            held.append(_Line(code, number, times, values))
             rows += len(times)
             if rows >= CHUNK_ROWS:
                 yield _chunk(builder, held)
@@ -50,11 +50,22 @@ def read_victoria(file: Path, builder: ImportBuilder) -> Iterator[ImportChunk]:
         yield _chunk(builder, held)
 
 
-def _chunk(builder: ImportBuilder, held: list[tuple[Ints, Ints, Floats, Ints]]) -> ImportChunk:
+class _Line(NamedTuple):
+    """Samples of one line of the file."""
+
+    code: int
+    number: int
+    times: Ints
+    values: Floats
+
+
+def _chunk(builder: ImportBuilder, held: list[_Line]) -> ImportChunk:
     """Return the samples as a chunk; empties the list."""
-    code, time_ms, value, line = (np.concatenate(column) for column in zip(*held, strict=True))
+    codes, numbers, times, values = zip(*held, strict=True)
     held.clear()
-    return builder.chunk(ParsedColumns(code, time_ms, *doubles_or_ends(value), line))
+    lengths = [len(one) for one in times]
+    code, line = (np.repeat(np.array(column, np.int64), lengths) for column in (codes, numbers))
+    return builder.chunk(ParsedColumns(code, np.concatenate(times), *doubles_or_ends(np.concatenate(values)), line))
 
 
 def _parse(line: bytes) -> tuple[dict[str, str], Floats, Ints]:
@@ -84,7 +95,7 @@ def _parse_plain(line: bytes) -> tuple[Any, Floats, Ints] | None:
         return None
     if not line.startswith(TIMES, values[1]):
         return None
-    times = compiled.json_numbers(line, values[1] + len(TIMES), whole=True)
+    times = compiled.json_numbers(line, values[1] + len(TIMES), whole=True, most=len(values[0]))
     if times is None or line[times[1] :].strip(JSON_BLANKS) != b"}":
         return None
     told: Any = orjson.loads(line[:at] + b"}")

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from artimon.model.clock import SYSTEM_CLOCK
+from pipeline.compaction import row_digest
 from pipeline.compaction.merge import MergeLimits, merge_all
-from pipeline.compaction.row_digest import RowDigest, digest_of
-from pipeline.compaction.row_order import SortKeys, order_of
+from pipeline.compaction.row_digest import RowDigest, digest_of, row_hashes
+from pipeline.compaction.row_order import SortKeys, order_of, take_rows
 from pipeline.compaction.sorted_runs import FLAT_ROW_BYTES, ParquetRun, SpilledRun, slices_of, spill
 from tests.compaction.builder import Row, file_table
 from tests.seeds import fixed_and_drawn
@@ -53,6 +54,21 @@ def test_stretches_of_a_series_are_ordered(stretches: list[tuple[int, int, int, 
     assert sorted(found) == list(range(len(rows)))
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 900), st.integers(0, 900)), max_size=6),
+    st.integers(1, 3),
+    st.sampled_from([None, True, 7, 0.5, "text"]),
+)
+def test_rows_in_stretches_are_those_of_arrow(stretches: list[tuple[int, int]], chunks: int, value: object) -> None:
+    """Whether they are copied or taken one by one; any of several chunks."""
+    rows = [(1, 5, n, value if n % 3 else None) for n in range(900)]
+    table = pa.concat_tables([file_table(rows)] * chunks)
+    order = np.concatenate([np.zeros(0, np.int64), *(np.arange(min(ends), max(ends)) for ends in stretches)])
+    found = take_rows(table, order)
+    assert found.equals(table.take(pa.array(order)))
+    assert all(column.num_chunks <= 1 for column in found.columns)
+
+
 @pytest.mark.parametrize("series", [[2**40 + n % 7 for n in range(4_000)], list(range(4_000)), [7] * 4_000])
 @pytest.mark.parametrize("seed", fixed_and_drawn([3], "order of keys"))
 def test_series_that_leading_bits_do_not_tell_apart(series: list[int], seed: int) -> None:
@@ -83,6 +99,22 @@ def test_merge_of_any_runs(runs: list[list[Row]], window: int, tmp_path_factory:
     assert not len(SortKeys.of(found).descents())
     assert len(found) == len(rows)
     assert total(merged) == digest_of(file_table(rows).to_batches()[0])
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 2), st.integers(0, 2)), max_size=6), st.booleans())
+def test_kernel_and_numpy_agree_on_order(rows: list[tuple[int, int, int]], in_order: bool) -> None:
+    keys = keys_of(sorted(rows) if in_order else rows)
+    assert keys.is_ordered() == (not len(keys.descents())) == (in_order or rows == sorted(rows))
+
+
+@given(st.lists(ROW, max_size=20))
+def test_kernel_and_numpy_give_the_same_hashes(rows: list[Row]) -> None:
+    table = file_table(rows).combine_chunks()
+    for batch in table.to_batches():
+        with pytest.MonkeyPatch.context() as patch:
+            compiled = row_hashes(batch)
+            patch.setattr(row_digest, "kernels", lambda: None)
+            assert compiled.tolist() == row_hashes(batch).tolist()
 
 
 def total(tables: list[Any]) -> RowDigest:

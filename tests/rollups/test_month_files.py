@@ -16,7 +16,14 @@ from artimon.cli.history_relabel import SelectedRelabel, read_rules
 from artimon.model.clock import ManualClock
 from artimon.model.grid import Grid
 from artimon.rawtable import rollups as rollup_table
-from artimon.rawtable.rollups import MONTHS_FOLDER, existing_months, month_files, rollups_uri, span_of
+from artimon.rawtable.rollups import (
+    MONTHS_FOLDER,
+    RollupTable,
+    existing_months,
+    month_files,
+    rollups_uri,
+    span_of,
+)
 from artimon.rawtable.schema import DAY_MS
 from artimon.runtime import file_access as files
 from pipeline.history.deletion import prove_deletion
@@ -153,6 +160,26 @@ def test_a_month_is_written_once(ended: HistoryWorld, clock: ManualClock, tmp_pa
     turn(ended, clock, tmp_path).sweep()
     assert written() == first
     assert len(first) == 1
+
+
+def test_month_files_count_among_the_bytes_of_roll_ups(
+    ended: HistoryWorld, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(rollups_uri(ended.hdfs).removeprefix("file://"))
+    made = turn(ended, clock, tmp_path)
+    on_disk = {path: path.stat().st_size for path in folder.rglob("*.parquet")}
+    copies = [size for path, size in on_disk.items() if path.parent == folder / MONTHS_FOLDER]
+    table = RollupTable(ended.hdfs)
+    table.refresh()
+    assert table.stored_bytes() == sum(on_disk.values())
+    told = made.figures()["rollups"]
+    assert (told["month_files"], told["month_bytes"]) == (1, sum(copies))
+    assert told["live_bytes"] + told["month_bytes"] == sum(on_disk.values())
+    clock.advance(DAY_MS)
+    assert turn(ended, clock, tmp_path).figures()["rollups"]["month_bytes"] == sum(copies)  # of an earlier turn
+    monkeypatch.setattr(rollup_table, "DAY_ROWS", 1)
+    assert turn(ended, clock, tmp_path).figures()["rollups"]["month_files"] == 0
+    assert table.stored_bytes() == sum(on_disk.values()) - sum(copies)
 
 
 def test_a_month_that_was_not_finished_is_not_read(

@@ -82,6 +82,11 @@ def test_both_parsers_give_the_same(text: str, tmp_path_factory: pytest.TempPath
         ("[1,-2.5,null,1e3]x", False, [1.0, -2.5, None, 1000.0]),
         ("[]", False, []),
         ("[17,-3]", True, [17, -3]),
+        ("[1234,12345,12345678,123456789.0625]", False, [1234, 12345, 12345678, 123456789.0625]),
+        ("[1700000000123,-170000000012]", True, [1700000000123, -170000000012]),
+        ("[12:4]", False, None),
+        ("[123/5]", False, None),
+        ("[123\u0663]", False, None),
         ("[1.5]", True, None),
         ("[null]", True, None),
         ("[1", False, None),
@@ -116,6 +121,10 @@ def test_an_array_is_read_to_its_bracket_and_never_beyond_the_text(item: str, wh
     found = compiled.json_numbers(text, 1, whole)
     assert found is not None
     assert (found[0].tolist(), found[1]) == ([int(item)] * 50, len(text))
+    exact = compiled.json_numbers(text, 1, whole, most=50)
+    assert exact is not None
+    assert exact[0].tolist() == found[0].tolist()
+    assert compiled.json_numbers(text, 1, whole, most=49) is None
     assert not any(compiled.json_numbers(text[:end], 1, whole) for end in range(1, len(text)))
 
 
