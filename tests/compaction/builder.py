@@ -64,12 +64,15 @@ def _column(value: Any) -> str:
 class Builder:
     """One table on HDFS; `ledger` is what it must hold."""
 
-    def __init__(self, hdfs: str, partitions: int = 1) -> None:
+    def __init__(self, hdfs: str, partitions: int = 1, copied: Builder | None = None) -> None:
+        """`copied`: builder of the table whose files were copied to `hdfs`."""
         self.hdfs, self.partitions = hdfs, partitions
         self.table = RawTable(hdfs)
-        self.state = RawState()
-        self.ledger: Ledger = Counter()
-        self._advance(states.close_gaps(RawState(), uuid.uuid4().hex, "cluster", "t", TOPIC, partitions, []), [])
+        self.state: RawState = copied.state if copied else RawState()
+        self.ledger: Ledger = Counter(copied.ledger) if copied else Counter()
+        if copied is None:
+            gaps = states.close_gaps(RawState(), uuid.uuid4().hex, "cluster", "t", TOPIC, partitions, [])
+            self._advance(gaps, [])
 
     def append(self, parts: Iterable[tuple[int, str, Sequence[Row]]], partition: int = 0) -> None:
         """One append of files: (append time in ms, class, rows)."""

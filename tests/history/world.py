@@ -24,12 +24,13 @@ Given = tuple[str, str, int, Value | None]
 class HistoryWorld:
     """One HDFS folder; `samples` are all appended samples."""
 
-    def __init__(self, hdfs: str) -> None:
+    def __init__(self, hdfs: str, copied: HistoryWorld | None = None) -> None:
+        """`copied`: the history whose files were copied to `hdfs`."""
         self.hdfs = hdfs
-        self.builder = Builder(hdfs)
+        self.builder: Builder = Builder(hdfs, copied=copied.builder if copied else None)
         self.sources, self.series = SourcesTable(hdfs), SeriesTable(hdfs)
-        self.samples: list[Sample] = []
-        self._announced = 0
+        self.samples: list[Sample] = list(copied.samples) if copied else []
+        self._announced: int = copied._announced if copied else 0
 
     def announce(self, blocks: Sequence[SeriesBlock]) -> None:
         """Write to the table of series, as the product does."""

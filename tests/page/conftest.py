@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from urllib.parse import urlencode
@@ -54,7 +53,7 @@ def address(whole_stack: Stack) -> str:
         try:
             with urllib.request.urlopen(f"{base}/api/query?{urlencode({'q': CPU})}", timeout=30) as answer:
                 return any(value is not None for one in json.load(answer)["series"] for value in one["values"])
-        except urllib.error.HTTPError:
+        except OSError:  # an error of the API, or an answer that takes too long
             return False
 
     eventually(known, seconds=240, pause=1)

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -98,7 +97,7 @@ def guarded(whole_stack: Stack, address: str, tmp_path_factory: pytest.TempPathF
     def answers() -> bool:
         try:
             urllib.request.urlopen(f"{base}/login", timeout=5).close()
-        except urllib.error.URLError:
+        except OSError:  # refused, or slower than the timeout
             return False
         return True
 

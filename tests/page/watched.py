@@ -15,7 +15,8 @@ from playwright.sync_api import Browser, FloatRect, Page, Request, Response, Rou
 
 CPU = 'fetch(\'host.cpu.ms\').increase().sum(by=["cpu", "mode"])'
 LOAD = "fetch('host.load')"
-WAIT_MS = 15_000
+WAIT_MS = 60_000
+"""Limit of every wait for the browser, large enough for a busy machine."""
 START_MS = 1_700_000_040_000
 MINUTE = 60_000
 PICTURES = os.environ.get("ARTIMON_PICTURES", "")
@@ -119,6 +120,7 @@ def comes(page: Page, check: Callable[[], bool]) -> None:
         if check():
             return
         page.wait_for_timeout(50)
+    assert check()
 
 
 def colours(page: Page) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,13 +25,26 @@ def clock() -> ManualClock:
     return ManualClock(NOW + 2 * DAY_MS)
 
 
-@pytest.fixture
-def world(tmp_path: Path, clock: ManualClock) -> Iterator[HistoryWorld]:
-    """Two hours of series of all types and kinds, with restarts, changes of type, ends and gaps."""
-    with local_files(clock):
-        made = HistoryWorld(f"file://{tmp_path}/files")
+def copied(world: HistoryWorld, folder: Path) -> HistoryWorld:
+    """Copy a history on a local folder to another one; the times of its files stay."""
+    shutil.copytree(world.hdfs.removeprefix("file://"), folder)
+    return HistoryWorld(f"file://{folder}", copied=world)
+
+
+@pytest.fixture(scope="session")
+def first_world(tmp_path_factory: pytest.TempPathFactory) -> HistoryWorld:
+    """Two hours of series of all types and kinds, with restarts, changes of type, ends and gaps. Not to be changed."""
+    with local_files(ManualClock(NOW + 2 * DAY_MS)):
+        made = HistoryWorld(f"file://{tmp_path_factory.mktemp('rollups')}/files")
         put(made, some_series(11, SERIES, 120), files=3)
-        yield made
+    return made
+
+
+@pytest.fixture
+def world(first_world: HistoryWorld, tmp_path: Path, clock: ManualClock) -> Iterator[HistoryWorld]:
+    """A copy of `first_world`."""
+    with local_files(clock):
+        yield copied(first_world, tmp_path / "files")
 
 
 @pytest.fixture

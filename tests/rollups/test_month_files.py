@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,11 @@ from query_dsl.stores import history_store
 from query_dsl.stores.closed_parts import ClosedParts
 from query_dsl.stores.history.engine import History
 from query_dsl.stores.history_store import HistoryStore
-from tests.history.engine_world import put, some_series
+from tests.history.engine_world import some_series
 from tests.history.world import HistoryWorld
 from tests.query_dsl.engine_worlds import made_of, request_of
 from tests.query_dsl.test_pushdown import HOUR, NOW, T, Told
-from tests.rollups.conftest import SERIES
+from tests.rollups.conftest import SERIES, copied
 from tests.rollups.test_open_tables import Opened
 from tests.rollups.test_reading import later, of_samples, put_at, raw_names, rollups_of, turn
 from tests.spark.local_files import local_files
@@ -62,12 +63,55 @@ def fill(world: HistoryWorld) -> None:
         put_at(world, on_day(day), T + day * DAY_MS)
 
 
+@pytest.fixture(scope="module")
+def six_days(first_world: HistoryWorld, tmp_path_factory: pytest.TempPathFactory) -> HistoryWorld:
+    """Six days of samples. Not to be changed."""
+    with local_files(ManualClock(NOW + 2 * DAY_MS)):
+        made = copied(first_world, tmp_path_factory.mktemp("months") / "files")
+        fill(made)
+    return made
+
+
+@dataclass(frozen=True)
+class Turned:
+    """Six days of samples whose month has ended, after a turn of the compactor, and their answers before it."""
+
+    world: HistoryWorld
+    now_ms: int
+    answers: list[Any]
+
+
+@pytest.fixture(scope="module")
+def turned(six_days: HistoryWorld, tmp_path_factory: pytest.TempPathFactory) -> Turned:
+    """Not to be changed."""
+    folder, clock = tmp_path_factory.mktemp("turned"), ManualClock(NOW + 32 * DAY_MS)
+    with local_files(clock):
+        made = copied(six_days, folder / "files")
+        with History(made.hdfs) as history:
+            answers = by_day(HistoryStore(history, engine="local"))
+        turn(made, clock, folder)
+    return Turned(made, clock.now_ms(), answers)
+
+
 @pytest.fixture
-def ended(world: HistoryWorld, clock: ManualClock) -> HistoryWorld:
-    """Six days of samples; their month has ended."""
-    fill(world)
-    clock.advance(30 * DAY_MS)
-    return world
+def fresh(six_days: HistoryWorld, tmp_path: Path, clock: ManualClock) -> Iterator[HistoryWorld]:
+    """A copy of `six_days`."""
+    with local_files(clock):
+        yield copied(six_days, tmp_path / "files")
+
+
+@pytest.fixture
+def fresh_store(fresh: HistoryWorld) -> Iterator[HistoryStore]:
+    with History(fresh.hdfs) as history:
+        yield HistoryStore(history, engine="local")
+
+
+@pytest.fixture
+def world(turned: Turned, tmp_path: Path, clock: ManualClock) -> Iterator[HistoryWorld]:
+    """A copy of that of `turned`, at its time."""
+    clock.advance(turned.now_ms - clock.now_ms())
+    with local_files(clock):
+        yield copied(turned.world, tmp_path / "files")
 
 
 @pytest.fixture
@@ -107,14 +151,10 @@ def without_months(world: HistoryWorld, store: HistoryStore) -> list[Any]:
         aside.rename(folder)
 
 
-def test_a_month_is_one_file(
-    ended: HistoryWorld, store: HistoryStore, clock: ManualClock, tmp_path: Path, opened: Opened
-) -> None:
-    expected = by_day(store)
-    turn(ended, clock, tmp_path)
-    assert len(months(ended)) == 1
-    assert files_read(opened, ended) == sorted(months(ended))
-    assert by_day(store) == expected == without_months(ended, store)
+def test_a_month_is_one_file(world: HistoryWorld, store: HistoryStore, turned: Turned, opened: Opened) -> None:
+    assert len(months(world)) == 1
+    assert files_read(opened, world) == sorted(months(world))
+    assert by_day(store) == turned.answers == without_months(world, store)
     one_day = request_of(["v.*"], Grid(MIDNIGHT + 3 * DAY_MS, DAY_MS, 1))
     opened.forget()
     assert len(store.select(one_day).series)
@@ -122,42 +162,39 @@ def test_a_month_is_one_file(
 
 
 def test_of_an_open_month_ten_days_are_one_file(
-    world: HistoryWorld, store: HistoryStore, clock: ManualClock, tmp_path: Path, opened: Opened
+    fresh: HistoryWorld, fresh_store: HistoryStore, clock: ManualClock, tmp_path: Path, opened: Opened
 ) -> None:
-    fill(world)
     clock.advance(11 * DAY_MS)
-    expected = by_day(store)
-    turn(world, clock, tmp_path)
-    assert [span_of(path) for path in months(world)] == ["2027-01-1"]
-    last = [file.path for file in rollups_of(world) if (file.level_ms, file.period) == (DAY_MS, "2027-01-20")]
-    assert sorted(files_read(opened, world)) == sorted([*months(world), *last])
-    assert by_day(store) == expected == without_months(world, store)
+    expected = by_day(fresh_store)
+    turn(fresh, clock, tmp_path)
+    assert [span_of(path) for path in months(fresh)] == ["2027-01-1"]
+    last = [file.path for file in rollups_of(fresh) if (file.level_ms, file.period) == (DAY_MS, "2027-01-20")]
+    assert sorted(files_read(opened, fresh)) == sorted([*months(fresh), *last])
+    assert by_day(fresh_store) == expected == without_months(fresh, fresh_store)
     clock.advance(30 * DAY_MS)
-    turn(world, clock, tmp_path)
-    assert [span_of(path) for path in months(world)] == ["2027-01"]
+    turn(fresh, clock, tmp_path)
+    assert [span_of(path) for path in months(fresh)] == ["2027-01"]
 
 
 def test_a_month_of_many_rows_has_none(
-    ended: HistoryWorld, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: HistoryWorld, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turn(ended, clock, tmp_path)
-    assert len(months(ended)) == 1
+    assert len(months(world)) == 1
     monkeypatch.setattr(rollup_table, "DAY_ROWS", 1)
-    turn(ended, clock, tmp_path)
-    assert months(ended) == set()
+    turn(world, clock, tmp_path)
+    assert months(world) == set()
 
 
-def test_a_month_is_written_once(ended: HistoryWorld, clock: ManualClock, tmp_path: Path) -> None:
+def test_a_month_is_written_once(world: HistoryWorld, clock: ManualClock, tmp_path: Path) -> None:
     """It is not taken for an orphan."""
 
     def written() -> list[tuple[str, int]]:
-        folder = Path(rollups_uri(ended.hdfs).removeprefix("file://")) / MONTHS_FOLDER
+        folder = Path(rollups_uri(world.hdfs).removeprefix("file://")) / MONTHS_FOLDER
         return [(path.name, path.stat().st_mtime_ns) for path in folder.iterdir()]
 
-    turn(ended, clock, tmp_path)
     first = written()
     clock.advance(9 * DAY_MS)
-    turn(ended, clock, tmp_path).sweep()
+    turn(world, clock, tmp_path).sweep()
     assert written() == first
     assert len(first) == 1
 
@@ -183,27 +220,26 @@ def test_month_files_count_among_the_bytes_of_roll_ups(
 
 
 def test_a_month_that_was_not_finished_is_not_read(
-    ended: HistoryWorld, store: HistoryStore, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fresh: HistoryWorld, fresh_store: HistoryStore, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(_uri: str, _to: str) -> None:
         raise OSError("refused by the test")
 
+    clock.advance(30 * DAY_MS)
     with monkeypatch.context() as patch:
         patch.setattr(files, "rename_file", refused)
         with pytest.raises(OSError, match="refused"):
-            turn(ended, clock, tmp_path)
-    assert len(months(ended)) == 1
-    assert months(ended).isdisjoint(months_due(ended))
-    assert by_day(store) == of_samples(ended, store, by_day)
-    turn(ended, clock, tmp_path)
-    assert months(ended) == months_due(ended)
+            turn(fresh, clock, tmp_path)
+    assert len(months(fresh)) == 1
+    assert months(fresh).isdisjoint(months_due(fresh))
+    assert by_day(fresh_store) == of_samples(fresh, fresh_store, by_day)
+    turn(fresh, clock, tmp_path)
+    assert months(fresh) == months_due(fresh)
 
 
 def test_a_month_that_is_deleted_while_it_is_read(
-    ended: HistoryWorld, store: HistoryStore, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: HistoryWorld, store: HistoryStore, turned: Turned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = by_day(store)
-    turn(ended, clock, tmp_path)
     deleted = []
 
     def listed(uri: str) -> dict[str, int]:
@@ -214,42 +250,42 @@ def test_a_month_that_is_deleted_while_it_is_read(
         return found
 
     monkeypatch.setattr(history_store, "existing_months", listed)
-    assert by_day(store) == expected
+    assert by_day(store) == turned.answers
     assert deleted
 
 
 def test_months_survive_their_samples(
-    ended: HistoryWorld, store: HistoryStore, clock: ManualClock, tmp_path: Path, opened: Opened
+    world: HistoryWorld, store: HistoryStore, turned: Turned, clock: ManualClock, tmp_path: Path, opened: Opened
 ) -> None:
     """Samples expire, then buckets are deleted, then days of roll-ups expire one after another."""
-    expected = by_day(store)
+    expected = turned.answers
     clock.advance(20 * DAY_MS)
-    turn(ended, clock, tmp_path, keep="*=7")
-    assert raw_names(ended) == set()
+    turn(world, clock, tmp_path, keep="*=7")
+    assert raw_names(world) == set()
     assert by_day(store) == expected
-    old = months(ended)
+    old = months(world)
     deletion = SelectedDeletion(
-        ended.hdfs, '{rack="r1"}', MIDNIGHT + 2 * DAY_MS, MIDNIGHT + 3 * DAY_MS - 1, clock=clock
+        world.hdfs, '{rack="r1"}', MIDNIGHT + 2 * DAY_MS, MIDNIGHT + 3 * DAY_MS - 1, clock=clock
     )
     done = deletion.confirm(deletion.plan()[1])
     after = by_day(store)
     assert after != expected
-    assert after == without_months(ended, store)
-    assert set(prove_deletion(ended.hdfs, done.version, select).remaining) >= {
-        f"{rollups_uri(ended.hdfs)}/{path}" for path in old
+    assert after == without_months(world, store)
+    assert set(prove_deletion(world.hdfs, done.version, select).remaining) >= {
+        f"{rollups_uri(world.hdfs)}/{path}" for path in old
     }
-    turn(ended, clock, tmp_path, keep="*=7")
-    assert prove_deletion(ended.hdfs, done.version, select).remaining == ()
-    assert files_read(opened, ended) == sorted(months_due(ended)) == sorted(months(ended)) != sorted(old)
+    turn(world, clock, tmp_path, keep="*=7")
+    assert prove_deletion(world.hdfs, done.version, select).remaining == ()
+    assert files_read(opened, world) == sorted(months_due(world)) == sorted(months(world)) != sorted(old)
     assert by_day(store) == after
     for left in (4, 3, 2):  # days with roll-ups
         days = (clock.now_ms() - MIDNIGHT) // DAY_MS - (DAYS + 1 - left)
-        turn(ended, clock, tmp_path, keep="*=7", rollups=f"1d={days}")
-        assert len(rollups_of(ended)) == left
-        assert files_read(opened, ended) == sorted(months_due(ended)) == sorted(months(ended))
-        assert by_day(store) == without_months(ended, store)
-    turn(ended, clock, tmp_path, keep="*=7", rollups="none")
-    assert months(ended) == set()
+        turn(world, clock, tmp_path, keep="*=7", rollups=f"1d={days}")
+        assert len(rollups_of(world)) == left
+        assert files_read(opened, world) == sorted(months_due(world)) == sorted(months(world))
+        assert by_day(store) == without_months(world, store)
+    turn(world, clock, tmp_path, keep="*=7", rollups="none")
+    assert months(world) == set()
 
 
 class Changes:
@@ -295,19 +331,17 @@ class Changes:
 )
 @example(steps=[("relabel", 0), ("relabel", 0)])
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_changes_give_the_answers_of_samples(tmp_path: Path, steps: list[tuple[str, int]]) -> None:
-    """Beside the compactor, with and without the cache of closed parts."""
-    folder, clock = tmp_path / uuid.uuid4().hex, ManualClock(NOW + 40 * DAY_MS)
-    folder.mkdir()
+def test_any_changes_give_the_answers_of_samples(turned: Turned, tmp_path: Path, steps: list[tuple[str, int]]) -> None:
+    """Beside the compactor, which changes no answer, with and without the cache of closed parts."""
+    folder, clock, right = tmp_path / uuid.uuid4().hex, ManualClock(turned.now_ms), turned.answers
     with local_files(clock), History(f"file://{folder}/files") as history:
-        world = HistoryWorld(history.hdfs)
-        put(world, on_day(0), files=3)
-        fill(world)
+        world = copied(turned.world, folder / "files")
         changes = Changes(world, clock, folder)
-        for step in [("turn", 0), *steps, ("turn", 0)]:
+        for step in [*steps, ("turn", 0)]:
             changes.apply(*step)
             store = HistoryStore(history, engine="local")  # one that has not looked up the series before
-            right = of_samples(world, store, by_day)
+            if step[0] != "turn":
+                right = of_samples(world, store, by_day)
             assert by_day(store) == right, step
             assert by_day(HistoryStore(history, engine="local", parts=ClosedParts(folder / "parts"))) == right, step
         assert months(world) == months_due(world) != set()

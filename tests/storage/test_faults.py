@@ -101,7 +101,7 @@ def test_a_server_that_is_down_is_named_at_once() -> None:
             began = time.monotonic()
             with pytest.raises(OSError, match=r"object store at http://127.0.0.1:.* is not reachable"):
                 files.check_reachable(place)
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 20
             with pytest.raises(OSError, match="not reachable"):
                 RawTable(place).head()
 

@@ -20,6 +20,7 @@ from artimon.model.select import NOT_OWNED, SelectError, TooManySeries, too_many
 from artimon.model.vshards import ALL_VSHARDS, from_hex, mask_of, to_hex, vshards_of
 from bookkeeper.rpc.framed_server import FramedServer
 from tests.waiting import eventually
+from varstore.cluster import shard_connections
 from varstore.cluster.cluster_directory import ClusterState, ShardAddress
 from varstore.cluster.holder_choice import choose_holders
 from varstore.cluster.membership import Membership
@@ -27,7 +28,10 @@ from varstore.cluster.scatter_gather import ScatterGather
 from varstore.cluster.shard_connections import ShardAnswer, ShardConnections, ShardRequest
 from varstore.shard.shard_service import idl
 
-DEADLINE_S = 8.0
+DEADLINE_S = 30.0
+SOON_S = DEADLINE_S / 2
+"""A query that waits for a hanging shard takes DEADLINE_S."""
+HANG_S = 120.0
 
 
 @dataclass
@@ -45,7 +49,7 @@ class FakeShard:
     def find(self, request: bytes) -> bytes:
         vshards = from_hex(json.loads(request)["vshards"])
         self.asked.append(vshards)
-        self.hangs.wait(30)
+        self.hangs.wait(HANG_S)
         lacking = vshards & ~self.place.held_vshards
         if lacking:
             raise idl().ShardError(message=f"{NOT_OWNED}: {vshards_of(lacking)}")
@@ -158,11 +162,14 @@ def test_a_shard_that_dies_is_replaced_by_its_replicas(trio: World) -> None:
     assert trio.forgotten
 
 
-def test_a_hanging_shard_delays_one_query_and_is_avoided_afterwards(trio: World) -> None:
+def test_a_hanging_shard_delays_one_query_and_is_avoided_afterwards(
+    trio: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_connections, "AVOID_S", 60.0)  # longer than the queries below
     trio.shards["2"].hangs.clear()
     began = monotonic()
     outcomes, notes = trio.ask()
-    assert monotonic() - began < 3
+    assert monotonic() - began < SOON_S
     assert (covered(outcomes), notes) == (ALL_VSHARDS, [])
     asked = len(trio.shards["2"].asked)
     for _ in range(5):
@@ -209,7 +216,7 @@ def test_a_query_can_be_cancelled_while_shards_hang(pair: World) -> None:
     began = monotonic()
     with pytest.raises(GivenUp):
         pair.ask(check=check)
-    assert monotonic() - began < DEADLINE_S / 2
+    assert monotonic() - began < SOON_S
     eventually(lambda: not pair.connections._running)
     for shard in pair.shards.values():
         shard.hangs.set()
@@ -230,8 +237,8 @@ def test_replies_need_no_thread_of_the_pool(pair: World) -> None:
 def test_without_a_replica_the_answer_names_the_missing_virtual_shards(pair: World) -> None:
     pair.shards["0"].hangs.clear()
     began = monotonic()
-    outcomes, notes = pair.ask(0.7)
-    assert monotonic() - began < 3
+    outcomes, notes = pair.ask(2.0)
+    assert monotonic() - began < SOON_S
     assert [outcome.address.id for outcome in outcomes] == ["1"]
     missing = (ALL_VSHARDS & ~covered(outcomes)).bit_count()
     assert len(notes) == 1
@@ -301,7 +308,7 @@ def test_a_partial_answer_is_used_if_complete_holders_hang(trio: World) -> None:
     began = monotonic()
     outcomes, _ = trio.ask()
     assert covered(outcomes) == ALL_VSHARDS
-    assert monotonic() - began < 6
+    assert monotonic() - began < SOON_S
 
 
 def test_a_refusal_is_raised_as_an_error(trio: World) -> None:
