@@ -200,22 +200,23 @@ def test_a_month_is_written_once(world: HistoryWorld, clock: ManualClock, tmp_pa
 
 
 def test_month_files_count_among_the_bytes_of_roll_ups(
-    ended: HistoryWorld, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fresh: HistoryWorld, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = Path(rollups_uri(ended.hdfs).removeprefix("file://"))
-    made = turn(ended, clock, tmp_path)
+    clock.advance(30 * DAY_MS)
+    folder = Path(rollups_uri(fresh.hdfs).removeprefix("file://"))
+    made = turn(fresh, clock, tmp_path)
     on_disk = {path: path.stat().st_size for path in folder.rglob("*.parquet")}
     copies = [size for path, size in on_disk.items() if path.parent == folder / MONTHS_FOLDER]
-    table = RollupTable(ended.hdfs)
+    table = RollupTable(fresh.hdfs)
     table.refresh()
     assert table.stored_bytes() == sum(on_disk.values())
     told = made.figures()["rollups"]
     assert (told["month_files"], told["month_bytes"]) == (1, sum(copies))
     assert told["live_bytes"] + told["month_bytes"] == sum(on_disk.values())
     clock.advance(DAY_MS)
-    assert turn(ended, clock, tmp_path).figures()["rollups"]["month_bytes"] == sum(copies)  # of an earlier turn
+    assert turn(fresh, clock, tmp_path).figures()["rollups"]["month_bytes"] == sum(copies)  # of an earlier turn
     monkeypatch.setattr(rollup_table, "DAY_ROWS", 1)
-    assert turn(ended, clock, tmp_path).figures()["rollups"]["month_files"] == 0
+    assert turn(fresh, clock, tmp_path).figures()["rollups"]["month_files"] == 0
     assert table.stored_bytes() == sum(on_disk.values()) - sum(copies)
 
 
