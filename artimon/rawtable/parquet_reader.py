@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from artimon.rawtable.decoded_groups import DecodedGroups
+from artimon.rawtable.file_parts import DECODED_BYTES, FileParts
 from artimon.rawtable.schema import TableError
 from artimon.runtime import file_access as files
 from artimon.runtime.deadline import call_with_timeout
@@ -37,42 +37,28 @@ ColumnBounds = dict[str, tuple[Any, Any]]
 
 
 class KeptRanges:
-    """Ranges of files as they were fetched, the least recently used ones are dropped first. Threads may share it;
-    `_lock` guards `_kept` and `_bytes`."""
+    """Ranges of files as they were fetched. Threads may share it."""
 
     def __init__(self, max_bytes: int = RANGE_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()
-        self._bytes = 0
+        self._ranges = FileParts[bytes](max_bytes, MAX_RANGE_BYTES)
 
     def get(self, uri: str, start: int, length: int) -> tuple[int, bytes] | None:
         """Return start and data of a range that contains this one: of the same start, or from the start of the file."""
-        with self._lock:
-            for key in ((uri, start), (uri, 0)):
-                data = self._kept.get(key, b"")
-                if start + length <= key[1] + len(data):
-                    self._kept.move_to_end(key)
-                    return key[1], data
-            return None
+        for begin in (start, 0):
+            data = self._ranges.get(uri, begin)
+            if data is not None and start + length <= begin + len(data):
+                return begin, data
+        return None
 
     def add(self, uri: str, start: int, data: bytes) -> None:
-        key = uri, start
-        with self._lock:
-            held = len(self._kept.get(key, b""))
-            if not held < len(data) <= MAX_RANGE_BYTES:
-                return
-            self._kept[key] = data
-            self._kept.move_to_end(key)
-            self._bytes += len(data) - held
-            while self._bytes > self._max_bytes:
-                self._bytes -= len(self._kept.popitem(last=False)[1])
+        """Keep a range unless as much of it is held."""
+        held = self._ranges.get(uri, start)
+        if len(held or b"") < len(data):
+            self._ranges.add(uri, start, data, len(data))
 
     def keep_only(self, uris: set[str]) -> None:
         """Drop the ranges of other files."""
-        with self._lock:
-            for key in [key for key in self._kept if key[0] not in uris]:
-                self._bytes -= len(self._kept.pop(key))
+        self._ranges.keep_only(uris)
 
 
 class _SharedFile:
@@ -399,7 +385,7 @@ class OpenFiles:
     ) -> None:
         """`kept`: ranges that stay in memory."""
         self._max_files, self._max_bytes, self._kept = max_files, max_bytes, kept
-        self.decoded = DecodedGroups()
+        self.decoded = FileParts[Any](DECODED_BYTES, DECODED_BYTES // 4)
         self._lock = threading.Lock()
         self._open: OrderedDict[str, GroupReader] = OrderedDict()
         self._bytes = 0

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from artimon.compute.kernels import PACKED, kernels
 from artimon.compute.statistics import FOLDS, with_needs
-from artimon.rawtable.decoded_groups import DecodedGroups
+from artimon.rawtable.file_parts import FileParts
 from artimon.rawtable.rollup_rows import folds_of
 from artimon.rawtable.value_columns import read_values
 from query_dsl.stores.history.file_pruning import RowFilter
@@ -121,7 +121,9 @@ class RollupSink:
 class BlockReader:
     """One reading of blocks for `sink`. `reader` has the columns of its statistics."""
 
-    def __init__(self, reader: LocalReader, wanted: RowFilter, decoded: DecodedGroups, sink: RollupSink) -> None:
+    def __init__(
+        self, reader: LocalReader, wanted: RowFilter, decoded: FileParts[RollupBlock], sink: RollupSink
+    ) -> None:
         self._reader, self._wanted, self._decoded, self._sink = reader, wanted, decoded, sink
         self._folds = FOLDS.keys() & with_needs(sink.statistics)
         self._buffers = PackBuffers()
@@ -147,7 +149,7 @@ class BlockReader:
         """Return a block with the folded statistics of this reading, decoded if it is not known. It is kept once its
         file is read for the second time: a copy makes a first answer a tenth slower."""
         uri = share.reader.uri
-        known: RollupBlock | None = self._decoded.get(uri, group)
+        known = self._decoded.get(uri, group)
         if known is not None and self._folds <= known.folds.keys():
             return known
         share.prefetch()

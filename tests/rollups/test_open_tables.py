@@ -18,7 +18,7 @@ from artimon.model.clock import ManualClock
 from artimon.model.grid import Grid
 from artimon.model.values import Kind
 from artimon.rawtable import parquet_reader, table_reader
-from artimon.rawtable.decoded_groups import DecodedGroups
+from artimon.rawtable.file_parts import FileParts
 from artimon.rawtable.parquet_reader import FOOTER_FACTOR, GroupReader, KeptRanges, OpenFiles
 from artimon.rawtable.rollups import rollups_uri
 from artimon.rawtable.schema import TableError, raw_uri
@@ -109,9 +109,10 @@ def test_files_that_compaction_replaced_are_not_asked_again(
         exist, held = set(files_of_folder(world)), history.opened.rollup_files
         assert not (before - exist) & set(opened.files)
         assert held._kept is not None
-        assert set(held._open) == {key[0] for key in held._kept._kept} <= exist
+        assert set(held._open) == {key[0] for key in held._kept._ranges._held} <= exist
         assert held._bytes == sum(FOOTER_FACTOR * one.footer_bytes for one in held._open.values()) > 0
-        assert held._kept._bytes == sum(map(len, held._kept._kept.values())) > 0
+        ranges = held._kept._ranges
+        assert ranges._bytes == sum(len(data) for data, _ in ranges._held.values()) > 0
         decoded = held.decoded
         assert {uri for uri, _ in decoded._held} <= exist
         assert decoded._bytes == sum(size for _, size in decoded._held.values()) > 0
@@ -255,7 +256,7 @@ def test_ranges_are_kept_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_decoded_groups_are_dropped_beyond_a_limit_and_with_their_files() -> None:
-    held = DecodedGroups(100)
+    held = FileParts[int | str](100, 25)
     for group in range(4):
         held.add("a", group, group, 25)
     assert held.get("a", 0) == 0  # now the one that was used last
