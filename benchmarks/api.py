@@ -25,6 +25,7 @@ from artimon.model.fingerprint import fingerprint
 from artimon.model.labels import canonical
 from artimon.model.values import Kind, ValueType
 from benchmarks.common import emit, interleaved
+from benchmarks.limits import ECHO, echo_ms, emit_echo, emit_limit
 from bookkeeper.rpc.framed_server import FramedClient
 from varstore.shard.shard import Shard
 
@@ -168,16 +169,18 @@ def measure(asker: Asker) -> None:
 
         name = f"api.{form}" + (".gzip" if encoding == "gzip" else "")
         if form in ("json", "csv") and encoding == "identity":
-            took, other = interleaved(3, ours, lambda form=form: pandas_seconds(table, form))  # type: ignore[misc]
+            took, other = interleaved(2, ours, lambda form=form: pandas_seconds(table, form))  # type: ignore[misc]
             emit(f"{name}.queries", 1 / took, "1/s", f"pandas to_{form}, no server", other / took)
             emit(f"peer.pandas.{name}.queries", 1 / other, "1/s, no server")
         else:
             took = interleaved(ROUNDS, ours)[0]
             emit(f"{name}.queries", 1 / took, "1/s")
+        emit_limit(f"{name}.queries", 1 / took, 1000 / echo_ms(asker.size), f"1/s ({ECHO})")
         emit(f"{name}.bytes", asker.size / took / 1e6, "MB/s")
         emit(f"{name}.size", asker.size / 1e6, "MB")
     took = interleaved(ROUNDS, lambda: asker.seconds(RACKS, "json"))[0]
     emit("api.mean.by.rack.10000x60", took * 1000, "ms")
+    emit_echo("api.mean.by.rack.10000x60", took * 1000, asker.size)
 
 
 if __name__ == "__main__":

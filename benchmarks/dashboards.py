@@ -11,7 +11,7 @@ phases of the product and the clock runs. ZooKeeper, shard, API and browsers are
 answers with another status than 200, as a share. `memory`: resident memory of the API in the last fifth of the run, as
 a ratio to the second fifth. `memory@shard`: the same of the shard, whose rings fill as time passes.
 
-python -m benchmarks.dashboards [--seconds 90] [--minutes 30] [--age 0] [--series N]
+python -m benchmarks.dashboards [--seconds 60] [--minutes 30] [--age 0] [--series N]
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common import Parts, emit, say
+from benchmarks.limits import emit_echo
 from benchmarks.loads.dashboards import VARIABLES, board
 from benchmarks.loads.queries import VOLUMES, QueryWorld
 from benchmarks.query import end_ms
 from benchmarks.serving.racks import Served
 
 SERIES, MINUTES = 100_000, 75
-USERS, SHARING, SECONDS, PAUSE_S = 50, 5, 90.0, 10.0
+USERS, SHARING, SECONDS, PAUSE_S = 50, 5, 60.0, 10.0
 AGE_S = 120
 """Age that the page accepts, `SHARED_S` of dashboard_values.js."""
 BASE_PORT = 23900
@@ -66,11 +67,14 @@ def measure(folder: Path, series: int, seconds: float, age_s: int, base_port: in
     opened = [browser.refreshes[0] for browser in browsers]
     later = [one for browser in browsers for one in browser.refreshes[1:]]
     first, took = (np.concatenate([one.took for one in many]) * 1000 for many in (opened, later))
+    first_sizes, sizes = (np.concatenate([one.sizes for one in many]) for many in (opened, later))
     whole = np.array([one.seconds for one in later]) * 1000
     load = f"{USERS} users, {USERS // SHARING} boards of 20 panels, {series:,} series, {seconds:.0f} s"
     emit("dashboards.panel_p99", float(np.percentile(took, 99)), f"ms ({load}, {living.samples:,} samples fed), p99")
     emit("dashboards.panel_p99@p50", float(np.percentile(took, 50)), f"ms ({load}), p50")
     emit("dashboards.panel_p99@max", float(took.max()), f"ms ({load})")
+    emit_echo("dashboards.panel_p99@p50", float(np.percentile(took, 50)), int(np.median(sizes)))
+    emit_echo("dashboards.open_p99", float(np.percentile(first, 99)), int(np.percentile(first_sizes, 99)))
     emit("dashboards.open_p99", float(np.percentile(first, 99)), f"ms ({load}, first refresh of each user), p99")
     emit("dashboards.refresh_p99", float(np.percentile(whole, 99)), f"ms ({load}), p99 of all requests of a refresh")
     emit("dashboards.requests", len(took) / seconds, f"1/s ({load}, {len(took):,} requests)")

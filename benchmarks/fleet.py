@@ -69,7 +69,7 @@ CHECK_S = 60.0
 """Pause between two checks of an agent at rest, and so the shortest duration: a shorter one may contain none."""
 SETTLE_S = 15.0
 ACKS_S = 10.0
-CHANGES = 5
+CHANGES = 4
 CHANGE_S = 12.0
 """Seconds for the effects of one change: the session of an agent that stops in order ends at once."""
 REACTION_S = 2.0

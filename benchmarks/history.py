@@ -54,9 +54,10 @@ from artimon.rawtable.rollups import LEVELS_MS, RollupTable
 from artimon.rawtable.schema import raw_uri
 from artimon.rawtable.series_delta import SeriesTable
 from artimon.rawtable.term_index import MIN_INDEXED_ROWS, TermIndex, index_path, term_of
+from artimon.runtime.file_access import read_file
 from artimon.stack.stack import Stack
 from benchmarks.common import Parts, emit, fail, say
-from benchmarks.limits import emit_limit
+from benchmarks.limits import AT_MEMORY_SPEED, emit_limit, fetched_s, folded_rate, imported_rate, read_rate
 from benchmarks.peers.process import drain
 from benchmarks.peers.victoria import Victoria, export_line
 from benchmarks.storage import find_peers
@@ -78,6 +79,10 @@ IMPORT_DAYS = 2
 MONTH_DAYS, YEAR_DAYS = 30, 365
 BYTES_DAYS = 2
 """Days of `history.bytes`: the fewest that a month file copies. More of them take fewer bytes a day."""
+LIMIT_DAYS = 4
+"""Days for which the limit of `history.rollup` is measured."""
+ROW_BYTES = 24
+"""Bytes of a decoded row of roll-ups: three numbers."""
 ALL_LEVELS = {(level, "*"): None for level in LEVELS_MS}
 ALL_SERIES = 10_000_000
 FIND_TURNS = 9
@@ -221,13 +226,18 @@ def measure(
     pace, samples = roll_up_all(hdfs, RollupRetention())
     if question.step_ms == HOUR_MS:
         emit("history.rollup", pace, f"samples/s of {samples:,}, the levels of the default, one process")
+        log = CompactionLog(hdfs)
+        log.refresh()
+        days = [read_file(f"{log.uri}/{file.path}") for file in log.live()[:LIMIT_DAYS]]
+        emit_limit("history.rollup", pace, folded_rate(days), "samples/s (decoded, reduced to hours, all cores)")
     unit = f"s ({samples:,} samples of {len(load.values):,} series, {load.days} days; {question.promql})"
-    for peer in peers:
-        say(f"{question.line}: {peer.name} stores the same")
-        peer.store(load.peer_series())
-        emit_turns(question.line, unit, ask_in_turns(hdfs, folder, load, question, peer), peer.name)
-    if not peers:
-        emit_turns(question.line, unit, ask_in_turns(hdfs, folder, load, question, None), None)
+    for peer in peers or [None]:
+        if peer is not None:
+            say(f"{question.line}: {peer.name} stores the same")
+            peer.store(load.peer_series())
+        took = ask_in_turns(hdfs, folder, load, question, peer)
+        emit_turns(question.line, unit, took, peer.name if peer else None)
+        emit_turn_limits(hdfs, question, took)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -279,6 +289,17 @@ def emit_turns(line: str, unit: str, took: Mapping[str, float], peer: str | None
         emit(variant(theirs, "cached"), took["peer cached"], f"{unit}, {cached}", peer, ratio("cached", "warm"))
 
 
+def emit_turn_limits(hdfs: str, question: Question, took: Mapping[str, float]) -> None:
+    """Print the limits of a warm and of a cold answer."""
+    rollups = RollupTable(hdfs)
+    rollups.refresh()
+    files = [file for file in rollups.live() if file.level_ms == question.step_ms]
+    least = sum(file.rows for file in files) * ROW_BYTES / read_rate()
+    emit_limit(question.line, took["warm"], least, f"s (its roll-ups, decoded, {AT_MEMORY_SPEED})", more=False)
+    least = fetched_s([f"{rollups.uri}/{file.path}" for file in files])
+    emit_limit(variant(question.line, "cold"), took["cold"], least, "s (its roll-ups fetched once)", more=False)
+
+
 def measure_bytes(hdfs: str, folder: Path, hosts: int) -> None:
     """Measure the bytes of days of counters, and of the recorded hour, compacted as a day."""
     load = years.make_load(folder, "load.requests", Kind.COUNTER, _closed_month(), BYTES_DAYS, hosts)
@@ -302,6 +323,8 @@ def measure_import(hdfs: str, folder: Path, peers: Sequence[Victoria], hosts: in
     if result.samples != load.samples:
         raise WrongHistory(f"{result.samples:,} of {load.samples:,} samples were imported")
     unit = f"samples/s of {load.samples:,} of {len(load.values):,} series, from its export to HDFS"
+    least = imported_rate(file, folder)
+    emit_limit("history.import", pace, least, "samples/s (lines decoded, written as Parquet, all cores)")
     for peer in peers:
         readable, stored = (load.samples / seconds for seconds in peer.load(load.peer_series()))
         line, same = f"peer.{peer.name}.history.import", f"samples/s of the same, {os.cpu_count()} cores"

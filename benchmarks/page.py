@@ -22,7 +22,7 @@ from benchmarks.suite.results import RUN, Record, ResultsError, failed, read
 PEER = "peer."
 TEMPLATE = Path(__file__).parent / "suite" / "page.md"
 FORMS = {
-    "usual": "usual: about an hour on two quiet cores",
+    "usual": "usual: less than an hour on two quiet cores",
     "small": "**small: a trial of the run with small sizes; its figures compare with nothing**",
     "long": "long: more than an hour",
 }

@@ -1,6 +1,6 @@
 """Poll many endpoints at once: seconds from the first request until the log of an agent has every sample on disk.
 
-`poll.1000x1500`: 1,000 endpoints of 1,500 variables each, the best of three polls of all; `poll.10000x150`: as many
+`poll.1000x1500`: 1,000 endpoints of 1,500 variables each, the best of two polls of all; `poll.10000x150`: as many
 samples from ten times as many endpoints. `NAME@cpu`: core-seconds of the polling process. `NAME@first`: the first
 poll, in which every series is new. Endpoints are ports of other processes on the same cores.
 
@@ -35,7 +35,7 @@ from sources.delivery.source_owners import SourceOwners
 from sources.poll.process_poller import ProcessFollower
 from sources.state.state_store import SourceStateStore
 
-ROUNDS = 3
+ROUNDS = 2
 LANES = 4
 ENVELOPE_BYTES, CONNECTIONS = 200, 50
 """For the limit: bytes of an answer beside its values; connections that read at the same time."""

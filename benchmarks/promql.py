@@ -26,11 +26,10 @@ from urllib.parse import quote
 from artimon.api.api_limits import ApiLimits
 from artimon.model.grid import Grid
 from benchmarks.common import Parts, emit, fail, say
-from benchmarks.limits import echo_ms, emit_limit
+from benchmarks.limits import emit_echo
 from benchmarks.loads.queries import QueryWorld
 from benchmarks.peers.series import Peer
 from benchmarks.query import (
-    ECHO,
     HOST,
     MINUTES,
     QUESTIONS,
@@ -127,7 +126,7 @@ def measure_queries(
         best = min(took, key=lambda name: took[name], default=None)
         unit = f"ms ({question.theirs.format(host=HOST, new='')}; {series:,} series, HTTP to the last byte of JSON)"
         emit(f"promql.{question.name}", ms, unit, best, took[best] / ms if best else None)
-        emit_limit(f"promql.{question.name}", ms, echo_ms(ours[question.name].size), ECHO, more=False)
+        emit_echo(f"promql.{question.name}", ms, ours[question.name].size)
         for name, peer_ms in took.items():
             emit(f"peer.{name}.promql.{question.name}", peer_ms, unit, name, peer_ms / ms)
 

@@ -32,7 +32,7 @@ import numpy as np
 from artimon.model.clock import SYSTEM_CLOCK
 from benchmarks import query_history
 from benchmarks.common import Parts, emit, fail, say
-from benchmarks.limits import echo_ms, emit_limit
+from benchmarks.limits import emit_echo
 from benchmarks.loads import dashboards
 from benchmarks.loads.queries import QueryWorld
 from benchmarks.peers.series import Peer, PeerFailed
@@ -45,10 +45,9 @@ HOUR_MS = 3_600_000
 ROUNDS, PEER_ROUNDS, SINGLE_ROUNDS = 9, 5, 41
 HOST = 42
 """Host of the last of several queries about single hosts."""
-USERS, USERS_S, PAUSE_S = 50, 90.0, 10.0
+USERS, USERS_S, PAUSE_S = 50, 60.0, 10.0
 BASE_PORT = 23800
 RATES = 0.05
-ECHO = "ms (HTTP echo of the same size)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +207,7 @@ def show(question: Question, series: int, ours: Got, theirs: dict[str, Got]) -> 
     took = {name: median_ms(got) for name, got in theirs.items()}
     ms, best = median_ms(ours), min(took, key=lambda name: took[name], default=None)
     emit(f"query.{question.name}", ms, unit, best, took[best] / ms if best else None)
-    emit_limit(f"query.{question.name}", ms, echo_ms(ours.size), ECHO, more=False)
+    emit_echo(f"query.{question.name}", ms, ours.size)
     points = sum(value is not None for one in ours.answer["series"] for value in one["values"])
     size = f"MB of one answer, {points:,} values, not compressed"
     emit(f"query.{variant(question.name, 'bytes')}", ours.size / 1e6, size)
@@ -231,7 +230,8 @@ def measure_users(served: Served, series: int, seconds: float) -> None:
     refreshes = [one for browser in browsers for one in browser.refreshes]
     if refused := sum(one.refused for one in refreshes):
         raise RuntimeError(f"{refused} queries of users were refused")
-    took = np.concatenate([one.took for one in refreshes]) * 1000
+    took, sizes = (np.concatenate(many) for many in zip(*((one.took, one.sizes) for one in refreshes), strict=True))
+    took *= 1000
     unit = (
         f"ms ({USERS} users, a question every {PAUSE_S:.0f} s each, {series:,} series, {len(took)} questions, no text"
         f" twice, {living.samples:,} samples fed meanwhile, the clock running)"
@@ -239,6 +239,7 @@ def measure_users(served: Served, series: int, seconds: float) -> None:
     emit("query.users", float(np.percentile(took, 99)), f"{unit}, p99")
     emit("query.users@p50", float(np.percentile(took, 50)), f"{unit}, p50")
     emit("query.users@max", float(took.max()), unit)
+    emit_echo("query.users@p50", float(np.percentile(took, 50)), int(np.median(sizes)))
 
 
 def measure_many(folder: Path, series: int, base_port: int) -> None:
@@ -261,6 +262,7 @@ def measure_many(folder: Path, series: int, base_port: int) -> None:
                 check_sums(got.answer, world.metric("bench.requests").values.sum(axis=1).tolist())
             unit = f"ms ({series:,} series, the last {MANY_RANGES[question.name]}, HTTP)"
             emit(f"query.{question.name}@{series}", median_ms(got), unit)
+            emit_echo(f"query.{question.name}@{series}", median_ms(got), got.size)
 
 
 def check_sums(answer: dict[str, Any], expected: Sequence[int]) -> None:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.stack.stack import Stack
 from benchmarks.common import emit, say
+from benchmarks.limits import AT_MEMORY_SPEED, SAMPLE_BYTES, emit_limit, read_rate
 from benchmarks.storing import walk
 from query_dsl import Matrix, evaluate, parse
 from query_dsl.stores.history.engine import Engine, History
@@ -84,6 +85,8 @@ def measure(hdfs: str, named: int, mark: str) -> None:
         for engine, line in (("spark", "query.history"), ("local", "query.history@local")):
             took = [ask(open_.enter_context(History(hdfs)), made, engine, right) for _ in range(TURNS)]  # type: ignore[arg-type]
             emit(_marked(line, mark), statistics.median(took), unit)
+            least = samples * SAMPLE_BYTES / read_rate()
+            emit_limit(_marked(line, mark), statistics.median(took), least, f"s ({AT_MEMORY_SPEED})", more=False)
             if engine == "spark":
                 emit(_marked(f"{line}@first", mark), took[0], f"{unit}, the first question in a session that runs")
         emit(_marked("query.history@cold", mark), cold, f"{unit}, Spark is started for it")

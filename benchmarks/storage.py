@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.rawtable.announced_rows import merge_rows
 from artimon.rawtable.schema import FILE_SCHEMA, raw_uri, series_uri
@@ -31,7 +33,7 @@ from artimon.stack.port_leases import PortLeases
 from artimon.stack.stack import Stack
 from artimon.stack.stack_state import read_state
 from benchmarks.common import Parts, emit, fail, say
-from benchmarks.limits import emit_limit, read_rate
+from benchmarks.limits import AT_MEMORY_SPEED, SAMPLE_BYTES, emit_limit, entropy_bytes, read_rate
 from benchmarks.peers.prometheus import Prometheus
 from benchmarks.peers.series import Content, Peer, PeerSeries, Stored, series_of
 from benchmarks.peers.victoria import Victoria
@@ -45,8 +47,6 @@ READ_SERIES = 10_000
 HOUR_MS = 3_600_000
 LAST_APPEND_S = 150.0
 UNIT = "bytes/sample"
-SAMPLE_BYTES = 16
-"""A time and a value."""
 Series = Callable[[], Iterable[PeerSeries]]
 
 
@@ -133,6 +133,8 @@ def measure_walk(hdfs: str, sources: int, peers: Sequence[Peer], folder: Path) -
         about = table.size(place, "series").all + table.size(place, "sources").all
         say(f"walk: day files {day.data:,}, log {day.log:,} bytes; hours took {took:.0f} CPU seconds")
         compare("storage.walk", day.all, samples, peers, made.peer_series)
+        least = entropy_bytes(np.diff(made.values, axis=2))
+        emit_limit("storage.walk", day.all / samples, least, f"{UNIT} (entropy of its steps)", more=False)
         emit("storage.walk@append", appended.all / samples, f"{UNIT} before the hourly step")
         emit("storage.walk@hour", hour.all / samples, f"{UNIT} after the hourly step")
         emit("storage.walk@tables", (day.all + about) / samples, f"{UNIT} with the tables of series and sources")
@@ -155,7 +157,7 @@ def measure_read(hdfs: str, made: walk.Walk, peers: Sequence[Peer]) -> None:
         best = min(theirs, key=lambda peer: theirs[peer][side], default=None)
         emit(name, ours, unit, best, theirs[best][side] / ours if best else None)
         least = count * SAMPLE_BYTES / read_rate()
-        emit_limit(name, ours, least, "s (times and values summed once at memory speed)", more=False)
+        emit_limit(name, ours, least, f"s (times and values {AT_MEMORY_SPEED})", more=False)
         for peer, times in theirs.items():
             emit(f"peer.{peer}.{name}", times[side], unit, peer, times[side] / ours)
 

@@ -32,7 +32,7 @@ from benchmarks.carrying.driver import Orders
 from benchmarks.carrying.servers import Collectors, Run, carry, ends, fresh, verify
 from benchmarks.common import Parts, emit
 from benchmarks.lag import LagError
-from benchmarks.limits import carried_mb_s, emit_limit
+from benchmarks.limits import carried_mb_s, emit_limit, polled_rate
 from benchmarks.loads.samples import SERIES_A_SOURCE, Source
 from benchmarks.loads.world import WrongCounts
 from benchmarks.peers.series import PeerFailed
@@ -129,6 +129,10 @@ def polled(bench: Bench, agents: int, rounds: int) -> None:
     peer = f"Flume NG, the same from polled values, {agents} connections" if theirs else None
     unit = f"samples/s from polled values, encoded, logged and acked, {agents} agents"
     emit(flume_runs.polled_line(agents), rate, unit, peer, rate / theirs[0] if theirs else None)
+    batches = len(bench.prepared) // flume_runs.POLLED_PART
+    least = polled_rate(bench.folder, bench.prepared[0], batches, LIMIT_GROUP, agents)
+    what = f"samples/s (columns compressed, every {LIMIT_GROUP} batches fsynced, sent over loopback, written)"
+    emit_limit(flume_runs.polled_line(agents), rate, least, what)
 
 
 def mixed(bench: Bench, options: argparse.Namespace) -> None:

@@ -31,7 +31,7 @@ from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.grid import Grid
 from artimon.model.select import NAME, Matcher, SelectRequest, decode_buckets, encode_buckets
 from benchmarks.common import Parts, emit, say
-from benchmarks.limits import echo_ms, emit_limit, read_rate
+from benchmarks.limits import AT_MEMORY_SPEED, emit_echo, emit_limit, read_rate
 from benchmarks.loads.many import ManyNames
 from benchmarks.loads.racks import MINUTE_MS, RackWorld, loaded_shard
 from benchmarks.loads.racks import NAME as RACK_NAME
@@ -75,6 +75,8 @@ def measure_select(series: int = ALL_SERIES) -> None:
         raise WrongAnswer(f"{count} series selected, {world.of_module} expected")
     unit = f"ms ({count:,} of {series:,} series, {SELECT_BUCKETS} buckets, 2 statistics"
     emit("varstore.select", _ms(took), f"{unit}; selected, encoded, decoded)")
+    least_ms = count * SELECT_BUCKETS * CELL_BYTES / read_rate() * 1000
+    emit_limit("varstore.select", _ms(took), least_ms, f"ms (its cells {AT_MEMORY_SPEED})", more=False)
     emit("varstore.select@shard", _ms(in_shard), f"{unit}; in the shard, not encoded)")
     emit("varstore.select@client", _ms(decoding), f"{unit}; decoded, labels as text)")
 
@@ -112,7 +114,7 @@ def measure_rack(series: int = SERIES) -> None:
     unit = f"ms (mean by rack, {series:,} series x {BUCKETS} buckets, in the shard"
     emit("varstore.rack", _ms(anew), f"{unit}, asked anew)")
     least_ms = series * BUCKETS * CELL_BYTES / read_rate() * 1000
-    emit_limit("varstore.rack", _ms(anew), least_ms, "ms (its cells summed once at memory speed)", more=False)
+    emit_limit("varstore.rack", _ms(anew), least_ms, f"ms (its cells {AT_MEMORY_SPEED})", more=False)
     emit("varstore.rack@best", min(anew) * 1000, f"{unit}, asked anew, the quickest of {ROUNDS})")
     emit("varstore.rack@again", _ms(again), f"{unit}, asked before)")
     emit("varstore.rack@wire", _ms(wire), f"{unit}, asked before, encoded and decoded)")
@@ -138,7 +140,7 @@ def measure_windows(series: int = SERIES) -> None:
         unit = f"core-us a series (sum by rack of {function} of {WIDTH} minutes, {BUCKETS} windows, asked anew)"
         emit(f"varstore.windows.{function}", _ms(took) * 1_000 / series, unit)
         least_us = (BUCKETS + WIDTH - 1) * CELL_BYTES / read_rate() * 1e6
-        least = "core-us a series (its cells summed once at memory speed)"
+        least = f"core-us a series (its cells {AT_MEMORY_SPEED})"
         emit_limit(f"varstore.windows.{function}", _ms(took) * 1_000 / series, least_us, least, more=False)
 
 
@@ -160,8 +162,7 @@ def measure_http(folder: Path, base_port: int, with_peers: bool, series: int = S
         racks.check(peer.name, theirs[peer.name].means, expected)
     best = min(theirs, key=lambda name: theirs[name].ms, default=None)
     emit("varstore.rack.http", ours.ms, unit, best, theirs[best].ms / ours.ms if best else None)
-    least_ms = echo_ms(ours.size)
-    emit_limit("varstore.rack.http", ours.ms, least_ms, "ms (HTTP echo of the same size)", more=False)
+    emit_echo("varstore.rack.http", ours.ms, ours.size)
     emit("varstore.rack.http@again", again.ms, f"{unit}, a question that was asked before")
     for name, asked in theirs.items():
         emit(f"peer.{name}.varstore.rack.http", asked.ms, unit, name, asked.ms / ours.ms)

@@ -35,7 +35,7 @@ from artimon.model.labels import canonical
 from artimon.model.select import Matcher, SelectRequest
 from artimon.model.values import Kind, ValueType
 from benchmarks.common import emit
-from benchmarks.limits import emit_limit, file_read_s
+from benchmarks.limits import emit_limit, file_read_s, file_write_s
 from varstore.shard.shard import Shard
 from varstore.shard_process import THREAD_SWITCH_S
 from varstore.snapshot.snapshots import SnapshotResult, Snapshots
@@ -170,6 +170,8 @@ def _fill_and_snap(path: Path, series: int, minutes: int) -> int:
         held = world.minutes
         taken, longest_s, beside = _snap(shard, world, snapshots)
         emit(name, taken.took_s, f"s ({taken.rows} rows, {taken.bytes / 1e6:.0f} MB)")
+        least = file_write_s(path.parent / f"{path.name}.limit", taken.bytes)
+        emit_limit(name, taken.took_s, least, "s (as many bytes written once and fsynced)", more=False)
         emit(f"{name}.pause", longest_s * 1000, f"ms, longest step while it was taken ({beside:,} samples applied)")
         _longest_step_s(shard, world)
     emit("varstore.snapshot.pause@without", without * 1000, "ms, longest step without a snapshot")

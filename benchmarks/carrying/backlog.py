@@ -31,7 +31,8 @@ AGO_MS = 300_000
 """Age of the newest backlog in ms: separates the backlog from live data."""
 RATE = 2.6 * 1024 * 1024
 """Bytes a second of each agent's backlog: four agents together use what Spark and the shards can do on two cores."""
-LIVE_MINUTES = 3.0
+LIVE_MINUTES, LIVE_PART = 3.0, 3
+"""Minutes of live polls: at most these, and this part of those of the backlog."""
 DEADLINE_S = 900.0
 _POLLS = 50
 
@@ -93,12 +94,12 @@ def _measure(stack: Stack, folder: Path, sources: int, minutes: int) -> None:
     visible = Visible(stack.zookeeper, stack.kafka)
     visible.start()
     threading.Thread(target=watch, args=(stack.hdfs, waiting, ended), daemon=True).start()
-    minute = next_minute()
+    minute, live_minutes = next_minute(), min(LIVE_MINUTES, minutes / LIVE_PART)
     time.sleep(max(0.0, minute - 1.0 - time.monotonic()))
     begin = time.monotonic()
     for poller in pollers:
         poller.reopen(folder, stack.zookeeper)
-    live = [threading.Thread(target=p.run, args=(LIVE_MINUTES, minute), daemon=True) for p in pollers]
+    live = [threading.Thread(target=p.run, args=(live_minutes, minute), daemon=True) for p in pollers]
     try:
         for thread in live:
             thread.start()
@@ -110,7 +111,7 @@ def _measure(stack: Stack, folder: Path, sources: int, minutes: int) -> None:
             },
         )
         for thread in live:
-            thread.join(LIVE_MINUTES * MINUTE_S + 60)
+            thread.join(live_minutes * MINUTE_S + 60)
         _when(begin, {"live": lambda: len(visible.lags_ms) >= waiting.batches})
     finally:
         ended.set()

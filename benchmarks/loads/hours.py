@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
 
 import numpy as np
 
@@ -26,22 +30,24 @@ FIRST_SOURCE = 1_000_000
 def fill_hours(hdfs: str, now_ms: int, hours: int, minutes: int = 60) -> int:
     """Append the last `hours` whole hours before `now_ms`: two files of 750,000 rows a minute, 1.5 million series. All
     are one append, made before all others; return the number of rows."""
-    written: list[DataFile] = []
     start = now_ms // HOUR_MS * HOUR_MS - hours * HOUR_MS
-    for half in range(2):
-        numbers = range(half * SOURCES_A_FILE, (half + 1) * SOURCES_A_FILE)
-        generator = np.random.default_rng(100 + half)
-        sources = [Source(number, generator, start) for number in numbers]
-        for hour in range(hours):
-            for minute in range(minutes):
-                at = start + hour * HOUR_MS + minute * MINUTE_MS
-                written.append(_file(hdfs, sources, at))
-    total = sum(file.rows for file in written)
+    times = [start + hour * HOUR_MS + minute * MINUTE_MS for hour in range(hours) for minute in range(minutes)]
     table = RawTable(hdfs)
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        written = [file for half in pool.map(partial(_files, hdfs, times), range(2)) for file in half]
+    total = sum(file.rows for file in written)
     _, before = table.head()
     after = replace(before, append=before.append + 1, writer="hours", table="hours", totals=TableTotals(rows=total))
     table.append(written, before, after)
     return total
+
+
+def _files(hdfs: str, times: Sequence[int], half: int) -> list[DataFile]:
+    """Write the files of one half of the sources."""
+    generator = np.random.default_rng(100 + half)
+    first = half * SOURCES_A_FILE
+    sources = [Source(number, generator, times[0]) for number in range(first, first + SOURCES_A_FILE)]
+    return [_file(hdfs, sources, at) for at in times]
 
 
 def _file(hdfs: str, sources: list[Source], at_ms: int) -> DataFile:

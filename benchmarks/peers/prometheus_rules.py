@@ -20,7 +20,7 @@ INTERVAL_S = 5
 """Period of scrapes and of evaluations."""
 WARM_S = 40.0
 """Time until the windows of five scrapes are full."""
-LEAST, ROUNDS = 2, 3
+LEAST, ROUNDS = 1, 2
 """Evaluations that are measured: as many as end in time."""
 LIMIT_S = 150.0
 

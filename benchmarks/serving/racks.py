@@ -104,9 +104,11 @@ def _p99(values: list[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """Seconds of each request of a refresh, and of the whole. `refused`: answers with another status than 200."""
+    """Seconds of each request of a refresh, and of the whole; bytes of each answer. `refused`: answers with another
+    status than 200."""
 
     took: list[float]
+    sizes: list[int]
     seconds: float
     refused: int
 
@@ -128,12 +130,13 @@ class Browser:
         """Request all paths and return the seconds that it took."""
         began = time.perf_counter()
         found = list(self._pool.map(self._get, paths))
-        took = [seconds for seconds, _ in found]
+        took, sizes = [seconds for seconds, _, _ in found], [size for _, size, _ in found]
         seconds = time.perf_counter() - began
-        self.refreshes.append(Refresh(took, seconds, sum(status != HTTPStatus.OK for _, status in found)))
+        refused = sum(status != HTTPStatus.OK for _, _, status in found)
+        self.refreshes.append(Refresh(took, sizes, seconds, refused))
         return seconds
 
-    def _get(self, path: str) -> tuple[float, int]:
+    def _get(self, path: str) -> tuple[float, int, int]:
         try:
             connection = self._idle.get_nowait()
         except Empty:
@@ -146,7 +149,7 @@ class Browser:
         if answer.status != HTTPStatus.OK and not self.problem:
             self.problem = f"{answer.status} {path}: {body[:500]!r}"
         self._idle.put(connection)
-        return took, answer.status
+        return took, len(body), answer.status
 
     def close(self) -> None:
         """Close the connections."""

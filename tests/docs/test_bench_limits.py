@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from artimon.model.batch import BatchId
+from artimon.model.batch_codec import encode_samples
 from benchmarks import check, limits
+from benchmarks.loads.samples import Source
 from benchmarks.page import page
 from benchmarks.suite.plan import PLAN
 from benchmarks.suite.results import Record
+from tests.compaction.builder import file_table
 
 MACHINE: Record = {
     "name": "machine", "commit": "c0ffee", "dirty": False, "form": "usual", "date": "", "machine": "", "java": "17",
@@ -52,6 +59,33 @@ def test_plain_loops_measure_something(tmp_path: Path) -> None:
     assert limits.bucket_rate(3_000, 1_500) > 0
     assert limits.encoded_rate(tmp_path, 60_000) > 0
     assert limits.lines_rate("a 1\nb 2.5\n" * 1_000) > 0
+    assert limits.series_rate("1 a{b=c,d=e} 1\n2 a{b=c,d=f} 2.5\n" * 1_000) > 0
+    assert limits.file_write_s(tmp_path / "new", 3_000_000) > 0
+    assert limits.fetched_s([(tmp_path / "file").as_uri()]) > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_limits_of_polled_batches_and_of_an_import_leave_no_file(tmp_path: Path) -> None:
+    poll = Source(1, np.random.default_rng(1), 1_000).poll(60_000)
+    batch = encode_samples(BatchId("a", 1, 0, 0), "s", bytes(16), 1_000, 60_000, "", poll)
+    assert limits.columns_of(batch.data).column("series").to_pylist() == poll.fingerprint.tolist()
+    assert limits.polled_rate(tmp_path, batch.data, 16, 4, agents=2) > 0
+    export = tmp_path / "export"
+    export.write_bytes(b'{"metric":{},"values":[1,2],"timestamps":[3,4]}\n' * 10)
+    assert limits.imported_rate(export, tmp_path) > 0
+    assert [path.name for path in tmp_path.iterdir()] == ["export"]
+
+
+def test_hours_are_reduced_from_files_of_the_table() -> None:
+    made = file_table([(1, n, hour * 3_600_000 + poll, poll) for n in (1, 2) for hour in (0, 1) for poll in range(5)])
+    sink = pa.BufferOutputStream()
+    pq.write_table(made, sink)
+    assert limits.folded_rate([sink.getvalue().to_pybytes()]) > 0
+
+
+def test_entropy_is_that_of_independent_steps() -> None:
+    assert limits.entropy_bytes(np.arange(256)) == pytest.approx(1.0)
+    assert limits.entropy_bytes(np.array([1, 1, 1, 1])) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ PROMISED = (
 """Names of lines that others look for: they stay as they are."""
 
 
-REPORTS = ("emit_limit", "fail", "find_peers", "run")
+REPORTS = ("emit_echo", "emit_limit", "fail", "find_peers", "run")
 """Functions that name a line only to print its limit or its failure."""
 
 
