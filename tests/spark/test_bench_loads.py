@@ -60,9 +60,9 @@ def test_the_lag_of_a_batch_ends_when_it_is_first_committed() -> None:
         waiting.add("a", 1, poll_ms)
     waiting.show(state(a=2), 1000)
     waiting.show(state(a=2, other=5), 5000)
-    assert waiting.lags_ms == [900, 800]
+    assert waiting.lags == [(100, 900), (200, 800)]
     waiting.show(state(a=3), 6000)
-    assert waiting.lags_ms == [900, 800, 5700]
+    assert waiting.lags[2:] == [(300, 5700)]
     assert waiting.batches == 3
 
 
