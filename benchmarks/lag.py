@@ -31,6 +31,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -90,6 +91,12 @@ class Load:
     def parts(self) -> tuple[str, ...]:
         """Parts that start after the hours are written."""
         return (*REST, *(("api",) if self.users else ()), *(("alerts",) if self.rules else ()))
+
+    @property
+    def periods(self) -> int:
+        """Number of periods; 0 if too few for slopes."""
+        periods = int(self.minutes // self.period)
+        return periods if periods >= MIN_PERIODS else 0
 
     @property
     def series(self) -> int:
@@ -240,6 +247,7 @@ def measure(stack: Stack, folder: Path, load: Load) -> None:
         begin = next_minute()
         begin_ms = SYSTEM_CLOCK.now_ms() + round((begin - time.monotonic()) * 1000)
         refreshes = _poll_and_read(stack, pollers, load, begin)
+        rules = _check_rules(stack, load) if load.rules else {}
         usage.stop()
         _until(lambda: len(visible.lags) >= waiting.batches, "the shards show every batch", DRAIN_S)
         _until(lambda: len(waiting.lags) >= waiting.batches, "the table shows every batch", DRAIN_S)
@@ -257,7 +265,12 @@ def measure(stack: Stack, folder: Path, load: Load) -> None:
     emit("lag.buckets.p50", float(np.percentile(shown, 50)), f"s {load.unit}")
     emit("lag.buckets.p99", float(np.percentile(shown, 99)), f"s {load.unit}")
     emit("lag.buckets.max", float(shown.max()), f"s {load.unit}")
-    _show_readers(stack, load, refreshes)
+    if refreshes:
+        took = np.concatenate([one.took for one in refreshes]) * 1000
+        emit("lag.questions.p99", float(np.percentile(took, 99)), f"ms, {len(took):,} answers {load.unit}")
+    if rules:
+        evaluated = f"the last of {rules['evaluations']} evaluations"
+        emit("lag.alerts", rules["duration_ms"] / 1000, f"s, {evaluated} {load.unit}")
     times = {
         "hdfs": [((poll - begin_ms) / 1000, lag / 1000) for poll, lag in waiting.lags],
         "buckets": [((poll - begin_ms) / 1000, lag / 1000) for poll, lag in visible.lags],
@@ -307,6 +320,8 @@ def _poll_and_read(stack: Stack, pollers: list[Poller], load: Load, begin: float
             seconds = begin - time.monotonic() + load.minutes * MINUTE_S
             asked = pool.submit(refresh_boards, stack.context.address("api.http"), load.sources, load.users, seconds)
         _poll_all(pollers, load.minutes, begin)
+        if load.periods:
+            time.sleep(max(0.0, begin + load.minutes * MINUTE_S - time.monotonic()))
         if asked is None:
             return []
         refreshes, problem = asked.result()
@@ -374,29 +389,24 @@ def _show(waiting: Waiting, pollers: list[Poller], hdfs: str, unit: str) -> None
         raise LagError(f"{most} live files in one hour, at most {MAX_HOUR_FILES} are allowed")
 
 
-def _show_readers(stack: Stack, load: Load, refreshes: Sequence[Refresh]) -> None:
-    """Print the lines of questions and rules. Raises LagError if rules were not evaluated each minute."""
-    if refreshes:
-        took = np.concatenate([one.took for one in refreshes]) * 1000
-        emit("lag.questions.p99", float(np.percentile(took, 99)), f"ms, {len(took):,} answers {load.unit}")
-    if load.rules:
-        health = read_health(stack.context.health("alerts"))
-        figures = health.figures if health else {}
-        evaluated, problems = figures.get("evaluations", 0), [*figures.get("problems", ["no health"])]
-        if evaluated < load.minutes - 1 or figures["missed"] or problems:
-            raise LagError(f"rules: {evaluated} evaluations, {figures.get('missed')} missed, {problems[:3]}")
-        emit("lag.alerts", figures["duration_ms"] / 1000, f"s, the last of {evaluated} evaluations {load.unit}")
+def _check_rules(stack: Stack, load: Load) -> dict[str, Any]:
+    """Return the figures of the alert engine. Raises LagError if the rules were not evaluated each minute."""
+    health = read_health(stack.context.health("alerts"))
+    figures = health.figures if health else {"problems": ["no health"]}
+    if figures["problems"] or figures["missed"] or figures["evaluations"] < load.minutes - 1:
+        told = {name: figures.get(name) for name in ("evaluations", "missed", "problems")}
+        raise LagError(f"alerts: {told}")
+    return figures
 
 
 def _show_periods(load: Load, usage: UsageLog, begin: float, times: dict[str, list[tuple[float, float]]]) -> None:
     """Print usage and lags of each period, and the slopes; `times`: seconds since `begin` and a figure."""
-    length = load.period * MINUTE_S
-    periods = int(load.minutes // load.period)
-    if periods < MIN_PERIODS:
+    if not load.periods:
         return
+    length = load.period * MINUTE_S
     found = {name: np.array(pairs) for name, pairs in times.items() if pairs}
     rows: dict[str, list[float]] = {}
-    for number in range(periods):
+    for number in range(load.periods):
         start, end = number * length, (number + 1) * length
         row = {
             f"{name}.p99": float(np.percentile(pairs[(start <= pairs[:, 0]) & (pairs[:, 0] < end), 1], 99))
