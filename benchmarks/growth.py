@@ -3,7 +3,8 @@
 artimon bench growth docs/benchmarks.jsonl docs/pictures
 
 A model is a sum of terms with coefficients that are not negative; its relative errors are least. The plots show it as
-lines, the measured points as dots, and print its greatest relative error.
+lines, measured points as dots, points of the model at sizes that were not measured as circles, and print its greatest
+relative error. Executors of Spark have dots alone.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ from benchmarks.suite.results import Record, ResultsError, failed, read
 Floats = npt.NDArray[np.float64]
 Term = Callable[[Floats, Floats], Floats]
 SERIES = np.geomspace(10_000, 8_000_000, 60)
+SIZES = np.array([1e4, 1e5, 1e6, 4e6, 8e6])
 SHARDS = (1, 2, 4, 8, 16)
+WITHIN = 0.2
+"""Aim of the cost of a sample: this share around its mean, whatever the size."""
+EXECUTOR_LINE = re.compile(r"pipeline\.executors@(\d+)")
 SHARD_LINE = re.compile(r"varstore\.scale\.(\w+)@(\d+)x(\d+)")
 TERMS: Mapping[str, Term] = {
     "1": lambda series, shards: np.ones_like(series),  # noqa: ARG005
@@ -124,9 +129,30 @@ def draw_shards(records: Sequence[Record], plot: Plot) -> tuple[Figure, str]:
         axes.plot(SERIES, model.at(SERIES, np.full_like(SERIES, number)), "--", color=f"C{place}", linewidth=1)
         label = f"{number} shards" if here.any() else f"{number} shards, model alone"
         axes.plot(series[here], values[here], "o", color=f"C{place}", label=label)
-    axes.legend(title=f"n shards: {model.text()}", fontsize="small", title_fontsize="small")
+        open_ = SIZES[~np.isin(SIZES, series[here])]
+        axes.plot(open_, model.at(open_, np.full_like(open_, number)), "o", color=f"C{place}", fillstyle="none")
+    title = f"n shards: {model.text()}\ndots: measured; circles: model"
+    axes.legend(title=title, fontsize="small", title_fontsize="small")
     axes.grid(alpha=0.3)
     return figure, model.text()
+
+
+def draw_executors(records: Sequence[Record]) -> tuple[Figure, str] | None:
+    """Return the plot of the cost of a sample by number of executors, and the costs as text; None without a point."""
+    found = [(EXECUTOR_LINE.fullmatch(one["name"]), one) for one in records if not failed(one)]
+    rows = sorted((int(m[1]), float(one["value"])) for m, one in found if m)
+    if not rows:
+        return None
+    count, cost = np.array(rows).T
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot(title="Work of Spark and shards", xlabel="executors", ylabel="core-µs a sample")
+    axes.plot(count, cost, "o")
+    middle = float(cost.mean())
+    axes.axhspan((1 - WITHIN) * middle, (1 + WITHIN) * middle, alpha=0.15, label=f"mean ± {WITHIN:.0%}")
+    axes.set_ylim(bottom=0)
+    axes.set_xticks(count)
+    axes.legend(fontsize="small")
+    return figure, ", ".join(f"{value:.3g} with {number:.0f}" for number, value in rows)
 
 
 def draw_all(records: Sequence[Record], folder: Path) -> list[str]:
@@ -136,6 +162,8 @@ def draw_all(records: Sequence[Record], folder: Path) -> list[str]:
     for plot in PLOTS:
         figure, text = draw_shards(records, plot)
         told.append(_save(figure, folder / f"growth_{plot.figure}.svg", text))
+    if drawn := draw_executors(records):
+        told.append(_save(drawn[0], folder / "growth_executors.svg", drawn[1]))
     return told
 
 

@@ -4,6 +4,7 @@
 topic; `pipeline.cpu`, `pipeline.memory`: usage of that run; `pipeline.raw`: the raw path alone.
 `pipeline@buckets_stopped` and `pipeline@raw_stopped`: the rate of one path while the other is stopped for a minute
 (SIGSTOP to the shards or the DataNode).
+`pipeline.executors@N`: the cost of a sample with N executors of one core each, JVMs of their own on this machine.
 Each run is verified against the written samples: count, sums and digest of all rows, the number applied by the shards,
 the published acks, and every bucket and statistic of every level of one source in twenty, which is announced after
 the measurement. The check for duplicates and the acks run as usual. A part that fails becomes a failed line; the
@@ -56,6 +57,9 @@ START_S = 900.0
 """Limit in seconds of the start of Spark and of its first tasks on a busy machine; not part of any figure."""
 MOST_ROWS = 12_000_000
 """Rows for which the limit is measured."""
+EXECUTORS = (1, 2, 3, 4)
+EXECUTOR_MIB = 1024
+"""Heap of each executor."""
 SETTLE_S = 4.0
 """Wait in seconds for health files and acks, which are written at intervals."""
 
@@ -147,6 +151,19 @@ def both(bench: Bench, world: World, processes: Processes) -> None:
     emit("pipeline.memory", memory.peak_mb, "MiB resident, Spark and shards, peak")
 
 
+def executors(bench: Bench, count: int) -> None:
+    """Measure `pipeline.executors@COUNT`."""
+
+    def cost(world: World, processes: Processes) -> None:
+        cpu = cpu_s(pipeline_processes())
+        wait_for("table and shards reach the end", lambda: is_done(world, bench.expected, True), processes)
+        cpu = cpu_s(pipeline_processes()) - cpu
+        emit(f"pipeline.executors@{count}", cpu / bench.expected.samples * 1e6, "core-microseconds/sample")
+
+    world = replace(bench.world, master=f"local-cluster[{count},1,{EXECUTOR_MIB}]")
+    run_once(replace(bench, world=world), f"executors-{count}", True, cost)
+
+
 def raw_alone(bench: Bench, world: World, processes: Processes) -> None:
     """Measure `pipeline.raw`."""
     began = time.monotonic()
@@ -207,10 +224,12 @@ def measure(stack: Stack, folder: Path, options: argparse.Namespace) -> None:
     if "stops" in options.parts:
         stopped = partial(stops, bench, stop_s=options.stop)
         parts.run("pipeline.stops", lambda: run_once(bench, "stops", True, stopped))
+    for count in EXECUTORS if "executors" in options.parts else ():
+        parts.run(f"pipeline.executors@{count}", partial(executors, bench, count))
     parts.finish()
 
 
-PARTS = ("both", "raw", "stops", "lag")
+PARTS = ("both", "raw", "stops", "executors", "lag")
 
 
 def parse(args: list[str]) -> argparse.Namespace:
@@ -238,7 +257,7 @@ def run(args: list[str]) -> None:
     if options.parts - {"lag"}:
         _run_filled(options)
     if "lag" in options.parts:
-        lag.run_all(options.minutes, options.sources, 1, options.base_port, options.keep)
+        lag.run_all(lag.Load(options.minutes, options.sources, 1), options.base_port, options.keep)
 
 
 def _run_filled(options: argparse.Namespace) -> None:

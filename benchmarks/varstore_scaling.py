@@ -1,9 +1,12 @@
-"""Scaling of the memory store: 10,000 to 1.5 million series on 1, 2 and 4 shard processes, and two replicas.
+"""Scaling of the memory store: any number of series on any number of shard processes, and two replicas.
 
 Shard processes, ZooKeeper and Kafka (announcements) are real; threads of this process decode and send samples as a task
 of the buckets query does. Figures of each case: samples a second through feeder and shards, core-microseconds a sample
 in the shards, their resident memory a series, and a query through the client: mean by rack over all series of one name.
 Lines `varstore.scale.FIGURE@SERIESxSHARDS[r2]`.
+
+python -m benchmarks.varstore_scaling --series 10000,100000,1000000 --shards 1,2,4,16
+python -m benchmarks.varstore_scaling --series 4000000,8000000 --shards 1,4,16     # 8 million need 14 GiB
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -27,7 +30,7 @@ from artimon.model.batch import BatchId, Samples, SeriesBlock, SeriesInfo
 from artimon.model.batch_codec import encode_samples, encode_series
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.model.fingerprint import fingerprint
-from artimon.model.grid import Grid
+from artimon.model.grid import DEFAULT_LEVELS, Grid
 from artimon.model.hash_routing import lane_of, partition_of
 from artimon.model.labels import canonical
 from artimon.model.select import NAME, Matcher, SelectRequest
@@ -35,12 +38,13 @@ from artimon.model.values import ValueType
 from artimon.runtime.zookeeper_client import zookeeper_client
 from artimon.stack.stack import Stack
 from benchmarks.common import emit
-from benchmarks.loads.world import Processes, WrongCounts, cpu_s, stop, wait_for
+from benchmarks.loads.world import Processes, WrongCounts, stop, wait_for
 from pipeline.control.shard_directory import ShardDirectory, read_groups
 from pipeline.spark.feed_task import FeedPlan, FeedResult, feed_records
 from pipeline.spark.raw_task import KafkaRecord
 from query_dsl import evaluate, parse
 from varstore.cluster.varstore_client import VarstoreClient
+from varstore.index.shard_limits import bytes_per_series
 
 SERIES_A_SOURCE = 1_000
 NAMES = 10
@@ -50,9 +54,11 @@ PARTITIONS = 8
 FEEDERS = 2
 TOPIC_ID = "scaling"
 MINUTE_MS = 60_000
-CASES = [(series, shards, 1) for series in (10_000, 100_000, 1_000_000, 1_500_000) for shards in (1, 2, 4)]
-CASES.insert(9, (500_000, 2, 2))
-CASES.sort(key=lambda case: case[0])
+MIB = 1 << 20
+PROCESS_CLOCK = 2
+"""CPUCLOCK_SCHED of Linux: with the process id, the number of the clock of its processor time."""
+START_S = 1_200.0
+"""Limit in seconds of the start of the shards: each reads the announcements of all series."""
 QUERIES = 7
 GRID = Grid(MINUTE_MS, MINUTE_MS, 1)
 """Arbitrary grid: the request only checks that the answer is complete."""
@@ -65,19 +71,20 @@ class Host:
 
     def __init__(self, number: int) -> None:
         self.name = f"scale/host-{number}/0"
-        labels = {"host": f"h{number}", "rack": f"r{number % RACKS}"}
-        self.texts = [
-            canonical(f"scale.v{i % NAMES}", {**labels, "i": str(i // NAMES)}) for i in range(SERIES_A_SOURCE)
-        ]
-        self.prints = np.array([fingerprint(text) for text in self.texts], np.uint64)
+        self._labels = {"host": f"h{number}", "rack": f"r{number % RACKS}"}
+        self.prints = np.array([fingerprint(text) for text in self._texts()], np.uint64)
         self._random = np.random.default_rng(number)
         self._types = np.where(np.arange(SERIES_A_SOURCE) % 5 == 0, ValueType.DOUBLE, ValueType.INTEGER).astype(
             np.uint8
         )
 
+    def _texts(self) -> Iterable[str]:
+        numbers = range(SERIES_A_SOURCE)
+        return (canonical(f"scale.v{i % NAMES}", {**self._labels, "i": str(i // NAMES)}) for i in numbers)
+
     def block(self, now_ms: int) -> SeriesBlock:
         """Return the announcement of the source."""
-        infos = tuple(SeriesInfo(text, ValueType(t)) for text, t in zip(self.texts, self._types, strict=True))
+        infos = tuple(SeriesInfo(text, ValueType(t)) for text, t in zip(self._texts(), self._types, strict=True))
         return SeriesBlock(self.name, 0, now_ms, infos)
 
     def poll(self, at_ms: int) -> Samples:
@@ -93,8 +100,8 @@ def announce(kafka: str, hosts: list[Host]) -> None:
     """Write the series of the hosts to the topic of announcements."""
     producer = KafkaProducer(bootstrap_servers=kafka, acks="all", max_block_ms=60_000)
     for host in hosts:
-        batch = encode_series("scaling", host.block(SYSTEM_CLOCK.now_ms()))
-        producer.send("artimon.series", value=batch.data, key=host.block(0).key)
+        block = host.block(SYSTEM_CLOCK.now_ms())
+        producer.send("artimon.series", value=encode_series("scaling", block).data, key=block.key)
     producer.flush(60)
     producer.close()
 
@@ -121,7 +128,8 @@ def start_shards(stack: Stack, folder: Path, members: list[str], replicas: int, 
     started = []
     for id_ in members:
         words = ["shard", "--id", id_, "--members", ",".join(members), "--replicas", str(replicas)]
-        words += ["--capacity", str(capacity), "--zookeeper", stack.zookeeper, "--kafka", stack.kafka]
+        words += ["--capacity", str(capacity), "--memory", str(capacity * bytes_per_series(DEFAULT_LEVELS) // MIB + 1)]
+        words += ["--zookeeper", stack.zookeeper, "--kafka", stack.kafka]
         log = (folder / f"shard-{id_}.log").open("wb")
         started.append(subprocess.Popen([sys.executable, "-m", "artimon.cli", *words], stdout=log, stderr=log))
     return started
@@ -166,17 +174,18 @@ def measure(stack: Stack, folder: Path, hosts: list[Host], shards: int, replicas
     members = [str(n) for n in range(shards)]
     now_ms = SYSTEM_CLOCK.now_ms() // MINUTE_MS * MINUTE_MS
     work = record_polls(hosts, now_ms)
-    processes = start_shards(stack, folder, members, replicas, max(4096, min(series * 3 // 2, series + 100_000)))
+    capacity = min(series, series * replicas // shards * 5 // 4 + 100_000) + 4_096
+    processes = start_shards(stack, folder, members, replicas, capacity)
     zookeeper = zookeeper_client(stack.zookeeper)
     zookeeper.start()
     try:
         with VarstoreClient(stack.zookeeper) as client:
             directory = ShardDirectory(zookeeper)
-            wait_for("shards start", lambda: _announced(client, shards, series * replicas), processes, 300)
+            wait_for("shards start", lambda: _announced(client, shards, series * replicas), processes, START_S)
             used = [psutil.Process(process.pid) for process in processes]
-            cpu = cpu_s(used)
+            cpu = sum(map(process_cpu_s, used))
             took = feed(directory, work)
-            cpu = cpu_s(used) - cpu
+            cpu = sum(map(process_cpu_s, used)) - cpu
             case = f"@{series}x{shards}{'r2' if replicas == 2 else ''}"
             samples = series * POLLS
             emit(f"varstore.scale.feed{case}", samples / took, "samples/s")
@@ -190,6 +199,11 @@ def measure(stack: Stack, folder: Path, hosts: list[Host], shards: int, replicas
         _forget(zookeeper)
         zookeeper.stop()
         zookeeper.close()
+
+
+def process_cpu_s(process: psutil.Process) -> float:
+    """Return the core-seconds of a process, to the nanosecond: a small case takes few ticks of 10 ms."""
+    return time.clock_gettime(~process.pid << 3 | PROCESS_CLOCK)
 
 
 def _announced(client: VarstoreClient, shards: int, series: int) -> bool:
@@ -215,27 +229,29 @@ def _forget(zookeeper: KazooClient) -> None:
             zookeeper.delete(path, recursive=True)
 
 
-def cases(most: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (series, shards, replicas), fewest series first: announcements are only added."""
-    return (case for case in CASES if case[0] <= most)
+def _numbers(text: str) -> list[int]:
+    return sorted(int(word) for word in text.split(","))
 
 
-def run(args: list[str]) -> None:
+def run(args: Sequence[str]) -> None:
     """Run the command line; the module describes it."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="benchmarks.varstore_scaling", description=__doc__, formatter_class=form)
-    parser.add_argument("--most", type=int, default=1_500_000, help="series of the largest case")
+    parser.add_argument("--series", type=_numbers, default=[10_000, 100_000, 1_000_000], help="by comma")
+    parser.add_argument("--shards", type=_numbers, default=[1, 2, 4], help="by comma")
+    parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--base-port", type=int, default=25_600)
     options = parser.parse_args(args)
     folder = Path(tempfile.mkdtemp(prefix="artimon-scaling-"))
     hosts: list[Host] = []
     try:
         with Stack(folder / "stack", ["zookeeper", "kafka"], base_port=options.base_port) as stack:
-            for series, shards, replicas in cases(options.most):
+            for series in options.series:  # fewest first: announcements are only added
                 fresh = [Host(n) for n in range(len(hosts), series // SERIES_A_SOURCE)]
                 announce(stack.kafka, fresh)
                 hosts += fresh
-                measure(stack, folder, hosts, shards, replicas)
+                for shards in options.shards:
+                    measure(stack, folder, hosts, shards, options.replicas)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

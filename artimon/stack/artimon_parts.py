@@ -189,7 +189,7 @@ class ShardPart(ArtimonPart):
         return [
             *("shard", "--id", str(self.number), "--members", members, *servers),
             *("--data", str(context.folder(self.name)), *_listen(context, self.name, rpc="--port")),
-            *("--sharing", str(self.members), *cli_arguments(context.options, "replicas", "capacity")),
+            *("--sharing", str(self.members), *cli_arguments(context.options, "replicas", "capacity", "memory")),
         ]
 
 

@@ -106,36 +106,36 @@ def _measure(stack: Stack, folder: Path, sources: int, minutes: int) -> None:
         times = _when(
             begin,
             {
-                "buckets": lambda: _old(visible.lags_ms) >= batches,
-                "hdfs": lambda: _old(waiting.lags_ms) >= batches,
+                "buckets": lambda: _old(visible.lags) >= batches,
+                "hdfs": lambda: _old(waiting.lags) >= batches,
             },
         )
         for thread in live:
             thread.join(live_minutes * MINUTE_S + 60)
-        _when(begin, {"live": lambda: len(visible.lags_ms) >= waiting.batches})
+        _when(begin, {"live": lambda: len(visible.lags) >= waiting.batches})
     finally:
         ended.set()
         visible.stop()
         for poller in pollers:
             poller.agent.stop()
-    _show(times, visible.lags_ms, f"{minutes} minutes of backlog, {batches * SERIES_A_SOURCE:,} samples,")
+    _show(times, visible.lags, f"{minutes} minutes of backlog, {batches * SERIES_A_SOURCE:,} samples,")
 
 
-def _show(times: dict[str, float], lags_ms: list[int], backlog: str) -> None:
+def _show(times: dict[str, float], found: list[tuple[int, int]], backlog: str) -> None:
     for name, seconds in times.items():
         emit(
             f"transport.backlog.{name}",
             seconds,
             f"s until all of {backlog} are there",
         )
-    lags = np.array([lag for lag in lags_ms if lag < AGO_MS]) / 1000
+    lags = np.array([lag for _, lag in found if lag < AGO_MS]) / 1000
     unit = "s from a live poll to the shards; polls within the first 10 s of each minute"
     for name, percent in (("p50", 50), ("p99", 99), ("max", 100)):
         emit(f"transport.backlog.live.{name}", float(np.percentile(lags, percent)), unit)
 
 
-def _old(lags: list[int]) -> int:
-    return sum(lag >= AGO_MS for lag in list(lags))
+def _old(lags: list[tuple[int, int]]) -> int:
+    return sum(lag >= AGO_MS for _, lag in list(lags))
 
 
 def _when(begin: float, done: dict[str, Callable[[], bool]]) -> dict[str, float]:

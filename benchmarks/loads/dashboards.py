@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from urllib.parse import urlencode
 
 from benchmarks.loads.racks import MINUTE_MS, RACKS
@@ -68,6 +68,16 @@ def _is_whole(text: str, now_ms: int, before_ms: int | None) -> bool:
     return len(slots) > 1 or ".topk(" in text
 
 
+def requests_of(texts: Sequence[str], now_ms: int, before_ms: int | None) -> list[str]:
+    """Return the requests of panels with these queries over the last hour."""
+    whole = [_is_whole(text, now_ms, before_ms) for text in texts]
+    newest = [{} if all_ else {"newest": str(NEWEST)} for all_ in whole]
+    return [
+        "/api/query?" + urlencode({"q": f"{text}.range('1h')", **points})
+        for text, points in zip(texts, newest, strict=True)
+    ]
+
+
 def board(number: int, series: int, now_ms: int, before_ms: int | None = None) -> list[str]:
     """Return the requests of the 20 panels of board `number` over the last hour, as the page sends them. `before_ms`:
     time of the refresh before, None for the first."""
@@ -76,10 +86,7 @@ def board(number: int, series: int, now_ms: int, before_ms: int | None = None) -
     texts += [text.format(of=rack) for rack in racks for text in _TEAM]
     hosts = [(HOSTS * number + i) * HOST_STEP % series for i in range(HOSTS)]
     texts += [f"fetch('bench.requests{{host=\"host-{host:06}\"}}').rate('5m')" for host in hosts]
-    found, end = list[str](), now_ms // MINUTE_MS * 60
-    for text in texts:
-        newest = {} if _is_whole(text, now_ms, before_ms) else {"newest": NEWEST}
-        found.append("/api/query?" + urlencode({"q": f"{text}.range('1h')", **newest}))
+    found, end = requests_of(texts, now_ms, before_ms), now_ms // MINUTE_MS * 60
     for text in (promql.format(of=racks[0]) for promql in _PROMQL):
         points = HOUR_MINUTES if _is_whole(text, now_ms, before_ms) else NEWEST
         times = {"start": end - 60 * (points - 1), "end": end, "step": 60}

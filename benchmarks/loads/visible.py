@@ -23,7 +23,7 @@ SAMPLES = TOPICS[0].name
 class Visible:
     """Thread that reads the headers of all batches and the offsets of the shards, ten times a second.
 
-    `lags_ms` is complete once `stop` has returned."""
+    `lags` (poll time and lag of each batch, ms) is complete once `stop` has returned."""
 
     def __init__(self, zookeeper: str, kafka: str) -> None:
         self._kafka = kafka
@@ -33,7 +33,7 @@ class Visible:
         self._directory = ShardDirectory(self._zookeeper)
         self._topic_id = ""
         self._thread = threading.Thread(target=self._run, name="visible", daemon=True)
-        self.lags_ms: list[int] = []
+        self.lags: list[tuple[int, int]] = []
 
     def start(self) -> None:
         self._zookeeper.start()
@@ -69,7 +69,8 @@ class Visible:
         now = SYSTEM_CLOCK.now_ms()
         for partition, waiting in self._waiting.items():
             while waiting and waiting[0][0] < reached.get(partition, 0):
-                self.lags_ms.append(now - waiting.popleft()[1])
+                _, poll_ms = waiting.popleft()
+                self.lags.append((poll_ms, now - poll_ms))
 
     def _reached(self) -> dict[int, int]:
         """Return the least next offset of all groups and shards for each partition; {} if a shard does not answer."""

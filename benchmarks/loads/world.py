@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import pyspark
 
 from artimon.runtime.health import Health, read_health
 from artimon.runtime.settings import load as load_settings
 from artimon.stack import jars
 from artimon.stack.java import find_java
+from pipeline.spark.spark_session import is_local
 
 SHARDS = ("0", "1")
 DEADLINE_S = 1_800.0
@@ -64,7 +67,7 @@ class Memory:
 
     def _run(self) -> None:
         while not self._stop.wait(0.5):
-            self.peak_mb = max(self.peak_mb, sum(map(_resident, pipeline_processes())) / 2**20)
+            self.peak_mb = max(self.peak_mb, sum(map(resident, pipeline_processes())) / 2**20)
 
 
 def pipeline_processes() -> list[psutil.Process]:
@@ -79,7 +82,8 @@ def pipeline_processes() -> list[psutil.Process]:
     return found
 
 
-def _resident(process: psutil.Process) -> int:
+def resident(process: psutil.Process) -> int:
+    """Return the resident bytes of a process, 0 if it has ended."""
     try:
         return int(process.memory_info().rss)
     except psutil.Error:
@@ -98,10 +102,11 @@ def cpu_s(processes: Iterable[psutil.Process]) -> float:
     return total
 
 
-def _spawn(world: World, *arguments: str) -> subprocess.Popen[bytes]:
+def _spawn(world: World, *arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
     log = (world.folder / f"{arguments[0]}-{time.monotonic_ns()}.log").open("wb")
     common = ["--zookeeper", world.zookeeper, "--kafka", world.kafka]
-    return subprocess.Popen([sys.executable, "-m", "artimon.cli", *arguments, *common], stdout=log, stderr=log)
+    command = [sys.executable, "-m", "artimon.cli", *arguments, *common]
+    return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **(environment or {})})
 
 
 def start_shards(world: World, series: int) -> Processes:
@@ -119,7 +124,18 @@ def start_spark(world: World) -> subprocess.Popen[bytes]:
     folder = jars.ensure_jars(place, find_java(place), ["spark"]) / "spark"
     connector = ",".join(str(jar) for jar in sorted(folder.glob("*.jar")))
     where = ["--hdfs", world.hdfs, "--data", str(world.folder / "spark"), "--jars", connector, "--master", world.master]
-    return _spawn(world, "spark", *where, "--health", str(world.folder / "spark.json"))
+    with_executors = {} if is_local(world.master) else _executor_environment(world.folder)
+    return _spawn(world, "spark", *where, "--health", str(world.folder / "spark.json"), environment=with_executors)
+
+
+def _executor_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a local-cluster, which writes to folders below SPARK_HOME: a copy by links."""
+    home = folder / "spark-home"
+    home.mkdir(exist_ok=True)
+    for place in Path(pyspark.__file__).parent.iterdir():
+        if not (home / place.name).exists():
+            (home / place.name).symlink_to(place)
+    return {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(folder)}
 
 
 def wait_for(what: str, done: Callable[[], bool], processes: Processes, deadline_s: float = DEADLINE_S) -> None:

@@ -104,9 +104,10 @@ def _p99(values: list[float]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """Seconds of each request of a refresh, and of the whole; bytes of each answer. `refused`: answers with another
-    status than 200."""
+    """Seconds of each request of a refresh, and of the whole; bytes of each answer. `began_s`: monotonic time of its
+    start, the same in all processes; `refused`: answers with another status than 200."""
 
+    began_s: float
     took: list[float]
     sizes: list[int]
     seconds: float
@@ -128,12 +129,12 @@ class Browser:
 
     def get(self, paths: Sequence[str]) -> float:
         """Request all paths and return the seconds that it took."""
-        began = time.perf_counter()
+        began = time.monotonic()
         found = list(self._pool.map(self._get, paths))
         took, sizes = [seconds for seconds, _, _ in found], [size for _, size, _ in found]
-        seconds = time.perf_counter() - began
+        seconds = time.monotonic() - began
         refused = sum(status != HTTPStatus.OK for _, _, status in found)
-        self.refreshes.append(Refresh(took, sizes, seconds, refused))
+        self.refreshes.append(Refresh(began, took, sizes, seconds, refused))
         return seconds
 
     def _get(self, path: str) -> tuple[float, int, int]:
@@ -234,22 +235,8 @@ class Served:
     def users(
         self, paths: Callable[[int], Sequence[str]], users: int, seconds: float, pause_s: float, age_s: int = 0
     ) -> list[Browser]:
-        """Return the browsers of `users`. Each refreshes every `pause_s`, or at once after a refresh that took longer.
-        `paths(user)` returns the requests of the next refresh. `age_s`: age that answers may have."""
-        browsers = [Browser(f"127.0.0.1:{self._api_port}", age_s) for _ in range(users)]
-        until, lock, stopped = time.monotonic() + seconds, threading.Lock(), threading.Event()
-
-        def refresh_on(user: int) -> None:
-            stopped.wait(pause_s * user / users)
-            while time.monotonic() < until:
-                with lock:
-                    asked = paths(user)
-                stopped.wait(max(0.0, pause_s - browsers[user].get(asked)))
-            browsers[user].close()
-
-        with ThreadPoolExecutor(users) as pool:
-            list(pool.map(refresh_on, range(users)))  # raises the error of a user
-        return browsers
+        """Return the browsers of `browse` at the API."""
+        return browse(f"127.0.0.1:{self._api_port}", paths, users, seconds, pause_s, age_s)
 
     def now_ms(self) -> int:
         """Return the time of the API's clock."""
@@ -322,6 +309,27 @@ class Served:
             stop.wait(max(0.0, began + turn * FEED_ROWS / FEED_RATE - time.monotonic()))
         self._fed_minutes += turn * 5 // sources + 1
         client.close()
+
+
+def browse(
+    place: str, paths: Callable[[int], Sequence[str]], users: int, seconds: float, pause_s: float, age_s: int = 0
+) -> list[Browser]:
+    """Return the browsers of `users`. Each refreshes every `pause_s`, or at once after a refresh that took longer.
+    `paths(user)` returns the requests of the next refresh. `age_s`: age that answers may have."""
+    browsers = [Browser(place, age_s) for _ in range(users)]
+    until, lock, stopped = time.monotonic() + seconds, threading.Lock(), threading.Event()
+
+    def refresh_on(user: int) -> None:
+        stopped.wait(pause_s * user / users)
+        while time.monotonic() < until:
+            with lock:
+                asked = paths(user)
+            stopped.wait(max(0.0, pause_s - browsers[user].get(asked)))
+        browsers[user].close()
+
+    with ThreadPoolExecutor(users) as pool:
+        list(pool.map(refresh_on, range(users)))  # raises the error of a user
+    return browsers
 
 
 def query_path(text: str) -> str:

@@ -175,8 +175,8 @@ PLAN = (
         "varstore_scaling",
         "benchmarks.varstore_scaling",
         1.2,
-        ("--most", "100000"),
-        ("--most", "10000"),
+        ("--series", "10000,100000"),
+        ("--series", "10000"),
     ),
     Entry(
         "query",

@@ -86,7 +86,7 @@ def close_session(session: SparkSession, timeout_s: float) -> None:
 
 def is_local(master: str) -> bool:
     """Return True if driver and tasks are one JVM."""
-    return master.startswith("local")
+    return master.partition("[")[0] == "local"  # local-cluster starts executors
 
 
 def session_settings(config: SparkConfig, pools: Path, submitted: Mapping[str, str]) -> dict[str, str]:

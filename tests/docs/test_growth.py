@@ -30,7 +30,8 @@ def every_record() -> list[Record]:
         "memory": 700 + 2e8 * shards / series,
         "rack": series / 1e5,
     }
-    return [one for figure, values in made.items() for one in records(figure, values)]
+    costs: list[Record] = [{"name": f"pipeline.executors@{n}", "value": 1.5} for n in (1, 2)]
+    return [*costs, *(one for figure, values in made.items() for one in records(figure, values))]
 
 
 def test_a_model_finds_the_coefficients_and_goes_on_to_sizes_that_were_not_measured() -> None:
@@ -64,7 +65,7 @@ def test_every_figure_has_a_plot_and_runs_without_change_give_the_same_file(tmp_
         (tmp_path / folder).mkdir()
         assert growth.main([str(tmp_path / "results"), str(tmp_path / folder)]) == 0
     names = {path.name for path in (tmp_path / "a").iterdir()}
-    assert names == {f"growth_{name}.svg" for name in ("feed", "cpu", "memory", "rack")}
+    assert names == {f"growth_{name}.svg" for name in ("feed", "cpu", "memory", "rack", "executors")}
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 import time
 from io import BytesIO
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from alerts.rules.rule_file import parse_rules
 from artimon.model.batch import BatchId
 from artimon.model.batch_codec import encode_samples
 from artimon.model.feed_codec import FeedEntry, FeedRange
@@ -18,13 +20,16 @@ from artimon.model.grid import DEFAULT_LEVELS
 from artimon.model.labels import canonical
 from artimon.model.ranges import LaneId, LaneRanges
 from artimon.model.sample_columns import decode_columns
+from artimon.model.values import ValueType
 from artimon.rawtable.table_state import RawState
 from benchmarks.lag import MINUTE_MS, Poller, Waiting, next_minute
 from benchmarks.loads import values
-from benchmarks.loads.samples import SERIES_A_SOURCE, Expected, Source, number_of, text_of
+from benchmarks.loads.readers import load_board, rule_file, variable
+from benchmarks.loads.samples import NAME, SERIES_A_SOURCE, TYPES, Expected, Source, number_of, text_of
 from benchmarks.loads.world import WrongCounts
 from pipeline.compaction.row_digest import digest_of
 from pipeline.spark import raw_file as rows
+from query_dsl import parse
 from sources.base.schedule import FIRST_PHASE, LAST_PHASE
 from varstore.shard.shard import Shard
 
@@ -60,9 +65,9 @@ def test_the_lag_of_a_batch_ends_when_it_is_first_committed() -> None:
         waiting.add("a", 1, poll_ms)
     waiting.show(state(a=2), 1000)
     waiting.show(state(a=2, other=5), 5000)
-    assert waiting.lags_ms == [900, 800]
+    assert waiting.lags == [(100, 900), (200, 800)]
     waiting.show(state(a=3), 6000)
-    assert waiting.lags_ms == [900, 800, 5700]
+    assert waiting.lags[2:] == [(300, 5700)]
     assert waiting.batches == 3
 
 
@@ -119,3 +124,17 @@ def test_the_first_poll_waits_for_a_minute_of_the_clock() -> None:
     ahead = next_minute() - time.monotonic()
     assert 0.9 < ahead <= 61
     assert abs((time.time() + ahead + 30) % 60 - 30) < 1
+
+
+def test_readers_ask_for_counters_of_the_load() -> None:
+    """Boards have 20 panels and no text in common; rules are valid; later refreshes ask for the newest points."""
+    numbers = [int(variable(n).removeprefix(NAME)) for n in range(SERIES_A_SOURCE * 4 // 5)]
+    assert numbers == [i for i in range(SERIES_A_SOURCE) if TYPES[i] == ValueType.INTEGER]
+    boards = [[parse_qs(urlsplit(path).query) for path in load_board(n, 40, NOW, None)] for n in range(3)]
+    texts = [one["q"][0] for board in boards for one in board]
+    assert len(texts) == len(set(texts)) == 3 * 20
+    for text in texts:
+        parse(text)
+    later = load_board(0, 40, NOW + 10_000, NOW)
+    assert sum("newest=" in path for path in later) >= 15
+    assert len(parse_rules(rule_file(8, 40), "bench.yaml").rules) == 8

@@ -29,9 +29,10 @@ def test_a_local_session_listens_on_loopback_only(tmp_path: Path) -> None:
     assert "spark.jars" not in found
 
 
-def test_a_cluster_session_has_no_driver_paths_and_no_loopback(tmp_path: Path) -> None:
-    found = settings(tmp_path, "spark://host:7077", {"spark.executor.memory": "3g", PYTHON: "/opt/python"})
-    assert found["spark.master"] == "spark://host:7077"
+@pytest.mark.parametrize("master", ["spark://host:7077", "local-cluster[2,1,1024]"])
+def test_a_cluster_session_has_no_driver_paths_and_no_loopback(tmp_path: Path, master: str) -> None:
+    found = settings(tmp_path, master, {"spark.executor.memory": "3g", PYTHON: "/opt/python"})
+    assert found["spark.master"] == master
     assert found["spark.jars"] == "/a.jar,/b.jar"
     assert (found["spark.executor.memory"], found[PYTHON]) == ("3g", "/opt/python")
     assert "127.0.0.1" not in found.values()
