@@ -22,7 +22,10 @@ def connect(zookeeper: str | None = None, data: Path | str | None = None) -> Ses
     else ARTIMON_ZOOKEEPER or that of the stack on the default folder. Queries without a session use the newest one.
 
     Raises NotRunningError if `data` is given and no stack runs on it. The first query shows whether servers answer."""
-    from artimon.session import open_session
+    from artimon.runtime.version import requirements_named
+
+    with requirements_named():
+        from artimon.session import open_session
 
     return open_session(zookeeper, data)
 
@@ -42,8 +45,11 @@ def history(
     `options` are those of query_dsl.stores.history.engine.History.read. Several queries are faster through one
     session: `artimon.connect().history(...)`. Raises QueryError, and HistoryError if the history is missing or
     unreadable."""
-    from artimon.stack.stack_location import locate_settings
-    from query_dsl.stores.history.engine import History
+    from artimon.runtime.version import requirements_named
+
+    with requirements_named():
+        from artimon.stack.stack_location import locate_settings
+        from query_dsl.stores.history.engine import History
 
     place = locate_settings(Path(data) if data is not None else None)
     with History(hdfs or place.hdfs) as engine:

@@ -3,14 +3,15 @@
 `fleet.zookeeper.steady@N`: reads and writes of one agent a minute, of N agents at rest; each has a batch that waits for
 its ack while the acks change every 10 s. An agent has one session; its pings are not counted. Many agents share a
 process: all of an agent that talks to ZooKeeper, its transport and its log, without polls. `@Nprocesses`: the same of N
-processes of `artimon agent`.
+processes of `artimon agent`. `@Nsimulated`: the same of N agents of the simulation, whose acks never change
+(tests/simulation/fleet_run.py: the classes of the coordination in virtual time).
 `fleet.zookeeper.restart@N`: reads, writes and watch events in the whole fleet for the restart of one agent,
 `fleet.zookeeper.process@N` for the start of one process. Sessions' own messages are not counted.
 Without `@N`: at the largest N. The fleets of all sizes run at the same time, each in a tree of its own.
 `fleet.append.state`: see benchmarks/fleet_append.py.
 `fleet.collector.agents*`: agents on one collector, see benchmarks.fleet_collector.
 
-python -m benchmarks.fleet [--agents N,N] [--processes N] [--seconds S]     S: 60 or more
+python -m benchmarks.fleet [--agents N,N] [--processes N] [--simulated N] [--seconds S]     S: 60 or more
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import logging
 import multiprocessing
 import random
 import sys
@@ -61,8 +63,11 @@ from pipeline.link.collector_choice import COLLECTORS_PATH
 from sources.poll.host_coordinator import HostCoordinator
 from sources.poll.lease_units import Network
 from sources.poll.zookeeper_session import ZooKeeperSession
+from tests.simulation.fleet_run import run_rest
 
-SIZES, PROCESSES = "50,200,800", 50
+SIZES, PROCESSES, SIMULATED = "50,200,800", 50, 10_000
+SIMULATED_SEED = 2
+"""An even seed, without agents of the version before."""
 SECONDS = 120.0
 """Duration of a measurement at rest."""
 CHECK_S = 60.0
@@ -440,12 +445,22 @@ def change(fleets: Sequence[WholeFleet], act: str, at_rest: dict[WholeFleet, flo
     return {fleet: max(0.0, caused[fleet] - before[fleet] - at_rest[fleet] * took) / CHANGES for fleet in fleets}
 
 
+def simulate(agents: int) -> None:
+    """Print the operations of an agent of a simulated fleet at rest. Raises Violation."""
+    logging.disable(logging.CRITICAL)  # errors of the simulated ZooKeeper are expected
+    try:
+        emit(f"fleet.zookeeper.steady@{agents}simulated", run_rest(SIMULATED_SEED, agents), UNIT)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
 def main() -> None:
     """Run the benchmark."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="benchmarks.fleet", description=__doc__, formatter_class=form)
     parser.add_argument("--agents", default=SIZES, help="numbers of agents, comma separated")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="number of `artimon agent` processes")
+    parser.add_argument("--simulated", type=int, default=SIMULATED, help="agents of the simulation, 0 for none")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="duration at rest")
     parser.add_argument("--collector-agents", type=int, default=fleet_collector.AGENTS, help="0: leave that part out")
     options, parts = parser.parse_args(), Parts()
@@ -455,6 +470,8 @@ def main() -> None:
         )
     sizes = [int(text) for text in options.agents.split(",")]
     parts.run("fleet.append.state", fleet_append.measure)
+    if options.simulated:
+        parts.run(f"fleet.zookeeper.steady@{options.simulated}simulated", partial(simulate, options.simulated))
     raise_limit(0)
     with tempfile.TemporaryDirectory() as folder:
         place, stack = Path(folder), Stack(Path(folder) / "stack", ["zookeeper"], base_port=25_000)

@@ -105,12 +105,14 @@ def main(arguments: Sequence[str] | None = None, job: object = None) -> None:
 
 def _run(arguments: Sequence[str] | None, job: object) -> None:
     from artimon.runtime.settings import SettingsError
+    from artimon.runtime.version import MissingLibraryError, requirements_named
     from artimon.stack.stack_errors import JavaMissingError, StackError
 
     try:
         given = sys.argv[1:] if arguments is None else arguments
-        _program_for(given)(given, obj=job)
-    except (JavaMissingError, SettingsError) as problem:
+        with requirements_named():
+            _program_for(given)(given, obj=job)
+    except (JavaMissingError, MissingLibraryError, SettingsError) as problem:
         print_error(f"artimon: {problem}")
         sys.exit(2)
     except StackError as problem:

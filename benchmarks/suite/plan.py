@@ -270,8 +270,8 @@ PLAN = (
         "fleet",
         "benchmarks.fleet",
         4.2,
-        ("--agents", "50,200", "--processes", "0", "--seconds", "60"),
-        ("--agents", "20", "--processes", "0", "--seconds", "60", "--collector-agents", "200"),
+        ("--agents", "50,200", "--processes", "0", "--simulated", "0", "--seconds", "60"),
+        ("--agents", "20", "--processes", "0", "--simulated", "0", "--seconds", "60", "--collector-agents", "200"),
         promised=(
             *_family("fleet.zookeeper", ".steady", ".restart", ".process"),
             "fleet.append.state",
@@ -279,8 +279,8 @@ PLAN = (
             "limit.fleet.collector.agents.p99",
         ),
         sized=tuple(f"fleet.zookeeper.{name}@{n}" for name in ("steady", "restart", "process") for n in (50, 200)),
-        long=("--agents", "50,200,800", "--processes", "50", "--seconds", "300"),
-        long_minutes=12.0,
+        long=("--agents", "50,200,800", "--processes", "50", "--simulated", "10000", "--seconds", "300"),
+        long_minutes=14.0,
     ),
     Entry(
         "fleet_agent",

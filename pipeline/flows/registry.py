@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from artimon.runtime.text import did_you_mean
+from artimon.runtime.version import missing_requirement
 from pipeline.flows.context import Context
 from pipeline.flows.spi import Encoding, FlowError
 
@@ -85,7 +86,7 @@ class Registry:
         self._lock = threading.Lock()
         self._unread: dict[ComponentKind, ModuleType] = {}
         self._missing: dict[ComponentKind, dict[str, str]] = {part: {} for part in ComponentKind}
-        """Module that could not be imported -> library that is not installed."""
+        """Module that could not be imported -> reason."""
 
     def add_package(self, part: ComponentKind, package: ModuleType) -> None:
         """Register the components of a package. It is imported at the first use of the part: an agent without flows
@@ -129,14 +130,13 @@ class Registry:
                 return _load(entry, part)
         hint = did_you_mean(name, self.names(part))
         if missing := self._missing[part]:
-            libraries = ", ".join(sorted(set(missing.values())))
-            hint += f"; not loaded: {', '.join(sorted(missing))}, because {libraries} is not installed"
+            hint += f"; not loaded: {', '.join(sorted(missing))}, because {', '.join(sorted(set(missing.values())))}"
         raise UnknownComponentError(f"no {part.value[:-1]} is called {name!r}{hint}")
 
 
 def declared_in(module: ModuleType, missing: dict[str, str]) -> list[Component]:
     """Return the components that a module or the modules of a package declare, so that a new one is one file. Adds to
-    `missing` each module that needs a library which is not installed, with the library."""
+    `missing` each module that needs a library which is not installed, with the reason."""
     found = [one for one in vars(module).values() if isinstance(one, Component)]
     for part in pkgutil.iter_modules(getattr(module, "__path__", ())):
         try:
@@ -145,7 +145,9 @@ def declared_in(module: ModuleType, missing: dict[str, str]) -> list[Component]:
             library = (error.name or "").partition(".")[0]
             if library in _OURS:
                 raise
-            missing[part.name] = library
+            missing[part.name] = f"{library} is not installed"
+            if wanted := missing_requirement(error):
+                missing[part.name] += f" (pip install '{wanted}')"
     return found
 
 

@@ -12,6 +12,7 @@ from artimon.model.protocols import SinkRefusedError
 from artimon.model.values import Kind
 from artimon.runtime.exposure import require_protection
 from artimon.runtime.settings import SettingsError
+from artimon.runtime.version import missing_requirement
 from bookkeeper.rpc.security import Security
 from sources.base.schedule import Pace, next_tick, sleep_until
 from sources.delivery.reading_delivery import ReadingDelivery
@@ -167,8 +168,9 @@ def _grpc_listener(
     """Return the gRPC listener of an address. Raises SettingsError."""
     try:
         from sources.receive.grpc_listener import GrpcListener
-    except ImportError:
-        raise SettingsError(f"--receive {address}: gRPC needs `pip install 'artimon[grpc]'`") from None
+    except ImportError as error:
+        wanted = missing_requirement(error)
+        raise SettingsError(f"--receive {address}: gRPC needs `pip install '{wanted}'`") from None
     return GrpcListener(address, senders, token, security)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from artimon.model.labels import LabelError
-from artimon.model.select import NAME
+from artimon.model.series_table import NAME
 from artimon.runtime.http.http_limits import HttpError
 from artimon.runtime.snappy_block import SnappyError, decompress_block
 from sources.dropin.series_columns import DROPPED

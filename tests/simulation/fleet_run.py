@@ -71,6 +71,15 @@ def run_fleet(
     return outcome
 
 
+def run_rest(seed: int, agents: int) -> float:
+    """Return the messages of an agent a minute at rest. An even seed has no agents of the version before. Raises
+    Violation."""
+    outcome = FleetOutcome(seed, agents)
+    with simulated_with_older(seed) as fleet:
+        FleetRun(fleet, outcome, lambda _text: None).rest(agents)
+    return outcome.steady
+
+
 class FleetRun:
     """One history of a fleet."""
 
@@ -83,15 +92,19 @@ class FleetRun:
 
     def run(self, agents: int, minutes: float) -> None:
         """Run all parts. Raises Violation."""
-        self._populate(agents)
-        self._advance(WARM_S)
-        self._measure_rest()
+        self.rest(agents)
         self._measure_changes()
         for _ in range(round(minutes)):
             self._minute_of_faults()
         self._fleet.excuse("")
         self._advance(RECOVERY_S + 3 * PERIOD_S)
         self._check_end()
+
+    def rest(self, agents: int) -> None:
+        """Start the agents and measure them at rest. Raises Violation."""
+        self._populate(agents)
+        self._advance(WARM_S)
+        self._measure_rest()
 
     def _populate(self, agents: int) -> None:
         if self._outcome.seed % 2:

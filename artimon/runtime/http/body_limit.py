@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Collection, Sequence
-
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from typing import TYPE_CHECKING
 
 from artimon.runtime.http.http_limits import HttpError, HttpLimits
+
+if TYPE_CHECKING:  # an agent has no web framework
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADERS = [
     (b"content-type", b"application/json"),
