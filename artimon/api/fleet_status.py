@@ -19,6 +19,7 @@ from artimon.runtime.lag_limits import (
     FILE_OVERDUE_MS,
     GRACE_S,
     INTERVALS,
+    OPEN_HOURS,
     RAW_INTERVAL_MS,
     RAW_LAG_MS,
     SHARD_LAG_MS,
@@ -61,7 +62,14 @@ LIMITS: Mapping[str, LagLimit] = MappingProxyType(
         "artimon.kafka.full": LagLimit(0, "Kafka is full: data waits in the logs of the agents", unit_ms=False),
         "artimon.spark.lag.ms": LagLimit(RAW_LAG_MS, "Kafka waits for the raw table for {}"),
         "artimon.spark.buckets.lag.ms": LagLimit(SHARD_LAG_MS, "Kafka waits for the shards for {}"),
+        "artimon.compactor.givenup": LagLimit(0, "has given up {} hours or days: see its log", unit_ms=False),
         "artimon.compactor.behind.ms": LagLimit(COMPACTION_AGE_MS, "its oldest job waits for {}"),
+        "artimon.compactor.live.openhours": LagLimit(
+            OPEN_HOURS, "has {} open hours: the raw table does not mark them as complete", unit_ms=False
+        ),
+        "artimon.shard.vshards.lacking": LagLimit(
+            0, "lacks data of {} virtual shards, which Kafka deleted unread: its answers are partial", unit_ms=False
+        ),
         "artimon.shard.lag.ms": LagLimit(SHARD_LAG_MS, "is behind Kafka for {}"),
         "artimon.shard.refilling": LagLimit(
             0, "refills from Kafka, {} batches to go: its answers are partial", unit_ms=False

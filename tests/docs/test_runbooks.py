@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from artimon.api.fleet_status import LIMITS
+from artimon.runtime.self_metrics import metrics_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "howto" / "runbooks.md").read_text()
@@ -21,8 +22,14 @@ def shipped_alerts() -> set[str]:
     return {rule["name"] for file in files for rule in yaml.safe_load(file.read_text())["rules"]}
 
 
+def alarms() -> set[str]:
+    """Return the own variables that count alarms."""
+    return {own.name for table in metrics_tables().values() for own in table if own.name.endswith(".alarms")}
+
+
 def test_every_problem_has_a_runbook_and_every_runbook_a_problem() -> None:
-    assert set(SECTIONS) == {*LIMITS, *STATES, *shipped_alerts()}
+    assert alarms() == {"artimon.compactor.alarms", "artimon.agent.flow.alarms"}
+    assert set(SECTIONS) == {*LIMITS, *STATES, *shipped_alerts(), *alarms()}
 
 
 def test_a_runbook_quotes_the_text_of_its_problem() -> None:

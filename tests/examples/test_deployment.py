@@ -257,6 +257,7 @@ def test_the_playbook_replaces_packages_only_where_it_restarts_a_role() -> None:
     assert used.isdisjoint({"ansible.builtin.pip", "ansible.builtin.copy", "ansible.builtin.template"})
     assert [play["hosts"] for play in others] == ORDER
     assert [play["serial"] for play in others] == [1] * (len(ORDER) - 1) + ["10%"]
+    assert all(set(play) <= {"name", "hosts", "become", "serial", "vars", "pre_tasks", "tasks"} for play in others)
     groups = yaml.safe_load((ANSIBLE / "inventory.yaml").read_text())["all"]["children"]
     assert groups.keys() == {play["hosts"] for play in others}
     for play in others:
@@ -278,3 +279,103 @@ def test_a_role_is_installed_before_it_restarts_and_anew_whatever_its_version() 
     due, done = (task for task in tasks if "{{ process }}.installed" in str(task))
     assert due["ansible.builtin.copy"] == done["ansible.builtin.copy"]
     assert (due.get("check_mode"), done.get("check_mode"), done) == (True, None, tasks[-1])
+
+
+TEMPLATE = (ANSIBLE / "templates" / "artimon.env.j2").read_text()
+
+
+def needed_files(text: str) -> set[str]:
+    """Return the files of /etc/artimon that a text names; `=-` before one means that it may be missing."""
+    return {path.removeprefix("/etc/artimon/") for path in re.findall(r"(?<!=-)/etc/artimon/[\w./-]*[\w-]", text)}
+
+
+def variables(text: str) -> set[str]:
+    """Return the names that a file of environment variables sets."""
+    return set(re.findall(r"(?m)^([A-Z_]+)=", text))
+
+
+def role_files() -> set[str]:
+    """Return the files that role.yaml puts into /etc/artimon of every host."""
+    tasks = {task["name"]: task for task in yaml.safe_load((ANSIBLE / "role.yaml").read_text())}
+    shared = re.findall(r"'([^']+)'", tasks["Files of all hosts, and of the role"]["loop"])
+    certificate = tasks["Certificate of the host"]
+    assert certificate["ansible.builtin.copy"]["dest"] == "/etc/artimon/tls/{{ item }}"
+    assert tasks["Addresses"]["ansible.builtin.template"]["dest"] == "/etc/artimon/artimon.env"
+    return {*shared, *(f"tls/{file}" for file in certificate["loop"]), "artimon.env"}
+
+
+def test_the_playbook_supplies_every_file_and_variable_of_a_unit() -> None:
+    for play in plays()[1:]:
+        unit = (DEPLOY / "systemd" / play["vars"]["file"]).read_text()
+        supplied = role_files() | {file.rstrip("/") for file in play["vars"].get("files", ())}
+        assert needed_files(unit + TEMPLATE) <= supplied, play["name"]
+        own = set(re.findall(r"(?m)^Environment=([A-Z_]+)=", unit))
+        assert set(re.findall(r"\$\{([A-Z_]+)\}", unit)) <= variables(TEMPLATE) | own, play["name"]
+        for file in play["vars"].get("files", ()):
+            assert f"`{file}`" in GUIDE
+
+
+def test_units_without_a_play_name_files_of_the_document() -> None:
+    example = (DEPLOY / "systemd" / "artimon.env").read_text()
+    assert variables(TEMPLATE) - {"SHARD_MEMBERS"} == variables(example)
+    assert needed_files(TEMPLATE) == needed_files(example) - {"artimon.env"}
+    known = (ROOT / "docs" / "environment.md").read_text()
+    assert not [name for name in variables(example) if name.startswith("ARTIMON_") and f"`{name}`" not in known]
+    played = {play["vars"]["file"] for play in plays()[1:]}
+    for unit in (unit for unit in UNITS if unit.name not in played):
+        text = unit.read_text()
+        for file in needed_files(text) - role_files():
+            assert f"{file}`" in GUIDE, f"{unit.name}: docs/deploy.md does not say what makes {file}"
+        assert set(re.findall(r"\$\{([A-Z_]+)\}", text)) <= variables(example) | {"SHARD_MEMBERS"}, unit.name
+    assert "`handover` has a unit and no manifest" in GUIDE
+
+
+def test_the_play_of_spark_brings_java_and_the_jars_of_its_properties() -> None:
+    (play,) = [play for play in plays() if play["hosts"] == "spark"]
+    tasks = {task["name"]: task for task in play["pre_tasks"]}
+    assert tasks["Java"]["ansible.builtin.apt"]["name"] == "default-jdk-headless"
+    folder = tasks["Jars"]["ansible.builtin.copy"]["dest"]
+    jars = re.search(r"(?m)^spark.jars\s+(\S+)$", (DEPLOY / "standalone.properties").read_text())
+    assert jars is not None
+    assert all(jar.startswith(folder) for jar in jars[1].split(","))
+
+
+def test_nothing_is_for_one_architecture_of_processors() -> None:
+    files = [file for file in DEPLOY.rglob("*") if file.is_file()]
+    assert not [file.name for file in files if re.search(r"amd64|x86_64|aarch64|arm64", file.read_text())]
+
+
+INSTRUCTION = re.compile(
+    "ADD|ARG|CMD|COPY|ENTRYPOINT|ENV|EXPOSE|FROM|HEALTHCHECK|LABEL|ONBUILD|RUN|SHELL|STOPSIGNAL|USER|VOLUME|WORKDIR"
+)
+
+
+@pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.name)
+def test_an_image_has_instructions_that_exist_and_takes_from_stages_before(image: Path) -> None:
+    lines = [line for line in image.read_text().splitlines() if not line.lstrip().startswith("#")]
+    text = re.sub(r"\\\n", " ", "\n".join(lines))
+    stages: list[str] = []
+    arguments: set[str] = set()
+    for line in filter(str.strip, text.splitlines()):
+        word, _, rest = line.partition(" ")
+        assert INSTRUCTION.fullmatch(word), line
+        assert rest.strip(), line
+        if word == "ARG":
+            arguments.add(rest.partition("=")[0])
+        elif word == "FROM":
+            assert set(re.findall(r"\$\{(\w+)\}", rest)) <= arguments, line
+            stages += re.findall(r" AS (\w+)$", rest)
+        elif word == "COPY" and (source := re.search(r"--from=(\w+)", rest)):
+            assert source[1] in stages, line
+        elif word == "RUN":
+            done = subprocess.run(["sh", "-n", "-c", rest], capture_output=True, text=True, check=False)
+            assert not done.stderr, line
+
+
+@pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.name)
+def test_an_image_has_the_compiled_functions_of_receivers(image: Path) -> None:
+    """What `build_library` is called for, but where the package is not in the image."""
+    text = image.read_text()
+    for module in ("sources.receive.known_series", "sources.receive.known_points"):
+        assert module in text
+    assert ("artimon.compute.kernels" in text) == image.name.startswith("platform")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.seeds import drawn, fixed_and_drawn
+from tests.simulation import fleet_run
 from tests.simulation.fleet_faults import FAULTS, planted
 from tests.simulation.fleet_links_faults import FAULTS as LINK_FAULTS
 from tests.simulation.fleet_links_faults import planted_in_links
@@ -60,6 +61,11 @@ def test_a_run_repeats_itself() -> None:
 def test_common_planted_faults_are_found(name: str) -> None:
     with planted(name):
         assert any(run_fleet(seed, 25).violation for seed in range(1, SEARCHED + 1))
+
+
+def test_a_storm_is_noticed_in_a_small_fleet_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_run, "STORM", 1.0)
+    assert "a storm" in run_fleet(300, 25, 2.0).violation
 
 
 @pytest.mark.parametrize("seed", fixed_and_drawn([1, 2], "links of a fleet"))

@@ -6,7 +6,7 @@ ARG SPARK=apache/spark:4.2.0
 FROM ${SPARK} AS spark
 
 FROM ${PYTHON} AS build
-RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jdk-headless gcc libc6-dev \
+RUN apt-get update && apt-get install -y --no-install-recommends default-jdk-headless gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY scripts/build.lock scripts/requirements.lock scripts/
@@ -21,19 +21,21 @@ COPY varstore varstore
 COPY query_dsl query_dsl
 COPY alerts alerts
 RUN /opt/artimon/bin/pip install --no-cache-dir --no-deps --no-build-isolation ./bookkeeper . \
-    && /opt/artimon/bin/python -m artimon.compute.kernels
+    && for library in artimon.compute.kernels sources.receive.known_series sources.receive.known_points; do \
+        /opt/artimon/bin/python -m "$library" || exit 1; \
+    done
 RUN XDG_CACHE_HOME=/tmp/cache /opt/artimon/bin/artimon setup --jars spark \
     && mv /tmp/cache/artimon/jars/spark /opt/artimon/jars
 
 FROM ${PYTHON}
-RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jdk-headless tini procps \
+RUN apt-get update && apt-get install -y --no-install-recommends default-jdk-headless tini procps \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --uid 185 --no-create-home --shell /usr/sbin/nologin artimon \
     && install -d -o artimon -g artimon /var/lib/artimon
 COPY --from=build /opt/artimon /opt/artimon
 # Spark's own script starts executors on Kubernetes; the Python package does not have it
 COPY --from=spark /opt/entrypoint.sh /opt/entrypoint.sh
-ENV JAVA_HOME=/usr/lib/jvm/java-17-openjdk-amd64 \
+ENV JAVA_HOME=/usr/lib/jvm/default-java \
     SPARK_HOME=/opt/artimon/lib/python3.11/site-packages/pyspark \
     PATH=/opt/artimon/bin:$PATH
 RUN install -d /opt/spark && ln -s "$SPARK_HOME/jars" /opt/spark/jars && ln -s "$SPARK_HOME/bin" /opt/spark/bin
