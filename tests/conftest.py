@@ -22,10 +22,36 @@ pytest_plugins = ["tests.seeds", "tests.durations"]
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 TEST_PORTS = 21000
+OF_KAFKA_AND_HDFS = tuple(
+    f"{folder}/test_{name}.py"
+    for folder, names in {
+        "spark": "acks buckets deadletters gaps name_service poison raw retention series_table",
+        "history": "command engine_store examples partitions post_mortem two_engines",
+        "alerts": "pair pair_member process state_log",
+        "api": "perl without_zookeeper",
+        "compaction": "process",
+        "faults": "slow",
+        "kafka": "shards topics",
+        "pipeline": "broker collector delivery quota",
+        "pipeline/delivery": "modes",
+        "pipeline/direct": "service",
+        "pipeline/flows": "agent_chains files_sink groups_in_zookeeper kafka_channel kafka_ends",
+        "pipeline/sites": "links mirror_servers",
+        "security": "inputs",
+        "series": "keeper",
+        "sources/jmx": "hadoop",
+        "stack": "class_archives servers status",
+        "storage": "conformance contention",
+        "upgrade": "tables whole_upgrade",
+        "varstore": "cluster process_restore server",
+    }.items()
+    for name in names.split()
+)
+"""Files with tests that need Kafka, HDFS or Spark: their starts take a minute of the processor, and each uses 3 % of a
+core at rest."""
 TOGETHER = (
     ("page", "e2e", "security/test_exposure.py"),
-    ("spark", "history", "upgrade"),
-    ("compaction", "series", "security/test_inputs.py"),
+    OF_KAFKA_AND_HDFS,
     ("page/test_compare.py", "page/test_ranges.py", "page/test_several_queries.py", "page/test_views.py"),
     ("simulation/test_simulation.py",),
 )
@@ -42,9 +68,11 @@ the whole stack wait most of their time."""
 LATE = frozenset({"address", "host_known"})
 """Fixtures that wait for the first whole minute of the stack: tests that need none of them run meanwhile."""
 LATE_TURN = 2
-ENDING = ("whole_stack",)
-"""Fixtures of the session that end with the last test of their row in TOGETHER: they would use a third of a core until
-the end of the run."""
+ENDING = ("whole_stack", "kafka_stack", "hdfs_stack")
+"""Fixtures of the session that end with the last test of their row in TOGETHER: the first would use a third of a core
+until the end of the run, the others 3 % each."""
+ONCE = frozenset({"kafka_stack", "hdfs_stack"})
+"""Fixtures of OF_KAFKA_AND_HDFS: they start in one worker only."""
 SERVERS = frozenset({"zookeeper_stack", "kafka_stack", "hdfs_stack", "whole_stack", "connector", "java", "browser"})
 """Fixtures that start servers, Spark, a Java program or a browser."""
 REASONS = {
@@ -77,6 +105,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("shared") and not SHARED.is_dir():
             item.add_marker(missing)
     groups = {item.nodeid: _group(item.nodeid) for item in items}
+    row = TOGETHER.index(OF_KAFKA_AND_HDFS)
+    using = [item for item in items if not ONCE.isdisjoint(getattr(item, "fixturenames", ()))]
+    strays = {
+        item.location[0] for item in using if groups[item.nodeid][0] != row and not item.get_closest_marker("slow")
+    }
+    if strays:
+        raise pytest.UsageError(f"name in OF_KAFKA_AND_HDFS (tests/conftest.py): {', '.join(sorted(strays))}")
     marked = {
         mark: {groups[item.nodeid] for item in items if item.get_closest_marker(mark)} for mark in ("stack", "programs")
     }
@@ -86,6 +121,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return group[0], group not in marked["stack"], group not in marked["programs"], _turn(item)
 
     items.sort(key=place)
+
+
+def _check_row(items: Sequence[pytest.Item]) -> None:
+    """Raise UsageError if a file of the usual run would start Kafka or HDFS in another worker."""
+    using = (item for item in items if not ONCE.isdisjoint(getattr(item, "fixturenames", ())))
+    files = {item.location[0].removeprefix("tests/") for item in using if not item.get_closest_marker("slow")}
+    if strays := files - {*OF_KAFKA_AND_HDFS}:
+        raise pytest.UsageError(f"tests/conftest.py: name in OF_KAFKA_AND_HDFS: {', '.join(sorted(strays))}")
 
 
 def _turn(item: pytest.Item) -> int:

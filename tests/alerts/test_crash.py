@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.alerts.mailboxes import Mailbox
+from tests.forked import run_forked
 
 pytestmark = pytest.mark.programs
 
@@ -18,8 +18,7 @@ EXPECTED = [A_FAILS[0], "[FIRING] down: 1 firing, 1 resolved", "[RESOLVED] down:
 
 
 def run(folder: Path, mails: Mailbox, step: str, number: int) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.alerts.crashing_engine", str(folder), mails.address, step, str(number)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run_forked("tests.alerts.crashing_engine", str(folder), mails.address, step, str(number))
 
 
 def test_without_a_crash(tmp_path: Path, mails: Mailbox) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from artimon.runtime.text import parse_duration
+from tests.forked import run_forked
 
 pytestmark = pytest.mark.programs
 
 
 def artimon(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "artimon.cli", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run_forked("artimon.cli", *words)
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import urllib.request
 from urllib.parse import urlencode
 
 import pytest
 
 from artimon.stack.stack import Stack
+from tests.forked import run_forked
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
@@ -19,8 +19,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
 
 def artimon(stack: Stack, *words: str) -> subprocess.CompletedProcess[str]:
     """Run `artimon WORDS` against the stack."""
-    command = [sys.executable, "-m", "artimon.cli", *words, "--data", str(stack.data)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return run_forked("artimon.cli", *words, "--data", str(stack.data))
 
 
 CPU = "fetch('host.cpu.ms').increase().sum(by=['cpu'])"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from artimon.session import Session
 from query_dsl import QueryError
 from query_dsl.stores.history.engine import Engine, History
 from query_dsl.tree.times import format_time
+from tests.forked import run_forked
 from tests.history.conftest import EXTREME
 from tests.history.world import HOUR_MS, START_MS, HistoryWorld
 
@@ -24,18 +24,8 @@ TIMES = ["--from", format_time(START_MS - 1), "--to", format_time(START_MS + 6 *
 
 
 def command(history_world: HistoryWorld, *words: str) -> subprocess.CompletedProcess[str]:
-    argv = [
-        sys.executable,
-        "-m",
-        "artimon.cli",
-        "history",
-        *words,
-        "--hdfs",
-        history_world.hdfs,
-        "--zookeeper",
-        "127.0.0.1:1",
-    ]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    where = ["--hdfs", history_world.hdfs, "--zookeeper", "127.0.0.1:1"]
+    return run_forked("artimon.cli", "history", *words, *where, timeout=120)
 
 
 def test_forms_of_the_command(history_world: HistoryWorld, tmp_path: Path) -> None:

@@ -105,13 +105,13 @@ def check(seed: int, questions: int, folder: Path) -> None:
     assert compared > questions  # most questions of some seeds are errors everywhere
 
 
-@pytest.mark.parametrize("seed", fixed_and_drawn([1, 3], "levels and engines"))
+@pytest.mark.parametrize("seed", fixed_and_drawn([1], "levels and engines"))
 def test_no_answer_depends_on_the_level_or_engine_that_served_it(seed: int, tmp_path: Path) -> None:
     check(seed, 14, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("seed", fixed_and_drawn([2, 4], "levels and engines at length", 10))
+@pytest.mark.parametrize("seed", fixed_and_drawn([2, 3, 4], "levels and engines at length", 10))
 def test_no_answer_depends_on_the_level_or_engine_at_length(seed: int, tmp_path: Path) -> None:
     check(seed, 60, tmp_path)

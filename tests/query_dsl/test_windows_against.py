@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,14 @@ from artimon.compute.quantiles import METHODS
 from tests.query_dsl.window_rows import STEP, random_rows, values
 from tests.seeds import drawn
 
-stats = pytest.importorskip("scipy.stats")
-holtwinters = pytest.importorskip("statsmodels.tsa.holtwinters")
-
 Plain = Callable[[np.ndarray[Any, Any], np.ndarray[Any, Any]], float | None]
 """(values, their columns) of one window -> what is expected; the window's last column is `width` - 1."""
+
+
+@cache
+def peer(name: str) -> Any:
+    """Import a library when a test asks for it: no other worker needs these large ones."""
+    return pytest.importorskip(name)
 
 
 def compare(name: str, width: int, plain: Plain, tolerance: float = 1e-9, **args: Any) -> None:
@@ -76,16 +80,17 @@ def test_sd_as_pandas() -> None:
 
 
 def test_median_deviation() -> None:
-    compare("mad", 9, lambda x, _: float(stats.median_abs_deviation(x)) if len(x) else None)
+    compare("mad", 9, lambda x, _: float(peer("scipy.stats").median_abs_deviation(x)) if len(x) else None)
 
 
 def test_zscore() -> None:
-    compare("zscore", 9, lambda x, _: float(stats.zscore(x, ddof=1)[-1]) if len(x) > 1 else None)
+    compare("zscore", 9, lambda x, _: float(peer("scipy.stats").zscore(x, ddof=1)[-1]) if len(x) > 1 else None)
 
 
 def test_robust_zscore() -> None:
     def plain(x: np.ndarray[Any, Any], _at: object) -> float | None:
-        return 0.6745 * float(x[-1] - np.median(x)) / stats.median_abs_deviation(x) if len(x) > 1 else None
+        mad = peer("scipy.stats").median_abs_deviation
+        return 0.6745 * float(x[-1] - np.median(x)) / mad(x) if len(x) > 1 else None
 
     compare("zscore", 9, plain, robust=True)
 
@@ -102,7 +107,7 @@ def test_holt_equals_statsmodels() -> None:
     def plain(x: np.ndarray[Any, Any], _at: object) -> float | None:
         if len(x) < 3:  # statsmodels takes no series of one value after the two that begin it
             return float(x[1]) if len(x) == 2 else None
-        model = holtwinters.Holt(
+        model = peer("statsmodels.tsa.holtwinters").Holt(
             x[1:], initialization_method="known", initial_level=x[0], initial_trend=x[1] - x[0]
         )  # fmt: skip
         return float(model.fit(smoothing_level=0.4, smoothing_trend=0.3, optimized=False).level[-1])
@@ -112,7 +117,7 @@ def test_holt_equals_statsmodels() -> None:
 
 def test_derivative() -> None:
     def plain(x: np.ndarray[Any, Any], at: np.ndarray[Any, Any]) -> float | None:
-        return float(stats.linregress(at * STEP / 1000, x).slope) if len(x) > 1 else None
+        return float(peer("scipy.stats").linregress(at * STEP / 1000, x).slope) if len(x) > 1 else None
 
     compare("derivative", 10, plain)
 
@@ -121,7 +126,7 @@ def test_predict_linear() -> None:
     def plain(x: np.ndarray[Any, Any], at: np.ndarray[Any, Any]) -> float | None:
         if len(x) < 2:
             return None
-        line = stats.linregress(at * STEP / 1000, x)
+        line = peer("scipy.stats").linregress(at * STEP / 1000, x)
         return float(line.intercept + line.slope * (9 * STEP + 30_000) / 1000)
 
     compare("predict_linear", 10, plain, horizon=30_000)

@@ -69,6 +69,7 @@ def test_old_archives_are_deleted(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"lock", *kept}
 
 
+@pytest.mark.stack
 @pytest.mark.parametrize("kind", ["zookeeper", "kafka", "namenode", "datanode"])
 def test_servers_use_the_archives_of_the_setup(kind: str, request: pytest.FixtureRequest) -> None:
     group = "hdfs" if kind.endswith("node") else kind
