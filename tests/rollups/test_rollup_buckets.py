@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -160,6 +161,37 @@ def test_a_block_serves_any_series_and_times() -> None:
     assert merged.samples == len(wanted) == 4
     assert merged.add_block(block, block.series - 1, np.array([1, 0]), T + HOUR, T + 2 * HOUR) == 0
     assert same_state(merged, pieces)
+
+
+def test_threads_add_blocks_at_a_time() -> None:
+    """Blocks of equal series with several incarnations, added by four threads, and pieces between them."""
+    count, days = 60, 12
+    random = np.random.default_rng(5)
+    blocks, whole = [], BucketAccumulator(count, Grid(T + days * HOUR, FIVE, days * 12), STATISTICS)
+    order = random.permutation(count)
+    for day in range(days):
+        own, at = np.repeat(np.arange(count), 12), np.tile(T + day * HOUR + (1 + np.arange(12)) * FIVE - 1, count)
+        birth, cells = random.choice([5, 7, 11], len(own)), random.integers(0, 9, len(own))
+        types = np.full(len(own), int(ValueType.INTEGER), np.uint8)
+        rows = roll_up_cells(np.zeros_like(own), own, at, birth, types, cells, (), FIVE)
+        blocks.append(rows)
+        whole.add(bucketize_rollups(rows, Grid(T + days * HOUR, FIVE, days * 12)))
+    merged = BucketAccumulator(count, Grid(T + days * HOUR, FIVE, days * 12), STATISTICS, order)
+
+    def add(day: int) -> bool:
+        if day % 5 == 4:
+            return merged.add_rows(blocks[day]) is not None
+        return add_block(merged, block_of(blocks[day]))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(add, range(days)))
+    expected, found = (one._matrices() for one in (whole, merged))
+    for name, matrix in expected.items():
+        assert np.array_equal(matrix[order], found[name]), name
+    for kept in (whole, merged):
+        kept._merge_incarnations()
+    assert np.array_equal(whole._incarnations[0], merged._incarnations[0])
+    assert merged.samples == whole.samples == count * days * 12
 
 
 def test_times_and_counts_beyond_a_packed_row_are_left_to_tables() -> None:
