@@ -292,6 +292,7 @@ def _function(
         rolling=rolling,
         gives=gives,
         predecessor=True,
+        opening=True,
         births=True,
         counter=births,
         edges=True,

@@ -90,6 +90,8 @@ class WindowFunction:
     """True for functions of counters: gauges, and sums of counters, give a warning."""
     edges: bool = False
     """True if it reads only the first and the last two samples of a window, the one before it, and incarnations."""
+    opening: bool = False
+    """True if it reads `min` of opening buckets alone, see SelectRequest, unless `max_gap` is less than a bucket."""
     grid_only: bool = False
     """True if it needs buckets of known times and widths: raw samples are refused."""
 
@@ -129,6 +131,8 @@ def mask_windows(
     """Mask the windows with fewer than `min_count` samples (None: the function's default); with `full` also the windows
     with an empty bucket."""
     column, least = found.column, function.min_count if min_count is None else min_count
+    if least <= 1 and function.rolling is not None and not (function.total or full):
+        return found  # as in `mask_shown`
     kept = np.asarray(integer_totals(data.stats["count"], frame) >= least)
     if full:
         kept &= has_no_gaps(data, frame)

@@ -449,7 +449,7 @@ static inline int64_t end_of(const struct rollup_block *b, int64_t i) { return b
 static inline int is_wanted(const struct rollup_block *b, int64_t end_ms) { return end_ms > b->after_ms && end_ms <= b->until_ms; }
 
 /* 1 if each series with wanted rows has the type of these, which is not that of texts: types were entered. */
-static int enter_types(const struct rollup_block *b, uint8_t *types, uint8_t string_code, uint8_t ended_code, uint8_t no_type) {
+int32_t enter_types(const struct rollup_block *b, uint8_t *types, uint8_t string_code, uint8_t ended_code, uint8_t no_type) {
     for (int64_t k = 0; k < b->n; k++) {
         const uint8_t type = b->type[b->run[k]];
         int64_t i = b->begin[b->run[k]];
@@ -466,14 +466,13 @@ static int enter_types(const struct rollup_block *b, uint8_t *types, uint8_t str
     return 1;
 }
 
-/* Merges the rows of runs whose end is in (after, until], and sets `merged`. Result as that of `add_rollups`; -1 for texts, too. */
+/* Merges the rows of runs whose end is in (after, until], and sets `merged`; their types are entered. Number of incarnations in
+   `others`. */
 int64_t add_block(struct rollup_block *block, const struct matrix *matrix, const struct lives *lives, uint8_t double_code,
-                  uint8_t string_code, uint8_t ended_code, uint8_t no_type) {
+                  uint8_t ended_code) {
     const struct rollup_block b = *block;
     const struct matrix m = *matrix;
     const struct lives l = *lives;
-    if (!enter_types(&b, l.type, string_code, ended_code, no_type))
-        return -1;
     int64_t spilled = 0, merged = 0;
     for (int64_t k = 0; k < b.n; k++) {
         const int64_t run = b.run[k], series = b.series[k], place = l.place[series];

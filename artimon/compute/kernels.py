@@ -13,7 +13,7 @@ import ctypes
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,29 @@ class _RollupBlock(ctypes.Structure):
     )
 
 
+class BlockRows(NamedTuple):
+    """Rows of some runs of a block of roll-ups.
+
+    chosen: number and series of each run. block: first row of each run, and the number of all rows; start time and type
+    of each run, rows (PACKED); min, max and sum of each row or None. grid: start, step and number of columns. times:
+    the rows whose end is later than the first and not later than the second are meant; the base of the block."""
+
+    chosen: tuple[Ints, Ints]
+    block: tuple[npt.NDArray[Any] | None, ...]
+    grid: tuple[int, int, int]
+    times: tuple[int, int, int]
+
+    def part(self, runs: slice) -> BlockRows:
+        """Return the rows of some of the runs."""
+        run, series = self.chosen
+        return self._replace(chosen=(run[runs], series[runs]))
+
+    def struct(self, width: int) -> _RollupBlock:
+        """Return it for matrices of `width` series."""
+        addresses = (None if one is None else _address(one) for one in (*self.chosen, *self.block))
+        return _RollupBlock(len(self.chosen[0]), *self.grid, width, *self.times, *addresses)
+
+
 class _Matrix(ctypes.Structure):
     _fields_ = (*((name, _ADDRESS) for name in ("count", "last", "last_time", "min", "max", "sum")),)
 
@@ -120,7 +143,8 @@ class Kernels:
         self._sum_integers = _function(library.sum_integers, None, _INT, _ADDRESS, _ADDRESS, _ADDRESS)
         self._add_rollups = _function(library.add_rollups, _INT, _ADDRESS, _ADDRESS, _ADDRESS, type_, type_)
         self._pack_rollups = _function(library.pack_rollups, _INT, _ADDRESS)
-        self._add_block = _function(library.add_block, _INT, _ADDRESS, _ADDRESS, _ADDRESS, type_, type_, type_, type_)
+        self._enter_types = _function(library.enter_types, flag, _ADDRESS, _ADDRESS, type_, type_, type_)
+        self._add_block = _function(library.add_block, _INT, _ADDRESS, _ADDRESS, _ADDRESS, type_, type_)
         self._json_numbers = _function(
             library.json_numbers, _INT, _INT, ctypes.c_char_p, _INT, _INT, _ADDRESS, _ADDRESS, _ADDRESS
         )
@@ -233,28 +257,21 @@ class Kernels:
         runs: int = self._pack_rollups(ctypes.addressof(held))
         return runs
 
-    def add_block(
-        self,
-        chosen: Sequence[Ints],
-        block: Sequence[npt.NDArray[Any] | None],
-        matrices: Sequence[Ints | None],
-        lives: Sequence[npt.NDArray[Any]],
-        grid: tuple[int, int, int],
-        times: tuple[int, int, int],
-        no_type: int,
-    ) -> tuple[int, int]:
-        """`add_rollups` of the rows of some runs of a block; also return the number of rows. -1 for texts, too.
+    def enter_types(self, rows: BlockRows, types: Bytes, no_type: int) -> bool:
+        """Enter the types of the series of these rows; False if one has another type, or texts."""
+        held = rows.struct(len(types))
+        codes = ValueType.STRING, ValueType.ENDED, no_type
+        return bool(self._enter_types(ctypes.addressof(held), _address(types), *codes))
 
-        chosen: number and series of each run. block: first row of each run, and the number of all rows; start time and
-        type of each run, rows (PACKED); min, max and sum of each row or None. lives: those of `add_rollups`, and the
-        newest end by series. times: the rows whose end is later than the first and not later than the second are
-        merged; the base of the block."""
-        addresses = (None if one is None else _address(one) for one in (*chosen, *block))
-        held = _RollupBlock(len(chosen[0]), *grid, len(lives[2]), *times, *addresses)
+    def add_block(
+        self, rows: BlockRows, matrices: Sequence[Ints | None], lives: Sequence[npt.NDArray[Any]]
+    ) -> tuple[int, int]:
+        """`add_rollups` of these rows, whose types are entered; return the number of `others` and of rows. Threads may
+        merge rows of distinct series at a time. lives: those of `add_rollups`, and the newest end by series."""
+        held = rows.struct(len(lives[2]))
         cells, lived = _matrix_and_lives(matrices, lives)
-        codes = ValueType.DOUBLE, ValueType.STRING, ValueType.ENDED, no_type
         at = ctypes.addressof(held), ctypes.addressof(cells), ctypes.addressof(lived)
-        others: int = self._add_block(*at, *codes)
+        others: int = self._add_block(*at, ValueType.DOUBLE, ValueType.ENDED)
         return others, held.merged
 
     def is_ordered(self, source: Ints, series: Ints, time: Ints) -> bool:

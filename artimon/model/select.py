@@ -51,6 +51,9 @@ class SelectRequest:
     hold; None: all that it holds. The memory store as a whole and other engines ignore this."""
     only: tuple[int, ...] | None = None
     """Restrict the matching series to these fingerprints; None: all. Other engines ignore this."""
+    opening: bool = False
+    """True if `min` is needed of opening buckets alone: those of several samples whose series has none in the bucket
+    before, on this grid. Others are then arbitrary. For the history; other engines ignore this."""
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from artimon.compute.partials import Partial, mask_of, partial_of, result_of
+from artimon.compute.partials import Partial, mask_of, partial_in_order, result_of
 from query_dsl.evaluation.execution import QueryExecution
 from query_dsl.evaluation.udf import result_type_of, run_udf_reduce
 from query_dsl.functions.equivalence_classes import SeriesClasses, classes_of
@@ -38,12 +38,13 @@ def reduce_classes(node: nodes.Reduce, found: Matrix, execution: QueryExecution)
         found, classes = _drop_mixed_strings(reducer, found, classes, execution)
     _refuse_missing(node.rules, reducer.name, found)
     order = classes.order
-    column, codes = take(found.column, order), classes.codes[order]
+    codes = classes.codes[order]
     if reducer.run is None:
-        partial = partial_of(reducer.pushed, column, np.flatnonzero(np.diff(codes, prepend=-1)))
+        starts = np.flatnonzero(np.diff(codes, prepend=-1))
+        partial = partial_in_order(reducer.pushed, found.column, order, starts)
         return Matrix(classes.keys, found.grid, finish_partial(partial, reducer, node.rules))
     keys = [found.keys[row] for row in order.tolist()]
-    members = ClassMembers(keys, column, codes, classes.keys, found.strings, execution.note)
+    members = ClassMembers(keys, take(found.column, order), codes, classes.keys, found.strings, execution.note)
     return _run_reducer(reducer, args, members, node.rules, found)
 
 

@@ -249,18 +249,18 @@ class QueryEvaluator(QueryExecution):
             _measure(self.costs, node, began, series, points)
         return found
 
-    def statistics(self, node: Node, grid: Grid, names: Sequence[str]) -> BucketData:
+    def statistics(self, node: Node, grid: Grid, names: Sequence[str], opening: bool = False) -> BucketData:
         """Return the statistics of a fetch, possibly shifted in time. For other nodes return their values as buckets of
         one sample."""
         match node:
             case nodes.Range() | nodes.Between() | nodes.At():
-                return self.statistics(node.child, grid, names)
+                return self.statistics(node.child, grid, names, opening)
             case nodes.Offset():
                 ms = _offset_ms(node, grid)
-                return self.statistics(node.child, _earlier(grid, ms), names).shifted(ms)
+                return self.statistics(node.child, _earlier(grid, ms), names, opening).shifted(ms)
             case nodes.Fetch():
                 began = perf_counter()
-                data = fetch_data(node, grid, names, self)
+                data = fetch_data(node, grid, names, self, opening)
                 if self.costs is not None:
                     _measure(self.costs, node, began, len(data.keys), int(data.present.sum()))
                 return data

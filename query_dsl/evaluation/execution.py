@@ -93,8 +93,9 @@ class QueryExecution(ABC):
         """Return the value of a node on `grid`; of a node over raw samples, those in (start, end] of the grid."""
 
     @abstractmethod
-    def statistics(self, node: Node, grid: Grid, names: Sequence[str]) -> BucketData:
-        """Return bucket statistics of a fetch (possibly shifted in time); of other nodes values, one per bucket."""
+    def statistics(self, node: Node, grid: Grid, names: Sequence[str], opening: bool = False) -> BucketData:
+        """Return bucket statistics of a fetch (possibly shifted in time); of other nodes values, one per bucket.
+        `opening`: see SelectRequest."""
 
     def operand(self, node: Node, grid: Grid, function: str) -> Value:
         """Return the value of a node for `function`, which does not accept raw samples."""
@@ -154,17 +155,24 @@ class QueryExecution(ABC):
 
     # --- the store
 
-    def select(self, matchers: tuple[Matcher, ...], grid: Grid, statistics: tuple[str, ...], past: bool) -> Buckets:
-        """Query the store, once for equal requests; with `past` only the history. Raises LimitExceeded for too many
-        series or bytes, if possible before they are read."""
-        request = SelectRequest(matchers, grid, statistics, self.budget.limits.series)
+    def select(
+        self,
+        matchers: tuple[Matcher, ...],
+        grid: Grid,
+        statistics: tuple[str, ...],
+        past: bool,
+        opening: bool = False,
+    ) -> Buckets:
+        """Query the store, once for equal requests; with `past` only the history; `opening`: see SelectRequest. Raises
+        LimitExceeded for too many series or bytes, if possible before they are read."""
+        request = SelectRequest(matchers, grid, statistics, self.budget.limits.series, opening=opening)
         key = (request, past)
         found = self._answers.get(key)
         if found is None:
             store = self.store.history() if past else self.store
             began = perf_counter()
             try:
-                found = limited_select(store, matchers, grid, statistics, self.budget)
+                found = limited_select(store, matchers, grid, statistics, self.budget, opening=opening)
             except SelectError as problem:
                 raise _as_query_error(problem) from problem
             self._answers[key] = found

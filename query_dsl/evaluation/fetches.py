@@ -25,13 +25,16 @@ MAX_EXPECTED = 10_000
 """Maximum number of expected label sets of one `absent`."""
 
 
-def fetch_data(node: nodes.Fetch, grid: Grid, statistics: Sequence[str], execution: QueryExecution) -> BucketData:
+def fetch_data(
+    node: nodes.Fetch, grid: Grid, statistics: Sequence[str], execution: QueryExecution, opening: bool = False
+) -> BucketData:
     """Return the buckets of matching series on `grid`, in canonical order; series without samples in them are left out.
+    `opening`: see SelectRequest.
 
     Raises NothingSelected if no series matches; QueryError if no level has the step or holds any of the grid."""
     held = held_grid(grid, level_of(grid, "bucketize this side too", execution))
     wanted = ("count", *(s for s in statistics if s != "count"))
-    buckets = execution.select(node.selector.matchers, held, wanted, node.resolution is not None)
+    buckets = execution.select(node.selector.matchers, held, wanted, node.resolution is not None, opening)
     if not buckets.series:
         raise NothingSelected(explain_empty(node.selector, execution.store, execution.plan.grid.end_ms))
     if any(BEYOND_64_BITS in note for note in buckets.notes):  # of the sums: count, min and max tell the true ones

@@ -112,7 +112,8 @@ def run_window(node: nodes.Window, grid: Grid, execution: QueryExecution, base_s
 
 def _read(node: nodes.Window, framed: WindowColumns, execution: QueryExecution) -> BucketData:
     """Return the statistics of the columns, of the series that the function takes."""
-    data = execution.statistics(node.child, framed.wide, framed.mapper.statistics)
+    opening = framed.mapper.opening and framed.frame.max_gap_ms >= framed.wide.step_ms
+    data = execution.statistics(node.child, framed.wide, framed.mapper.statistics, opening)
     data = _accepted(data, framed.mapper, execution)
     _warn(framed.mapper, data, node, execution)
     return data

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,7 @@ import numpy.typing as npt
 
 from artimon.compute.arrays import picked_lives
 from artimon.compute.cells import is_whole_number
-from artimon.compute.kernels import kernels
+from artimon.compute.kernels import BlockRows, kernels
 from artimon.compute.sample_order import rank
 from artimon.compute.statistics import FOLDS, bits_of, join_cells, to_double, with_needs
 from artimon.compute.succession import normalize_incarnations
@@ -36,8 +39,13 @@ MAX_INCARNATIONS = 5_000
 """Maximum number of lives per series, as in shards: the oldest are left out, with a note."""
 
 
+STRIPES = 2
+"""Parts of the series, by their order in the answer: as many threads merge blocks at a time."""
+
+
 class BucketAccumulator:
-    """Buckets, incarnations and ends of one selection of `rows` series. Not locked.
+    """Buckets, incarnations and ends of one selection of `rows` series. Threads may add to it. `_stripes` guard what is
+    kept by series, each of its part; `_lock`, taken before them, guards the rest.
 
     `_flat` has a matrix (columns, series) per statistic, the layout of shards, its series already in the order of the
     answer: that of series `row` is `_place[row]`. The incarnation that was added first for a series is in `_first`;
@@ -62,12 +70,27 @@ class BucketAccumulator:
         self._text_index: dict[str, int] = {}
         self.mixed: set[int] = set()
         """Series of more than one type: their data is incomplete until `put_back`."""
+        self.replaced = False
+        """True if data of a series was replaced."""
         self.samples = 0
-        self._last_order: tuple[Ints, Ints, Ints, Ints] | None = None
+        self._last_order: tuple[Ints, Ints, Ints, Ints, list[int]] | None = None
         """Arguments and result of the last `_in_order`."""
+        self._lock, self._stripes = threading.Lock(), [threading.Lock() for _ in range(STRIPES)]
+        self._turns = count()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with ExitStack() as held:
+            for lock in (self._lock, *self._stripes):
+                held.enter_context(lock)
+            yield
 
     def add(self, piece: PartialBuckets) -> None:
         """Merge a piece; pieces may come in any order."""
+        with self._alone():
+            self._add(piece)
+
+    def _add(self, piece: PartialBuckets) -> None:
         self.samples += piece.samples
         self.mixed.update(piece.mixed.tolist())
         piece = self._of_one_type(piece)
@@ -80,56 +103,74 @@ class BucketAccumulator:
         self._merge_buckets(piece.buckets, piece.bucket_types())
         self._add_incarnations(piece.incarnations)
 
-    def add_rows(self, rows: RollupRows) -> bool:
+    def add_rows(self, rows: RollupRows) -> int | None:
         """Merge rows of roll-ups, whose buckets nest in those of the grid, with the result of `add` of their piece.
-        False: nothing was merged; only `add` can: there are texts, series of several types, or no kernels."""
+        Return their number; None: nothing was merged; only `add` can: there are texts, series of several types, or no
+        kernels."""
         if (rows.type == STRING).any():
-            return False
+            return None
         over = rows.type == ENDED
         valued = rows.select(~over) if over.any() else rows
         stats = valued.stats
         columns = (valued.series, valued.end_ms, valued.birth_ms, valued.first_ms, stats["last_time"], stats["count"])
         folds = (stats["last"], *(stats[name] for name in FOLDS), valued.type)
-        if not self._merge_rows([np.ascontiguousarray(column) for column in (*columns, *folds)]):
-            return False
-        if over.any():
-            ended, times = newest_ends(rows.series[over], rows.stats["last_time"][over])
-            self._ended[ended] = np.maximum(self._ended[ended], times)
-        return True
+        with self._alone():
+            if not self._merge_rows([np.ascontiguousarray(column) for column in (*columns, *folds)]):
+                return None
+            if over.any():
+                ended, times = newest_ends(rows.series[over], rows.stats["last_time"][over])
+                self._ended[ended] = np.maximum(self._ended[ended], times)
+        return len(valued)
 
-    def add_block(self, block: RollupBlock, pairs: Ints, row_of: Ints, after_ms: int, until_ms: int) -> bool:
+    def add_block(self, block: RollupBlock, pairs: Ints, row_of: Ints, after_ms: int, until_ms: int) -> int | None:
         """Merge the rows of a block whose buckets end in (after, until], with the result of `add` of their piece, and
-        whose run has a pair, of the series `row_of` it; -1: none. False: nothing was merged; only `add` can."""
+        whose run has a pair, of the series `row_of` it; -1: none. Return the number of rows; None: nothing was merged;
+        only `add` can."""
         compiled = kernels()
-        if compiled is None or self.mixed or self._flat.keys() & FOLDS.keys() - block.folds.keys():
-            return False
-        runs, rows = self._in_order(pairs, row_of)
-        others = np.empty((len(runs), len(INCARNATION_FIELDS)), np.int64)
-        count, merged = compiled.add_block(
-            (runs, rows),
-            (block.begin, block.birth_ms, block.types, block.rows, *(block.folds.get(name) for name in FOLDS)),
-            self._kernel_matrices(),
-            (*self._kernel_lives(others), self._ended),
-            (self._grid.start_ms, self._grid.step_ms, self._grid.n),
-            (after_ms, until_ms, block.base_ms),
-            int(NO_TYPE),
-        )
-        if count < 0:
-            return False
-        self.samples += merged
-        self._add_others(others, count)
-        return True
+        with self._lock:
+            if compiled is None or self.mixed or self._flat.keys() & FOLDS.keys() - block.folds.keys():
+                return None
+            runs, rows, cuts = self._in_order(pairs, row_of)
+            wanted = BlockRows(
+                (runs, rows),
+                (block.begin, block.birth_ms, block.types, block.rows, *(block.folds.get(name) for name in FOLDS)),
+                (self._grid.start_ms, self._grid.step_ms, self._grid.n),
+                (after_ms, until_ms, block.base_ms),
+            )
+            if not compiled.enter_types(wanted, self._types, int(NO_TYPE)):
+                return None
+            first = next(self._turns)
+        merged, spilled = 0, []
+        for turn in range(first, first + STRIPES):  # threads begin with different ones
+            part = wanted.part(slice(*cuts[turn % STRIPES :][:2]))
+            others = np.empty((len(part.chosen[0]), len(INCARNATION_FIELDS)), np.int64)
+            with self._stripes[turn % STRIPES]:
+                held = *self._kernel_lives(others), self._ended
+                spills, added = compiled.add_block(part, self._kernel_matrices(), held)
+            merged += added
+            spilled.append(others[:spills])
+        with self._lock:
+            self.samples += merged
+            full = self._append_incarnations(_as_incarnations(np.concatenate(spilled)))
+        if full:
+            with self._alone():
+                self._merge_incarnations()
+        return merged
 
-    def _in_order(self, pairs: Ints, row_of: Ints) -> tuple[Ints, Ints]:
+    def _in_order(self, pairs: Ints, row_of: Ints) -> tuple[Ints, Ints, list[int]]:
         """Return the runs that have a pair, and their series, in the order of the answer: neighbours then share cache
-        lines of the matrices. Files of one source have mostly the same runs, so the last order is kept."""
+        lines of the matrices; and where the runs of each stripe begin, and the last ends. Files of one source have
+        mostly the same runs, so the last order is kept."""
         known = self._last_order
         if known is None or known[0] is not row_of or not np.array_equal(known[1], pairs):
             runs = np.flatnonzero(pairs >= 0)
             rows = row_of[pairs[runs]]
-            order = np.argsort(self._place[rows], kind="stable")
-            self._last_order = known = row_of, pairs, runs[order], rows[order]
-        return known[2], known[3]
+            places = self._place[rows]
+            order = np.argsort(places, kind="stable")
+            borders = np.arange(STRIPES + 1) * self._rows // STRIPES
+            cuts = np.searchsorted(places[order], borders).tolist()
+            self._last_order = known = row_of, pairs, runs[order], rows[order], cuts
+        return known[2], known[3], known[4]
 
     def _merge_rows(self, columns: Sequence[Any]) -> bool:
         """Merge columns as the kernel takes them; False if it cannot."""
@@ -143,7 +184,7 @@ class BucketAccumulator:
         if count < 0:
             return False
         self.samples += len(columns[0])
-        self._add_others(others, count)
+        self._add_incarnations(_as_incarnations(others[:count]))
         return True
 
     def _kernel_matrices(self) -> list[Ints | None]:
@@ -152,15 +193,34 @@ class BucketAccumulator:
     def _kernel_lives(self, others: Ints) -> tuple[npt.NDArray[Any], ...]:
         return self._types, self._newest, self._place, self._begun, *self._first.values(), others
 
-    def _add_others(self, others: Ints, count: int) -> None:
-        self._add_incarnations(others[:count].copy().view(INCARNATION_DTYPE).reshape(-1))
-
     def _add_incarnations(self, lives: npt.NDArray[np.void]) -> None:
+        if self._append_incarnations(lives):
+            self._merge_incarnations()
+
+    def _append_incarnations(self, lives: npt.NDArray[np.void]) -> bool:
+        """Append incarnations; True if so many were appended that they are to be merged."""
         if len(lives):
             self._incarnations.append(lives)
             self._added += len(lives)
-            if self._added > 2 * self._merged + 100_000:
-                self._merge_incarnations()
+        return self._added > 2 * self._merged + 100_000
+
+    def opening(self) -> tuple[Ints, Ints]:
+        """Series and columns of the opening buckets, see SelectRequest, in the order of the columns."""
+        counts = self._flat["count"].reshape(self._grid.n, self._rows)
+        there = counts > 0
+        opening = there.copy()
+        opening[1:] &= ~there[:-1]
+        columns, places = np.nonzero(opening)
+        several = counts[columns, places] > 1
+        series = np.argsort(self._place)
+        return series[places[several]], columns[several]
+
+    def take_least(self, other: BucketAccumulator, rows: Ints, columns: Ints) -> None:
+        """Take `min` of some buckets from an accumulator of the same series, whose grid is a part of this one."""
+        first = (other._grid.start_ms - self._grid.start_ms) // self._grid.step_ms
+        places = self._place[rows]
+        least = self._flat.setdefault("min", np.zeros(self._rows * self._grid.n, np.int64))
+        least[columns * self._rows + places] = other._flat["min"][(columns - first) * self._rows + places]
 
     def ended(self) -> Ints:
         """Series with an end that no known sample follows."""
@@ -183,13 +243,14 @@ class BucketAccumulator:
     def replace(self, piece: PartialBuckets, rows: Ints | None = None) -> None:
         """Replace the data of these series (default: `mixed`) by a piece made of all their samples."""
         rows = np.array(sorted(self.mixed), np.int64) if rows is None else rows
+        self.replaced |= len(rows) > 0
         for matrix in self._flat.values():
             matrix.reshape(self._grid.n, self._rows)[:, self._place[rows]] = 0
         self._types[rows], self._newest[rows], self._ended[rows], self._begun[rows] = NO_TYPE, 0, 0, 0
         self._incarnations = [lives[~np.isin(lives["row"], rows)] for lives in self._incarnations]
         self.mixed.difference_update(rows.tolist())
         samples = self.samples
-        self.add(piece)
+        self._add(piece)
         self.samples = samples
 
     def _of_one_type(self, piece: PartialBuckets) -> PartialBuckets:
@@ -318,6 +379,11 @@ class BucketAccumulator:
             held[name][places] = cells
         mine = np.isin(lives["row"], rows)
         lives["last"][mine] = lives["last"][mine].astype(np.float64).view(np.int64)
+
+
+def _as_incarnations(words: Ints) -> npt.NDArray[np.void]:
+    """Return rows of five words as incarnations in memory of their own."""
+    return words.copy().view(INCARNATION_DTYPE).reshape(-1)
 
 
 def _newest_incarnations(lives: npt.NDArray[np.void], rows: int) -> tuple[npt.NDArray[np.void], int]:

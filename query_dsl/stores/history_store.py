@@ -46,13 +46,14 @@ from query_dsl.stores.rollup_buckets import (
 from query_dsl.stores.sample_rows import ENDED, Ints, from_raw_table, unify_types
 from query_dsl.stores.table_read import BudgetEvent, TableRead, TableVersions, read_text
 
-R = TypeVar("R")
 T = TypeVar("T")
 TASK_BYTES = 64 * 1024 * 1024
 """Approximate bytes of files per Spark task; less if this gives fewer than TASKS tasks."""
 TARGET_TASKS = 8
 TASK_CELLS = 2_000_000
 """Maximum number of buckets that a task holds: more are merged, and returned if more than half remain."""
+APART = 24
+"""Columns between opening buckets from which on they are read apart."""
 LOOK_BACK_MS = 8 * 24 * 3_600_000
 LEVELS = tuple((level.step_ms, level.count) for level in DEFAULT_LEVELS)
 
@@ -140,38 +141,69 @@ class HistoryStore(EngineStore):
         found, grid = self._find_limited(request.matchers, request.limit), request.grid
 
         def answer(reading: TableRead) -> Buckets:
-            held = BucketAccumulator(len(found), grid, request.statistics, found.canonical_order)
-            lock = threading.Lock()
-
-            def take(piece: PartialBuckets) -> None:
-                with lock:
-                    held.add(piece)
-                    self._watch.check_samples(held.samples)
-
-            def merge(add: Callable[[R], bool], rows: R) -> bool:
-                with lock:
-                    before = held.samples
-                    merged = add(rows)
-                    reading.rollup_rows += held.samples - before
-                    self._watch.check_samples(held.samples)
-                return merged
-
-            def take_block(block: RollupBlock, pairs: Ints) -> bool:
-                return merge(lambda one: held.add_block(one, pairs, reading.row_of, grid.start_ms, grid.end_ms), block)
-
-            def take_rollups(table: Any) -> None:
-                rows = from_rollup_table(table, reading.row_of)
-                if not merge(held.add_rows, rows):
-                    take(reading.count_rollups(bucketize_rollups(rows, grid)))
-
-            self._bucketize(reading, request, take, RollupSink(request.statistics, take_block, take_rollups))
-            notes = self._read_context(reading, found, held, request)
+            held, notes = self._with_context(reading, found, request)
             part = reading.part(grid.start_ms, grid.end_ms, held.samples)
             expired = reading.choice.expired
             said = (*reading.notes(found, grid.end_ms), read_text(part), *expired, *notes)
             return replace(held.buckets(request, found.table, said), parts=(part,), partial=bool(expired))
 
         return self._read(found, grid.start_ms, grid.end_ms, answer, grid, ahead_s)
+
+    def _with_context(
+        self, reading: TableRead, found: SeriesMatch, request: SelectRequest
+    ) -> tuple[BucketAccumulator, tuple[str, ...]]:
+        """Return all that is read for a request, and notes. `min` of opening buckets is read after all others."""
+        others = replace(request, statistics=tuple(name for name in request.statistics if name != "min"))
+        if request.opening and "min" not in with_needs(others.statistics) and not reading.choice.raw.files:
+            counted = reading.rollup_rows
+            held = self._merged(reading, found, others)
+            notes = self._read_context(reading, found, held, others)
+            if not held.replaced:
+                self._read_least(reading, found, held, request)
+                return held, notes
+            reading.rollup_rows = counted
+        held = self._merged(reading, found, request)
+        return held, self._read_context(reading, found, held, request)
+
+    def _merged(self, reading: TableRead, found: SeriesMatch, request: SelectRequest) -> BucketAccumulator:
+        """Return what the files have for a request."""
+        grid = request.grid
+        held = BucketAccumulator(len(found), grid, request.statistics, found.canonical_order)
+
+        def take(piece: PartialBuckets) -> None:
+            held.add(piece)
+            self._watch.check_samples(held.samples)
+
+        def merged(rows: int | None) -> bool:
+            if rows is not None:
+                reading.count_rows(rows)
+                self._watch.check_samples(held.samples)
+            return rows is not None
+
+        def take_block(block: RollupBlock, pairs: Ints) -> bool:
+            return merged(held.add_block(block, pairs, reading.row_of, grid.start_ms, grid.end_ms))
+
+        def take_rollups(table: Any) -> None:
+            rows = from_rollup_table(table, reading.row_of)
+            if not merged(held.add_rows(rows)):
+                take(reading.count_rollups(bucketize_rollups(rows, grid)))
+
+        self._bucketize(reading, request, take, RollupSink(request.statistics, take_block, take_rollups))
+        return held
+
+    def _read_least(
+        self, reading: TableRead, found: SeriesMatch, held: BucketAccumulator, request: SelectRequest
+    ) -> None:
+        """Read `min` of the opening buckets."""
+        grid = request.grid
+        rows, columns = held.opening()
+        for some in np.split(np.arange(len(columns)), np.flatnonzero(np.diff(columns) > APART) + 1):
+            first, last = columns[some[[0, -1]]].tolist() if len(some) else (0, 0)
+            part = Grid(grid.start_ms + (last + 1) * grid.step_ms, grid.step_ms, last + 1 - first)
+            again = _restricted(reading, found, np.unique(rows[some]), part.start_ms, part.end_ms, True)
+            least = self._merged(again, found, replace(request, grid=part, statistics=("min",)))
+            held.take_least(least, rows[some], columns[some])
+            reading.bytes = again.bytes
 
     def samples(self, request: SampleRequest) -> RawSamples:
         found = self._find_limited(request.matchers, request.limit)
@@ -327,12 +359,15 @@ class HistoryStore(EngineStore):
 _NOT_CHECKED = "were not checked, as this needs too many files"
 
 
-def _restricted(reading: TableRead, found: SeriesMatch, rows: Ints, after_ms: int, until_ms: int) -> TableRead:
-    """Return a reading of all samples of these series in (after, until]."""
+def _restricted(
+    reading: TableRead, found: SeriesMatch, rows: Ints, after_ms: int, until_ms: int, inside: bool = False
+) -> TableRead:
+    """Return a reading of all samples of these series in (after, until]; `inside`: within what `reading` reads."""
     found = _select_pairs(found, rows)
     wanted = RowFilter(found.source, found.fingerprint, after_ms, until_ms)
     row_of = found.row_of[wanted.order]
-    return replace(reading, row_filter=wanted, row_of=row_of, choice=reading.versions.choose(wanted))
+    choice = reading.choice.within(wanted) if inside else reading.versions.choose(wanted)
+    return replace(reading, row_filter=wanted, row_of=row_of, choice=choice)
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,12 +187,13 @@ def limited_select(
     statistics: tuple[str, ...],
     budget: QueryBudget,
     only: tuple[int, ...] | None = None,
+    opening: bool = False,
 ) -> Buckets:
     """Select as many series as the budget allows. Raises LimitExceeded for more, before they are read if the store can
     tell, and SelectError."""
     allowed, refusal = budget.series_allowed(grid.n, len(statistics))
     limit = min(budget.limits.series, max(1, allowed))
     try:
-        return store.select(SelectRequest(matchers, grid, statistics, limit, only=only))
+        return store.select(SelectRequest(matchers, grid, statistics, limit, only=only, opening=opening))
     except TooManySeries as problem:
         raise LimitExceeded(f"{problem}; {refusal}") from problem

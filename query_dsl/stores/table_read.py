@@ -161,9 +161,13 @@ class TableRead:
 
     def count_rollups(self, piece: PartialBuckets) -> PartialBuckets:
         """Count the rows that a piece was made of."""
-        with self._lock:
-            self.rollup_rows += piece.samples
+        self.count_rows(piece.samples)
         return piece
+
+    def count_rows(self, rows: int) -> None:
+        """Count rows of roll-ups."""
+        with self._lock:
+            self.rollup_rows += rows
 
     def samples(self, watch: QueryBudget) -> SampleRows:
         """Read all wanted samples, numbered by pair, up to the limits of the query."""

@@ -27,6 +27,7 @@ from query_dsl.evaluation import planner
 from query_dsl.evaluation.planner import FROM_BUCKETS
 from query_dsl.promql import pushed_windows, query_store
 from query_dsl.promql.pushed_windows import ALIGNED
+from query_dsl.stores.bucket_accumulator import BucketAccumulator
 from query_dsl.stores.history.engine import History
 from query_dsl.stores.history_store import HistoryStore
 from tests.history.engine_world import file_of, some_series, text_of
@@ -124,6 +125,35 @@ def test_answers_are_those_of_samples(
     assert levels_read(store, GRIDS[3]).startswith("1d of ")
     assert levels_read(store, Grid(T, MINUTE, 60)) == ""
     assert levels_read(store, Grid(T - 60_000, 5 * MINUTE, 12)) == ""
+
+
+def test_the_least_values_of_opening_buckets_are_read_alone(
+    world: HistoryWorld, store: HistoryStore, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn(world, clock, tmp_path)
+    taken: list[int] = []
+    take = BucketAccumulator.take_least
+
+    def counting(self: BucketAccumulator, other: BucketAccumulator, rows: Any, columns: Any) -> None:
+        taken.append(len(rows))
+        take(self, other, rows, columns)
+
+    monkeypatch.setattr(BucketAccumulator, "take_least", counting)
+    least_read = 0
+    for grid in GRIDS:
+        asked = request_of(["v.*"], grid, ("count", "last", "last_time", "min"))
+        for name in range(6):
+            one = replace(asked, matchers=request_of([f"v{name}"], grid).matchers)
+            whole, found = store.select(one).statistics, store.select(replace(one, opening=True)).statistics
+            several = np.asarray(whole["count"]) > 0
+            opening = several.copy()
+            opening[:, 1:] &= ~several[:, :-1]
+            opening &= np.asarray(whole["count"]) > 1
+            for statistic in ("count", "last", "last_time"):
+                assert np.array_equal(whole[statistic], found[statistic]), (grid, name, statistic)
+            assert np.array_equal(whole["min"][opening], found["min"][opening]), (grid, name)
+            least_read += int(opening.sum())
+    assert 0 < sum(taken) <= least_read
 
 
 @pytest.mark.parametrize("function", FROM_BUCKETS)

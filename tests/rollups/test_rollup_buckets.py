@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -60,13 +61,13 @@ def block_of(rows: RollupRows) -> RollupBlock:
 
 def add_block(kept: BucketAccumulator, block: RollupBlock, after_ms: int = -FAR, until_ms: int = FAR) -> bool:
     """Add the rows of all series, whose numbers are their rows in the answer."""
-    return kept.add_block(block, block.series, np.arange(int(block.series.max()) + 1), after_ms, until_ms)
+    return kept.add_block(block, block.series, np.arange(int(block.series.max()) + 1), after_ms, until_ms) is not None
 
 
 def added(kept: BucketAccumulator, part: Part) -> bool:
     """True if the kernel has merged the part."""
     rows = part.rows()
-    return not len(rows) or add_block(kept, block_of(rows)) or kept.add_rows(rows)
+    return not len(rows) or add_block(kept, block_of(rows)) or kept.add_rows(rows) is not None
 
 
 def held(told: list[Told], grid: Grid, parts: list[Part], request: SelectRequest, compiled: bool = False) -> Any:
@@ -119,7 +120,7 @@ def test_rows_of_one_type_are_merged_by_the_kernel_in_any_order(packed: bool) ->
     merged = BucketAccumulator(3, grid, request.statistics, np.array([2, 0, 1]))
     for at in np.random.default_rng(1).permutation(len(whole)).tolist():
         one = whole.select(slice(at, at + 1))
-        assert add_block(merged, block_of(one)) if packed else merged.add_rows(one)
+        assert add_block(merged, block_of(one)) if packed else merged.add_rows(one) is not None
     expected, found = (one.buckets(request, table_of(told)) for one in (pieces, merged))
     assert [one.name for one in found.series] == ["v2", "v0", "v1"]
     for name, matrix in expected.statistics.items():
@@ -139,7 +140,7 @@ def test_texts_are_left_to_pieces() -> None:
     zero = np.array([0])
     texts = RollupRows(zero, zero, time, time, np.array([STRING], np.uint8), time, stats, ("a",))
     kept = BucketAccumulator(1, GRIDS[0], ("last",))
-    assert not kept.add_rows(texts)
+    assert kept.add_rows(texts) is None
     assert not add_block(kept, block_of(texts))
     assert add_block(kept, block_of(texts), until_ms=T - 1)  # none of its rows is wanted
     assert kept.samples == 0
@@ -154,12 +155,43 @@ def test_a_block_serves_any_series_and_times() -> None:
     after_ms, until_ms = T + FIVE, T + 3 * FIVE
     wanted = whole.select((whole.series > 0) & (whole.end_ms > after_ms) & (whole.end_ms <= until_ms))
     merged, pieces = (BucketAccumulator(2, grid, STATISTICS) for _ in range(2))
-    assert merged.add_block(block, block.series - 1, np.array([1, 0]), after_ms, until_ms)
+    assert merged.add_block(block, block.series - 1, np.array([1, 0]), after_ms, until_ms) == 4
     pieces.add(bucketize_rollups(replace(wanted, series=2 - wanted.series), grid))
     assert same_state(merged, pieces)
     assert merged.samples == len(wanted) == 4
-    assert merged.add_block(block, block.series - 1, np.array([1, 0]), T + HOUR, T + 2 * HOUR)
+    assert merged.add_block(block, block.series - 1, np.array([1, 0]), T + HOUR, T + 2 * HOUR) == 0
     assert same_state(merged, pieces)
+
+
+def test_threads_add_blocks_at_a_time() -> None:
+    """Blocks of equal series with several incarnations, added by four threads, and pieces between them."""
+    count, days = 60, 12
+    random = np.random.default_rng(5)
+    blocks, whole = [], BucketAccumulator(count, Grid(T + days * HOUR, FIVE, days * 12), STATISTICS)
+    order = random.permutation(count)
+    for day in range(days):
+        own, at = np.repeat(np.arange(count), 12), np.tile(T + day * HOUR + (1 + np.arange(12)) * FIVE - 1, count)
+        birth, cells = random.choice([5, 7, 11], len(own)), random.integers(0, 9, len(own))
+        types = np.full(len(own), int(ValueType.INTEGER), np.uint8)
+        rows = roll_up_cells(np.zeros_like(own), own, at, birth, types, cells, (), FIVE)
+        blocks.append(rows)
+        whole.add(bucketize_rollups(rows, Grid(T + days * HOUR, FIVE, days * 12)))
+    merged = BucketAccumulator(count, Grid(T + days * HOUR, FIVE, days * 12), STATISTICS, order)
+
+    def add(day: int) -> bool:
+        if day % 5 == 4:
+            return merged.add_rows(blocks[day]) is not None
+        return add_block(merged, block_of(blocks[day]))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(add, range(days)))
+    expected, found = (one._matrices() for one in (whole, merged))
+    for name, matrix in expected.items():
+        assert np.array_equal(matrix[order], found[name]), name
+    for kept in (whole, merged):
+        kept._merge_incarnations()
+    assert np.array_equal(whole._incarnations[0], merged._incarnations[0])
+    assert merged.samples == whole.samples == count * days * 12
 
 
 def test_times_and_counts_beyond_a_packed_row_are_left_to_tables() -> None:

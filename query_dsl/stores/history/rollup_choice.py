@@ -33,6 +33,11 @@ class FileChoice:
         """Bytes of all files."""
         return self.raw.size + sum(file.size for file in self.rollups)
 
+    def within(self, wanted: RowFilter) -> FileChoice:
+        """Return those roll-ups that may have rows of its times."""
+        near = (one for one in self.rollups if one.newest_us > wanted.after_us and one.oldest_us <= wanted.until_us)
+        return replace(self, rollups=tuple(near))
+
     def to_text(self) -> str:
         """Return the levels for notes: "1h of 30 files"."""
         return " and ".join(f"{format_duration(level)} of {count:,} files" for level, count in self.levels)

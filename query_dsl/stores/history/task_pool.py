@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterable
@@ -10,7 +11,8 @@ from dataclasses import dataclass
 
 from query_dsl.stores.history.sample_query import HistoryInterrupted
 
-THREADS = 4
+THREADS = max(2, min(4, os.cpu_count() or 1))
+"""More threads than processors only write to more memory."""
 POLL_S = 0.2
 
 
