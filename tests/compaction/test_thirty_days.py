@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -38,6 +39,10 @@ from tests.spark.world import DAY_MS, PARTITIONS, START_MS, World
 
 DAYS = 30
 KEEP_DAYS = 2
+
+
+SLOWER, SLACK_S = 2.0, 0.1
+"""Limits of the growth of an append's processor time, which other processes of the machine disturb."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,7 @@ class Day:
     sources: int = 0
     series: int = 0
     append_s: float = 0.0
+    """Greatest processor time of an append."""
 
 
 class Pods:
@@ -182,6 +188,8 @@ def check_flat(scale: Scale, folder: Path) -> list[Day]:
     for name in ("requests", "state_bytes", "files", "sources", "series"):
         first, last = (max(getattr(day, name) for day in part) for part in (middle, end))
         assert last <= first * 1.1 + 8, (name, [getattr(day, name) for day in days])
+    first_s, last_s = (median(day.append_s for day in part) for part in (middle, end))
+    assert last_s <= SLOWER * first_s + SLACK_S, [round(day.append_s, 3) for day in days]
     assert end[-1].sources < (settled + 2) * scale.starts_a_day + scale.hosts
     return days
 

@@ -4,9 +4,10 @@ plain reading of the log gives, and claims no more offsets."""
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -15,7 +16,11 @@ from hypothesis import strategies as st
 from artimon.model import sample_columns
 from artimon.model.batch import BatchHeader
 from artimon.model.clock import ManualClock
+from artimon.rawtable.schema import sources_uri
+from artimon.rawtable.sources import read_sources
 from pipeline.spark import message_checks as messages
+from pipeline.spark import raw_query
+from pipeline.spark.raw_task import RawPlan, run_raw
 from tests.spark.local_files import local_files
 from tests.spark.world import START_MS, World, play
 
@@ -83,3 +88,20 @@ def test_the_table_is_exact_after_random_events(events: list[tuple[str, int, int
 @given(st.lists(EVENT, min_size=10, max_size=60))
 def test_the_table_is_exact_after_long_histories(events: list[tuple[str, int, int, int]]) -> None:
     run(events)
+
+
+def test_a_new_source_in_an_append_runs_its_tasks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    appends: list[int] = []
+
+    def counted(plan: RawPlan, batches: Iterable[Any]) -> Iterator[Any]:
+        appends.append(plan.append)
+        return run_raw(plan, batches)
+
+    monkeypatch.setattr(raw_query, "run_raw", counted)
+    with make_world() as world:
+        for number in (0, 4, 9):  # each of another source
+            world.send(0, number, 3)
+            world.drivers[0].step(10, 1)
+        world.check_rows()
+        assert set(read_sources(sources_uri(world.uri)).values()) == {"s/0", "s/1", "s/2"}
+    assert len(appends) == len(set(appends)) == 3, appends
