@@ -139,15 +139,19 @@ def parse_canonical(text: str) -> tuple[str, dict[str, str]]:
     name, brace, rest = text.partition("{")
     if not brace or not rest.endswith("}"):
         raise LabelError(f'canonical text {text!r:.120}: write it as name{{label="value",…}}')
-    labels = _parse_pairs(text, rest[:-1])
-    if canonical(name, labels) != text:
+    labels, is_sorted = _parse_pairs(text, rest[:-1])
+    validate_name(name)
+    if len(labels) > LABELS:
+        validate_labels(labels)
+    if not is_sorted:  # texts of sorted pairs are canonical: _PAIR takes no other escapes and nothing between pairs
         raise LabelError(f"text {text!r:.120} is not canonical: sort the labels, drop empty values and repetitions")
     return name, labels
 
 
-def _parse_pairs(text: str, pairs: str) -> dict[str, str]:
+def _parse_pairs(text: str, pairs: str) -> tuple[dict[str, str], bool]:
+    """Return valid labels, and whether names ascend and no value is empty."""
     labels: dict[str, str] = {}
-    at = 0
+    at, last, is_sorted = 0, "", True
     while at < len(pairs):
         if at:
             if pairs[at] != ",":
@@ -156,6 +160,16 @@ def _parse_pairs(text: str, pairs: str) -> dict[str, str]:
         pair = _PAIR.match(pairs, at)
         if pair is None:
             raise LabelError(f'canonical text {text!r:.120}: expected label="value" at {pairs[at:]!r:.40}')
-        labels[pair[1]] = _ESCAPE.sub(lambda found: _UNESCAPED[found[1]], pair[2])
-        at = pair.end()
-    return labels
+        label, value = pair.groups()
+        if "\\" in value:
+            value = _ESCAPE.sub(lambda found: _UNESCAPED[found[1]], value)
+        if (
+            label.startswith("__")
+            or len(label) > LABEL_NAME_BYTES
+            or len(value) * 4 > VALUE_BYTES
+            or not value.isascii()
+        ):
+            validate_label(label, value)
+        is_sorted &= label > last and value != ""
+        labels[label], last, at = value, label, pair.end()
+    return labels, is_sorted

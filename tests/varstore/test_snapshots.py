@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import random
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -361,6 +361,39 @@ def test_feeding_continues_while_a_snapshot_is_taken(log: Log, tmp_path: Path) -
     check(after, log, ALL)
     catch_up(shard, log)
     check(shard, log, ALL)
+
+
+def test_each_part_of_a_snapshot_is_made_in_a_turn_of_its_own(log: Log, tmp_path: Path) -> None:
+    """Nothing is fed while a part is copied and encoded, and a range may be fed between any two parts, which go to the
+    disk outside of a turn."""
+    shard, turns = empty(), list[str]()
+    advance(shard, log, 3)
+    feeding = shard.ownership._locks.feeding
+
+    class Turns:
+        def __enter__(self) -> None:
+            feeding.__enter__()
+            turns.append("begin")
+
+        def __exit__(self, *error: Any) -> None:
+            turns.append("end")
+            feeding.__exit__(*error)
+
+    class Folder(LocalFolder):
+        def create(self, name: str, parts: Iterable[bytes]) -> int:
+            def noted() -> Iterator[bytes]:
+                for part in parts:
+                    assert turns[-1] != "begin"
+                    turns.append("write")
+                    yield part
+
+            return super().create(name, noted())
+
+    shard.ownership._locks.feeding = Turns()  # type: ignore[assignment]
+    assert Snapshots(shard, Folder(tmp_path)).take() is not None
+    held = [turn for turn in turns if turn != "write"]
+    assert held == ["begin", "end"] * (len(held) // 2)
+    assert len(held) // 2 > turns.count("write") > 5
 
 
 def test_the_snapshot_thread_takes_snapshots(log: Log, tmp_path: Path) -> None:

@@ -51,10 +51,10 @@ class Shard:
     """Buckets, index and positions of the virtual shards it holds. Thread-safe; `announce` is for one thread only.
 
     Locks, in this order: `moving` of `Ownership` for adopting and dropping; `_feeding` for a whole range, so that
-    ranges are applied one after another and a position moves with its data; `_announcing` for one announced block;
-    `_cells` for one run, the slots of one block, or one copy for a reader; `_reading` for the groups and counts. The
-    index has its own, taken last. No I/O under any of them except `moving`, unless a late sample or a removal needs
-    cells on disk that left the page cache.
+    ranges are applied one after another and a position moves with its data, and for a part of a snapshot; `_announcing`
+    for one announced block; `_cells` for one run, the slots of one block, or one copy for a reader; `_reading` for the
+    groups and counts. The index has its own, taken last. No I/O under any of them except `moving`, unless a late sample
+    or a removal needs cells on disk that left the page cache.
     A reader may see a range half applied, never a run; it never waits longer than one run or one other reader.
     """
 

@@ -29,7 +29,6 @@ from varstore.store.capture import CaptureKey
 from varstore.store.feed_groups import FeedGroup
 from varstore.store.ownership import FrozenState
 from varstore.store.snapshot_frames import SnapshotFormatError, SnapshotFrame, read_frames
-from varstore.store.snapshot_transfer import state_frame
 
 log = logging.getLogger(__name__)
 
@@ -233,8 +232,7 @@ class Snapshots:
         """Write all files; return the manifest that names them, and the version and file of each row."""
         levels = self._shard.level_list
         rows = {key: at for key, at in self._rows.items() if frozen.rows.get(key) == at[0]}
-        parts = frozen.capture.parts(self._shard.cells)
-        grouped = groupby(((key, state_frame(key, columns, levels)) for key, columns in parts), lambda one: one[0])
+        grouped = groupby(self._holdings.row_frames(frozen), lambda one: one[0])
         state: list[bytes] = list(self._holdings.state_frames(frozen))
         name = ""
         for key, of_key in grouped:

@@ -31,6 +31,8 @@ NO_BLOCKS = np.zeros(0, np.int64)
 CaptureKey = tuple[int, int]
 Columns = dict[str, npt.NDArray[Any]]
 Copy = Callable[[CaptureKey, Cells], Columns]
+Encode = Callable[[CaptureKey, Columns], bytes]
+Lock = AbstractContextManager[Any]
 
 
 class CaptureClosed(RuntimeError):
@@ -117,17 +119,23 @@ class Capture:
 
     # for the reader of the copy
 
-    def parts(self, cells: AbstractContextManager[Any]) -> Iterator[tuple[CaptureKey, Columns]]:
-        """Yield the columns of every key in parts of up to 65,536 slots; `cells` is the store's lock, held per part."""
+    def parts(self, feeding: Lock, cells: Lock, encode: Encode) -> Iterator[tuple[CaptureKey, bytes]]:
+        """Yield every key in encoded parts of up to 65,536 slots. `feeding` is held for a part, `cells`, the store's
+        lock, for its copy. Feeding and this thread take turns: side by side, each would wait for the interpreter in
+        each of its many short steps."""
         for key in self._keys:
             for first in range(0, self._blocks, BLOCKS_PER_PART):
                 self._warm(key, first)
-                with cells:
-                    if self._closed:
-                        raise CaptureClosed("the capture was closed: begin a new image")
-                    columns = self._take(key, np.arange(first, min(first + BLOCKS_PER_PART, self._blocks)))
-                if columns is not None and len(columns["slot"]):
-                    yield key, columns
+                part = b""
+                with feeding:
+                    with cells:
+                        if self._closed:
+                            raise CaptureClosed("the capture was closed: begin a new image")
+                        columns = self._take(key, np.arange(first, min(first + BLOCKS_PER_PART, self._blocks)))
+                    if columns is not None and len(columns["slot"]):
+                        part = encode(key, columns)
+                if part:
+                    yield key, part
             with cells:
                 self._pending.pop(key, None)
 

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from time import monotonic
 
@@ -54,7 +55,7 @@ class ShardLocks:
     """Locks of a shard. Order: moving > feeding > announcing > cells > reading. Only `moving` is held for long, while
     adopting, dropping or beginning an export; feeding and queries never take it."""
 
-    feeding: threading.Lock = field(default_factory=threading.Lock)
+    feeding: FairLock = field(default_factory=FairLock)
     cells: FairLock = field(default_factory=FairLock)
     reading: threading.Lock = field(default_factory=threading.Lock)
     announcing: threading.Lock = field(default_factory=threading.Lock)
@@ -323,8 +324,8 @@ class Ownership:
 
     def _parts(self, frozen: FrozenState, vshards: int) -> Iterator[bytes]:
         yield from self._groups_of(frozen)
-        for key, columns in frozen.capture.parts(self._locks.cells):
-            yield state_frame(key, columns, self._levels)
+        for _, frame in self.row_frames(frozen):
+            yield frame
         yield from self.series_frames(frozen.slots)
         if frozen.removals == self.removals:  # else the importer reads the announcements again
             yield blocks_frame(frozen.blocks, vshards)
@@ -333,14 +334,27 @@ class Ownership:
         yield head_frame(self._levels, frozen.head_ms, frozen.groups)
         yield from map(group_frame, frozen.groups)
 
+    def row_frames(self, frozen: FrozenState) -> Iterator[tuple[CaptureKey, bytes]]:
+        """Yield the captured rows and the state by slot as frames, in turns with feeding."""
+        encode = partial(state_frame, self._levels)
+        return frozen.capture.parts(self._locks.feeding, self._locks.cells, encode)
+
     def series_frames(self, slots: Slots) -> Iterator[bytes]:
-        """Yield the announced series of these slots as frames."""
-        return series_frames(self._index, self.store.slots, slots, self._metadata)
+        """Yield the announced series of these slots as frames, in turns with feeding."""
+        return self._in_turns(series_frames(self._index, self.store.slots, slots, self._metadata))
 
     def state_frames(self, frozen: FrozenState) -> Iterator[bytes]:
-        """Yield the small parts of a snapshot: head, groups, blocks."""
-        yield from self._groups_of(frozen)
-        yield blocks_frame(frozen.blocks, ~0)
+        """Yield the small parts of a snapshot, in turns with feeding: head, groups, blocks."""
+        return self._in_turns(chain(self._groups_of(frozen), map(blocks_frame, [frozen.blocks], [~0])))
+
+    def _in_turns(self, frames: Iterator[bytes]) -> Iterator[bytes]:
+        """Make each frame while nothing is fed. See `Capture.parts`."""
+        while True:
+            with self._locks.feeding:
+                frame = next(frames, None)
+            if frame is None:
+                return
+            yield frame
 
 
 def blocks_frame(blocks: Mapping[BlockKey, int], vshards: int) -> bytes:

@@ -67,7 +67,7 @@ def _strings(store: BucketStore, columns: Columns) -> npt.NDArray[np.object_] | 
     return texts
 
 
-def state_frame(key: CaptureKey, columns: Columns, levels: Sequence[Level]) -> bytes:
+def state_frame(levels: Sequence[Level], key: CaptureKey, columns: Columns) -> bytes:
     """Encode one part of a capture."""
     narrow = {**columns, "slot": columns["slot"].astype(np.uint32)}
     if key == STATE_KEY:
