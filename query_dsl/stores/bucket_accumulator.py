@@ -39,6 +39,8 @@ MAX_INCARNATIONS = 5_000
 """Maximum number of lives per series, as in shards: the oldest are left out, with a note."""
 
 
+COLUMNS = 8
+"""Columns that are searched at a time: they stay in the cache of the processor."""
 STRIPES = 2
 """Parts of the series, by their order in the answer: as many threads merge blocks at a time."""
 
@@ -207,13 +209,19 @@ class BucketAccumulator:
     def opening(self) -> tuple[Ints, Ints]:
         """Series and columns of the opening buckets, see SelectRequest, in the order of the columns."""
         counts = self._flat["count"].reshape(self._grid.n, self._rows)
-        there = counts > 0
-        opening = there.copy()
-        opening[1:] &= ~there[:-1]
-        columns, places = np.nonzero(opening)
-        several = counts[columns, places] > 1
-        series = np.argsort(self._place)
-        return series[places[several]], columns[several]
+        columns, places = [], []
+        for at in range(0, self._grid.n, COLUMNS):
+            opening = counts[at : at + COLUMNS] > 1
+            before = max(at - 1, 0)
+            after = opening[before + 1 - at :]  # the first column has none before it
+            after &= counts[before : before + len(after)] == 0
+            if opening.any():
+                some = np.nonzero(opening)
+                columns.append(some[0] + at)
+                places.append(some[1])
+        if not columns:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return np.argsort(self._place)[np.concatenate(places)], np.concatenate(columns)
 
     def take_least(self, other: BucketAccumulator, rows: Ints, columns: Ints) -> None:
         """Take `min` of some buckets from an accumulator of the same series, whose grid is a part of this one."""
