@@ -148,7 +148,7 @@ async def measure(agents: int, calls_a_minute: float, seconds: float, port: int,
             raise RuntimeError(outcome.failure or f"{len(lost)} connections were lost: {lost[0].exception()!r}")
         calls = len(outcome.times_ms)
         emit("fleet.collector.agents", agents, f"agents on one collector, {calls / took:.0f} calls/s")
-        p99, least = float(np.quantile(outcome.times_ms, 0.99)), 2 * echo_ms(len(body))
+        p99, least = float(np.quantile(outcome.times_ms, 0.99)), 2 * await asyncio.to_thread(echo_ms, len(body))
         emit("fleet.collector.agents.p99", p99, "ms from a batch to its offset")
         what = f"ms ({ECHO}, twice: to the collector and to Kafka, median, one at a time)"
         emit_limit("fleet.collector.agents.p99", p99, least, what, more=False)

@@ -231,7 +231,8 @@ def measure(
         days = [read_file(f"{log.uri}/{file.path}") for file in log.live()[:LIMIT_DAYS]]
         emit_limit("history.rollup", pace, folded_rate(days), "samples/s (decoded, reduced to hours, all cores)")
     unit = f"s ({samples:,} samples of {len(load.values):,} series, {load.days} days; {question.promql})"
-    for peer in peers or [None]:
+    asked: Sequence[Victoria | None] = peers or [None]
+    for peer in asked:
         if peer is not None:
             say(f"{question.line}: {peer.name} stores the same")
             peer.store(load.peer_series())

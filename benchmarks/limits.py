@@ -391,7 +391,7 @@ def series_rate(text: str) -> float:
         for line in text.splitlines():
             name, _, rest = line.partition("{")
             labels, _, value = rest.partition("} ")
-            found.append((name, dict(label.split("=", 1) for label in labels.split(",")), float(value)))  # type: ignore[misc]
+            found.append((name, dict(label.split("=", 1) for label in labels.split(",")), float(value)))
         return found
 
     return text.count("\n") / min(_timed(read) for _ in range(ROUNDS))
