@@ -4,7 +4,6 @@ of collectors."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -113,10 +112,12 @@ class CollectorMirror(ZooKeeperMirror[CollectorList]):
     read, whatever their number."""
 
     def _read(self) -> CollectorList:
-        before = self._read_parent()
-        nodes = {name: data for name, data, _ in read_children(self._client, COLLECTORS_PATH, self._on_event)}
-        if before is not None:
-            self._write_list(*before, parse_endpoints(nodes.items()))
+        while True:
+            before = self._read_parent()
+            nodes = {name: data for name, data, _ in read_children(self._client, COLLECTORS_PATH, self._on_event)}
+            found = parse_endpoints(nodes.items())
+            if not found or (before is not None and self._keep_list(*before, found)):
+                break
         text = "\n".join(f"{name} {endpoint_text(data)}" for name, data in sorted(nodes.items()))
         return CollectorList(nodes, xxhash.xxh3_64_intdigest(text.encode()) >> 1 or 1)
 
@@ -127,10 +128,14 @@ class CollectorMirror(ZooKeeperMirror[CollectorList]):
             return None
         return found
 
-    def _write_list(self, data: bytes, stat: Any, found: Mapping[str, CollectorEndpoint]) -> None:
-        """Write the list unless it is there. `stat` was read before the nodes: if one came or went in between, the list
-        does not count, and the next event writes it anew. Without the right to write, agents read the nodes."""
-        if found and parse_collectors(data, stat.pzxid) != found:
-            fresh = encode_collectors(found, stat.pzxid)
-            with suppress(*ZOOKEEPER_ERRORS):  # another collector was first, or it is not permitted
-                self._client.set_async(COLLECTORS_PATH, fresh, stat.version).get(timeout=CALL_TIMEOUT_S)
+    def _keep_list(self, data: bytes, stat: Any, found: Mapping[str, CollectorEndpoint]) -> bool:
+        """Write the list unless it is there; False if a collector came or went after `stat` was read, before the nodes:
+        no event may follow, and the list would not count. Without the right to write, agents read the nodes."""
+        if parse_collectors(data, stat.pzxid) == found:
+            return True
+        fresh = encode_collectors(found, stat.pzxid)
+        try:
+            written = self._client.set_async(COLLECTORS_PATH, fresh, stat.version).get(timeout=CALL_TIMEOUT_S)
+        except ZOOKEEPER_ERRORS:  # another collector was first, or it is not permitted
+            return True
+        return bool(written.pzxid == stat.pzxid)

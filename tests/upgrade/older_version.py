@@ -20,6 +20,12 @@ class MissingVersionError(RuntimeError):
     """The repository does not have the commit, as after a shallow clone."""
 
 
+def available_version(commit: str) -> str:
+    """Return the commit, "" if the repository does not have it."""
+    command = ["git", "-C", str(ROOT), "cat-file", "-e", f"{commit}^{{commit}}"]
+    return commit if subprocess.run(command, capture_output=True, check=False).returncode == 0 else ""
+
+
 def pack_version(commit: str, archive: Path, *paths: str) -> None:
     """Write the files of a commit, or only those below `paths`, into a tar file. Raises MissingVersionError."""
     command = ["git", "-C", str(ROOT), "archive", "--output", str(archive), commit, *paths]

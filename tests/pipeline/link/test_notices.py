@@ -15,9 +15,12 @@ from kazoo.client import KazooClient
 from artimon.model.ack_state import AckState, PartitionState, Position, SentBatch
 from artimon.model.clock import SYSTEM_CLOCK, ManualClock
 from artimon.runtime.partition_counts import ACKS_PATH
+from artimon.runtime.zookeeper_client import read_children
+from pipeline.collector import zookeeper_mirrors
 from pipeline.collector.collector import Collector
 from pipeline.collector.collector_handler import CollectorHandler
 from pipeline.collector.notice_board import HOLD_S, NoticeBoard
+from pipeline.collector.zookeeper_mirrors import CHECK_PERIOD_S, CollectorMirror
 from pipeline.control.ack_watcher import AckWatcher
 from pipeline.control.agent_commands import Command
 from pipeline.control.collector_notices import CollectorNotices
@@ -119,7 +122,7 @@ def test_an_agent_reads_no_ack_state_in_zookeeper(zk: KazooClient, monkeypatch: 
         woken = threading.Event()
         notices.on_acks = woken.set
         notices.start()
-        eventually(lambda: notices.acks, "the state of the collector")
+        eventually(lambda: notices.acks and notices.collectors, "the state and the list of the collector")
         watcher.refresh()
         assert sent.acked == []
         woken.clear()
@@ -245,6 +248,32 @@ def test_an_agent_that_starts_finds_all_collectors_by_one_read(
         board.stop()
         zk.create(f"{COLLECTORS_PATH}/g", place(9))
         assert found_at_start(client) == set("cdefg")
+
+
+def test_the_list_counts_if_a_collector_comes_while_the_nodes_are_read(
+    zk: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No event follows: the list is written once more."""
+
+    def read_after_a_change(client: KazooClient, *arguments: Any) -> Any:
+        if not coming.is_set():
+            coming.set()
+            zk.create(f"{COLLECTORS_PATH}/d", place(2), makepath=True)
+        return read_children(client, *arguments)
+
+    def is_listed() -> bool:
+        data, stat = zk.get(COLLECTORS_PATH)
+        return set(parse_collectors(data, stat.pzxid)) == {"c", "d"}
+
+    coming = threading.Event()
+    monkeypatch.setattr(zookeeper_mirrors, "read_children", read_after_a_change)
+    zk.create(f"{COLLECTORS_PATH}/c", place(1), makepath=True)
+    mirror = CollectorMirror(zk, "collector mirror")
+    mirror.start()
+    try:
+        eventually(is_listed, "the list of both, before the next check", CHECK_PERIOD_S / 2)
+    finally:
+        mirror.stop(1.0)
 
 
 def test_a_list_of_collectors_counts_only_as_of_its_change() -> None:
