@@ -291,13 +291,14 @@ def test_a_command_counts_for_one_agent_once_and_until_its_deadline(
 
 
 def test_the_terminal_signs_and_says_what_is_refused(
-    tmp_path: Path, zookeeper: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, zookeeper: str, stranger: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, file = new_name(), tmp_path / "c.toml"
     place_of, runner = ("--zookeeper", zookeeper), CliRunner()
     file.write_text('[metrics]\nlevel = "kafka"\n')
     with agent_of(name, tmp_path / "agent", zookeeper):
         push = ["config", "push", str(file), "--agent", name, *place_of, "--wait", "60"]
+        eventually(lambda: name in stranger.tree.agents(), "the push waits for live agents only")
         unsigned = runner.invoke(app, push)
         assert unsigned.exit_code == 1
         assert "is not signed" in unsigned.stderr

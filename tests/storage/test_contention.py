@@ -23,7 +23,7 @@ from tests.history.world import HistoryWorld
 from tests.series.world import block
 from tests.storage.history_ledger import Ledger, check_samples
 from tests.transfer.relabels import PREFIX
-from tests.waiting import eventually
+from tests.waiting import LIMIT_S, eventually
 
 FILES = 2
 MAX_TRIES = 64
@@ -96,7 +96,7 @@ def filled(place: str) -> HistoryWorld:
     return world
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("change", ["delete", "relabel"])
 def test_a_rewrite_ends_beside_commits_without_a_pause(
     place: str, tmp_path: Path, tries: list[int], change: str
@@ -116,7 +116,7 @@ def test_a_rewrite_ends_beside_commits_without_a_pause(
     _, token = one.plan()
     tries.clear()
     with busy([append, *(Imports(place) for _ in range(CLOSED_LOOPS))]) as calls:
-        eventually(lambda: len(calls) == CLOSED_LOOPS + 1, "each writer commits")
+        eventually(lambda: len(calls) == CLOSED_LOOPS + 1, "each writer commits", 2 * LIMIT_S)
         done = one.confirm(token)
     assert (done.samples, done.files) == (FILES, FILES)
     assert max(tries) <= MAX_TRIES
