@@ -392,7 +392,7 @@ def _show(waiting: Waiting, pollers: list[Poller], hdfs: str, unit: str) -> None
 def _check_rules(stack: Stack, load: Load) -> dict[str, Any]:
     """Return the figures of the alert engine. Raises LagError if the rules were not evaluated each minute."""
     health = read_health(stack.context.health("alerts"))
-    figures = health.figures if health else {"problems": ["no health"]}
+    figures: dict[str, Any] = health.figures if health else {"problems": ["no health"]}
     if figures["problems"] or figures["missed"] or figures["evaluations"] < load.minutes - 1:
         told = {name: figures.get(name) for name in ("evaluations", "missed", "problems")}
         raise LagError(f"alerts: {told}")
