@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 if TYPE_CHECKING:
     from artimon.model.batch import PollResult
     from artimon.model.protocols import NewestPoll
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+"""Cores that this process may use."""
 
 
 class Line(TypedDict):
@@ -45,9 +47,8 @@ class CountingSink:
 def machine() -> str:
     """Return a description of the machine: system, processor, cores, memory, Python."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return (
-        f"{platform.system()} {platform.machine()} {_processor()}, {cores} cores, {pages / 2**30:.0f} GiB, "
+        f"{platform.system()} {platform.machine()} {_processor()}, {CORES} cores, {pages / 2**30:.0f} GiB, "
         f"{platform.python_implementation()} {platform.python_version()}"
     )
 

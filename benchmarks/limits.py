@@ -32,7 +32,7 @@ from artimon.model.batch import BatchId
 from artimon.model.batch_codec import encode_samples, parse_header
 from artimon.rawtable.schema import FILE_SCHEMA
 from artimon.runtime.file_access import read_file
-from benchmarks.common import Line, emit
+from benchmarks.common import CORES, Line, emit
 from benchmarks.loads.samples import MINUTE_MS, SERIES_A_SOURCE, Source
 from pipeline.spark.raw_file import PARQUET
 
@@ -242,7 +242,7 @@ def _answer_all(link: socket.socket, answer: bytes) -> None:
 def encoded_rate(folder: Path, rows: int) -> float:
     """Return samples a second of all cores: batches as they lie in Kafka decompressed, put in the order of the table,
     and written as Parquet with the columns and options of the table, so with the same bytes in and out."""
-    workers = len(os.sched_getaffinity(0))
+    workers = CORES
     sources = max(1, min(ROWS_A_FILE, rows // workers) // (SERIES_A_SOURCE * POLLS_A_FILE))
     files = max(1, rows // (sources * POLLS_A_FILE * SERIES_A_SOURCE))
     spawn = get_context("spawn")
@@ -311,14 +311,14 @@ def folded_rate(files: Sequence[bytes]) -> float:
             statistic.reduceat(values, starts)
         return len(values)
 
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(CORES) as pool:
         began = time.perf_counter()
         return sum(pool.map(fold, files)) / (time.perf_counter() - began)
 
 
 def imported_rate(export: Path, folder: Path) -> float:
     """Return samples a second of all cores: lines of JSON decoded, their integers and times written as Parquet."""
-    workers, spawn = len(os.sched_getaffinity(0)), get_context("spawn")
+    workers, spawn = CORES, get_context("spawn")
     with ProcessPoolExecutor(workers, spawn) as pool:
         work = partial(_import, export, folder, workers)
         list(pool.map(partial(work, most=1), range(workers)))  # imports are not part of the limit
@@ -343,7 +343,7 @@ def _import(export: Path, folder: Path, workers: int, number: int, most: int | N
 
 def fetched_s(uris: Sequence[str]) -> float:
     """Return the seconds in which files are fetched whole, several at a time."""
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(CORES) as pool:
         return min(_timed(lambda: list(pool.map(read_file, uris))) for _ in range(2))
 
 

@@ -29,7 +29,7 @@ import psutil
 from artimon.model.clock import SYSTEM_CLOCK
 from artimon.stack.stack_errors import StackError
 from artimon.stack.stack_state import StackState, read_state
-from benchmarks.common import Parts, emit, say
+from benchmarks.common import CORES, Parts, emit, say
 from benchmarks.limits import emit_limit
 
 BASE_PORT = 25_400
@@ -41,7 +41,6 @@ STOP_S = 120.0
 POLL_S = 0.05
 SAMPLE_S = 2.0
 MIB = 1 << 20
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class RunningStack:
