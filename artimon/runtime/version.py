@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 
 PLATFORM, AGENT = "artimon", "artimon-agent"
@@ -28,6 +27,8 @@ class MissingLibraryError(ImportError):
 
 
 def _installed() -> tuple[str, str]:
+    from importlib.metadata import PackageNotFoundError, version  # each command line would wait for it
+
     for name in (PLATFORM, AGENT):
         with suppress(PackageNotFoundError):
             return name, version(name)

@@ -169,7 +169,8 @@ def _grpc_listener(
     try:
         from sources.receive.grpc_listener import GrpcListener
     except ImportError as error:
-        wanted = missing_requirement(error)
+        if not (wanted := missing_requirement(error)):
+            raise
         raise SettingsError(f"--receive {address}: gRPC needs `pip install '{wanted}'`") from None
     return GrpcListener(address, senders, token, security)
 
