@@ -145,10 +145,10 @@ class ShardProcess:
         self._place = ShardAddress(config.id, config.host, 0, secrets.token_hex(8))
         limits = config.limits
         memory = limits.memory_bytes or memory_limit() // config.sharing
-        capacity = settle_capacity(config.capacity, config.levels, memory)
         cell_file = None
         if config.data is not None and config.disk_bytes:
             cell_file = CellFile(config.data / "cells", config.disk_bytes)
+        capacity = settle_capacity(config.capacity, config.levels, memory, cell_file is not None)
         limits = replace(limits, memory_bytes=memory)
         self.shard = Shard(config.id, config.levels, capacity, frozenset(), limits, cell_file)
         self._shards_here = config.sharing

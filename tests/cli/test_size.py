@@ -14,8 +14,11 @@ from typer.testing import CliRunner
 
 from artimon.cli.commands import size as sheet
 from artimon.cli.program import app
+from artimon.model.grid import DEFAULT_LEVELS
+from artimon.runtime.machine_memory import MEMORY_SHARE
 from benchmarks import fleet_sessions
 from benchmarks.suite.results import failed, read
+from varstore.index.shard_limits import settle_capacity
 
 ROOT = Path(__file__).resolve().parents[2]
 SCALING = (ROOT / "docs" / "scaling.md").read_text()
@@ -69,6 +72,14 @@ def test_its_memory_of_a_series_is_measured() -> None:
     if "varstore.density@disk" in LINES:
         assert line("varstore.density") == pytest.approx(sheet.SERIES_A_GIB, rel=DATA - 1)
         assert line("varstore.density@disk") == pytest.approx(sheet.CELL_DISK_BYTES, rel=DATA - 1)
+
+
+@pytest.mark.parametrize("series", [8e6, 64e6])
+def test_a_shard_accepts_the_series_of_its_memory(series: float) -> None:
+    """A machine with the memory of one shard reserves room for the series of one shard."""
+    found = amounts(series=series)
+    memory = found["shard memory"] / found["shards"] * 2**30 * MEMORY_SHARE
+    assert settle_capacity(0, DEFAULT_LEVELS, int(memory), on_disk=True) >= 2 * series / found["shards"]
 
 
 def test_its_sessions_are_measured() -> None:

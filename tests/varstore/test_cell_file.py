@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from varstore.cells.packed_block import PackedBlock, pack
 from varstore.cluster.membership import Membership
 from varstore.shard.shard import Shard
 from varstore.shard_process import ShardConfig, ShardProcess
-from varstore.store.cell_spiller import CellSpiller
+from varstore.store.cell_spiller import PENDING_BYTES, RETRY_S, CellSpiller
 
 SOURCE = "s0"
 MINUTES = 400
@@ -262,6 +263,42 @@ def test_a_disk_that_hangs_stops_nothing_else(tmp_path: Path, monkeypatch: pytes
     release.set()
     world.spiller.stop()
     world.check()
+
+
+def test_a_load_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cells of a loaded snapshot do not fill the memory, unless the disk is broken or hangs, or nothing writes."""
+    world, hanging, release = World(tmp_path), threading.Event(), threading.Event()
+    write, spiller = os.pwrite, world.spiller
+    spiller.throttle(2 * PENDING_BYTES)  # the thread does not run: nothing to wait for
+
+    def hang(file: int, data: memoryview, at: int) -> int:
+        hanging.set()
+        release.wait(60)
+        return write(file, data, at)
+
+    def load() -> threading.Thread:
+        thread = threading.Thread(target=spiller.throttle, args=[PENDING_BYTES + 1], daemon=True)
+        thread.start()
+        thread.join(0.3)
+        return thread
+
+    monkeypatch.setattr(os, "pwrite", hang)
+    world.feed(100)
+    spiller.start()
+    assert hanging.wait(60)
+    for attribute, value in (("problem", "the disk is full"), ("_progress_s", time.monotonic() - RETRY_S)):
+        loading, before = load(), getattr(spiller, attribute)
+        assert loading.is_alive()
+        setattr(spiller, attribute, value)
+        loading.join(60)
+        assert not loading.is_alive()
+        setattr(spiller, attribute, before)
+    loading = load()
+    assert loading.is_alive()
+    release.set()
+    loading.join(60)
+    assert not loading.is_alive()
+    spiller.stop()
 
 
 def test_a_process_moves_cells_by_itself_and_reports_why_not(tmp_path: Path) -> None:

@@ -150,6 +150,18 @@ def test_a_capacity_beyond_the_memory_of_the_machine_is_refused() -> None:
     assert memory_limit() > 0
 
 
+def test_cells_on_disk_need_no_memory() -> None:
+    """A shard with a folder accepts as many series as its memory holds with the coarser levels on disk."""
+    each = bytes_per_series(DEFAULT_LEVELS, on_disk=True)
+    assert 1_200 < each < 1_500 < bytes_per_series(DEFAULT_LEVELS) / 7  # measured: varstore.density, 1,324
+    assert settle_capacity(0, DEFAULT_LEVELS, 1_000_000 * each, on_disk=True) == 1_000_000
+    assert settle_capacity(0, DEFAULT_LEVELS, 9_000_000 * each, on_disk=True) == 4_000_000
+    with pytest.raises(CapacityLimitError, match=r"fewer shards on this one, or keep fewer buckets"):
+        settle_capacity(1_000_001, DEFAULT_LEVELS, 1_000_000 * each, on_disk=True)
+    with pytest.raises(CapacityLimitError, match=r"keep closed buckets on disk \(--data, --disk\)"):
+        settle_capacity(1_000_000, DEFAULT_LEVELS, 1_000_000 * each)
+
+
 def test_the_most_refused_names_are_kept() -> None:
     """A name refused more often than most is never lost, however many names there are."""
     refusals = RefusedCounts()

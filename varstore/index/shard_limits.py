@@ -27,6 +27,9 @@ LABELS = 1_000
 NAMES_COUNTED = 1_000
 WORST_NAMES = 20
 _CELL_BYTES, _FINEST_CELL_BYTES = 40, 16
+_OPEN_ROWS, _FINEST_OPEN_ROWS = 2, 3
+_FINEST_PACKED_BYTES = 10
+"""Bytes of a bucket of one sample in a closed row whose values do not repeat: value 8, time 2."""
 _SLOT_BYTES = 250
 """Bytes per series of slot, newest life and labels."""
 
@@ -95,25 +98,31 @@ class RefusedCounts:
         return sorted(self._counts.items(), key=lambda item: (-item[1], item[0]))[:n]
 
 
-def bytes_per_series(levels: Sequence[Level]) -> int:
-    """Return the greatest bytes per series: all rows filled and nothing packed, one sample a bucket in the finest
-    level, several in the others."""
+def bytes_per_series(levels: Sequence[Level], on_disk: bool = False) -> int:
+    """Return the greatest bytes per series in memory: all rows filled, one sample a bucket in the finest level.
+
+    on_disk: closed rows of the other levels are in files, and those of the finest level are packed; otherwise nothing
+    is packed. More samples a bucket of the finest level take more; then the memory limit refuses new series."""
     first, *others = (level.count + (SPARE_ROWS if i else FINEST_SPARE_ROWS) for i, level in enumerate(levels))
-    return first * _FINEST_CELL_BYTES + sum(others) * _CELL_BYTES + _SLOT_BYTES
+    if not on_disk:
+        return first * _FINEST_CELL_BYTES + sum(others) * _CELL_BYTES + _SLOT_BYTES
+    finest = first * _FINEST_PACKED_BYTES + _FINEST_OPEN_ROWS * _FINEST_CELL_BYTES
+    return finest + len(others) * _OPEN_ROWS * _CELL_BYTES + _SLOT_BYTES
 
 
-def settle_capacity(capacity: int, levels: Sequence[Level], limit: int) -> int:
+def settle_capacity(capacity: int, levels: Sequence[Level], limit: int, on_disk: bool = False) -> int:
     """Return the capacity to reserve; for 0 as many series as `limit` bytes allow, at most MAX_FITTED_CAPACITY.
     Raises CapacityLimitError if a nonzero `capacity` needs more than `limit` bytes."""
-    fits = max(1, limit // bytes_per_series(levels))
+    each = bytes_per_series(levels, on_disk)
+    fits = max(1, limit // each)
     if capacity == 0:
         return min(MAX_FITTED_CAPACITY, fits)
     if capacity > fits:
-        needs = capacity * bytes_per_series(levels)
+        disk = "" if on_disk else ", keep closed buckets on disk (--data, --disk)"
         raise CapacityLimitError(
-            f"a capacity of {capacity} series needs up to {needs / 2**30:.1f} GiB, {limit / 2**30:.1f} GiB are "
-            f"allowed: state at most {fits}, spread the series over more machines, run fewer shards on this one, or "
-            "keep fewer buckets"
+            f"a capacity of {capacity} series needs up to {capacity * each / 2**30:.1f} GiB, {limit / 2**30:.1f} GiB "
+            f"are allowed: state at most {fits}, spread the series over more machines, run fewer shards on this one"
+            f"{disk}, or keep fewer buckets"
         )
     return capacity
 

@@ -30,7 +30,7 @@ from varstore.query.query_deadline import IsDisconnected, never_disconnected
 from varstore.store.bucket_store import NO_TYPE, BucketStore, OutcomeCounts
 from varstore.store.cell_spiller import CellSpiller
 from varstore.store.feed_groups import FeedGroup, LostRange, Partition
-from varstore.store.ownership import Ownership, ShardLocks
+from varstore.store.ownership import Ownership, ShardLocks, unthrottled
 from varstore.store.poll_times import PollTimes
 from varstore.store.range_admission import AdmittedRange, admit, advance, check_range, drop_repeats, vshard_of
 from varstore.store.run_builder import RunBuilder
@@ -76,11 +76,14 @@ class Shard:
         locks = ShardLocks()
         self._feeding, self._cells, self._reading = locks.feeding, locks.cells, locks.reading
         self._announcing = locks.announcing
-        self.ownership = Ownership(self._store, self._index, locks, self.level_list, mask_of(owned), self._metadata)
+        self.spiller = CellSpiller(self._store, self._cells, cell_file) if cell_file is not None else None
+        throttle = self.spiller.throttle if self.spiller is not None else unthrottled
+        self.ownership = Ownership(
+            self._store, self._index, locks, self.level_list, mask_of(owned), self._metadata, throttle
+        )
         self._groups = self.ownership.groups
         self.cells = locks.cells
         """Lock of the store, for copying parts of it."""
-        self.spiller = CellSpiller(self._store, self._cells, cell_file) if cell_file is not None else None
         self._catalogue = SeriesCatalogue(self._store, self._index, self._cells, limits)
         self._reader = BucketReader(self._store, self._index, self._cells)
         self._pushdown = Pushdown(self._store, self._index, self._cells, self.level_list, self._reader)

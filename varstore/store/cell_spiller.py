@@ -20,6 +20,9 @@ RELEASE_S = 30.0
 """Interval in which pages that queries read leave the memory of the process."""
 BATCH_BLOCKS = 64
 """Packed segments, of up to 2.6 MB, that are synchronized together."""
+PENDING_BYTES = 1 << 30
+"""Bytes of cells of a loaded snapshot that may wait in memory for the disk."""
+_POLL_S = 0.05
 
 
 class CellSpiller:
@@ -33,6 +36,11 @@ class CellSpiller:
         self._store, self._cells, self._clock, self.file = store, cells, clock, file
         self.problem = ""
         """Reason why cells stay in memory; empty if they do not."""
+        self._loaded = 0
+        """Bytes of cells that snapshots have loaded; `_written` of them were on disk after the last call of `move`."""
+        self._written = 0
+        self._progress_s = clock.monotonic()
+        """Time of the last segments written, and of the begin of `move`."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cells", daemon=True)
 
@@ -46,6 +54,17 @@ class CellSpiller:
         if self._thread.is_alive():
             self._thread.join(timeout_s)
 
+    def throttle(self, nbytes: int) -> None:
+        """Count bytes of cells that a snapshot loads, and wait while more than PENDING_BYTES wait for the disk. Returns
+        at once if the disk is full, broken or hangs: then they stay in memory. Call without the lock of the cells."""
+        self._loaded += nbytes
+        while self._loaded - self._written > PENDING_BYTES and self._is_writing():
+            self._clock.wait(self._stop, _POLL_S)
+
+    def _is_writing(self) -> bool:
+        alive = self._thread.is_alive() and not self._stop.is_set() and not self.problem
+        return alive and self._clock.monotonic() < self._progress_s + RETRY_S
+
     def _run(self) -> None:
         released = self._clock.monotonic()
         while not self._stop.is_set():
@@ -57,13 +76,15 @@ class CellSpiller:
 
     def move(self) -> int:
         """Move all packed segments that are in memory; return their number. After an error the rest stays there."""
-        moved = 0
+        moved, loaded = 0, self._loaded
+        self._progress_s = self._clock.monotonic()
         with self._cells:
             rings = [ring for ring in self._store.rings if ring.is_follower]
             blocks = [(ring.step_ms, block) for ring in rings for block in ring.unwritten()]
         try:
             while moved < len(blocks) and not self._stop.is_set():
                 moved += self._move(blocks[moved : moved + BATCH_BLOCKS])
+            self._written = loaded
             self._report("")
         except OSError as error:
             self.file.abandon()
@@ -76,6 +97,7 @@ class CellSpiller:
         for step_ms, block in blocks:
             written.append((block, block.write(self.file, step_ms)))
         self.file.sync()
+        self._progress_s = self._clock.monotonic()
         for block, columns in written:
             block.place(columns)
         return len(written)

@@ -81,6 +81,10 @@ class FrozenState:
     """Seconds during which no batch could be applied."""
 
 
+def unthrottled(_nbytes: int) -> None:
+    """Wait for nothing."""
+
+
 class Ownership:
     """Groups of a shard and all operations that change them except feeding. Thread-safe.
 
@@ -94,8 +98,10 @@ class Ownership:
         levels: Sequence[Level],
         vshards: int,
         metadata: MetricMetadata,
+        throttle: Callable[[int], None] = unthrottled,
     ) -> None:
-        self._metadata = metadata
+        """throttle: called with the bytes of each part of an imported snapshot; waits while memory must be freed."""
+        self._metadata, self._throttle = metadata, throttle
         self._index, self._locks, self._levels = index, locks, levels
         self.store = store
         """Store, for filling groups that are not ready yet, under the lock of cells."""
@@ -210,6 +216,7 @@ class Ownership:
                 with self._locks.announcing:
                     self._merge_blocks(frame, coming)
             coming.import_frame(frame)
+            self._throttle(frame.nbytes)
         coming.finish()
 
     def _merge_blocks(self, frame: SnapshotFrame, coming: SnapshotImport) -> None:

@@ -48,6 +48,11 @@ class SnapshotFrame(NamedTuple):
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns that are numbers."""
+        return sum(getattr(column, "nbytes", 0) for column in self.columns.values())
+
 
 def encode_frame(kind: str, meta: Mapping[str, Any], columns: Mapping[str, Any]) -> bytes:
     """Encode one frame; object arrays and lists become utf8. Raises SnapshotFormatError if it is too big."""
