@@ -14,6 +14,7 @@ from sources.targets.http_target import join_host_port
 
 if TYPE_CHECKING:
     from dns.asyncresolver import Resolver
+    from dns.name import Name
 
 RecordType = Literal["SRV", "A", "AAAA", "MX"]
 _META = "__meta_dns_"
@@ -43,6 +44,18 @@ def system_resolver() -> Resolver:
         return dns.asyncresolver.Resolver()
     except dns.exception.DNSException as error:
         raise ValueError(f"resolv.conf: {error}") from error
+
+
+def names_to_try(resolver: Resolver, text: str) -> list[Name]:
+    """Return the absolute names that a name may stand for, in the order of resolv.conf(5). Raises DNSException."""
+    import dns.name
+
+    name, absolute = dns.name.from_text(text, None), dns.name.from_text(text)
+    if name.is_absolute():
+        return [absolute]
+    domains = resolver.search or ([resolver.domain] if resolver.domain != dns.name.root else [])
+    searched = [name.concatenate(domain) for domain in domains]
+    return [absolute, *searched] if len(name) > (resolver.ndots or 1) else [*searched, absolute]
 
 
 class DnsDiscovery(RefreshedDiscovery):
@@ -77,18 +90,32 @@ class DnsDiscovery(RefreshedDiscovery):
         return found
 
     async def _group(self, resolver: Resolver, name: str) -> DiscoveredGroup:
+        """Return the records of the first of the names to try that exists, as Prometheus does. Raises PollError if none
+        exists and one could not be resolved."""
         import dns.exception
         import dns.resolver
 
+        problem = ""
         try:
-            answer = await resolver.resolve(
-                name, self._config.type, search=True, raise_on_no_answer=False, lifetime=_QUERY_S
-            )
-        except dns.resolver.NXDOMAIN:
-            return DiscoveredGroup()
-        except dns.exception.DNSException as error:
-            raise PollError("network", f"{name}: {error}") from error
-        return DiscoveredGroup(tuple(self._labels(name, record) for record in answer))
+            async with asyncio.timeout(_QUERY_S):
+                for full in names_to_try(resolver, name):
+                    try:
+                        answer = await resolver.resolve(
+                            full, self._config.type, search=False, raise_on_no_answer=False, lifetime=_QUERY_S
+                        )
+                    except dns.resolver.NXDOMAIN:
+                        continue
+                    except dns.exception.DNSException as error:
+                        problem = problem or str(error)
+                        continue
+                    return DiscoveredGroup(tuple(self._labels(name, record) for record in answer))
+        except TimeoutError:
+            problem = problem or f"no answer in {_QUERY_S:g} s"
+        except dns.exception.DNSException as error:  # the name itself
+            problem = str(error)
+        if problem:
+            raise PollError("network", f"{name}: {problem}")
+        return DiscoveredGroup()
 
     def _labels(self, name: str, record: Any) -> dict[str, str]:
         labels = {f"{_META}name": name}

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import dns.asyncresolver
+import dns.name
 import pytest
-from dnslib import AAAA, MX, QTYPE, RCODE, RR, SRV, A
-from dnslib.server import DNSServer
+from dnslib import AAAA, MX, RCODE, SRV, A
 
+from sources.base.source_errors import PollError
 from sources.scrape.discovery import discovery as limits
 from sources.scrape.discovery.consul_discovery import ConsulConfig
 from sources.scrape.discovery.discovered_targets import DiscoveredTargets
@@ -28,6 +29,7 @@ from sources.scrape.discovery.static_and_files import FileConfig, StaticConfig
 from sources.scrape.discovery.target_group import ADDRESS, DiscoveredGroup
 from sources.targets.credentials import CredentialFiles
 from sources.targets.prometheus_target import ScrapeJob
+from tests.sources.discovery.name_server import Zone, name_server
 from tests.sources.discovery.servers import DiscoveryServer, discovery_server, instance, pod
 from tests.sources.helpers import HOST, KeepingSink, running
 from tests.sources.prometheus.exporters import page
@@ -183,55 +185,6 @@ def test_files_keep_their_targets_while_they_are_invalid(tmp_path: Path, monkeyp
 # --- DNS
 
 
-class Zone:
-    """Answers of a name server: name and type -> records, or a code."""
-
-    def __init__(self) -> None:
-        self.records: dict[tuple[str, str], Any] = {}
-
-    def resolve(self, request: Any, handler: Any) -> Any:
-        reply = request.reply()
-        name, kind = str(request.q.qname), QTYPE[request.q.qtype]
-        found = self.records.get((name, kind), RCODE.NXDOMAIN)
-        if isinstance(found, int):
-            reply.header.rcode = found
-        else:
-            for data in found:
-                reply.add_answer(RR(name, getattr(QTYPE, kind), rdata=data, ttl=0))
-        return reply
-
-
-def _servers(zone: Zone) -> list[DNSServer]:
-    """Return a server for UDP and one for TCP on one port. A port that is free for UDP may be in use for TCP."""
-    for _ in range(20):
-        server = DNSServer(zone, "127.0.0.1", 0)
-        try:
-            return [server, DNSServer(zone, "127.0.0.1", server.server.server_address[1], tcp=True)]
-        except OSError:
-            server.server.server_close()
-    raise OSError("no port is free for UDP and TCP")
-
-
-@contextmanager
-def name_server(zone: Zone) -> Iterator[Callable[[], dns.asyncresolver.Resolver]]:
-    servers = _servers(zone)
-    port = servers[0].server.server_address[1]
-    for one in servers:
-        one.start_thread()
-
-    def resolver() -> dns.asyncresolver.Resolver:
-        made = dns.asyncresolver.Resolver(configure=False)
-        made.nameservers, made.port, made.search = ["127.0.0.1"], port, []
-        return made
-
-    try:
-        yield resolver
-    finally:
-        for one in servers:
-            one.stop()
-            one.server.server_close()
-
-
 @pytest.mark.parametrize(
     ("kind", "records", "labels"),
     [
@@ -263,6 +216,38 @@ def test_many_records_come_over_tcp() -> None:
     with name_server(zone) as resolver:
         found = asyncio.run(DnsDiscovery(DnsConfig(("x.org",)), lambda: None, resolver).refresh())
         assert len(found["x.org"].targets) == 300
+
+
+def test_search_domains() -> None:
+    """The first name that exists counts, also if it has no record of this type, or one before it fails."""
+    zone = Zone()
+    zone.records |= {
+        ("db.b.org.", "A"): [A("10.0.0.1")],
+        ("six.a.org.", "A"): [],
+        ("six.b.org.", "A"): [A("10.0.0.6")],
+        ("web.a.org.", "A"): RCODE.SERVFAIL,
+        ("web.b.org.", "A"): [A("10.0.0.2")],
+        ("ill.a.org.", "A"): RCODE.SERVFAIL,
+        ("x.y.", "A"): [A("10.0.0.3")],
+        ("x.y.a.org.", "A"): [A("10.0.0.4")],
+        ("rooted.", "A"): [A("10.0.0.5")],
+    }
+    with name_server(zone) as plain:
+
+        def resolver() -> dns.asyncresolver.Resolver:
+            made = plain()
+            made.search = [dns.name.from_text(text) for text in ("a.org", "b.org")]
+            return made
+
+        names = ("db", "web", "x.y", "rooted.", "six")
+        found = DnsDiscovery(DnsConfig(names, "A", 1), lambda: None, resolver)
+        groups = asyncio.run(found.refresh())
+        assert [[one[ADDRESS] for one in groups[name].label_sets()] for name in names] == [
+            ["10.0.0.1:1"], ["10.0.0.2:1"], ["10.0.0.3:1"], ["10.0.0.5:1"], []
+        ]  # fmt: skip
+        failing = DnsDiscovery(DnsConfig(("ill",), "A", 1), lambda: None, resolver)
+        with pytest.raises(PollError, match="ill: .*SERVFAIL"):
+            asyncio.run(failing.refresh())
 
 
 def test_a_name_that_fails_keeps_its_targets() -> None:
