@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -246,7 +245,7 @@ def test_search_domains() -> None:
             ["10.0.0.1:1"], ["10.0.0.2:1"], ["10.0.0.3:1"], ["10.0.0.5:1"], []
         ]  # fmt: skip
         failing = DnsDiscovery(DnsConfig(("ill",), "A", 1), lambda: None, resolver)
-        with pytest.raises(PollError, match="ill: .*SERVFAIL"):
+        with pytest.raises(PollError, match=r"ill: .*SERVFAIL"):
             asyncio.run(failing.refresh())
 
 

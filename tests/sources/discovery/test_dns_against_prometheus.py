@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.mark.programs
 def test_a_running_prometheus_finds_the_same_targets_by_dns(tmp_path: Path) -> None:
     """All types, search domains, absent and failing names, before and after changes."""
-    command = [ROOT / "scripts" / "isolated", sys.executable, "-m", "tests.sources.discovery.dns_comparison", tmp_path]
+    module = "tests.sources.discovery.dns_comparison"
+    command = [str(ROOT / "scripts" / "isolated"), sys.executable, "-m", module, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
     if done.returncode == 2 and "not permitted here" in done.stderr and not os.environ.get("CI"):
         pytest.skip(done.stderr)
