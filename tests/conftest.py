@@ -22,36 +22,51 @@ pytest_plugins = ["tests.seeds", "tests.durations"]
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 TEST_PORTS = 21000
-OF_KAFKA_AND_HDFS = tuple(
-    f"{folder}/test_{name}.py"
-    for folder, names in {
-        "spark": "acks buckets deadletters gaps name_service poison raw retention series_table",
-        "history": "command engine_store examples partitions post_mortem two_engines",
-        "alerts": "pair pair_member process state_log",
-        "api": "perl without_zookeeper",
+
+
+def _files(names: dict[str, str]) -> tuple[str, ...]:
+    """Return the paths of test files, given by folder."""
+    return tuple(f"{folder}/test_{name}.py" for folder, some in names.items() for name in some.split())
+
+
+OF_HDFS = _files(
+    {
         "compaction": "process",
-        "faults": "slow",
-        "kafka": "shards topics",
-        "pipeline": "broker collector delivery quota",
-        "pipeline/delivery": "modes",
+        "history": "command engine_store examples partitions post_mortem two_engines",
+        "kafka": "shards",
         "pipeline/direct": "service",
-        "pipeline/flows": "agent_chains files_sink groups_in_zookeeper kafka_channel kafka_ends",
-        "pipeline/sites": "links mirror_servers",
+        "pipeline/flows": "agent_chains files_sink",
         "security": "inputs",
         "series": "keeper",
         "sources/jmx": "hadoop",
-        "stack": "class_archives servers status",
+        "spark": "acks buckets deadletters gaps name_service poison raw retention series_table",
+        "stack": "class_archives servers",
         "storage": "conformance contention",
         "upgrade": "tables whole_upgrade",
-        "varstore": "cluster process_restore server",
-    }.items()
-    for name in names.split()
+        "varstore": "process_restore",
+    }
 )
-"""Files with tests that need Kafka, HDFS or Spark: their starts take a minute of the processor, and each uses 3 % of a
-core at rest."""
+"""Files with tests that need HDFS or Spark, and perhaps Kafka: their starts take a minute of the processor, and each
+uses 3 % of a core at rest."""
+OF_KAFKA = _files(
+    {
+        "alerts": "pair pair_member process state_log",
+        "api": "perl without_zookeeper",
+        "faults": "slow",
+        "kafka": "topics",
+        "pipeline": "broker collector delivery quota",
+        "pipeline/delivery": "modes",
+        "pipeline/flows": "groups_in_zookeeper kafka_channel kafka_ends",
+        "pipeline/sites": "links mirror_servers",
+        "stack": "status",
+        "varstore": "cluster server",
+    }
+)
+"""Files with tests that need Kafka without HDFS."""
 TOGETHER = (
     ("page", "e2e", "security/test_exposure.py"),
-    OF_KAFKA_AND_HDFS,
+    OF_HDFS,
+    OF_KAFKA,
     ("page/test_compare.py", "page/test_ranges.py", "page/test_several_queries.py", "page/test_views.py"),
     ("simulation/test_simulation.py",),
 )
@@ -62,17 +77,14 @@ APART = frozenset(
     f"page/test_{name}.py" for name in ("chart", "colours", "editor_build", "endpoints", "language", "lint", "promql")
 )
 """Files of folders of TOGETHER that share nothing with the others: here those without the whole stack."""
-WORKERS = 3
-"""Workers that keep two cores busy. If there is one more, that of the first row of TOGETHER ends with it: the tests of
-the whole stack wait most of their time."""
 LATE = frozenset({"address", "host_known"})
 """Fixtures that wait for the first whole minute of the stack: tests that need none of them run meanwhile."""
 LATE_TURN = 2
 ENDING = ("whole_stack", "kafka_stack", "hdfs_stack")
 """Fixtures of the session that end with the last test of their row in TOGETHER: the first would use a third of a core
 until the end of the run, the others 3 % each."""
-ONCE = frozenset({"kafka_stack", "hdfs_stack"})
-"""Fixtures of OF_KAFKA_AND_HDFS: they start in one worker only."""
+ROWS = {"kafka_stack": (OF_HDFS, OF_KAFKA), "hdfs_stack": (OF_HDFS,)}
+"""Rows of TOGETHER that may use a fixture: it starts in their workers only."""
 SERVERS = frozenset({"zookeeper_stack", "kafka_stack", "hdfs_stack", "whole_stack", "connector", "java", "browser"})
 """Fixtures that start servers, Spark, a Java program or a browser."""
 REASONS = {
@@ -105,13 +117,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("shared") and not SHARED.is_dir():
             item.add_marker(missing)
     groups = {item.nodeid: _group(item.nodeid) for item in items}
-    row = TOGETHER.index(OF_KAFKA_AND_HDFS)
-    using = [item for item in items if not ONCE.isdisjoint(getattr(item, "fixturenames", ()))]
-    strays = {
-        item.location[0] for item in using if groups[item.nodeid][0] != row and not item.get_closest_marker("slow")
-    }
-    if strays:
-        raise pytest.UsageError(f"name in OF_KAFKA_AND_HDFS (tests/conftest.py): {', '.join(sorted(strays))}")
+    if strays := sorted({item.location[0] for item in items if _strays(item, groups[item.nodeid][0])}):
+        raise pytest.UsageError(f"name in OF_HDFS or OF_KAFKA (tests/conftest.py): {', '.join(strays)}")
     marked = {
         mark: {groups[item.nodeid] for item in items if item.get_closest_marker(mark)} for mark in ("stack", "programs")
     }
@@ -123,12 +130,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
-def _check_row(items: Sequence[pytest.Item]) -> None:
-    """Raise UsageError if a file of the usual run would start Kafka or HDFS in another worker."""
-    using = (item for item in items if not ONCE.isdisjoint(getattr(item, "fixturenames", ())))
-    files = {item.location[0].removeprefix("tests/") for item in using if not item.get_closest_marker("slow")}
-    if strays := files - {*OF_KAFKA_AND_HDFS}:
-        raise pytest.UsageError(f"tests/conftest.py: name in OF_KAFKA_AND_HDFS: {', '.join(sorted(strays))}")
+def _strays(item: pytest.Item, row: int) -> bool:
+    """Return True if a test of the usual run would start Kafka or HDFS in one more worker."""
+    used = [ROWS[name] for name in getattr(item, "fixturenames", ()) if name in ROWS]
+    return not item.get_closest_marker("slow") and any(row not in map(TOGETHER.index, rows) for rows in used)
 
 
 def _turn(item: pytest.Item) -> int:
@@ -161,24 +166,15 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Distribute `_group`s to the workers, in the order of the tests. See WORKERS."""
+    """Distribute `_group`s to the workers, in the order of the tests."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             return str(_group(nodeid))
 
-        def _reschedule(self, node: Any) -> None:
-            work = self.assigned_work[node]
-            if is_extra and str((0, "")) in work and not node.shutting_down and self._pending_of(work) <= 2:
-                node.shutdown()  # it runs what it has
-            else:
-                super()._reschedule(node)
-
     config.option.loadscopereorder = False
-    scheduler = ByGroup(config, log)
-    is_extra = scheduler.numnodes > WORKERS and "not stack" not in config.option.markexpr
-    return scheduler
+    return ByGroup(config, log)
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
