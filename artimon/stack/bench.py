@@ -11,8 +11,9 @@ from pathlib import Path
 
 from artimon.stack.stack_errors import StackError
 
-FAMILIES = ("fleet",)
-"""Benchmarks whose name stands for all modules that begin with it; with arguments, for the module of that name only."""
+FAMILIES = {"fleet": ("fleet", "fleet_agent", "fleet_sessions")}
+"""Benchmarks whose name stands for several modules, which print each line once; with arguments, for the module of that
+name only."""
 
 
 def known_benchmarks() -> list[str]:
@@ -30,10 +31,8 @@ def run_benchmark(name: str, arguments: Sequence[str], as_json: bool, say: Calla
     if name not in known:
         say(f"artimon: unknown benchmark {name!r}: known benchmarks are {', '.join(known) or 'none'}")
         return 2
-    family = name in FAMILIES and not arguments
-    return max(
-        _run_module(one, arguments, as_json) for one in known if one == name or (family and one.startswith(f"{name}_"))
-    )
+    modules = (name,) if arguments else FAMILIES.get(name, (name,))
+    return max(_run_module(module, arguments, as_json) for module in modules)
 
 
 def _run_module(name: str, arguments: Sequence[str], as_json: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from artimon import cli
 from artimon.runtime.settings import DEFAULT_KAFKA, DEFAULT_ZOOKEEPER, load
 from artimon.stack import stack_location as locate
 from artimon.stack.artimon_parts import ArtimonPart, health_problem
-from artimon.stack.bench import known_benchmarks, readable, run_benchmark
+from artimon.stack.bench import FAMILIES, known_benchmarks, readable, run_benchmark
 from artimon.stack.child_process import start_time
 from artimon.stack.part_catalogue import ALL_PARTS, choose_parts
 from artimon.stack.stack_errors import NotRunningError
@@ -21,6 +22,7 @@ from artimon.stack.stack_state import StackState, write_state
 from tests.stack.fakes import make_context
 
 OWN = [part for part in choose_parts(ALL_PARTS) if isinstance(part, ArtimonPart)]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def full_context(data: Path) -> StackContext:
@@ -114,6 +116,16 @@ def test_unknown_benchmark_names_the_known_ones() -> None:
     said: list[str] = []
     assert run_benchmark("nothing", [], True, said.append) == 2
     assert all(name in said[0] for name in known_benchmarks())
+
+
+def test_a_family_of_benchmarks_prints_each_line_once() -> None:
+    """No module of a family runs parts of another one; a module that one of them runs is not in the family."""
+    for modules in FAMILIES.values():
+        assert set(modules) <= set(known_benchmarks())
+        for name in modules:
+            text = (ROOT / "benchmarks" / f"{name}.py").read_text()
+            imported = {one for line in re.findall(r"from benchmarks import (.*)", text) for one in line.split(", ")}
+            assert not imported & set(modules)
 
 
 def test_benchmark_lines_for_people() -> None:
