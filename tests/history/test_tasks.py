@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from query_dsl.stores.history.sample_query import HistoryInterrupted
-from query_dsl.stores.history.task_pool import Task, TaskPool, TaskResult
+from query_dsl.stores.history.task_pool import FETCHED_AHEAD, Task, TaskPool, TaskResult
 
 
 def splitting(size: int, done: list[int]) -> Task:
@@ -61,3 +61,39 @@ def test_stopping_interrupts() -> None:
 
     with pytest.raises(HistoryInterrupted):
         pool.run([stops], lambda _: None)
+
+
+def test_few_files_are_fetched_ahead() -> None:
+    """Reading waits for nothing but its own file, and at most FETCHED_AHEAD files are fetched and not yet read."""
+    held, most, lock, names = [0], [0], threading.Lock(), set[str]()
+
+    def count(by: int) -> None:
+        with lock:
+            held[0] += by
+            most[0] = max(most[0], held[0])
+            names.add(threading.current_thread().name.partition("_")[0])
+
+    def read() -> TaskResult:
+        count(-1)
+        return TaskResult(1)
+
+    def fetch() -> TaskResult:
+        count(1)
+        return TaskResult(0, (read,))
+
+    told: list[int] = []
+    TaskPool(threading.Event()).run([fetch] * 200, told.append, fetching=True)
+    assert told[-1] == 200
+    assert 1 <= most[0] <= FETCHED_AHEAD
+    assert names == {"fetching", "history"}
+
+
+def test_an_error_of_a_fetched_file_ends_the_others() -> None:
+    pool = TaskPool(threading.Event())
+
+    def fails() -> TaskResult:
+        raise OSError("broken")
+
+    with pytest.raises(OSError, match="broken"):
+        pool.run([lambda: TaskResult(0, (fails,))] * 50, lambda _: None, fetching=True)
+    assert pool.ended.is_set()

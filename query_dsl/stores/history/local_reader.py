@@ -98,10 +98,7 @@ class LocalReader:
 
         def begin(file: RawFile) -> TaskResult:
             shares = self._shares(file)
-            if not shares:
-                return TaskResult(file.size)
-            done = go_on(shares[0])  # at once: small files have only one share, and few files stay open
-            return TaskResult(done.size, tuple(partial(go_on, share) for share in shares[1:]))
+            return TaskResult(0 if shares else file.size, tuple(partial(go_on, share) for share in shares))
 
         def go_on(share: Share) -> TaskResult:
             if not pool.ended.is_set():
@@ -110,7 +107,8 @@ class LocalReader:
             return TaskResult(share.size)
 
         total, text = sum(file.size for file in files) or 1, f"of {len(files):,} files"
-        pool.run([partial(begin, file) for file in files], lambda size: progress(size / total, text))
+        begun = (partial(begin, file) for file in files)
+        pool.run(begun, lambda size: progress(size / total, text), fetching=True)
 
     def pick_rows(self, reader: GroupReader, group: int) -> PickedRows | None:
         """Return the wanted rows of a row group, None if there are none. Raises TooMuchHistory."""

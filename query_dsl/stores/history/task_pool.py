@@ -7,12 +7,18 @@ import queue
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 
 from query_dsl.stores.history.sample_query import HistoryInterrupted
 
 THREADS = max(2, min(4, os.cpu_count() or 1))
 """More threads than processors only write to more memory."""
+FETCHING_THREADS = 2
+"""Threads that fetch files ahead of those that read them: they wait for the storage most of their time."""
+FETCHED_AHEAD = 2 * THREADS
+"""Maximum number of tasks begun and not ended, from which no further file is fetched."""
 POLL_S = 0.2
 
 
@@ -34,33 +40,43 @@ class TaskPool:
         self._stop = stop
         self.ended = threading.Event()
 
-    def run(self, tasks: Iterable[Task], told: Callable[[int], None]) -> None:
+    def run(self, tasks: Iterable[Task], told: Callable[[int], None], fetching: bool = False) -> None:
         """Run all tasks; `told` is called in this thread at times with the bytes done. Raises HistoryInterrupted once
-        stopped, and exceptions of tasks."""
-        ready: queue.SimpleQueue[Future[TaskResult]] = queue.SimpleQueue()
-        running = size = 0
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="history") as pool:
+        stopped, and exceptions of tasks.
 
-            def begin(some: Iterable[Task]) -> int:
-                begun = [pool.submit(task) for task in some]
+        fetching: the given tasks only fetch and add tasks; they run in threads of their own, a few ahead."""
+        ready: queue.SimpleQueue[Future[TaskResult]] = queue.SimpleQueue()
+        rest, limit = iter(tasks), FETCHED_AHEAD if fetching else None
+        running = size = 0
+        with ExitStack() as ended:
+            pool = ended.enter_context(ThreadPoolExecutor(THREADS, thread_name_prefix="history"))
+            fetchers = pool
+            if fetching:
+                fetchers = ended.enter_context(ThreadPoolExecutor(FETCHING_THREADS, thread_name_prefix="fetching"))
+
+            def begin(executor: ThreadPoolExecutor, some: Iterable[Task]) -> int:
+                begun = [executor.submit(task) for task in some]
                 for future in begun:
                     future.add_done_callback(ready.put)
                 return len(begun)
 
             try:
-                running += begin(tasks)
-                while running:
+                while True:
+                    running += begin(fetchers, islice(rest, limit and max(0, limit - running)))
+                    if not running:
+                        break
                     future = _next(ready)
                     if self._stop.is_set():
                         raise HistoryInterrupted("reading the history was interrupted")
                     if future is not None:
                         done = future.result()
                         size += done.size
-                        running += begin(done.next_tasks) - 1
+                        running += begin(pool, done.next_tasks) - 1
                     told(size)
             finally:
                 self.ended.set()
-                pool.shutdown(wait=False, cancel_futures=True)
+                for executor in (fetchers, pool):
+                    executor.shutdown(wait=False, cancel_futures=True)
 
 
 def _next(ready: queue.SimpleQueue[Future[TaskResult]]) -> Future[TaskResult] | None:
