@@ -38,6 +38,16 @@ def write_file(uri: str, data: bytes | memoryview) -> None:
     call_with_timeout(TIMEOUT_S, f"writing {uri}", lambda: _file_system(authority).write(path, data))
 
 
+def replace_file(uri: str, data: bytes | memoryview) -> None:
+    """As `write_file`, so that readers find the whole old or new content even if this process is killed meanwhile.
+    Raises OSError."""
+    if not uri.startswith("hdfs:"):  # a put of other file systems is whole or nothing
+        write_file(uri, data)
+        return
+    write_file(f"{uri}.new", data)
+    rename_file(f"{uri}.new", uri)
+
+
 def read_file(uri: str) -> bytes:
     """Return the whole file. Raises FileNotFoundError, OSError."""
     authority, path = split_uri(uri)

@@ -276,7 +276,7 @@ class Deletion:
         table = pa.table({"source": own.source, "series": own.series, "gone": gone})
         sink = pa.BufferOutputStream()
         pq.write_table(table.replace_schema_metadata({RECORD_KEY: json.dumps(about)}), sink, compression="zstd")
-        files.write_file(record_uri(self._hdfs, version), sink.getvalue())
+        files.replace_file(record_uri(self._hdfs, version), sink.getvalue())
 
 
 def record_uri(hdfs: str, version: int) -> str:

@@ -173,7 +173,7 @@ def _write_moves(hdfs: str, code: str, moves: SeriesMoves) -> None:
     sink = pa.BufferOutputStream()
     rows = moves.table.replace_schema_metadata({RECORD_KEY: json.dumps(about)})
     pq.write_table(rows, sink, compression="zstd")
-    files.write_file(moves_uri(hdfs, code), sink.getvalue())
+    files.replace_file(moves_uri(hdfs, code), sink.getvalue())
 
 
 def moves_table(described: Any, new: Sequence[tuple[str, dict[str, str], int]], old: Ints) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,6 +49,24 @@ def test_a_file_is_written_whole_read_and_replaced(place: str) -> None:
     with pytest.raises(FileNotFoundError):
         files.read_file(uri)
     files.delete_file(uri)
+
+
+def test_a_file_is_replaced_as_a_whole(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is killed before the end leaves the old content; the next one is not disturbed."""
+    uri = f"{place}/record.parquet"
+    files.replace_file(uri, b"first")
+    assert files.read_file(uri) == b"first"
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(files, "rename_file" if place.startswith("hdfs:") else "write_file", killed)
+        files.replace_file(uri, b"never finished")
+    assert files.read_file(uri) == b"first"
+    files.replace_file(uri, b"second")
+    assert files.read_file(uri) == b"second"
+    assert [path for path, _, _ in files.list_files(place)] == ["record.parquet"]
 
 
 def test_names_keep_their_letters(place: str) -> None:

@@ -106,8 +106,7 @@ class HdfsFolder:
 
     def publish(self, name: str, data: bytes) -> None:
         files.check_reachable(self.uri)
-        files.write_file(f"{self.uri}/{name}.new", data)
-        files.rename_file(f"{self.uri}/{name}.new", f"{self.uri}/{name}")
+        files.replace_file(f"{self.uri}/{name}", data)
 
     def sizes(self) -> dict[str, int]:
         files.check_reachable(self.uri)
