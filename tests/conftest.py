@@ -117,7 +117,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("shared") and not SHARED.is_dir():
             item.add_marker(missing)
     groups = {item.nodeid: _group(item.nodeid) for item in items}
-    if strays := sorted({item.location[0] for item in items if _strays(item, groups[item.nodeid][0])}):
+    if strays := sorted({item.location[0] for item in items if _is_stray(item, groups[item.nodeid][0])}):
         raise pytest.UsageError(f"name in OF_HDFS or OF_KAFKA (tests/conftest.py): {', '.join(strays)}")
     marked = {
         mark: {groups[item.nodeid] for item in items if item.get_closest_marker(mark)} for mark in ("stack", "programs")
@@ -130,7 +130,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
-def _strays(item: pytest.Item, row: int) -> bool:
+def _is_stray(item: pytest.Item, row: int) -> bool:
     """Return True if a test of the usual run would start Kafka or HDFS in one more worker."""
     used = [ROWS[name] for name in getattr(item, "fixturenames", ()) if name in ROWS]
     return not item.get_closest_marker("slow") and any(row not in map(TOGETHER.index, rows) for rows in used)

@@ -11,18 +11,16 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.programs import ISOLATED, require_isolated
 from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-ISOLATED = ROOT / "scripts" / "isolated"
 
 
 @pytest.fixture(autouse=True)
 def _permitted() -> None:
     """Skip where namespaces cannot be made; the script says how to permit them."""
-    done = subprocess.run([ISOLATED, "true"], capture_output=True, text=True, timeout=60, check=False)
-    if done.returncode == 2:
-        pytest.skip(done.stderr)
+    require_isolated()
 
 
 def two_hosts(folder: Path, *options: str) -> subprocess.Popen[str]:

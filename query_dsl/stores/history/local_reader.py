@@ -107,8 +107,8 @@ class LocalReader:
             return TaskResult(share.size)
 
         total, text = sum(file.size for file in files) or 1, f"of {len(files):,} files"
-        begun = (partial(begin, file) for file in files)
-        pool.run(begun, lambda size: progress(size / total, text), fetching=True)
+        tasks = [partial(begin, file) for file in files]
+        pool.run(tasks, lambda size: progress(size / total, text), fetching=True)
 
     def pick_rows(self, reader: GroupReader, group: int) -> PickedRows | None:
         """Return the wanted rows of a row group, None if there are none. Raises TooMuchHistory."""

@@ -18,7 +18,7 @@ THREADS = max(2, min(4, os.cpu_count() or 1))
 FETCHING_THREADS = 2
 """Threads that fetch files ahead of those that read them: they wait for the storage most of their time."""
 FETCHED_AHEAD = 2 * THREADS
-"""Maximum number of tasks begun and not ended, from which no further file is fetched."""
+"""Number of tasks in progress at which no further file is fetched."""
 POLL_S = 0.2
 
 
